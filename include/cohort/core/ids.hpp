@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Identifiers that cannot be mixed up, and the share of a device.
+#pragma once
+
+#include <cohort/core/error.hpp>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+/// A number that names one thing of one kind. `Tag` makes each kind a type of its own.
+template <class Tag, class Rep = std::uint32_t>
+class strong_id {
+ public:
+  using rep = Rep;
+
+  constexpr strong_id() noexcept = default;
+  constexpr explicit strong_id(Rep value) noexcept : value_{value} {}
+
+  [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
+  /// The id as an index into a dense array.
+  [[nodiscard]] constexpr std::size_t index() const noexcept { return value_; }
+  friend constexpr auto operator<=>(strong_id, strong_id) noexcept = default;
+
+ private:
+  Rep value_{};
+};
+
+using model_id = strong_id<struct model_tag>;
+using device_id = strong_id<struct device_tag>;
+using request_id = strong_id<struct request_tag, std::uint64_t>;
+
+/// The part of a device's compute given to a partition, in percent: 1 to 100.
+class device_share {
+ public:
+  constexpr device_share() noexcept = default;  ///< The whole device.
+  /// @throws config_error If `percent` is not in 1 to 100.
+  constexpr explicit device_share(unsigned percent) : percent_{percent} {
+    expects(percent >= 1 && percent <= 100, "device_share: percent must be in 1 to 100");
+  }
+
+  [[nodiscard]] constexpr unsigned percent() const noexcept { return percent_; }
+  [[nodiscard]] constexpr double fraction() const noexcept { return percent_ / 100.0; }
+  friend constexpr auto operator<=>(device_share, device_share) noexcept = default;
+
+ private:
+  unsigned percent_ = 100;
+};
+
+}  // namespace cohort

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a scheduler tells about its decisions while it makes them.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+
+#include <concepts>
+#include <cstdint>
+
+namespace cohort {
+
+/// A batch at the moment it is sent to a device.
+struct dispatch_event {
+  model_id model;
+  device_id device;
+  std::uint32_t size;            ///< Requests in the batch; at least 1.
+  std::uint64_t first_sequence;  ///< Sequence number of its first request.
+  time_point exec_at;            ///< When it is to start on the device.
+  time_point latest;             ///< Last start that meets the earliest deadline in it.
+  duration expected;             ///< How long it should run.
+};
+
+namespace requirement {
+template <class O>
+concept observes_refusals = requires(O& o, const request& r, refusal why, time_point now) {
+  { o.refused(r, why, now) } noexcept;
+};
+template <class O>
+concept observes_dispatches = requires(O& o, const dispatch_event& e, time_point now) {
+  { o.dispatched(e, now) } noexcept;
+};
+template <class O>
+concept observes_outcomes = requires(O& o, const request& r, outcome how, time_point now) {
+  { o.ended(r, how, now) } noexcept;
+};
+}  // namespace requirement
+
+/// Sees every decision, on the thread that makes it, and must be quick. A compile-time parameter:
+/// an empty one costs nothing. Models: `null_observer`, `recording_observer` in tests.
+template <class O>
+concept observer = requirement::observes_refusals<O> && requirement::observes_dispatches<O> &&
+                   requirement::observes_outcomes<O>;
+
+/// Looks away. Derive from it to watch only some events.
+struct null_observer {
+  constexpr void refused(const request&, refusal, time_point) noexcept {}
+  constexpr void dispatched(const dispatch_event&, time_point) noexcept {}
+  constexpr void ended(const request&, outcome, time_point) noexcept {}
+};
+static_assert(observer<null_observer>);
+
+}  // namespace cohort

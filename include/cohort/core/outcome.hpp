@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How a request ends, and why one is not accepted.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cohort {
+
+/// How an accepted request ended. Every accepted request gets exactly one.
+enum class outcome : std::uint8_t {
+  completed,  ///< Its batch finished at or before its deadline.
+  late,       ///< Its batch finished after its deadline; the result exists.
+  dropped,    ///< Never ran: its deadline could not be met any more.
+  cancelled,  ///< Cancelled by the caller before its batch finished.
+  failed,     ///< The device failed its batch.
+};
+
+/// Why a request was not accepted. It then still belongs to the caller, untouched.
+enum class refusal : std::uint8_t {
+  unknown_model,        ///< No such model, or it is being removed.
+  queue_full,           ///< The model's queue is at its capacity.
+  too_big,              ///< The request's size is above the model's limit.
+  deadline_infeasible,  ///< Even alone and at once it would miss its deadline.
+  draining,             ///< The engine takes no more requests.
+};
+
+[[nodiscard]] constexpr std::string_view to_string(outcome o) noexcept {
+  switch (o) {
+    case outcome::completed: return "completed";
+    case outcome::late: return "late";
+    case outcome::dropped: return "dropped";
+    case outcome::cancelled: return "cancelled";
+    case outcome::failed: return "failed";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(refusal r) noexcept {
+  switch (r) {
+    case refusal::unknown_model: return "unknown_model";
+    case refusal::queue_full: return "queue_full";
+    case refusal::too_big: return "too_big";
+    case refusal::deadline_infeasible: return "deadline_infeasible";
+    case refusal::draining: return "draining";
+  }
+  return "?";
+}
+
+}  // namespace cohort

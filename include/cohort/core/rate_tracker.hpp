@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How fast events arrive, and how irregularly.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+/// Counts events over a sliding window and measures how much their gaps vary. The window advances
+/// in ticks of a sixteenth of its width, so what it reports changes at most once a tick: what is
+/// derived from it need not be recomputed in between. O(1) an event. Thread safety: none.
+class rate_tracker {
+ public:
+  static constexpr std::size_t ticks = 16;
+
+  /// @param window Width of the sliding window; at least 16 ns. Wider is steadier, narrower is
+  ///               quicker to follow.
+  /// @throws config_error If `window` is below 16 ns.
+  explicit rate_tracker(duration window) : tick_{window / ticks} {
+    expects(tick_ > duration{0}, "rate_tracker: window must be at least 16 ns");
+  }
+
+  /// Counts one event. Instants must not decrease.
+  /// @returns Whether a tick has passed, so that `rate()` may have changed.
+  bool add(time_point now) noexcept {
+    const bool ticked = advance(now);
+    ++counts_[current_];
+    ++total_;
+    if (last_ != distant_past) {
+      const double gap = static_cast<double>((now - last_).count());
+      gap_sum_[current_] += gap;
+      gap_squares_[current_] += gap * gap;
+      ++gaps_[current_];
+    }
+    last_ = now;
+    return ticked;
+  }
+
+  /// Moves the window to `now` without an event.
+  /// @returns Whether a tick has passed.
+  bool advance(time_point now) noexcept {
+    if (start_ == distant_past) {
+      start_ = now;
+    }
+    if (now - start_ < tick_) return false;
+    std::int64_t passed = (now - start_) / tick_;
+    start_ += passed * tick_;
+    if (passed > static_cast<std::int64_t>(ticks)) passed = ticks;
+    for (; passed > 0; --passed) {
+      const bool whole = current_age_ + 1 >= ticks;
+      if (!whole) ++current_age_;
+      current_ = (current_ + 1) % ticks;
+      total_ -= counts_[current_];
+      counts_[current_] = 0;
+      gap_sum_[current_] = gap_squares_[current_] = 0;
+      gaps_[current_] = 0;
+    }
+    recompute();
+    return true;
+  }
+
+  /// Events a second over the complete ticks of the window; 0 before the first tick has passed.
+  [[nodiscard]] double rate() const noexcept { return rate_; }
+
+  /// Squared coefficient of variation of the gaps: 0 for a regular stream, 1 for a Poisson stream,
+  /// more for bursts. 1 until 32 gaps have been seen.
+  [[nodiscard]] double variability() const noexcept { return variability_; }
+
+ private:
+  void recompute() noexcept {
+    const double width = to_seconds(tick_ * static_cast<std::int64_t>(current_age_));
+    rate_ = static_cast<double>(total_) / width;
+    double sum = 0;
+    double squares = 0;
+    std::uint64_t n = 0;
+    for (std::size_t i = 0; i < ticks; ++i) {
+      sum += gap_sum_[i];
+      squares += gap_squares_[i];
+      n += gaps_[i];
+    }
+    if (n < 32 || sum <= 0) return;
+    const double mean = sum / static_cast<double>(n);
+    const double variance = squares / static_cast<double>(n) - mean * mean;
+    variability_ = variance > 0 ? variance / (mean * mean) : 0;
+  }
+
+  duration tick_;
+  time_point start_ = distant_past;  // Of the current, incomplete tick.
+  time_point last_ = distant_past;
+  std::size_t current_ = 0;
+  std::size_t current_age_ = 0;  // Complete ticks before the current one, at most ticks − 1.
+  std::array<std::uint32_t, ticks> counts_{};
+  std::array<std::uint32_t, ticks> gaps_{};
+  std::array<double, ticks> gap_sum_{};
+  std::array<double, ticks> gap_squares_{};
+  std::uint64_t total_ = 0;
+  double rate_ = 0;
+  double variability_ = 1;
+};
+
+}  // namespace cohort

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The request: an intrusive node that the caller owns, and the list that batches are made of.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+
+#include <boost/intrusive/list.hpp>
+
+#include <cstdint>
+
+namespace cohort {
+
+/// Where a request is in its life. Only the scheduler that holds the request changes it.
+enum class request_state : std::uint8_t {
+  idle,     ///< Not submitted, or ended: the caller may change, reuse or destroy it.
+  queued,   ///< Accepted, waiting for a batch.
+  running,  ///< In a batch that was sent to a device.
+};
+
+/// One inference. The caller fills the public fields, submits it, and keeps it alive and unmoved
+/// until its outcome; nothing of it is copied. Derive from it, or embed it, to carry inputs along.
+/// Thread safety: none; from submission to outcome it belongs to the engine.
+struct request {
+  request() noexcept = default;
+  request(const request&) = delete;
+  request& operator=(const request&) = delete;
+
+  request_id id;             ///< The caller's name for it; need not be unique.
+  model_id model;            ///< What to run.
+  time_point arrival;        ///< When it reached the system.
+  time_point deadline;       ///< When its result must be ready.
+  std::uint32_t size = 1;    ///< Input length, in units of the model (tokens, rows); at least 1.
+  std::uint8_t priority = 0; ///< Class of service; 0 is the most important.
+
+  /// Written by the scheduler; read-only for the caller.
+  request_state state = request_state::idle;
+  bool cancel_requested = false;
+  std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
+
+  /// Links the request into whatever holds it: an inbox or a batch. In no two at once.
+  boost::intrusive::list_member_hook<> hook;
+};
+
+/// Requests in order, linked through their hooks. Owns none of them.
+using request_list = boost::intrusive::list<
+    request,
+    boost::intrusive::member_hook<request, boost::intrusive::list_member_hook<>, &request::hook>,
+    boost::intrusive::constant_time_size<true>>;
+
+}  // namespace cohort

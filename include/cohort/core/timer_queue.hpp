@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One timer for each of a dense set of slots, and which is due first.
+#pragma once
+
+#include <cohort/core/indexed_heap.hpp>
+#include <cohort/core/time.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+/// One timer a slot. Equal instants fire in the order in which they were armed.
+class timer_queue {
+ public:
+  explicit timer_queue(std::size_t slots = 0) : heap_{slots} {}
+
+  void resize(std::size_t slots) { heap_.resize(slots); }
+  [[nodiscard]] std::size_t slots() const noexcept { return heap_.slots(); }
+
+  /// Arms, or re-arms, the timer of a slot. Arming with `never` disarms.
+  void arm(std::size_t slot, time_point at) noexcept {
+    if (at == never) {
+      heap_.erase(slot);
+    } else {
+      heap_.set(slot, at);
+    }
+  }
+  void disarm(std::size_t slot) noexcept { heap_.erase(slot); }
+
+  [[nodiscard]] bool is_armed(std::size_t slot) const noexcept { return heap_.contains(slot); }
+  /// When a slot's timer is due, or `never`.
+  [[nodiscard]] time_point due(std::size_t slot) const noexcept {
+    return heap_.contains(slot) ? heap_.key(slot) : never;
+  }
+  /// When the first timer is due, or `never`.
+  [[nodiscard]] time_point next() const noexcept { return heap_.empty() ? never : heap_.top_key(); }
+  /// Whose timer is due first. At least one must be armed.
+  [[nodiscard]] std::uint32_t next_slot() const noexcept { return heap_.top(); }
+
+  /// Disarms and returns the first slot due at or before `now`, or `none`.
+  static constexpr std::uint32_t none = indexed_heap<time_point>::absent;
+  [[nodiscard]] std::uint32_t pop_due(time_point now) noexcept {
+    if (next() > now) return none;
+    const std::uint32_t slot = heap_.top();
+    heap_.erase(slot);
+    return slot;
+  }
+
+ private:
+  indexed_heap<time_point> heap_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The `executor` concept: all that the layers above may ask of a device.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort::runtime {
+
+/// Element type of a matrix.
+enum class data_type : std::uint8_t { f32, f16, bf16 };
+
+/// A copy of `rows` rows of `row_bytes` bytes; the pitches are the distances between row starts.
+/// A plain copy is one row. Source and destination must not overlap.
+struct copy_request {
+  void* destination;
+  const void* source;
+  std::size_t row_bytes;
+  std::size_t rows = 1;
+  std::size_t destination_pitch = 0;  ///< At least row_bytes if rows > 1.
+  std::size_t source_pitch = 0;       ///< At least row_bytes if rows > 1.
+};
+
+/// C = alpha · op(A) · op(B) + beta · C, row-major, `batches` times with the given strides (in
+/// elements). op(A) is m × k, op(B) is k × n, C is m × n.
+struct gemm_request {
+  data_type type = data_type::f32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  std::size_t m, n, k;
+  float alpha = 1.0F;
+  const void* a;
+  std::size_t lda;  ///< Distance between rows of A as stored, in elements.
+  const void* b;
+  std::size_t ldb;
+  float beta = 0.0F;
+  void* c;
+  std::size_t ldc;
+  std::size_t batches = 1;
+  std::size_t stride_a = 0;
+  std::size_t stride_b = 0;
+  std::size_t stride_c = 0;
+};
+
+/// Called once, when the work before it on its stream has finished. Intrusive: the caller owns it
+/// and keeps it alive until the call. It runs on a thread of the executor, must not block and must
+/// not call the executor; `failed` says that work of its stream failed.
+struct completion {
+  using function = void (*)(completion& self, bool failed) noexcept;
+  function invoke = nullptr;
+};
+
+namespace requirement {
+template <class E>
+concept has_stream_event_buffer_types = requires {
+  typename E::stream;  // Owning handles: movable, closed by their destructors.
+  typename E::event;
+  typename E::buffer;  // Device memory: data() and size().
+};
+template <class E>
+concept makes_streams_events_and_buffers = requires(E& e, device_share share, std::size_t bytes) {
+  { e.make_stream(share) } -> std::same_as<typename E::stream>;
+  { e.make_event() } -> std::same_as<typename E::event>;
+  { e.allocate(bytes) } -> std::same_as<typename E::buffer>;
+};
+template <class E>
+concept orders_streams_by_events =
+    requires(E& e, typename E::stream& s, typename E::event& v) {
+      e.record(s, v);
+      e.wait(s, v);
+      { e.is_done(v) } -> std::same_as<bool>;
+    };
+template <class E>
+concept copies_and_multiplies =
+    requires(E& e, typename E::stream& s, const copy_request& c, const gemm_request& g) {
+      e.copy(s, c);
+      e.gemm(s, g);
+    };
+template <class E>
+concept tells_completion = requires(E& e, typename E::stream& s, completion& done) {
+  e.notify(s, done);
+};
+}  // namespace requirement
+
+/// A device that runs work asynchronously, in streams ordered by events. Semantics:
+/// * A stream runs its work in the order of the calls, one piece at a time, and later than each
+///   call; calls never block for the work. Different streams are not ordered.
+/// * `record(s, v)` marks the work so far on s; a later record replaces an earlier one.
+///   `wait(s, v)` lets later work of s start only when the work marked by the latest record of v
+///   before this call has finished; no effect if v was never recorded. The host does not wait.
+/// * `is_done(v)`: whether the work marked by the latest record has finished; true if none was.
+/// * `copy` and `gemm` read and write when they run, not when they are called.
+/// * `notify(s, c)`: calls c once when the work before it on s has finished.
+/// * `make_stream(share)` binds the stream to a partition of that share of the device's compute.
+/// * `allocate` takes from a pool made at start, and may wait for nothing. A buffer may be
+///   destroyed only when no work that uses it is outstanding.
+/// Destroying a stream waits for its work. Errors in configuration and an exhausted pool throw
+/// `config_error`; failures of work are told by `completion`.
+/// Thread safety: any thread may use an executor; one stream or event by one thread at a time.
+/// Models: `host_executor`, `emulated_executor`, `cuda_executor`.
+template <class E>
+concept executor = requirement::has_stream_event_buffer_types<E> &&
+                   requirement::makes_streams_events_and_buffers<E> &&
+                   requirement::orders_streams_by_events<E> &&
+                   requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
+
+}  // namespace cohort::runtime

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The `staged_model` concept: a model as a list of stages that the user writes once.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cohort::runtime {
+
+/// The rows of a batch that a stage works on. Slot i of the slice lies at
+/// `base + (first + i) * stride`, both for what the stage reads and for what it writes.
+struct slice {
+  std::byte* input;            ///< Of slot 0 at the boundary before the stage, device memory.
+  std::byte* output;           ///< Of slot 0 at the boundary after the stage, device memory.
+  std::size_t input_stride;    ///< Bytes between slots; at least the bytes per request there.
+  std::size_t output_stride;
+  std::uint32_t first;         ///< First slot.
+  std::uint32_t count;         ///< Slots; at least 1.
+};
+
+namespace requirement {
+template <class M>
+concept names_itself = requires(const M& m) {
+  { m.name() } -> std::convertible_to<std::string_view>;
+};
+template <class M>
+concept has_stages = requires(const M& m) {
+  { m.stages() } -> std::convertible_to<std::size_t>;
+};
+template <class M>
+concept tells_bytes_at_boundaries = requires(const M& m, std::size_t boundary) {
+  { m.boundary_bytes(boundary) } -> std::convertible_to<std::size_t>;
+};
+template <class M, class Stream>
+concept enqueues_stages = requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
+  m.enqueue(stage, stream, s);
+};
+}  // namespace requirement
+
+/// A model of `stages()` stages run in order. Boundary 0 is its input, boundary i what stage i − 1
+/// writes; `boundary_bytes(i)` is per request. `enqueue(stage, stream, slice)` puts the work of one
+/// stage on a stream and returns at once; it may be called for different slices of one batch in any
+/// order, but for one slot in the order of the stages, and never for one model by two threads at
+/// once. Result of a slot: the same bits whatever other slots share the call is not required; the
+/// stated tolerance is. Models: those in examples/models, `profile_model`.
+template <class M, class Stream>
+concept staged_model = requirement::names_itself<M> && requirement::has_stages<M> &&
+                       requirement::tells_bytes_at_boundaries<M> &&
+                       requirement::enqueues_stages<M, Stream>;
+
+}  // namespace cohort::runtime
