@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How long a batch runs: the `latency_model` concept, its models, and the table that hot paths use.
+/// How long a batch runs: the `latency_model` concept, its models, and the table that hot paths
+/// use.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -23,15 +24,16 @@ concept latency_is_a_duration = requires(const L& l, std::uint32_t batch) {
 };
 template <class L>
 concept latency_is_noexcept = requires(const L& l, std::uint32_t batch) {
-  { l(batch) } noexcept;
+  { l(batch) }
+  noexcept;
 };
 }  // namespace requirement
 
 /// ℓ(b): how long a batch of b ≥ 1 requests runs on its device. Semantics: pure, positive and
 /// non-decreasing in b. Models: `linear_latency`, `table_latency`, `latency_curve`.
 template <class L>
-concept latency_model =
-    std::copyable<L> && requirement::latency_is_a_duration<L> && requirement::latency_is_noexcept<L>;
+concept latency_model = std::copyable<L> && requirement::latency_is_a_duration<L> &&
+    requirement::latency_is_noexcept<L>;
 
 /// ℓ(b) = fixed + per_request · b: the papers' β + α b. Both at least 0 and not both 0.
 struct linear_latency {
@@ -52,8 +54,9 @@ struct latency_point {
 
 /// Measured latencies, linear between the points. Measurements that fall as the batch grows are
 /// noise and are raised to the largest before them (monotone repair). Below the first point the
-/// first latency holds; beyond the last, the slope of the last segment goes on.
-/// Complexity: O(log points). Thread safety: immutable.
+/// first latency holds; beyond the last, the slope of the last segment goes on, and with a single
+/// point the latency grows in proportion: a gain from batching that was not measured is not
+/// assumed. Complexity: O(log points). Thread safety: immutable.
 class table_latency {
  public:
   /// @param points In any order; batch sizes distinct.
@@ -77,7 +80,11 @@ class table_latency {
     const auto above = std::ranges::lower_bound(points_, batch, {}, &latency_point::batch);
     if (above == points_.begin()) return points_.front().latency;
     if (above == points_.end()) {
-      if (points_.size() == 1) return points_.back().latency;
+      if (points_.size() == 1) {
+        const latency_point& only = points_.front();
+        return duration{static_cast<std::int64_t>(static_cast<double>(only.latency.count()) /
+                                                  only.batch * batch)};
+      }
       return between(points_[points_.size() - 2], points_.back(), batch);
     }
     return between(*(above - 1), *above, batch);
@@ -122,7 +129,8 @@ class partitioned_latency {
     const double part = (share.percent() - below->first.percent()) / width;
     const duration low = below->second(batch);
     const duration high = above->second(batch);
-    return low + duration{static_cast<std::int64_t>(part * static_cast<double>((high - low).count()))};
+    return low +
+           duration{static_cast<std::int64_t>(part * static_cast<double>((high - low).count()))};
   }
 
  private:
@@ -152,6 +160,14 @@ class latency_curve {
   /// ℓ(batch); above max_batch, `unbounded`: such a batch can never run. `batch` must not be 0.
   [[nodiscard]] duration operator()(std::uint32_t batch) const noexcept {
     return batch <= table_.size() ? table_[batch - 1] : unbounded;
+  }
+  /// The curve of ℓ(b) + fixed + per_request · b.
+  [[nodiscard]] latency_curve plus(duration fixed, duration per_request) const {
+    latency_curve sum = *this;
+    for (std::uint32_t b = 1; b <= max_batch(); ++b) {
+      sum.table_[b - 1] += fixed + per_request * static_cast<std::int64_t>(b);
+    }
+    return sum;
   }
   /// The largest batch with ℓ(b) ≤ budget, or 0.
   [[nodiscard]] std::uint32_t largest_within(duration budget) const noexcept {

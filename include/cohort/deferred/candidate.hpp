@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What passes between model shards, the rank and devices: candidates, grants and batches.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+
+#include <cstdint>
+
+namespace cohort::deferred {
+
+/// The batch that a model would send, as the rank needs to know it. Source: Symphony, Algorithm 1
+/// and Appendix D.
+struct candidate {
+  std::uint32_t size = 0;  ///< Requests; 0 says that the model has nothing to send.
+  time_point exec_at;      ///< The window's opening on the device; may be in the past.
+  time_point latest;       ///< Last start on the device that meets the earliest deadline.
+  duration lead{0};        ///< Decide this much before the start.
+  time_point urgency;      ///< Smaller is served first.
+
+  [[nodiscard]] bool is_empty() const noexcept { return size == 0; }
+  /// From when on it may be sent.
+  [[nodiscard]] time_point send_at() const noexcept { return exec_at - lead; }
+  friend bool operator==(const candidate&, const candidate&) = default;
+};
+
+/// The rank's offer of a device to a model. At most one is outstanding for a model.
+struct grant {
+  model_id model;
+  device_id device;
+  time_point free_at;    ///< When the device ends what it has; in the past if it is idle.
+  double idle_fraction;  ///< Recent share of device time without work.
+};
+
+/// A batch on its way to a device.
+struct batch {
+  model_id model;
+  device_id device;
+  request_list requests;         ///< Earliest deadline first; at least one.
+  std::uint64_t first_sequence;  ///< Sequence number of the first.
+  time_point exec_at;            ///< When it is to start on the device.
+  time_point latest;             ///< Last start that meets the earliest deadline.
+  duration expected;             ///< ℓ(size).
+
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(requests.size());
+  }
+};
+
+}  // namespace cohort::deferred

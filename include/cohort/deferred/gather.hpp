@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Who is in the next batch, and who is given up: the `gather_policy` concept, `head` and
+/// `drop_head`.
+#pragma once
+
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/request_queue.hpp>
+#include <cohort/deferred/view.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+
+namespace cohort::deferred {
+
+/// When batches of each size could end if they were sent at `now` to a device free at `free_at`.
+class reach {
+ public:
+  /// @param run ℓ(b).
+  /// @param sent ℓ(b) plus the delay between the decision and the earliest start of a batch of b.
+  reach(const latency_curve& run, const latency_curve& sent, time_point now,
+        time_point free_at = distant_past) noexcept
+      : run_{&run}, sent_{&sent}, now_{now}, free_at_{free_at} {}
+
+  /// When a batch of `size` ≥ 1 would end; never reached above the largest batch.
+  [[nodiscard]] time_point finish(std::uint32_t size) const noexcept {
+    return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
+  }
+  /// The largest batch that would end by `deadline`, or 0.
+  [[nodiscard]] std::uint32_t largest_by(time_point deadline) const noexcept {
+    const std::uint32_t fits = sent_->largest_within(deadline - now_);
+    return free_at_ <= now_ ? fits : std::min(fits, run_->largest_within(deadline - free_at_));
+  }
+
+ private:
+  const latency_curve* run_;
+  const latency_curve* sent_;
+  time_point now_;
+  time_point free_at_;
+};
+
+/// The first `drop` requests are given up; the next `size` are the batch (0: no batch).
+struct gathered {
+  std::uint32_t drop = 0;
+  std::uint32_t size = 0;
+  friend bool operator==(const gathered&, const gathered&) = default;
+};
+
+namespace requirement {
+template <class P>
+concept gather_returns_gathered = requires(const P& p, const request_queue& q, const reach& r,
+                                           std::uint32_t target) {
+  { p.gather(q, r, target) } -> std::same_as<gathered>;
+};
+template <class P>
+concept gather_is_noexcept = requires(const P& p, const request_queue& q, const reach& r,
+                                      std::uint32_t target) {
+  { p.gather(q, r, target) }
+  noexcept;
+};
+}  // namespace requirement
+
+/// Chooses the next batch of a queue. Semantics: pure; drop + size ≤ queue.size(); if size > 0 the
+/// first request kept makes reach.finish(size); if size = 0 all are dropped. `target` ≥ 1 is the
+/// batch size worth protecting. Any thread. Models: `head`, `drop_head`.
+template <class P>
+concept gather_policy = std::copyable<P> && requirement::gather_returns_gathered<P> &&
+    requirement::gather_is_noexcept<P>;
+
+/// Keeps the head as long as it can be served at all: drops requests that cannot make even a batch
+/// of one, then takes as many as the first one left allows. After a burst the oldest requests force
+/// small batches, which let more requests grow old: it is metastable, and may stay at batches
+/// near 1 for as long as the load lasts. Source: Symphony, section 3.2 (first rule). O(dropped +
+/// log max_batch).
+struct head {
+  [[nodiscard]] gathered gather(const request_queue& queue, const reach& r,
+                                std::uint32_t /*target*/) const noexcept {
+    const time_point alone = r.finish(1);
+    std::uint32_t drop = 0;
+    while (drop < queue.size() && queue.deadline(drop) < alone) ++drop;
+    if (drop == queue.size()) return {drop, 0};
+    return {drop, std::min(queue.size() - drop, r.largest_by(queue.deadline(drop)))};
+  }
+};
+static_assert(gather_policy<head>);
+
+/// Gives up heads that would hold the batch below its target. With s the longest tail of the queue
+/// whose own first request makes a batch of s, it drops the heads that cannot make a batch of
+/// min(target, s), then grows the batch as far as the first one left allows. Returns to full
+/// batches after any burst. Source: Symphony, section 3.2 (second rule, after Nexus), settled by
+/// experiment. O(dropped + log queue · log max_batch); O(log max_batch) while nothing is dropped.
+struct drop_head {
+  [[nodiscard]] gathered gather(const request_queue& queue, const reach& r,
+                                std::uint32_t target) const noexcept {
+    const std::uint32_t n = queue.size();
+    if (n == 0) return {};
+    std::uint32_t drop = 0;
+    // min(target, s) ≤ min(target, n): a head that makes the latter is not dropped.
+    if (queue.deadline(0) < r.finish(std::min(target, n))) {
+      const std::uint32_t tail = longest_tail(queue, r);
+      if (tail == 0) return {n, 0};
+      const time_point needed = r.finish(std::min(target, tail));
+      while (queue.deadline(drop) < needed) ++drop;  // Stops at the tail's first at the latest.
+    }
+    return {drop, std::min(n - drop, r.largest_by(queue.deadline(drop)))};
+  }
+
+ private:
+  /// The largest s ≤ n with deadline(n − s) ≥ finish(s). Both sides are monotone in s.
+  static std::uint32_t longest_tail(const request_queue& queue, const reach& r) noexcept {
+    std::uint32_t low = 0;  // 0 always holds; high + 1 never does.
+    std::uint32_t high = queue.size();
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low + 1) / 2;
+      if (queue.deadline(queue.size() - middle) >= r.finish(middle)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+static_assert(gather_policy<drop_head>);
+
+}  // namespace cohort::deferred

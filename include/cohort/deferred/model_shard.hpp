@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Some models' queues and candidates: the half of deferred scheduling that sees requests.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/rate_tracker.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/priority.hpp>
+#include <cohort/deferred/request_queue.hpp>
+#include <cohort/deferred/target.hpp>
+#include <cohort/deferred/view.hpp>
+#include <cohort/deferred/window.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// One model, as the scheduler needs to know it.
+struct model_config {
+  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch).
+  duration slo;           ///< Latency objective; above 0. Requests may carry other deadlines.
+  std::uint32_t queue_capacity = 4096;             ///< Most requests that may wait; at least 1.
+  duration rate_window = std::chrono::seconds{1};  ///< For the measured arrival rate; ≥ 16 ns.
+};
+
+/// Takes the requests of some models, keeps the best candidate of each up to date, and finalises a
+/// batch when a device is granted. A value: it owns no thread and reads no clock. It talks to a
+/// `Sink` with these members, called during its own calls and on their thread:
+/// * `candidate_changed(model_id, const candidate&)`: replaces the model's candidate; an empty one
+///   removes it.
+/// * `dispatch(batch&&)`: the batch goes to its device. Then follows `grant_used`.
+/// * `grant_used(model_id, device_id, time_point exec_at, duration expected)` or
+///   `grant_returned(model_id, device_id)`: the answer to every grant, exactly one.
+/// * `drop(request&)`: the request ends; it is unlinked and idle, and the sink may destroy it.
+/// Sinks must not call back into the shard. A model id is small: slots of removed models are used
+/// again. Cost: O(log models + log queue) a call, no allocation but in `add_model`.
+/// Thread safety: none. Source: Symphony, section 4.2 and Appendix D.
+template <window_policy Window = frontrun, gather_policy Gather = drop_head,
+          target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
+class basic_model_shard {
+ public:
+  explicit basic_model_shard(network_delays delays = {}, Window window = {}, Gather gather = {},
+                             Target target = {}, Priority priority = {})
+      : delays_{delays},
+        window_{std::move(window)},
+        gather_{std::move(gather)},
+        target_{std::move(target)},
+        priority_{std::move(priority)} {
+    expects(delays.control >= duration{0} && delays.data_per_request >= duration{0} &&
+                delays.response >= duration{0} && delays.wake_margin >= duration{0},
+            "network_delays: every delay must be at least 0");
+  }
+
+  /// Adds a model under an id that is free (see `is_served`). Allocates.
+  /// @throws config_error If the SLO cannot be met by a batch of one on an idle device.
+  void add_model(model_id id, model_config config) {
+    model m{std::move(config), delays_};
+    expects(m.sent(1) <= m.slo, "model_config: slo must be at least the latency of batch 1");
+    if (id.index() >= models_.size()) {
+      models_.resize(id.index() + 1);
+      refresh_.resize(id.index() + 1);
+    }
+    COHORT_ASSERT(!models_[id.index()]);
+    models_[id.index()].emplace(std::move(m));
+  }
+
+  /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
+  template <class Sink>
+  void remove_model(model_id id, Sink& sink) {
+    model& m = *models_[id.index()];
+    while (!m.queue.empty()) drop_first(m, sink);
+    publish(id, m, candidate{}, sink);
+    models_[id.index()].reset();
+  }
+
+  [[nodiscard]] bool is_served(model_id id) const noexcept {
+    return id.index() < models_.size() && models_[id.index()].has_value();
+  }
+  [[nodiscard]] std::uint32_t queued_requests(model_id id) const noexcept {
+    return models_[id.index()]->queue.size();
+  }
+  [[nodiscard]] bool is_full(model_id id) const noexcept {
+    return models_[id.index()]->queue.is_full();
+  }
+  /// Whether a request that arrives at `now` could be in time alone on an idle device.
+  [[nodiscard]] bool is_feasible(model_id id, time_point deadline, time_point now) const noexcept {
+    return now + models_[id.index()]->sent(1) + delays_.after() <= deadline;
+  }
+  [[nodiscard]] const load_view& load(model_id id) const noexcept {
+    return models_[id.index()]->load;
+  }
+  [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
+    return models_[id.index()]->target;
+  }
+
+  /// Takes a request of a model that is served and whose queue is not full.
+  template <class Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    model& m = *models_[r.model.index()];
+    r.state = request_state::queued;
+    r.sequence = ++m.arrivals;
+    if (m.rate.add(now)) retarget(m);
+    m.queue.push(r, r.deadline - delays_.after());
+    update(r.model, m, now, distant_past, sink);
+  }
+
+  /// Takes back a request that is still queued. It is then idle; the sink is not told.
+  /// @returns Whether it was queued.
+  template <class Sink>
+  bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
+    model& m = *models_[r.model.index()];
+    if (r.state != request_state::queued || !m.queue.erase(r, r.deadline - delays_.after())) {
+      return false;
+    }
+    r.state = request_state::idle;
+    update(r.model, m, now, distant_past, sink);
+    return true;
+  }
+
+  /// A device for the model: sends the best batch, unless there is none or its window, looked at
+  /// again, opens later.
+  template <class Sink>
+  void on_grant(const grant& g, time_point now, Sink& sink) noexcept {
+    if (!is_served(g.model)) {
+      sink.grant_returned(g.model, g.device);
+      return;
+    }
+    model& m = *models_[g.model.index()];
+    m.load.idle_fraction = g.idle_fraction;
+    const candidate best = choose(g.model, m, now, g.free_at, sink);
+    if (best.is_empty() || best.send_at() > now) {
+      publish(g.model, m, best, sink);
+      sink.grant_returned(g.model, g.device);
+      return;
+    }
+    batch b{.model = g.model,
+            .device = g.device,
+            .requests = {},
+            .first_sequence = m.queue[0].sequence,
+            .exec_at = std::max({best.exec_at, now + best.lead, g.free_at}),
+            .latest = best.latest,
+            .expected = m.config.latency(best.size)};
+    for (std::uint32_t i = 0; i < best.size; ++i) {
+      request& r = m.queue.pop();
+      r.state = request_state::running;
+      b.requests.push_back(r);
+      m.resolved(false);
+    }
+    const time_point exec_at = b.exec_at;
+    const duration expected = b.expected;
+    sink.dispatch(std::move(b));
+    update(g.model, m, now, distant_past, sink);
+    sink.grant_used(g.model, g.device, exec_at, expected);
+  }
+
+  /// Refreshes the candidates whose last start has passed.
+  template <class Sink>
+  void advance(time_point now, Sink& sink) noexcept {
+    for (std::uint32_t slot; (slot = refresh_.pop_due(now)) != timer_queue::none;) {
+      update(model_id{slot}, *models_[slot], now, distant_past, sink);
+    }
+  }
+
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept { return refresh_.next(); }
+
+ private:
+  struct model {
+    model(model_config c, const network_delays& delays)
+        : config{std::move(c)},
+          sent{config.latency.plus(delays.before(0), delays.data_per_request)},
+          slo{config.slo - delays.after()},
+          queue{config.queue_capacity},
+          rate{config.rate_window} {}
+
+    /// Follows the share of dropped requests over about the last 512.
+    void resolved(bool dropped) noexcept {
+      load.bad_rate += ((dropped ? 1.0 : 0.0) - load.bad_rate) / 512;
+    }
+
+    model_config config;
+    latency_curve sent;  // ℓ(b) plus the delay before the start.
+    duration slo;        // Less the delay after the end.
+    request_queue queue;
+    rate_tracker rate;
+    load_view load{};
+    std::uint32_t target = 1;
+    std::uint64_t arrivals = 0;
+    candidate published{};
+  };
+
+  void retarget(model& m) noexcept {
+    m.load.rate = m.rate.rate();
+    m.load.variability = m.rate.variability();
+    m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
+  }
+
+  template <class Sink>
+  void drop_first(model& m, Sink& sink) noexcept {
+    request& r = m.queue.pop();
+    r.state = request_state::idle;
+    m.resolved(true);
+    sink.drop(r);
+  }
+
+  /// Drops what the gather policy gives up and returns the candidate that is left.
+  template <class Sink>
+  candidate choose(model_id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
+    const gathered g =
+        gather_.gather(m.queue, reach{m.config.latency, m.sent, now, free_at}, m.target);
+    for (std::uint32_t i = 0; i < g.drop; ++i) drop_first(m, sink);
+    if (g.size == 0) return {};
+    const batch_view view{.size = g.size,
+                          .deadline = m.queue.deadline(0),
+                          .arrival = m.queue[0].arrival,
+                          .slo = m.slo,
+                          .latency = m.config.latency(g.size),
+                          .latency_next = m.config.latency(g.size + 1),
+                          .load = m.load};
+    const time_point latest = view.deadline - view.latency;
+    return {.size = g.size,
+            .exec_at = std::min(window_.opens(view), latest),
+            .latest = latest,
+            .lead = delays_.before(g.size),
+            .urgency = priority_.urgency(view)};
+  }
+
+  template <class Sink>
+  void update(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
+    publish(id, m, choose(id, m, now, free_at, sink), sink);
+  }
+
+  template <class Sink>
+  void publish(model_id id, model& m, const candidate& c, Sink& sink) noexcept {
+    if (c == m.published && refresh_.is_armed(id.index()) == !c.is_empty()) return;
+    m.published = c;
+    // One past the last start: at it, the candidate is still valid and would re-arm for ever.
+    refresh_.arm(id.index(), c.is_empty() ? never : c.latest - c.lead + duration{1});
+    sink.candidate_changed(id, c);
+  }
+
+  network_delays delays_;
+  [[no_unique_address]] Window window_;
+  [[no_unique_address]] Gather gather_;
+  [[no_unique_address]] Target target_;
+  [[no_unique_address]] Priority priority_;
+  std::vector<std::optional<model>> models_;
+  timer_queue refresh_;
+};
+
+}  // namespace cohort::deferred

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Deferred scheduling in one value: a model shard and a rank joined by direct call.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/rank.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// Decides when each batch starts, who is in it and on which device: requests and completions go
+/// in, batches and drops come out. A value: it owns no thread and reads no clock; the driver tells
+/// it the time, and calls `advance` at `next_wake()` and after every event. Within one instant a
+/// driver delivers arrivals first, then completions, then calls `advance`. It talks to a `Sink`:
+/// * `dispatch(batch&&)`: run this on its device, behind what it has; later `on_complete`.
+/// * `drop(request&)`: the request can no longer be in time; it is idle and the caller's again.
+/// Sinks must not call back. Deterministic: the same calls give the same decisions.
+/// Thread safety: none. Complexity: O(log models + log queue + devices / 64) a call.
+///
+/// @tparam Window When a batch may start.        @tparam Gather Who is in it, who is dropped.
+/// @tparam Target The size worth protecting.     @tparam Priority Who gets a free device first.
+template <window_policy Window = frontrun, gather_policy Gather = drop_head,
+          target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
+class basic_scheduler {
+ public:
+  explicit basic_scheduler(network_delays delays = {}, Window window = {}, Gather gather = {},
+                           Target target = {}, Priority priority = {})
+      : shard_{delays, std::move(window), std::move(gather), std::move(target),
+               std::move(priority)} {}
+
+  /// Adds a model; its id is the smallest free one. Allocates.
+  /// @throws config_error If a batch of one cannot meet the SLO.
+  model_id add_model(model_config config) {
+    std::uint32_t id = 0;
+    while (shard_.is_served(model_id{id})) ++id;
+    rank_.reserve_models(id + 1);
+    shard_.add_model(model_id{id}, std::move(config));
+    return model_id{id};
+  }
+  /// Removes a model; waiting requests are dropped through the sink, running batches go on.
+  template <class Sink>
+  void remove_model(model_id id, time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, now, sink};
+    shard_.remove_model(id, j);
+  }
+
+  /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
+  device_id add_device(time_point now) {
+    std::uint32_t id = 0;
+    while (id < known_devices_ &&
+           (rank_.has_device(device_id{id}) || rank_.outstanding(device_id{id}) > 0)) {
+      ++id;
+    }
+    known_devices_ = std::max(known_devices_, id + 1);
+    rank_.add_device(device_id{id}, now);
+    return device_id{id};
+  }
+  /// Gives a device no more work. What it has still completes.
+  void remove_device(device_id d, time_point now) noexcept { rank_.remove_device(d, now); }
+
+  template <class Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, now, sink};
+    shard_.on_arrival(r, now, j);
+  }
+  /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
+  template <class Sink>
+  bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, now, sink};
+    return shard_.on_cancel(r, now, j);
+  }
+  /// The oldest batch of the device ended.
+  void on_complete(device_id d, time_point now) noexcept { rank_.on_complete(d, now); }
+
+  /// Does all that is due at `now`.
+  template <class Sink>
+  void advance(time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, now, sink};
+    shard_.advance(now, j);
+    rank_.advance(now, j);
+  }
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(shard_.next_wake(), rank_.next_wake());
+  }
+
+  /// The half that sees requests, and the half that sees devices: for questions only.
+  [[nodiscard]] const auto& models() const noexcept { return shard_; }
+  [[nodiscard]] const rank& devices() const noexcept { return rank_; }
+
+ private:
+  /// Passes the messages between shard and rank on at once, and the rest to the caller's sink.
+  template <class Sink>
+  struct joint {
+    basic_scheduler& self;
+    time_point now;
+    Sink& sink;
+
+    void candidate_changed(model_id id, const candidate& c) noexcept {
+      self.rank_.on_candidate(id, c, now);
+    }
+    void grant(const deferred::grant& g) noexcept { self.shard_.on_grant(g, now, *this); }
+    void grant_used(model_id id, device_id d, time_point exec_at, duration expected) noexcept {
+      self.rank_.on_grant_used(id, d, exec_at, expected, now);
+    }
+    void grant_returned(model_id id, device_id d) noexcept {
+      self.rank_.on_grant_returned(id, d, now);
+    }
+    void dispatch(batch&& b) noexcept { sink.dispatch(std::move(b)); }
+    void drop(request& r) noexcept { sink.drop(r); }
+  };
+
+  basic_model_shard<Window, Gather, Target, Priority> shard_;
+  rank rank_;
+  std::uint32_t known_devices_ = 0;
+};
+
+/// The default composition: Symphony's deferred batch scheduling.
+using scheduler = basic_scheduler<>;
+
+}  // namespace cohort::deferred

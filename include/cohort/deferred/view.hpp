@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the policies of deferred scheduling may know: values, never the queue or the device.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <cstdint>
+
+namespace cohort::deferred {
+
+/// Measurements of one model and of the devices it may run on.
+struct load_view {
+  double rate = 0;           ///< Arrivals a second over a sliding window; 0 until measured.
+  double variability = 1;    ///< Squared coefficient of variation of the gaps between arrivals.
+  double bad_rate = 0;       ///< Recent share of this model's requests that were dropped, 0 to 1.
+  double idle_fraction = 0;  ///< Recent share of device time without work, 0 to 1.
+};
+
+/// A batch that could be sent now.
+struct batch_view {
+  std::uint32_t size;     ///< Requests; at least 1.
+  time_point deadline;    ///< Earliest deadline among them, less the delay of the result.
+  time_point arrival;     ///< Earliest arrival among them.
+  duration slo;           ///< The model's latency objective, less the delay of the result.
+  duration latency;       ///< ℓ(size).
+  duration latency_next;  ///< ℓ(size + 1), or `unbounded` if the batch cannot grow.
+  load_view load;
+};
+
+/// Delays between the scheduler and a device, all at least 0.
+struct network_delays {
+  duration control{0};           ///< A batch's message to its device.
+  duration data_per_request{0};  ///< Fetching the input of one request, before the batch starts.
+  duration response{0};          ///< A result's way back to where its deadline is judged.
+  duration wake_margin{0};       ///< How late the driver's timers fire and completions are noticed.
+
+  /// From the decision to the earliest start of a batch of `size` on an idle device.
+  [[nodiscard]] constexpr duration before(std::uint32_t size) const noexcept {
+    return control + wake_margin + data_per_request * static_cast<std::int64_t>(size);
+  }
+  /// From the end on the device to the moment at which the deadline is judged.
+  [[nodiscard]] constexpr duration after() const noexcept { return response + wake_margin; }
+};
+
+}  // namespace cohort::deferred

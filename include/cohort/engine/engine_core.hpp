@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The life of requests around a scheduler: admission, batches at work, outcomes, cancellation,
+/// drain. Still a value.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/observer.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/scheduler.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// One model, as the engine needs to know it.
+struct model_config {
+  deferred::model_config scheduling;
+  std::uint32_t max_request_size = UINT32_MAX;  ///< Largest `request::size` accepted; at least 1.
+};
+
+/// A scheduler with everything a request needs from submission to its one outcome. A value: it owns
+/// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
+/// code. It talks to a `Sink` whose members it calls during its own calls, on their thread:
+/// * `launch(const deferred::batch&)`: run the batch on its device behind what it has; it stays
+///   where it is until `on_complete` for it.
+/// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller's
+///   again, and may be destroyed or submitted anew later.
+/// * `model_removed(model_id)`: the last request of a removed model has ended.
+/// Sinks must not call back. Cost: that of the scheduler; no allocation but in `add_*`.
+/// Thread safety: none.
+template <class Scheduler = deferred::scheduler, observer Observer = null_observer>
+class basic_engine_core {
+ public:
+  /// @param response Delay from the end of a batch to where deadlines are judged; at least 0.
+  explicit basic_engine_core(Scheduler scheduler = Scheduler{}, duration response = duration{0},
+                             Observer watcher = {})
+      : scheduler_{std::move(scheduler)}, response_{response}, observer_{std::move(watcher)} {
+    expects(response >= duration{0}, "engine_core: response must be at least 0");
+  }
+
+  /// Adds a model. Allocates. @throws config_error As `model_shard::add_model`.
+  model_id add_model(model_config config) {
+    expects(config.max_request_size > 0, "model_config: max_request_size must be at least 1");
+    const std::uint32_t max_size = config.max_request_size;
+    const model_id id = scheduler_.add_model(std::move(config.scheduling));
+    if (id.index() >= models_.size()) models_.resize(id.index() + 1);
+    models_[id.index()] = model{.max_request_size = max_size, .accepting = true};
+    return id;
+  }
+
+  /// Lets a model go: new requests are refused, accepted ones are served to their end, then the
+  /// sink hears `model_removed` and the id may be given to another model.
+  /// @returns Whether there was such a model.
+  template <class Sink>
+  bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
+    if (!is_accepting(id)) return false;
+    models_[id.index()].accepting = false;
+    models_[id.index()].removing = true;
+    ++removing_;
+    finish_removals(now, sink);
+    return true;
+  }
+
+  /// Adds an idle device. Allocates.
+  device_id add_device(time_point now) {
+    const device_id d = scheduler_.add_device(now);
+    if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
+    return d;
+  }
+  /// Gives a device no more work; what it has still completes.
+  void remove_device(device_id d, time_point now) noexcept { scheduler_.remove_device(d, now); }
+
+  /// Takes a request, or says why not; then it is untouched and still the caller's.
+  template <class Sink>
+  [[nodiscard]] std::optional<refusal> submit(request& r, time_point now, Sink& sink) noexcept {
+    if (const std::optional<refusal> why = reason_to_refuse(r, now)) {
+      observer_.refused(r, *why, now);
+      return why;
+    }
+    r.cancel_requested = false;
+    ++models_[r.model.index()].in_flight;
+    ++in_flight_;
+    forward<Sink> f{*this, now, sink};
+    scheduler_.on_arrival(r, now, f);
+    finish_removals(now, sink);
+    return std::nullopt;
+  }
+
+  /// Cancels a request that was submitted and has not ended. A queued one ends `cancelled` during
+  /// this call; one in a batch ends `cancelled` when its batch does.
+  template <class Sink>
+  void cancel(request& r, time_point now, Sink& sink) noexcept {
+    if (r.state == request_state::idle || r.cancel_requested) return;
+    r.cancel_requested = true;
+    forward<Sink> f{*this, now, sink};
+    if (scheduler_.on_cancel(r, now, f)) end(r, outcome::cancelled, now, sink);
+    finish_removals(now, sink);
+  }
+
+  /// The oldest batch of a device ended; `failed` if without results. Ends its requests.
+  template <class Sink>
+  void on_complete(device_id d, bool failed, time_point now, Sink& sink) noexcept {
+    lane& at_work = devices_[d.index()];
+    COHORT_ASSERT(at_work.count > 0);
+    deferred::batch& done = at_work.batches[at_work.first];
+    while (!done.requests.empty()) {
+      request& r = done.requests.front();
+      done.requests.pop_front();
+      r.state = request_state::idle;
+      end(r, how_it_ended(r, failed, now), now, sink);
+    }
+    at_work.first = (at_work.first + 1) % deferred::rank::max_outstanding;
+    --at_work.count;
+    scheduler_.on_complete(d, now);
+    finish_removals(now, sink);
+  }
+
+  /// Does all that is due at `now`.
+  template <class Sink>
+  void advance(time_point now, Sink& sink) noexcept {
+    forward<Sink> f{*this, now, sink};
+    scheduler_.advance(now, f);
+    finish_removals(now, sink);
+  }
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept { return scheduler_.next_wake(); }
+
+  /// From now on every request is refused; those accepted go on to their ends.
+  void drain() noexcept { draining_ = true; }
+  [[nodiscard]] bool is_draining() const noexcept { return draining_; }
+
+  /// Requests accepted that have not ended.
+  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+  /// Whether requests of this model are accepted (unless draining).
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept {
+    return id.index() < models_.size() && models_[id.index()].accepting;
+  }
+  /// The batches a device has: 0, 1 (at work) or 2 (one sent ahead).
+  [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
+    return devices_[d.index()].count;
+  }
+  /// The oldest batch of a device that has one.
+  [[nodiscard]] const deferred::batch& running(device_id d) const noexcept {
+    return devices_[d.index()].batches[devices_[d.index()].first];
+  }
+  [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
+  [[nodiscard]] Observer& watcher() noexcept { return observer_; }
+
+ private:
+  struct model {
+    std::uint32_t max_request_size = 0;
+    bool accepting = false;
+    bool removing = false;
+    std::size_t in_flight = 0;
+  };
+
+  struct lane {  // A device's batches, in the order in which they were sent.
+    std::array<deferred::batch, deferred::rank::max_outstanding> batches;
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+
+  /// The scheduler's sink.
+  template <class Sink>
+  struct forward {
+    basic_engine_core& self;
+    time_point now;
+    Sink& sink;
+
+    void dispatch(deferred::batch&& b) noexcept {
+      self.observer_.dispatched(dispatch_event{.model = b.model,
+                                               .device = b.device,
+                                               .size = b.size(),
+                                               .first_sequence = b.first_sequence,
+                                               .exec_at = b.exec_at,
+                                               .latest = b.latest,
+                                               .expected = b.expected},
+                                now);
+      lane& at_work = self.devices_[b.device.index()];
+      COHORT_ASSERT(at_work.count < deferred::rank::max_outstanding);
+      deferred::batch& slot =
+          at_work.batches[(at_work.first + at_work.count) % deferred::rank::max_outstanding];
+      slot = std::move(b);
+      ++at_work.count;
+      sink.launch(std::as_const(slot));
+    }
+    void drop(request& r) noexcept { self.end(r, outcome::dropped, now, sink); }
+  };
+
+  [[nodiscard]] std::optional<refusal> reason_to_refuse(const request& r,
+                                                        time_point now) const noexcept {
+    if (draining_) return refusal::draining;
+    if (!is_accepting(r.model)) return refusal::unknown_model;
+    if (r.size > models_[r.model.index()].max_request_size) return refusal::too_big;
+    if (scheduler_.models().is_full(r.model)) return refusal::queue_full;
+    if (!scheduler_.models().is_feasible(r.model, r.deadline, now)) {
+      return refusal::deadline_infeasible;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] outcome how_it_ended(const request& r, bool failed, time_point now) const noexcept {
+    if (r.cancel_requested) return outcome::cancelled;
+    if (failed) return outcome::failed;
+    return now + response_ <= r.deadline ? outcome::completed : outcome::late;
+  }
+
+  template <class Sink>
+  void end(request& r, outcome how, time_point now, Sink& sink) noexcept {
+    --models_[r.model.index()].in_flight;
+    --in_flight_;
+    observer_.ended(r, how, now);
+    sink.ended(r, how);
+  }
+
+  // Not from within `end`: the scheduler may be in the middle of a call.
+  template <class Sink>
+  void finish_removals(time_point now, Sink& sink) noexcept {
+    if (removing_ == 0) return;
+    forward<Sink> f{*this, now, sink};
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      if (!models_[i].removing || models_[i].in_flight > 0) continue;
+      models_[i].removing = false;
+      --removing_;
+      scheduler_.remove_model(model_id{i}, now, f);
+      sink.model_removed(model_id{i});
+    }
+  }
+
+  Scheduler scheduler_;
+  duration response_;
+  [[no_unique_address]] Observer observer_;
+  std::vector<model> models_;
+  std::vector<lane> devices_;
+  std::size_t in_flight_ = 0;
+  std::size_t removing_ = 0;
+  bool draining_ = false;
+};
+
+/// Deferred batch scheduling, unobserved.
+using engine_core = basic_engine_core<>;
+
+}  // namespace cohort::engine
