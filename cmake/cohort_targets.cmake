@@ -6,27 +6,82 @@ target_compile_options(
             $<$<CXX_COMPILER_ID:GNU>:-fconcepts-diagnostics-depth=3>
             $<$<BOOL:${COHORT_WERROR}>:-Werror>)
 
-# cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s]): a doctest program named after its file, run as one ctest.
-function(cohort_add_test source)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LIBS" ${ARGN})
+# core/ids_test.cpp -> core.ids_test: the name of the target, the program and the ctest.
+function(cohort_name_of source out)
   string(REGEX REPLACE "\\.cpp$" "" name "${source}")
   string(REPLACE "/" "." name "${name}")
+  set(${out} "${name}" PARENT_SCOPE)
+endfunction()
+
+# cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
+# doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
+# GPU: they take the lock of the device, and `ctest -LE gpu` is complete without one. SERIAL tests
+# run alone: for those that compare wall time with a wide margin.
+function(cohort_add_test source)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
+  cohort_name_of("${source}" name)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev cohort_test_main ${arg_LIBS})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  if("gpu" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+  endif()
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
 endfunction()
 
-# cohort_add_bench(<layer>/<name>_bench.cpp [LIBS lib...]): a Google Benchmark program, run by ctest for one short pass.
+# cohort_add_fail_test(<layer>/<name>_fail.cpp): a source that must not compile, whose first line
+# `// expect: <regex>` is what the compiler must say. Only checked, never linked.
+function(cohort_add_fail_test source)
+  cohort_name_of("${source}" name)
+  add_test(
+    NAME ${name}
+    COMMAND
+      "${CMAKE_COMMAND}" "-DCOMPILER=${CMAKE_CXX_COMPILER}"
+      "-DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/${source}" "-DINCLUDE=${PROJECT_SOURCE_DIR}/include" -P
+      "${PROJECT_SOURCE_DIR}/cmake/check_compile_fails.cmake")
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS compile_fail)
+endfunction()
+
+# cohort_add_fuzzer(<layer>/<name>_fuzz.cpp [LIBS lib...]): a libFuzzer program, run by ctest for
+# three seconds from the seeds in <layer>/<name>_corpus/, if there are any. Longer: start the
+# program by hand, e.g. `build/fuzz/tests/core.indexed_heap_fuzz -max_total_time=600`.
+function(cohort_add_fuzzer source)
+  cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
+  cohort_name_of("${source}" name)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${arg_LIBS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
+  # What the fuzzer finds new goes into the build folder, never into the sources.
+  file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/${name}.corpus")
+  set(seeds "")
+  string(REGEX REPLACE "_fuzz\\.cpp$" "_corpus" corpus "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  if(IS_DIRECTORY "${corpus}")
+    set(seeds "${corpus}")
+  endif()
+  add_test(
+    NAME ${name}
+    COMMAND ${name} -max_total_time=3 -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
+            -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/${name}. ${name}.corpus ${seeds}
+    WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+endfunction()
+
+# cohort_add_bench(<layer>/<name>_bench.cpp [LIBS lib...]): a Google Benchmark program, run by ctest
+# for one short pass so that it does not rot. Its figures come from starting it by hand.
 function(cohort_add_bench source)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
-  string(REGEX REPLACE "\\.cpp$" "" name "${source}")
-  string(REPLACE "/" "." name "${name}")
+  cohort_name_of("${source}" name)
   add_executable(${name} ${source})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench)
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev benchmark::benchmark_main ${arg_LIBS})
-  set_property(GLOBAL APPEND PROPERTY COHORT_BENCHES ${name})
+  add_test(NAME ${name} COMMAND ${name} --benchmark_min_time=0.01)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
 endfunction()

@@ -1,0 +1,47 @@
+# Install rules of the library. Each program installs itself beside its target; each compiled
+# component gets an export file of its own, so that who does not use it needs none of its
+# dependencies.
+include(CMakePackageConfigHelpers)
+
+set(cohort_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
+
+install(
+  TARGETS cohort
+  EXPORT cohort-targets
+  FILE_SET HEADERS)
+install(
+  EXPORT cohort-targets
+  NAMESPACE cohort::
+  DESTINATION "${cohort_package_dir}")
+
+# cohort_host -> component `host`, imported as cohort::host.
+foreach(component host cuda)
+  if(TARGET cohort_${component})
+    set_target_properties(cohort_${component} PROPERTIES EXPORT_NAME ${component})
+    set(header_set "")
+    get_target_property(sets cohort_${component} INTERFACE_HEADER_SETS)
+    if("HEADERS" IN_LIST sets)
+      set(header_set FILE_SET HEADERS)
+    endif()
+    install(
+      TARGETS cohort_${component}
+      EXPORT cohort-${component}-targets
+      ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+      LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ${header_set})
+    install(
+      EXPORT cohort-${component}-targets
+      NAMESPACE cohort::
+      DESTINATION "${cohort_package_dir}")
+  endif()
+endforeach()
+
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/cohort-config.cmake.in" "${PROJECT_BINARY_DIR}/cohort-config.cmake"
+  INSTALL_DESTINATION "${cohort_package_dir}")
+# Before 1.0 a minor version may break its users, see docs/versioning.md.
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/cohort-config-version.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/cohort-config.cmake"
+              "${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
+        DESTINATION "${cohort_package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
