@@ -32,7 +32,7 @@ concept latency_is_noexcept = requires(const L& l, std::uint32_t batch) {
 /// ℓ(b): how long a batch of b ≥ 1 requests runs on its device. Semantics: pure, positive and
 /// non-decreasing in b. Models: `linear_latency`, `table_latency`, `latency_curve`.
 template <class L>
-concept latency_model = std::copyable<L> && requirement::latency_is_a_duration<L> &&
+concept latency_model = std::copy_constructible<L> && requirement::latency_is_a_duration<L> &&
     requirement::latency_is_noexcept<L>;
 
 /// ℓ(b) = fixed + per_request · b: the papers' β + α b. Both at least 0 and not both 0.

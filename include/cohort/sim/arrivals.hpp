@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Streams of arrivals: when the next request comes, and for which model.
+#pragma once
+
+#include <cohort/core/indexed_heap.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/sim/workload.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace cohort::sim {
+
+/// Draws the arrivals of a workload in time order. Each model has a generator of its own, and gaps
+/// are drawn at unit rate and then scaled: runs of one seed at different rates see the same
+/// pattern, stretched, so that a search over rates is not disturbed by chance.
+/// Deterministic for one binary, workload, rate and seed. O(log models) an arrival.
+class arrival_stream {
+ public:
+  /// @param rate Requests a second over all models; above 0. Ignored for traces.
+  arrival_stream(const workload& w, double rate, std::uint64_t seed)
+      : process_{w.arrivals}, shape_{w.shape}, trace_{&w.trace}, heap_{w.models.size()} {
+    if (process_ == arrival_process::trace) return;
+    const std::vector<double> part = w.normalised_shares();
+    std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
+    std::mt19937_64 root{seeds};
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      sources_.push_back(source{std::mt19937_64{root()}, 0, 0});
+      source& s = sources_.back();
+      if (part[i] <= 0) continue;
+      s.gap_ns = 1e9 / (rate * part[i]);
+      if (process_ == arrival_process::uniform) {
+        s.at_ns = std::uniform_real_distribution<double>{0, s.gap_ns}(s.random);
+      } else {
+        s.at_ns = draw(s);
+      }
+      heap_.set(i, s.at_ns);
+    }
+  }
+
+  /// When the next arrival comes, or `never`.
+  [[nodiscard]] time_point next() const noexcept {
+    if (process_ == arrival_process::trace) {
+      return position_ < trace_->size() ? (*trace_)[position_].at : never;
+    }
+    return heap_.empty() ? never : at(heap_.top_key());
+  }
+
+  /// The model of the next arrival, which must exist; moves on to the one after.
+  std::uint32_t take() noexcept {
+    if (process_ == arrival_process::trace) return (*trace_)[position_++].model;
+    const std::uint32_t model = heap_.top();
+    source& s = sources_[model];
+    s.at_ns += process_ == arrival_process::uniform ? s.gap_ns : draw(s);
+    heap_.set(model, s.at_ns);
+    return model;
+  }
+
+ private:
+  struct source {
+    std::mt19937_64 random;
+    double gap_ns;  // Mean.
+    double at_ns;   // In floating point, so that constant gaps do not drift.
+  };
+
+  static time_point at(double ns) noexcept {
+    return time_point{duration{static_cast<std::int64_t>(std::llround(ns))}};
+  }
+
+  double draw(source& s) const noexcept {
+    if (process_ == arrival_process::gamma && shape_ != 1) {
+      return std::gamma_distribution<double>{shape_, s.gap_ns / shape_}(s.random);
+    }
+    return std::exponential_distribution<double>{1}(s.random) * s.gap_ns;
+  }
+
+  arrival_process process_;
+  double shape_;
+  const std::vector<trace_row>* trace_;
+  std::size_t position_ = 0;
+  std::vector<source> sources_;
+  indexed_heap<double> heap_;
+};
+
+}  // namespace cohort::sim

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Collects what happens in a run and sums it up.
+#pragma once
+
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/autoscale.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/sim/result.hpp>
+#include <cohort/sim/workload.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// The value at rank ⌈q n⌉ of n values (nearest rank), 0 if there are none. Reorders them.
+template <class T>
+[[nodiscard]] T percentile(std::vector<T>& values, double q) {
+  if (values.empty()) return T{};
+  const double position = std::ceil(q * static_cast<double>(values.size()));
+  const auto at = static_cast<std::ptrdiff_t>(std::max(1.0, position)) - 1;
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+/// The measurements of one run, of the requests that arrive from `warmup` to `warmup + measured`.
+class recorder {
+ public:
+  recorder(const workload& w, double rate, bool record_dispatches)
+      : workload_{w},
+        begin_{time_point{} + w.warmup},
+        end_{begin_ + w.measured},
+        record_dispatches_{record_dispatches},
+        per_model_(w.models.size()),
+        used_(w.devices, false) {
+    const std::vector<double> part = w.normalised_shares();
+    for (std::size_t i = 0; i < part.size(); ++i) per_model_[i].offered = part[i] * rate;
+  }
+
+  [[nodiscard]] time_point end() const noexcept { return end_; }
+  /// Measured requests that have not ended.
+  [[nodiscard]] std::uint64_t unresolved() const noexcept { return unresolved_; }
+
+  void arrived(model_id m, time_point now) {
+    ++simulated_;
+    if (!is_measured(now)) return;
+    ++per_model_[m.index()].arrived;
+    ++unresolved_;
+  }
+
+  void launched(const deferred::batch& b, time_point now, time_point start, time_point finish) {
+    busy_ += std::max(duration{0}, std::min(finish, end_) - std::max(start, begin_));
+    if (is_measured(now)) {
+      per_model_[b.model.index()].batches.push_back(b.size());
+      used_[b.device.index()] = true;
+    }
+    for (const request& r : b.requests) {
+      if (is_measured(r.arrival)) queueing_.push_back(to_ms(start - r.arrival));
+    }
+    if (!record_dispatches_) return;
+    dispatch_record d{.at = now,
+                      .device = b.device.value(),
+                      .model = b.model.value(),
+                      .size = b.size(),
+                      .first = b.first_sequence,
+                      .exec_at = start,
+                      .latest = b.latest,
+                      .finish = finish,
+                      .requests = {}};
+    for (const request& r : b.requests) d.requests.push_back(r.sequence);
+    dispatches_.push_back(std::move(d));
+  }
+
+  void ended(const request& r, outcome how, time_point at) {
+    if (!is_measured(r.arrival)) return;
+    tally& t = per_model_[r.model.index()];
+    --unresolved_;
+    if (how == outcome::completed) ++t.completed;
+    if (how == outcome::late) ++t.late;
+    const bool ran = how == outcome::completed || how == outcome::late;
+    t.latencies.push_back(ran ? to_ms(at - r.arrival) : infinitely_late);
+  }
+
+  /// Sums up; the recorder is spent.
+  [[nodiscard]] run_result result() {
+    run_result out;
+    std::vector<double> latencies;
+    std::vector<std::uint32_t> batches;
+    const double seconds = to_seconds(workload_.measured);
+    for (std::size_t i = 0; i < per_model_.size(); ++i) {
+      tally& t = per_model_[i];
+      t.latencies.resize(t.arrived, infinitely_late);  // Never resolved: dropped.
+      model_result m{.name = workload_.models[i].name,
+                     .offered_rps = workload_.arrivals == arrival_process::trace
+                                        ? static_cast<double>(t.arrived) / seconds
+                                        : t.offered,
+                     .arrived = t.arrived,
+                     .completed = t.completed,
+                     .late = t.late,
+                     .dropped = t.arrived - t.completed - t.late};
+      if (t.arrived > 0) {
+        m.bad_rate = static_cast<double>(m.late + m.dropped) / static_cast<double>(t.arrived);
+      }
+      latencies.insert(latencies.end(), t.latencies.begin(), t.latencies.end());
+      batches.insert(batches.end(), t.batches.begin(), t.batches.end());
+      m.p99_ms = percentile(t.latencies, 0.99);
+      m.batch_p50 = percentile(t.batches, 0.5);
+      out.offered_rps += m.offered_rps;
+      out.arrived += m.arrived;
+      out.completed += m.completed;
+      out.late += m.late;
+      out.dropped += m.dropped;
+      out.per_model.push_back(std::move(m));
+    }
+    if (out.arrived > 0) {
+      out.bad_rate = static_cast<double>(out.late + out.dropped) / static_cast<double>(out.arrived);
+    }
+    out.throughput_rps = static_cast<double>(out.completed) / seconds;
+    out.busy_fraction = to_seconds(busy_) / (seconds * workload_.devices);
+    out.devices_used = static_cast<std::uint32_t>(std::count(used_.begin(), used_.end(), true));
+    if (!batches.empty()) {
+      out.batch_mean =
+          static_cast<double>(std::accumulate(batches.begin(), batches.end(), std::uint64_t{0})) /
+          static_cast<double>(batches.size());
+    }
+    out.batch_p50 = percentile(batches, 0.5);
+    out.batch_p90 = percentile(batches, 0.9);
+    out.queueing_p50_ms = percentile(queueing_, 0.5);
+    out.queueing_p99_ms = percentile(queueing_, 0.99);
+    out.queueing_max_ms = percentile(queueing_, 1.0);
+    out.latency_p50_ms = percentile(latencies, 0.5);
+    out.latency_p90_ms = percentile(latencies, 0.9);
+    out.latency_p99_ms = percentile(latencies, 0.99);
+    out.advice = deferred::advise(workload_.devices, out.bad_rate, 1 - out.busy_fraction);
+    out.dispatches = std::move(dispatches_);
+    out.simulated_requests = simulated_;
+    return out;
+  }
+
+ private:
+  struct tally {
+    double offered = 0;
+    std::uint64_t arrived = 0;
+    std::uint64_t completed = 0;
+    std::uint64_t late = 0;
+    std::vector<double> latencies;
+    std::vector<std::uint32_t> batches;
+  };
+
+  [[nodiscard]] bool is_measured(time_point t) const noexcept { return t >= begin_ && t < end_; }
+
+  const workload& workload_;
+  time_point begin_;
+  time_point end_;
+  bool record_dispatches_;
+  std::vector<tally> per_model_;
+  std::vector<bool> used_;
+  std::vector<double> queueing_;
+  std::vector<dispatch_record> dispatches_;
+  duration busy_{0};
+  std::uint64_t unresolved_ = 0;
+  std::uint64_t simulated_ = 0;
+};
+
+}  // namespace cohort::sim

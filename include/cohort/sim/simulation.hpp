@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// One run of the engine in virtual time, over devices that take exactly as long as profiled.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/observer.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/engine/engine_core.hpp>
+#include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/recorder.hpp>
+#include <cohort/sim/result.hpp>
+#include <cohort/sim/workload.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// How to run.
+struct run_options {
+  double rate = 0;  ///< Requests a second over all models; above 0. Ignored for traces.
+  std::uint64_t seed = 1;
+  bool record_dispatches = false;
+};
+
+/// Drives an engine core through a workload: the code that serves is the code that is simulated.
+/// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
+/// measured part until every measured request has ended; one that never does counts as dropped.
+/// Deterministic. Single use: construct, `run`.
+template <class Scheduler>
+class simulation {
+ public:
+  simulation(const workload& w, Scheduler scheduler, run_options options)
+      : workload_{w},
+        options_{options},
+        core_{std::move(scheduler), w.network.response},
+        arrivals_{w, options.rate, options.seed},
+        completions_{w.devices},
+        device_free_(w.devices, time_point{}),
+        recorder_{w, options.rate, options.record_dispatches} {
+    for (std::uint32_t i = 0; i < w.devices; ++i) core_.add_device(time_point{});
+    for (const model_spec& m : w.models) {
+      core_.add_model(
+          {.scheduling = {.latency = latency_curve{latency_of(m), effective_max_batch(m)},
+                          .slo = m.slo,
+                          .queue_capacity = queue_capacity(m)}});
+    }
+  }
+
+  /// @param progress Called now and then with the simulated time, for long runs.
+  template <class Progress>
+  run_result run(Progress&& progress) {
+    time_point report = time_point{};
+    for (;;) {
+      const time_point now = std::min({arrivals_.next(), completions_.next(), core_.next_wake()});
+      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
+      while (arrivals_.next() == now) arrive(now);
+      for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
+      core_.advance(now, *this);
+      if (now >= report) {
+        progress(now);
+        report = now + std::chrono::milliseconds{100};
+      }
+    }
+    return recorder_.result();
+  }
+  run_result run() {
+    return run([](time_point) {});
+  }
+
+  [[nodiscard]] auto& core() noexcept { return core_; }
+
+  // The engine core's sink.
+  void launch(const deferred::batch& b) noexcept {
+    time_point& free_at = device_free_[b.device.index()];
+    const time_point start = std::max(b.exec_at - workload_.network.wake_margin, free_at);
+    free_at = start + b.expected;
+    recorder_.launched(b, clock_, start, free_at);
+    if (!completions_.is_armed(b.device.index())) completions_.arm(b.device.index(), free_at);
+  }
+  void ended(request& r, outcome how) noexcept {
+    recorder_.ended(r, how, clock_ + workload_.network.response);
+    idle_.push_back(r);
+  }
+  void model_removed(model_id) noexcept {}
+
+ private:
+  static auto latency_of(const model_spec& m) {
+    return [&m](std::uint32_t b) noexcept { return m.latency_of(b); };
+  }
+
+  /// Enough for all that can wait within an SLO, so that the simulated queue is never full.
+  std::uint32_t queue_capacity(const model_spec& m) const {
+    const double waiting = 4 * options_.rate * to_seconds(m.slo) + 4096;
+    return static_cast<std::uint32_t>(std::min(waiting, 1e8));
+  }
+
+  void arrive(time_point now) noexcept {
+    clock_ = now;
+    if (idle_.empty()) idle_.push_back(pool_.emplace_back());
+    request& r = idle_.front();
+    idle_.pop_front();
+    r.model = model_id{arrivals_.take()};
+    r.arrival = now;
+    r.deadline = now + workload_.models[r.model.index()].slo;
+    recorder_.arrived(r.model, now);
+    if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
+      ended(r, outcome::dropped);
+    }
+  }
+
+  void finish(std::uint32_t device, time_point now) noexcept {
+    clock_ = now;
+    core_.on_complete(device_id{device}, false, now, *this);
+    if (core_.outstanding(device_id{device}) > 0) completions_.arm(device, device_free_[device]);
+  }
+
+  const workload& workload_;
+  run_options options_;
+  engine::basic_engine_core<Scheduler> core_;
+  arrival_stream arrivals_;
+  timer_queue completions_;
+  std::vector<time_point> device_free_;
+  recorder recorder_;
+  std::deque<request> pool_;
+  request_list idle_;
+  time_point clock_{};
+};
+
+}  // namespace cohort::sim
