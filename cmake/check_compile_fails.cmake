@@ -1,5 +1,6 @@
 # Checks that SOURCE does not compile, and that the compiler says why in the words of its first
 # line, `// expect: <regex>`. Needs COMPILER, SOURCE and INCLUDE.
+cmake_minimum_required(VERSION 3.25)
 file(STRINGS "${SOURCE}" lines LIMIT_COUNT 1)
 list(GET lines 0 first)
 if(NOT first MATCHES "^// expect: (.+)$")

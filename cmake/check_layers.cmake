@@ -1,0 +1,105 @@
+# Checks who includes whom, by the rules of docs/architecture.md. Needs ROOT, the tree to check.
+#
+# 1. A file of include/cohort/<layer> or src/<layer> includes headers of its own layer, of lower
+#    layers, and of the siblings that ROOT/docs/architecture.md lists as "* `from` -> `to`: why".
+# 2. CUDA headers are included in runtime/cuda and in .cu files, nowhere else.
+# 3. Headers of the header-only layers include the standard library, fmt, Boost.Intrusive and
+#    cohort alone.
+cmake_minimum_required(VERSION 3.25)
+set(layer_core 0)
+set(layer_runtime 1)
+set(layer_deferred 2)
+set(layer_batching 2)
+set(layer_packing 2)
+set(layer_kv 2)
+set(layer_engine 3)
+set(layer_sim 4)
+set(layer_serve 4)
+set(layer_cluster 4)
+set(layer_cli 5) # Only in src/: the command puts the others together.
+
+set(edges "")
+if(EXISTS "${ROOT}/docs/architecture.md")
+  file(STRINGS "${ROOT}/docs/architecture.md" lines REGEX "^\\* `[a-z]+` -> `[a-z]+`")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^\\* `([a-z]+)` -> `([a-z]+)`" _ "${line}")
+    list(APPEND edges "${CMAKE_MATCH_1}>${CMAKE_MATCH_2}")
+  endforeach()
+endif()
+
+set(violations 0)
+function(violation file text)
+  message(NOTICE "${file}: ${text}")
+  math(EXPR violations "${violations} + 1")
+  set(violations ${violations} PARENT_SCOPE)
+endfunction()
+
+set(cuda_header "^(cuda|cublas|cudnn|cufft|cupti|curand|cusparse|nvrtc|nvml|nvtx|nccl|cub/|thrust/|cooperative_groups|driver_types|device_launch|vector_types)")
+
+file(
+  GLOB_RECURSE files
+  RELATIVE "${ROOT}"
+  "${ROOT}/include/*.hpp" "${ROOT}/include/*.h" "${ROOT}/include/*.ipp"
+  "${ROOT}/src/*.hpp" "${ROOT}/src/*.cpp"
+  "${ROOT}/examples/*.hpp" "${ROOT}/examples/*.cpp"
+  "${ROOT}/tests/*.hpp" "${ROOT}/tests/*.cpp"
+  "${ROOT}/bench/*.hpp" "${ROOT}/bench/*.cpp")
+list(LENGTH files count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "check_layers: no sources under '${ROOT}'")
+endif()
+
+foreach(file IN LISTS files)
+  set(own_layer "") # Empty: examples, tests and benches may include any layer.
+  set(is_header FALSE)
+  if(file MATCHES "^include/cohort/([a-z]+)/")
+    set(own_layer "${CMAKE_MATCH_1}")
+    set(is_header TRUE)
+  elseif(file MATCHES "^src/([a-z]+)/")
+    set(own_layer "${CMAKE_MATCH_1}")
+  endif()
+  if(own_layer AND NOT DEFINED layer_${own_layer})
+    violation("${file}" "belongs to no layer")
+    continue()
+  endif()
+
+  file(STRINGS "${ROOT}/${file}" lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "[<\"]([^>\"]+)[>\"]" _ "${line}")
+    set(header "${CMAKE_MATCH_1}")
+
+    if(header MATCHES "${cuda_header}" AND NOT file MATCHES "^(include/cohort|src)/runtime/cuda/")
+      violation("${file}" "includes the CUDA header ${header} outside runtime/cuda")
+    endif()
+
+    if(header MATCHES "^cohort/")
+      if(NOT own_layer)
+        continue()
+      endif()
+      if(header MATCHES "^cohort/([a-z]+)/")
+        set(layer "${CMAKE_MATCH_1}")
+        if(NOT DEFINED layer_${layer})
+          violation("${file}" "includes ${header}, which belongs to no layer")
+        elseif(layer STREQUAL own_layer OR "${own_layer}>${layer}" IN_LIST edges)
+          # Allowed.
+        elseif(layer_${layer} GREATER layer_${own_layer})
+          violation("${file}" "includes ${header} of the higher layer ${layer}")
+        elseif(layer_${layer} EQUAL layer_${own_layer})
+          violation("${file}" "includes ${header} of the sibling layer ${layer}")
+        endif()
+      elseif(is_header)
+        violation("${file}" "includes the umbrella ${header}")
+      endif()
+    elseif(is_header AND NOT own_layer MATCHES "^(serve|cluster)$"
+           AND NOT file MATCHES "^include/cohort/runtime/cuda/")
+      if(NOT header MATCHES "^([a-z_0-9]+$|fmt/|boost/intrusive/)")
+        violation("${file}" "includes ${header}: only std, fmt and Boost.Intrusive are allowed here")
+      endif()
+    endif()
+  endforeach()
+endforeach()
+
+if(violations GREATER 0)
+  message(FATAL_ERROR "check_layers: ${violations} includes break the rules of docs/architecture.md")
+endif()
+message(STATUS "check_layers: ${count} files keep to the layers")

@@ -1,0 +1,26 @@
+# Checks that every public header is in the list of include/cohort/CMakeLists.txt, and that
+# <cohort/cohort.hpp> includes all of them but CUDA, serve, cluster and detail. Needs ROOT.
+cmake_minimum_required(VERSION 3.25)
+file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/cohort" "${ROOT}/include/cohort/*.hpp")
+file(READ "${ROOT}/include/cohort/CMakeLists.txt" listing)
+file(READ "${ROOT}/include/cohort/cohort.hpp" umbrella)
+
+set(missing 0)
+foreach(header IN LISTS headers)
+  string(REPLACE "." "\\." pattern "${header}")
+  # CUDA headers belong to the target cohort_cuda, which lists them itself.
+  if(NOT header MATCHES "^runtime/cuda/" AND NOT listing MATCHES "[ \n]${pattern}[ \n)]")
+    message(NOTICE "${header} is not listed in include/cohort/CMakeLists.txt")
+    math(EXPR missing "${missing} + 1")
+  endif()
+  if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/cuda|serve|cluster)/|/detail/")
+    continue()
+  endif()
+  if(NOT umbrella MATCHES "#include <cohort/${pattern}>")
+    message(NOTICE "${header} is not included by <cohort/cohort.hpp>")
+    math(EXPR missing "${missing} + 1")
+  endif()
+endforeach()
+if(missing GREATER 0)
+  message(FATAL_ERROR "check_umbrella: ${missing} entries are missing")
+endif()
