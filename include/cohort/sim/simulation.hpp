@@ -123,6 +123,7 @@ class simulation {
     if (core_.outstanding(device_id{device}) > 0) completions_.arm(device, device_free_[device]);
   }
 
+  std::deque<request> pool_;  // First: outlives the batches that the core still links.
   const workload& workload_;
   run_options options_;
   engine::basic_engine_core<Scheduler> core_;
@@ -130,7 +131,6 @@ class simulation {
   timer_queue completions_;
   std::vector<time_point> device_free_;
   recorder recorder_;
-  std::deque<request> pool_;
   request_list idle_;
   time_point clock_{};
 };
