@@ -17,6 +17,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/core/version.hpp>
+#include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/autoscale.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>

@@ -7,6 +7,7 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace cohort::deferred {
@@ -30,8 +31,9 @@ struct candidate {
 struct grant {
   model_id model;
   device_id device;
-  time_point free_at;    ///< When the device ends what it has; in the past if it is idle.
-  double idle_fraction;  ///< Recent share of device time without work.
+  time_point free_at;       ///< When the device ends what it has; in the past if it is idle.
+  double idle_fraction;     ///< Recent share of device time without work.
+  std::size_t devices = 1;  ///< Devices in the pool.
 };
 
 /// A batch on its way to a device.

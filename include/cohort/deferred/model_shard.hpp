@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -138,6 +139,7 @@ class basic_model_shard {
     }
     model& m = *models_[g.model.index()];
     m.load.idle_fraction = g.idle_fraction;
+    m.devices = g.devices;
     const candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
       publish(g.model, m, best, sink);
@@ -196,6 +198,7 @@ class basic_model_shard {
     rate_tracker rate;
     load_view load{};
     std::uint32_t target = 1;
+    std::size_t devices = 0;  // In the pool, as the last grant told.
     std::uint64_t arrivals = 0;
     candidate published{};
   };
@@ -203,6 +206,10 @@ class basic_model_shard {
   void retarget(model& m) noexcept {
     m.load.rate = m.rate.rate();
     m.load.variability = m.rate.variability();
+    if (m.devices > 0) {
+      const double each = to_seconds(m.config.latency(m.target)) / m.target;
+      m.load.device_part = std::min(1.0, m.load.rate * each / static_cast<double>(m.devices));
+    }
     m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
   }
 
@@ -227,6 +234,7 @@ class basic_model_shard {
                           .slo = m.slo,
                           .latency = m.config.latency(g.size),
                           .latency_next = m.config.latency(g.size + 1),
+                          .target = m.target,
                           .load = m.load};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,

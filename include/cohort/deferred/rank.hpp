@@ -225,7 +225,7 @@ class rank {
     dev.reserved = true;
     make_available(d);
     measure(now);
-    sink.grant(cohort::deferred::grant{id, d, dev.free_at, idle_fraction_});
+    sink.grant(cohort::deferred::grant{id, d, dev.free_at, idle_fraction_, present_});
   }
 
   void measure(time_point now) noexcept {

@@ -15,16 +15,18 @@ struct load_view {
   double variability = 1;    ///< Squared coefficient of variation of the gaps between arrivals.
   double bad_rate = 0;       ///< Recent share of this model's requests that were dropped, 0 to 1.
   double idle_fraction = 0;  ///< Recent share of device time without work, 0 to 1.
+  double device_part = 1;    ///< Share of device time that this model needs, 0 to 1; 1 until known.
 };
 
 /// A batch that could be sent now.
 struct batch_view {
-  std::uint32_t size;     ///< Requests; at least 1.
-  time_point deadline;    ///< Earliest deadline among them, less the delay of the result.
-  time_point arrival;     ///< Earliest arrival among them.
-  duration slo;           ///< The model's latency objective, less the delay of the result.
-  duration latency;       ///< ℓ(size).
-  duration latency_next;  ///< ℓ(size + 1), or `unbounded` if the batch cannot grow.
+  std::uint32_t size;        ///< Requests; at least 1.
+  time_point deadline;       ///< Earliest deadline among them, less the delay of the result.
+  time_point arrival;        ///< Earliest arrival among them.
+  duration slo;              ///< The model's latency objective, less the delay of the result.
+  duration latency;          ///< ℓ(size).
+  duration latency_next;     ///< ℓ(size + 1), or `unbounded` if the batch cannot grow.
+  std::uint32_t target = 1;  ///< The size worth protecting, from the target policy.
   load_view load;
 };
 

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Deferred scheduling that adapts to what it measures: `adaptive_scheduler` and its policies.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/priority.hpp>
+#include <cohort/deferred/scheduler.hpp>
+#include <cohort/deferred/target.hpp>
+#include <cohort/deferred/view.hpp>
+#include <cohort/deferred/window.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace cohort::deferred {
+
+/// The constants of the adaptive policies. The defaults were found on Poisson workloads of single
+/// models and of the two model zoos; docs/deferred/adaptive.md reports them on others.
+struct adaptive_options {
+  /// Efficiency b / ℓ(b) worth protecting, as a part of the staggered batch's; in (0, 1]. At 1 the
+  /// target is the staggered one.
+  double efficiency = 0.94;
+  /// A batch of this many targets starts at once while devices are scarce; at least 1.
+  double full = 1.05;
+  /// Least width of the start window while no device idles, in SLOs; 0 to 1.
+  double scarce_width = 0.15;
+  /// Idle fraction from which on devices are not scarce; in (0, 1].
+  double scarce_idle = 0.10;
+  /// Further width, in SLOs, for a model that is bad although devices idle; 0 to 1.
+  double blocked_width = 0.5;
+  /// Bad rate at which the whole of it applies; in (0, 1].
+  double blocked_bad = 0.005;
+  /// Idle fraction at which it sets in; at twice this the whole of it applies; in (0, 0.5].
+  double blocked_idle = 0.01;
+  /// Urgency gained, in SLOs for each 1 of bad rate, up to a bad rate of 0.05; at least 0.
+  double boost = 3;
+
+  /// @throws config_error If a field is outside its range.
+  constexpr void validate() const {
+    expects(efficiency > 0 && efficiency <= 1, "adaptive: efficiency must be in (0, 1]");
+    expects(full >= 1, "adaptive: full must be at least 1");
+    expects(scarce_width >= 0 && scarce_width <= 1, "adaptive: scarce_width must be in 0 to 1");
+    expects(scarce_idle > 0 && scarce_idle <= 1, "adaptive: scarce_idle must be in (0, 1]");
+    expects(blocked_width >= 0 && blocked_width <= 1, "adaptive: blocked_width must be in 0 to 1");
+    expects(blocked_bad > 0 && blocked_bad <= 1, "adaptive: blocked_bad must be in (0, 1]");
+    expects(blocked_idle > 0 && blocked_idle <= 0.5, "adaptive: blocked_idle must be in (0, 0.5]");
+    expects(boost >= 0, "adaptive: boost must be at least 0");
+  }
+};
+
+/// How little a model can rely on regular turns, 0 to 1: because its own arrivals vary, or because
+/// other models use most of the devices. With 0 the staggered schedule is already the best one, and
+/// every deviation from it loses.
+[[nodiscard]] inline double irregularity(const load_view& load) noexcept {
+  const double others = 1 - load.device_part;
+  const double fourth = others * others * others * others;
+  return std::max(std::min(1.0, load.variability), fourth * fourth * fourth * fourth);
+}
+
+/// The smallest batch that is nearly as efficient as the staggered one. A queue that fluctuates
+/// cannot fill every staggered batch; insisting on it drops requests for a gain of a few percent.
+/// Models that gain little from batching get a target near 1: nothing is dropped for them.
+/// O(log max_batch). Models: `target_policy`.
+class adaptive_target {
+ public:
+  /// @throws config_error If an option is outside its range.
+  constexpr explicit adaptive_target(adaptive_options o = {}) : options_{o} { o.validate(); }
+
+  [[nodiscard]] std::uint32_t target(const load_view& load, duration slo,
+                                     const latency_curve& latency) const noexcept {
+    const std::uint32_t staggered = staggered_target{}.target(load, slo, latency);
+    const auto efficiency = [&](std::uint32_t b) {
+      return b / static_cast<double>(latency(b).count());
+    };
+    const double enough =
+        (1 - (1 - options_.efficiency) * irregularity(load)) * efficiency(staggered);
+    std::uint32_t low = 1;
+    std::uint32_t high = staggered;
+    while (low < high) {  // Efficiency grows with the batch, but for noise in a measured profile.
+      const std::uint32_t middle = low + (high - low) / 2;
+      if (efficiency(middle) >= enough) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+
+ private:
+  adaptive_options options_;
+};
+static_assert(target_policy<adaptive_target>);
+
+/// The frontrun window, opened earlier where waiting cannot pay. While devices are scarce: for a
+/// batch that is full, and for models whose window [d − ℓ(b + 1), d − ℓ(b)] is too narrow to be hit
+/// by a device that becomes free at random. While devices idle but the model is bad nonetheless:
+/// others' long batches block it, and starting early gets ahead of them. O(1).
+/// Models: `window_policy`.
+class adaptive_window {
+ public:
+  /// @throws config_error If an option is outside its range.
+  constexpr explicit adaptive_window(adaptive_options o = {}) : options_{o} { o.validate(); }
+
+  [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
+    const adaptive_options& o = options_;
+    const double idle = b.load.idle_fraction;
+    if (idle < o.scarce_idle && b.size >= o.full * b.target) return distant_past;
+    const double scarce = std::clamp(1 - idle / o.scarce_idle, 0.0, 1.0) * irregularity(b.load);
+    const double blocked = std::min(1.0, b.load.bad_rate / o.blocked_bad) *
+                           std::clamp(idle / o.blocked_idle - 1, 0.0, 1.0) *
+                           (1 - b.load.device_part);
+    const double width = o.scarce_width * scarce + o.blocked_width * blocked;
+    const auto early = static_cast<duration::rep>(width * static_cast<double>(b.slo.count()));
+    return std::min(b.deadline - b.latency_next, b.deadline - b.latency - duration{early});
+  }
+
+ private:
+  adaptive_options options_;
+};
+static_assert(window_policy<adaptive_window>);
+
+/// Earliest latest start first, with a start ahead for models that have recently been bad. O(1).
+/// Models: `priority_policy`.
+class adaptive_priority {
+ public:
+  /// @throws config_error If an option is outside its range.
+  constexpr explicit adaptive_priority(adaptive_options o = {}) : options_{o} { o.validate(); }
+
+  [[nodiscard]] time_point urgency(const batch_view& b) const noexcept {
+    const double ahead = options_.boost * std::min(b.load.bad_rate, 0.05);
+    return b.deadline - b.latency -
+           duration{static_cast<duration::rep>(ahead * static_cast<double>(b.slo.count()))};
+  }
+
+ private:
+  adaptive_options options_;
+};
+static_assert(priority_policy<adaptive_priority>);
+
+/// cohort's own scheduler: deferred scheduling with the adaptive policies.
+using adaptive_scheduler =
+    basic_scheduler<adaptive_window, drop_head, adaptive_target, adaptive_priority>;
+
+/// An adaptive scheduler with these delays and options.
+[[nodiscard]] inline adaptive_scheduler make_adaptive_scheduler(network_delays delays = {},
+                                                                adaptive_options o = {}) {
+  return adaptive_scheduler{delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
+                            adaptive_priority{o}};
+}
+
+}  // namespace cohort::deferred
