@@ -14,3 +14,36 @@ add_executable(odr odr.cpp odr_other.cpp)
 target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
 add_test(NAME odr COMMAND odr)
 set_tests_properties(odr PROPERTIES TIMEOUT 60)
+
+# Which of the optional parts this build has, and so the installed package must have.
+set(programs "")
+set(expect_host FALSE)
+if(TARGET cohort_host)
+  set(expect_host TRUE)
+endif()
+foreach(folder src/cli src/serve examples/inference_server)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target IN LISTS targets)
+      get_target_property(type ${target} TYPE)
+      get_target_property(output ${target} OUTPUT_NAME)
+      if(NOT output)
+        set(output ${target})
+      endif()
+      if(type STREQUAL "EXECUTABLE" AND output MATCHES "^(cohort|inference_server)$")
+        list(APPEND programs ${output})
+      endif()
+    endforeach()
+  endif()
+endforeach()
+if(COHORT_INSTALL)
+  add_test(
+    NAME package
+    COMMAND
+      "${CMAKE_COMMAND}" "-DBUILD=${PROJECT_BINARY_DIR}"
+      "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/package_work" "-DGENERATOR=${CMAKE_GENERATOR}"
+      "-DCOMPILER=${CMAKE_CXX_COMPILER}" "-DVERSION=${PROJECT_VERSION}" "-DCONFIG=$<CONFIG>"
+      "-DPROGRAMS=${programs}" "-DEXPECT_HOST=${expect_host}" -P
+      "${CMAKE_CURRENT_SOURCE_DIR}/package/check_package.cmake")
+  set_tests_properties(package PROPERTIES TIMEOUT 300 LABELS package)
+endif()

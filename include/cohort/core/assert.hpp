@@ -5,5 +5,6 @@
 
 #include <cassert>
 
-/// States an invariant that only a bug in cohort can break. Bad arguments throw `config_error` instead.
+/// States an invariant that only a bug in cohort can break. Bad arguments throw `config_error`
+/// instead.
 #define COHORT_ASSERT(condition) assert(condition)

@@ -18,7 +18,8 @@ concept now_returns_time_point = requires(const C& c) {
 };
 template <class C>
 concept now_is_noexcept = requires(const C& c) {
-  { c.now() } noexcept;
+  { c.now() }
+  noexcept;
 };
 }  // namespace requirement
 
@@ -30,8 +31,8 @@ concept clock = requirement::now_returns_time_point<C> && requirement::now_is_no
 class steady_clock {
  public:
   [[nodiscard]] time_point now() const noexcept {
-    return time_point{std::chrono::duration_cast<duration>(
-        std::chrono::steady_clock::now().time_since_epoch())};
+    return time_point{
+        std::chrono::duration_cast<duration>(std::chrono::steady_clock::now().time_since_epoch())};
   }
 };
 static_assert(clock<steady_clock>);

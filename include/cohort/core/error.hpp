@@ -10,7 +10,8 @@
 namespace cohort {
 
 /// A value that a caller configured is outside its allowed range. The message names the field, the
-/// value and the range, on one line. Late, dropped, refused and cancelled are results, never errors.
+/// value and the range, on one line. Late, dropped, refused and cancelled are results, never
+/// errors.
 class config_error : public std::invalid_argument {
  public:
   explicit config_error(const std::string& what,

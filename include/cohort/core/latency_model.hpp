@@ -82,8 +82,7 @@ class table_latency {
     if (above == points_.end()) {
       if (points_.size() == 1) {
         const latency_point& only = points_.front();
-        return duration{static_cast<std::int64_t>(static_cast<double>(only.latency.count()) /
-                                                  only.batch * batch)};
+        return rounded(static_cast<double>(only.latency.count()) / only.batch * batch);
       }
       return between(points_[points_.size() - 2], points_.back(), batch);
     }
@@ -98,7 +97,13 @@ class table_latency {
                           std::uint32_t batch) noexcept {
     const double slope = static_cast<double>((b.latency - a.latency).count()) / (b.batch - a.batch);
     const double rise = slope * (static_cast<double>(batch) - a.batch);
-    return a.latency + duration{static_cast<std::int64_t>(rise + 0.5)};
+    return std::min(a.latency + rounded(rise), unbounded);
+  }
+
+  /// `ns` ≥ 0 to the nearest nanosecond. Far beyond the last point it may not fit: saturates.
+  static duration rounded(double ns) noexcept {
+    if (ns >= static_cast<double>(unbounded.count())) return unbounded;
+    return duration{static_cast<std::int64_t>(ns + 0.5)};
   }
 
   std::vector<latency_point> points_;

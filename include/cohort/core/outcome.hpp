@@ -28,22 +28,32 @@ enum class refusal : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view to_string(outcome o) noexcept {
   switch (o) {
-    case outcome::completed: return "completed";
-    case outcome::late: return "late";
-    case outcome::dropped: return "dropped";
-    case outcome::cancelled: return "cancelled";
-    case outcome::failed: return "failed";
+    case outcome::completed:
+      return "completed";
+    case outcome::late:
+      return "late";
+    case outcome::dropped:
+      return "dropped";
+    case outcome::cancelled:
+      return "cancelled";
+    case outcome::failed:
+      return "failed";
   }
   return "?";
 }
 
 [[nodiscard]] constexpr std::string_view to_string(refusal r) noexcept {
   switch (r) {
-    case refusal::unknown_model: return "unknown_model";
-    case refusal::queue_full: return "queue_full";
-    case refusal::too_big: return "too_big";
-    case refusal::deadline_infeasible: return "deadline_infeasible";
-    case refusal::draining: return "draining";
+    case refusal::unknown_model:
+      return "unknown_model";
+    case refusal::queue_full:
+      return "queue_full";
+    case refusal::too_big:
+      return "too_big";
+    case refusal::deadline_infeasible:
+      return "deadline_infeasible";
+    case refusal::draining:
+      return "draining";
   }
   return "?";
 }

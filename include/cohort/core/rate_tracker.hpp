@@ -22,7 +22,7 @@ class rate_tracker {
   /// @param window Width of the sliding window; at least 16 ns. Wider is steadier, narrower is
   ///               quicker to follow.
   /// @throws config_error If `window` is below 16 ns.
-  explicit rate_tracker(duration window) : tick_{window / ticks} {
+  explicit rate_tracker(duration window) : tick_{window / static_cast<std::int64_t>(ticks)} {
     expects(tick_ > duration{0}, "rate_tracker: window must be at least 16 ns");
   }
 

@@ -27,12 +27,12 @@ struct request {
   request(const request&) = delete;
   request& operator=(const request&) = delete;
 
-  request_id id;             ///< The caller's name for it; need not be unique.
-  model_id model;            ///< What to run.
-  time_point arrival;        ///< When it reached the system.
-  time_point deadline;       ///< When its result must be ready.
-  std::uint32_t size = 1;    ///< Input length, in units of the model (tokens, rows); at least 1.
-  std::uint8_t priority = 0; ///< Class of service; 0 is the most important.
+  request_id id;              ///< The caller's name for it; need not be unique.
+  model_id model;             ///< What to run.
+  time_point arrival;         ///< When it reached the system.
+  time_point deadline;        ///< When its result must be ready.
+  std::uint32_t size = 1;     ///< Input length, in units of the model (tokens, rows); at least 1.
+  std::uint8_t priority = 0;  ///< Class of service; 0 is the most important.
 
   /// Written by the scheduler; read-only for the caller.
   request_state state = request_state::idle;

@@ -69,18 +69,17 @@ concept makes_streams_events_and_buffers = requires(E& e, device_share share, st
   { e.allocate(bytes) } -> std::same_as<typename E::buffer>;
 };
 template <class E>
-concept orders_streams_by_events =
-    requires(E& e, typename E::stream& s, typename E::event& v) {
-      e.record(s, v);
-      e.wait(s, v);
-      { e.is_done(v) } -> std::same_as<bool>;
-    };
+concept orders_streams_by_events = requires(E& e, typename E::stream& s, typename E::event& v) {
+  e.record(s, v);
+  e.wait(s, v);
+  { e.is_done(v) } -> std::same_as<bool>;
+};
 template <class E>
-concept copies_and_multiplies =
-    requires(E& e, typename E::stream& s, const copy_request& c, const gemm_request& g) {
-      e.copy(s, c);
-      e.gemm(s, g);
-    };
+concept copies_and_multiplies = requires(E& e, typename E::stream& s, const copy_request& c,
+                                         const gemm_request& g) {
+  e.copy(s, c);
+  e.gemm(s, g);
+};
 template <class E>
 concept tells_completion = requires(E& e, typename E::stream& s, completion& done) {
   e.notify(s, done);
@@ -105,8 +104,7 @@ concept tells_completion = requires(E& e, typename E::stream& s, completion& don
 /// Models: `host_executor`, `emulated_executor`, `cuda_executor`.
 template <class E>
 concept executor = requirement::has_stream_event_buffer_types<E> &&
-                   requirement::makes_streams_events_and_buffers<E> &&
-                   requirement::orders_streams_by_events<E> &&
-                   requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
+    requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
+    requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
 
 }  // namespace cohort::runtime

@@ -13,12 +13,12 @@ namespace cohort::runtime {
 /// The rows of a batch that a stage works on. Slot i of the slice lies at
 /// `base + (first + i) * stride`, both for what the stage reads and for what it writes.
 struct slice {
-  std::byte* input;            ///< Of slot 0 at the boundary before the stage, device memory.
-  std::byte* output;           ///< Of slot 0 at the boundary after the stage, device memory.
-  std::size_t input_stride;    ///< Bytes between slots; at least the bytes per request there.
+  std::byte* input;          ///< Of slot 0 at the boundary before the stage, device memory.
+  std::byte* output;         ///< Of slot 0 at the boundary after the stage, device memory.
+  std::size_t input_stride;  ///< Bytes between slots; at least the bytes per request there.
   std::size_t output_stride;
-  std::uint32_t first;         ///< First slot.
-  std::uint32_t count;         ///< Slots; at least 1.
+  std::uint32_t first;  ///< First slot.
+  std::uint32_t count;  ///< Slots; at least 1.
 };
 
 namespace requirement {
@@ -48,7 +48,6 @@ concept enqueues_stages = requires(M& m, std::size_t stage, Stream& stream, cons
 /// stated tolerance is. Models: those in examples/models, `profile_model`.
 template <class M, class Stream>
 concept staged_model = requirement::names_itself<M> && requirement::has_stages<M> &&
-                       requirement::tells_bytes_at_boundaries<M> &&
-                       requirement::enqueues_stages<M, Stream>;
+    requirement::tells_bytes_at_boundaries<M> && requirement::enqueues_stages<M, Stream>;
 
 }  // namespace cohort::runtime

@@ -1,0 +1,1 @@
+cohort_add_fuzzer(core/indexed_heap_fuzz.cpp)

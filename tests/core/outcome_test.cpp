@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/core/outcome.hpp>
+//
+#include <doctest/doctest.h>
+
+namespace cohort {
+namespace {
+
+TEST_CASE("every outcome has the name that reports and metrics print") {
+  CHECK(to_string(outcome::completed) == "completed");
+  CHECK(to_string(outcome::late) == "late");
+  CHECK(to_string(outcome::dropped) == "dropped");
+  CHECK(to_string(outcome::cancelled) == "cancelled");
+  CHECK(to_string(outcome::failed) == "failed");
+}
+
+TEST_CASE("every refusal has the name that reports and metrics print") {
+  CHECK(to_string(refusal::unknown_model) == "unknown_model");
+  CHECK(to_string(refusal::queue_full) == "queue_full");
+  CHECK(to_string(refusal::too_big) == "too_big");
+  CHECK(to_string(refusal::deadline_infeasible) == "deadline_infeasible");
+  CHECK(to_string(refusal::draining) == "draining");
+}
+
+TEST_CASE("a value that is no outcome is shown as unknown rather than read out of bounds") {
+  CHECK(to_string(static_cast<outcome>(200)) == "?");
+  CHECK(to_string(static_cast<refusal>(200)) == "?");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,35 @@
+# Installs BUILD into an empty prefix below WORK, then configures, builds and runs the consumer of
+# this folder against it. Needs BUILD, WORK, GENERATOR, COMPILER, VERSION and CONFIG.
+cmake_minimum_required(VERSION 3.25)
+
+function(step)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "package: `${command}` failed: ${result}\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+step("${CMAKE_COMMAND}" --install "${BUILD}" --config "${CONFIG}" --prefix "${WORK}/prefix")
+
+# The consumer must not find the sources: it is copied away from them.
+file(COPY "${CMAKE_CURRENT_LIST_DIR}/" DESTINATION "${WORK}/consumer")
+step("${CMAKE_COMMAND}" -S "${WORK}/consumer" -B "${WORK}/build" -G "${GENERATOR}"
+     "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${WORK}/prefix"
+     "-DCOHORT_EXPECTED_VERSION=${VERSION}" -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+step("${CMAKE_COMMAND}" --build "${WORK}/build")
+step("${WORK}/build/consumer")
+if(EXISTS "${WORK}/build/host_consumer")
+  step("${WORK}/build/host_consumer")
+elseif(EXPECT_HOST)
+  message(FATAL_ERROR "package: cohort::host was built, but the installed package has none")
+endif()
+
+# The programs come along, and start.
+foreach(program IN LISTS PROGRAMS)
+  if(NOT EXISTS "${WORK}/prefix/bin/${program}")
+    message(FATAL_ERROR "package: ${program} was built, but is not installed")
+  endif()
+  step("${WORK}/prefix/bin/${program}" --help)
+endforeach()

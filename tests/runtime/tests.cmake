@@ -1,0 +1,2 @@
+cohort_add_fail_test(runtime/executor_fail.cpp)
+cohort_add_fail_test(runtime/staged_model_fail.cpp)
