@@ -9,6 +9,7 @@
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -103,7 +104,7 @@ class table_latency {
   /// `ns` ≥ 0 to the nearest nanosecond. Far beyond the last point it may not fit: saturates.
   static duration rounded(double ns) noexcept {
     if (ns >= static_cast<double>(unbounded.count())) return unbounded;
-    return duration{static_cast<std::int64_t>(ns + 0.5)};
+    return duration{std::llround(ns)};
   }
 
   std::vector<latency_point> points_;
