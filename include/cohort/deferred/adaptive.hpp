@@ -14,7 +14,6 @@
 #include <cohort/deferred/window.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 namespace cohort::deferred {
@@ -26,17 +25,20 @@ struct adaptive_options {
   /// target is the staggered one.
   double efficiency = 0.94;
   /// A batch of this many targets starts at once while devices are scarce; at least 1.
-  double full = 1.05;
-  /// Least width of the start window while no device idles, in SLOs; 0 to 1.
-  double scarce_width = 0.15;
+  double full = 1.1;
+  /// Least width of the start window while no device idles, as a part of the time that a target
+  /// batch has to gather, slo − ℓ(target); 0 to 1.
+  double scarce_width = 0.18;
   /// Idle fraction from which on devices are not scarce; in (0, 1].
   double scarce_idle = 0.10;
-  /// Further width, in SLOs, for a model that is bad although devices idle; 0 to 1.
-  double blocked_width = 0.5;
-  /// Bad rate at which the whole of it applies; in (0, 1].
-  double blocked_bad = 0.005;
-  /// Idle fraction at which it sets in; at twice this the whole of it applies; in (0, 0.5].
+  /// A model counts as blocked if its bad rate is above `blocked_bad`, in (0, 1], although more
+  /// than `blocked_idle` of the devices idle, 0 to 1, and others need at least `blocked_others`, 0
+  /// to 1.
+  double blocked_bad = 0.0005;
   double blocked_idle = 0.01;
+  double blocked_others = 0.25;
+  /// Efficiency a blocked model may give up, for each 1 of idle fraction beyond; at least 0.
+  double blocked_loss = 2;
   /// Urgency gained, in SLOs for each 1 of bad rate, up to a bad rate of 0.05; at least 0.
   double boost = 3;
 
@@ -46,20 +48,28 @@ struct adaptive_options {
     expects(full >= 1, "adaptive: full must be at least 1");
     expects(scarce_width >= 0 && scarce_width <= 1, "adaptive: scarce_width must be in 0 to 1");
     expects(scarce_idle > 0 && scarce_idle <= 1, "adaptive: scarce_idle must be in (0, 1]");
-    expects(blocked_width >= 0 && blocked_width <= 1, "adaptive: blocked_width must be in 0 to 1");
     expects(blocked_bad > 0 && blocked_bad <= 1, "adaptive: blocked_bad must be in (0, 1]");
-    expects(blocked_idle > 0 && blocked_idle <= 0.5, "adaptive: blocked_idle must be in (0, 0.5]");
+    expects(blocked_idle >= 0 && blocked_idle <= 1, "adaptive: blocked_idle must be in 0 to 1");
+    expects(blocked_others >= 0 && blocked_others <= 1,
+            "adaptive: blocked_others must be in 0 to 1");
+    expects(blocked_loss >= 0, "adaptive: blocked_loss must be at least 0");
     expects(boost >= 0, "adaptive: boost must be at least 0");
   }
 };
 
-/// How little a model can rely on regular turns, 0 to 1: because its own arrivals vary, or because
-/// other models use most of the devices. With 0 the staggered schedule is already the best one, and
-/// every deviation from it loses.
-[[nodiscard]] inline double irregularity(const load_view& load) noexcept {
+/// How crowded a model's pool is by many others, 0 to 1: the part of the devices that others need,
+/// to the 16th power. Near 0 for up to a handful of models, 0.65 for one of 37 equal ones.
+[[nodiscard]] inline double crowding(const load_view& load) noexcept {
   const double others = 1 - load.device_part;
   const double fourth = others * others * others * others;
-  return std::max(std::min(1.0, load.variability), fourth * fourth * fourth * fourth);
+  return fourth * fourth * fourth * fourth;
+}
+
+/// How little a model can rely on regular turns, 0 to 1: because its own arrivals vary, or because
+/// it is one of many. At 0 the staggered schedule is already the best one, and every deviation from
+/// it loses.
+[[nodiscard]] inline double irregularity(const load_view& load) noexcept {
+  return std::max(std::min(1.0, load.variability), crowding(load));
 }
 
 /// The smallest batch that is nearly as efficient as the staggered one. A queue that fluctuates
@@ -68,8 +78,9 @@ struct adaptive_options {
 /// O(log max_batch). Models: `target_policy`.
 class adaptive_target {
  public:
+  constexpr adaptive_target() noexcept = default;
   /// @throws config_error If an option is outside its range.
-  constexpr explicit adaptive_target(adaptive_options o = {}) : options_{o} { o.validate(); }
+  constexpr explicit adaptive_target(const adaptive_options& o) : options_{o} { o.validate(); }
 
   [[nodiscard]] std::uint32_t target(const load_view& load, duration slo,
                                      const latency_curve& latency) const noexcept {
@@ -97,30 +108,47 @@ class adaptive_target {
 };
 static_assert(target_policy<adaptive_target>);
 
-/// The frontrun window, opened earlier where waiting cannot pay. While devices are scarce: for a
-/// batch that is full, and for models whose window [d − ℓ(b + 1), d − ℓ(b)] is too narrow to be hit
-/// by a device that becomes free at random. While devices idle but the model is bad nonetheless:
-/// others' long batches block it, and starting early gets ahead of them. O(1).
-/// Models: `window_policy`.
+/// The frontrun window, opened earlier where waiting does not pay:
+/// * while devices are scarce, for a batch that is full;
+/// * while devices are scarce, for all but regular arrivals: the window [d − ℓ(b + 1), d − ℓ(b)] of
+/// a
+///   model with a small marginal latency is too narrow to be hit by a device that becomes free at
+///   random;
+/// * for a model that is bad although devices idle: others' long batches block it, and a smaller
+///   batch now is better than a full one too late. What it may give up in efficiency is bounded by
+///   what idles, so that the remedy cannot use up the devices and become the disease.
+/// O(1). Models: `window_policy`.
 class adaptive_window {
  public:
+  constexpr adaptive_window() noexcept = default;
   /// @throws config_error If an option is outside its range.
-  constexpr explicit adaptive_window(adaptive_options o = {}) : options_{o} { o.validate(); }
+  constexpr explicit adaptive_window(const adaptive_options& o) : options_{o} { o.validate(); }
 
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
     const adaptive_options& o = options_;
     const double idle = b.load.idle_fraction;
     if (idle < o.scarce_idle && b.size >= o.full * b.target) return distant_past;
+    if (is_blocked(b.load) &&
+        efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *
+                                             efficiency(b.target, b.target_latency)) {
+      return distant_past;
+    }
     const double scarce = std::clamp(1 - idle / o.scarce_idle, 0.0, 1.0) * irregularity(b.load);
-    const double blocked = std::min(1.0, b.load.bad_rate / o.blocked_bad) *
-                           std::clamp(idle / o.blocked_idle - 1, 0.0, 1.0) *
-                           (1 - b.load.device_part);
-    const double width = o.scarce_width * scarce + o.blocked_width * blocked;
-    const auto early = static_cast<duration::rep>(width * static_cast<double>(b.slo.count()));
+    const duration gathering = std::max(duration{0}, b.slo - b.target_latency);
+    const auto early = static_cast<duration::rep>(o.scarce_width * scarce *
+                                                  static_cast<double>(gathering.count()));
     return std::min(b.deadline - b.latency_next, b.deadline - b.latency - duration{early});
   }
 
  private:
+  [[nodiscard]] bool is_blocked(const load_view& load) const noexcept {
+    return load.idle_fraction > options_.blocked_idle && load.bad_rate > options_.blocked_bad &&
+           1 - load.device_part >= options_.blocked_others;
+  }
+  static double efficiency(std::uint32_t size, duration latency) noexcept {
+    return size / static_cast<double>(latency.count());
+  }
+
   adaptive_options options_;
 };
 static_assert(window_policy<adaptive_window>);
@@ -129,8 +157,9 @@ static_assert(window_policy<adaptive_window>);
 /// Models: `priority_policy`.
 class adaptive_priority {
  public:
+  constexpr adaptive_priority() noexcept = default;
   /// @throws config_error If an option is outside its range.
-  constexpr explicit adaptive_priority(adaptive_options o = {}) : options_{o} { o.validate(); }
+  constexpr explicit adaptive_priority(const adaptive_options& o) : options_{o} { o.validate(); }
 
   [[nodiscard]] time_point urgency(const batch_view& b) const noexcept {
     const double ahead = options_.boost * std::min(b.load.bad_rate, 0.05);

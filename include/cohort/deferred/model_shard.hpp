@@ -235,6 +235,7 @@ class basic_model_shard {
                           .latency = m.config.latency(g.size),
                           .latency_next = m.config.latency(g.size + 1),
                           .target = m.target,
+                          .target_latency = m.config.latency(m.target),
                           .load = m.load};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,

@@ -20,13 +20,14 @@ struct load_view {
 
 /// A batch that could be sent now.
 struct batch_view {
-  std::uint32_t size;        ///< Requests; at least 1.
-  time_point deadline;       ///< Earliest deadline among them, less the delay of the result.
-  time_point arrival;        ///< Earliest arrival among them.
-  duration slo;              ///< The model's latency objective, less the delay of the result.
-  duration latency;          ///< ℓ(size).
-  duration latency_next;     ///< ℓ(size + 1), or `unbounded` if the batch cannot grow.
-  std::uint32_t target = 1;  ///< The size worth protecting, from the target policy.
+  std::uint32_t size;          ///< Requests; at least 1.
+  time_point deadline;         ///< Earliest deadline among them, less the delay of the result.
+  time_point arrival;          ///< Earliest arrival among them.
+  duration slo;                ///< The model's latency objective, less the delay of the result.
+  duration latency;            ///< ℓ(size).
+  duration latency_next;       ///< ℓ(size + 1), or `unbounded` if the batch cannot grow.
+  std::uint32_t target = 1;    ///< The size worth protecting, from the target policy.
+  duration target_latency{1};  ///< ℓ(target).
   load_view load;
 };
 
