@@ -18,6 +18,10 @@ install(
 foreach(component host cuda)
   if(TARGET cohort_${component})
     set_target_properties(cohort_${component} PROPERTIES EXPORT_NAME ${component})
+    # A static library names its private links to its users; flags are none that they need.
+    get_target_property(links cohort_${component} INTERFACE_LINK_LIBRARIES)
+    list(REMOVE_ITEM links cohort_dev "$<LINK_ONLY:cohort_dev>")
+    set_target_properties(cohort_${component} PROPERTIES INTERFACE_LINK_LIBRARIES "${links}")
     set(header_set "")
     get_target_property(sets cohort_${component} INTERFACE_HEADER_SETS)
     if("HEADERS" IN_LIST sets)
