@@ -32,8 +32,10 @@
 #include <cohort/deferred/window.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/runtime/executor.hpp>
+#include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/goodput.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>

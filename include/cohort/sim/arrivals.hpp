@@ -68,7 +68,8 @@ class arrival_stream {
   };
 
   static time_point at(double ns) noexcept {
-    return time_point{duration{static_cast<std::int64_t>(std::llround(ns))}};
+    // A model of a tiny share may not have its next arrival within the timeline.
+    return ns < 4e18 ? time_point{duration{std::llround(ns)}} : never;
   }
 
   double draw(source& s) const noexcept {

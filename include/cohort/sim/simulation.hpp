@@ -47,11 +47,13 @@ class simulation {
         device_free_(w.devices, time_point{}),
         recorder_{w, options.rate, options.record_dispatches} {
     for (std::uint32_t i = 0; i < w.devices; ++i) core_.add_device(time_point{});
-    for (const model_spec& m : w.models) {
+    const std::vector<std::uint32_t> capacities = queue_capacities();
+    for (std::size_t i = 0; i < w.models.size(); ++i) {
+      const model_spec& m = w.models[i];
       core_.add_model(
           {.scheduling = {.latency = latency_curve{latency_of(m), effective_max_batch(m)},
                           .slo = m.slo,
-                          .queue_capacity = queue_capacity(m)}});
+                          .queue_capacity = capacities[i]}});
     }
   }
 
@@ -97,10 +99,21 @@ class simulation {
     return [&m](std::uint32_t b) noexcept { return m.latency_of(b); };
   }
 
-  /// Enough for all that can wait within an SLO, so that the simulated queue is never full.
-  std::uint32_t queue_capacity(const model_spec& m) const {
-    const double waiting = 4 * options_.rate * to_seconds(m.slo) + 4096;
-    return static_cast<std::uint32_t>(std::min(waiting, 1e8));
+  /// For each model, enough for all that can wait within its SLO: no simulated queue is ever full.
+  std::vector<std::uint32_t> queue_capacities() const {
+    std::vector<double> waiting(workload_.models.size(), 1);
+    if (workload_.arrivals == arrival_process::trace) {
+      for (const trace_row& row : workload_.trace) ++waiting[row.model];
+    } else {
+      const std::vector<double> part = workload_.normalised_shares();
+      for (std::size_t i = 0; i < waiting.size(); ++i) {
+        const double expected = options_.rate * part[i] * to_seconds(workload_.models[i].slo);
+        waiting[i] = 4 * expected + 4096;
+      }
+    }
+    std::vector<std::uint32_t> capacities;
+    for (double w : waiting) capacities.push_back(static_cast<std::uint32_t>(std::min(w, 1e8)));
+    return capacities;
   }
 
   void arrive(time_point now) noexcept {

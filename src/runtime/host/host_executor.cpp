@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/host.hpp>
+
+#include <cblas.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cohort::runtime {
+namespace detail {
+
+/// One recorded point of a stream.
+class host_mark {
+ public:
+  /// Makes it new. Only when nobody waits for it.
+  void reset() {
+    const std::lock_guard lock{mutex_};
+    done_ = false;
+  }
+  void set() {
+    {
+      const std::lock_guard lock{mutex_};
+      done_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return done_; });
+  }
+  bool is_done() {
+    const std::lock_guard lock{mutex_};
+    return done_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+/// Best fit over one block of memory, with coalescing. Used when buffers are made, not when work
+/// runs.
+class host_pool {
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  explicit host_pool(std::size_t bytes) : bytes_{round_up(bytes)} {
+    memory_ = static_cast<std::byte*>(std::aligned_alloc(alignment, bytes_));
+    if (memory_ == nullptr) throw std::bad_alloc{};
+    free_.emplace(0, bytes_);
+  }
+  ~host_pool() { std::free(memory_); }  // NOLINT: pairs with aligned_alloc.
+  host_pool(const host_pool&) = delete;
+  host_pool& operator=(const host_pool&) = delete;
+
+  std::byte* take(std::size_t bytes) {
+    const std::size_t wanted = round_up(bytes);
+    const std::lock_guard lock{mutex_};
+    auto best = free_.end();
+    for (auto i = free_.begin(); i != free_.end(); ++i) {
+      if (i->second >= wanted && (best == free_.end() || i->second < best->second)) best = i;
+    }
+    if (best == free_.end()) {
+      std::size_t largest = 0;
+      for (const auto& [at, size] : free_) largest = std::max(largest, size);
+      throw config_error{
+          fmt::format("host_executor: a buffer of {} bytes does not fit the pool: its largest free "
+                      "block has {} "
+                      "of pool_bytes {}",
+                      bytes, largest, bytes_)};
+    }
+    const std::size_t at = best->first;
+    const std::size_t left = best->second - wanted;
+    free_.erase(best);
+    if (left > 0) free_.emplace(at + wanted, left);
+    return memory_ + at;
+  }
+
+  void give_back(const std::byte* data, std::size_t bytes) {
+    std::size_t at = static_cast<std::size_t>(data - memory_);
+    std::size_t size = round_up(bytes);
+    const std::lock_guard lock{mutex_};
+    auto next = free_.lower_bound(at);
+    if (next != free_.end() && at + size == next->first) {
+      size += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+      const auto previous = std::prev(next);
+      if (previous->first + previous->second == at) {
+        at = previous->first;
+        size += previous->second;
+        free_.erase(previous);
+      }
+    }
+    free_.emplace(at, size);
+  }
+
+  std::size_t free_bytes() {
+    const std::lock_guard lock{mutex_};
+    std::size_t sum = 0;
+    for (const auto& [at, size] : free_) sum += size;
+    return sum;
+  }
+
+ private:
+  static std::size_t round_up(std::size_t bytes) {
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
+
+  std::mutex mutex_;
+  std::size_t bytes_;
+  std::byte* memory_;
+  std::map<std::size_t, std::size_t> free_;  // Offset to size.
+};
+
+/// The ring and the thread of a stream. One caller at a time enqueues; the thread runs.
+class host_stream_state {
+ public:
+  host_stream_state(std::uint32_t depth, unsigned cores) : ring_(depth), cores_{cores} {
+    for (std::uint32_t i = 0; i < depth; ++i) spare_.push_back(std::make_shared<host_mark>());
+    thread_ = std::thread{[this] { run(); }};
+    bind();
+  }
+  ~host_stream_state() {
+    {
+      const std::lock_guard lock{mutex_};
+      stopping_ = true;
+    }
+    filled_.notify_one();
+    thread_.join();
+  }
+  host_stream_state(const host_stream_state&) = delete;
+  host_stream_state& operator=(const host_stream_state&) = delete;
+
+  host_task& acquire() {
+    std::unique_lock lock{mutex_};
+    emptied_.wait(lock, [this] { return count_ < ring_.size(); });
+    return ring_[(first_ + count_) % ring_.size()];
+  }
+  void publish() {
+    {
+      const std::lock_guard lock{mutex_};
+      ++count_;
+    }
+    filled_.notify_one();
+  }
+
+  /// A mark that nobody holds any more, made anew only if all are held. Callers hold the stream.
+  std::shared_ptr<host_mark> fresh_mark() {
+    for (std::size_t i = 0; i < spare_.size(); ++i) {
+      next_spare_ = (next_spare_ + 1) % spare_.size();
+      if (spare_[next_spare_].use_count() == 1) {
+        spare_[next_spare_]->reset();
+        return spare_[next_spare_];
+      }
+    }
+    spare_.push_back(std::make_shared<host_mark>());
+    return spare_.back();
+  }
+
+  [[nodiscard]] unsigned cores() const { return cores_; }
+  [[nodiscard]] bool take_failure() { return std::exchange(failed_, false); }
+
+ private:
+  void bind() {
+    if (cores_ >= std::thread::hardware_concurrency()) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (unsigned c = 0; c < cores_; ++c) CPU_SET(c, &set);
+    // A container may forbid it; the share is then not enforced.
+    pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set);
+  }
+
+  void run() {
+    for (;;) {
+      host_task* task = nullptr;
+      {
+        std::unique_lock lock{mutex_};
+        filled_.wait(lock, [this] { return count_ > 0 || stopping_; });
+        if (count_ == 0) return;
+        task = &ring_[first_];
+      }
+      try {
+        task->run(task->storage, *this);
+      } catch (...) {
+        failed_ = true;
+      }
+      {
+        const std::lock_guard lock{mutex_};
+        first_ = (first_ + 1) % ring_.size();
+        --count_;
+      }
+      emptied_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::condition_variable emptied_;
+  std::vector<host_task> ring_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;  // A task counts until it has run: its slot is not reused before.
+  bool stopping_ = false;
+  bool failed_ = false;  // Of the stream's thread alone.
+  unsigned cores_;
+  std::vector<std::shared_ptr<host_mark>> spare_;
+  std::size_t next_spare_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace detail
+
+namespace {
+
+int blas_int(std::size_t value, const char* what) {
+  if (value > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    throw config_error{fmt::format("gemm: {} is {}, but the host's BLAS takes at most {}", what,
+                                   value, std::numeric_limits<int>::max())};
+  }
+  return static_cast<int>(value);
+}
+
+void multiply(const gemm_request& g) {
+  const auto* a = static_cast<const float*>(g.a);
+  const auto* b = static_cast<const float*>(g.b);
+  auto* c = static_cast<float*>(g.c);
+  for (std::size_t i = 0; i < g.batches; ++i) {
+    cblas_sgemm(CblasRowMajor, g.transpose_a ? CblasTrans : CblasNoTrans,
+                g.transpose_b ? CblasTrans : CblasNoTrans, static_cast<int>(g.m),
+                static_cast<int>(g.n), static_cast<int>(g.k), g.alpha, a + i * g.stride_a,
+                static_cast<int>(g.lda), b + i * g.stride_b, static_cast<int>(g.ldb), g.beta,
+                c + i * g.stride_c, static_cast<int>(g.ldc));
+  }
+}
+
+}  // namespace
+
+host_executor::host_executor(host_options options) : options_{options} {
+  expects(options.pool_bytes >= 64, "host_options: pool_bytes must be at least 64");
+  expects(options.queue_depth >= 2, "host_options: queue_depth must be at least 2");
+  // A stream is one thread; a product that spread over more would take the cores of the others.
+  openblas_set_num_threads(1);
+  pool_ = std::make_shared<detail::host_pool>(options.pool_bytes);
+}
+host_executor::~host_executor() = default;
+
+host_executor::stream host_executor::make_stream(device_share share) {
+  const unsigned all = std::max(1U, std::thread::hardware_concurrency());
+  const unsigned cores = std::max(1U, static_cast<unsigned>(std::ceil(share.fraction() * all)));
+  return stream{std::make_unique<detail::host_stream_state>(options_.queue_depth, cores)};
+}
+host_executor::event host_executor::make_event() { return event{}; }
+
+host_executor::buffer host_executor::allocate(std::size_t bytes) {
+  expects(bytes > 0, "host_executor: a buffer must have at least 1 byte");
+  buffer b;
+  b.data_ = pool_->take(bytes);
+  b.size_ = bytes;
+  b.pool_ = pool_;
+  return b;
+}
+
+void host_executor::record(stream& s, event& v) {
+  v.mark_.reset();  // The stream may use it again.
+  v.mark_ = s.state_->fresh_mark();
+  launch(s, [mark = v.mark_]() mutable { mark->set(); });
+}
+void host_executor::wait(stream& s, event& v) {
+  if (!v.mark_) return;
+  launch(s, [mark = v.mark_] { mark->wait(); });
+}
+bool host_executor::is_done(const event& v) const { return !v.mark_ || v.mark_->is_done(); }
+
+void host_executor::copy(stream& s, const copy_request& r) {
+  expects(r.rows <= 1 || (r.destination_pitch >= r.row_bytes && r.source_pitch >= r.row_bytes),
+          "copy: each pitch must be at least row_bytes");
+  launch(s, [r] {
+    auto* to = static_cast<std::byte*>(r.destination);
+    const auto* from = static_cast<const std::byte*>(r.source);
+    for (std::size_t i = 0; i < r.rows; ++i) {
+      std::memcpy(to + i * r.destination_pitch, from + i * r.source_pitch, r.row_bytes);
+    }
+  });
+}
+
+void host_executor::gemm(stream& s, const gemm_request& g) {
+  expects(g.type == data_type::f32, "gemm: the host computes in f32 only");
+  blas_int(g.m, "m");
+  blas_int(g.n, "n");
+  blas_int(g.k, "k");
+  blas_int(g.lda, "lda");
+  blas_int(g.ldb, "ldb");
+  blas_int(g.ldc, "ldc");
+  if (g.m == 0 || g.n == 0) return;
+  launch(s, [g] { multiply(g); });
+}
+
+void host_executor::notify(stream& s, completion& done) {
+  detail::host_task& task = s.acquire();
+  ::new (static_cast<void*>(task.storage)) completion*(&done);
+  task.run = [](std::byte* storage, detail::host_stream_state& state) {
+    completion* c = *std::launder(reinterpret_cast<completion**>(storage));
+    c->invoke(*c, state.take_failure());
+  };
+  s.publish();
+}
+
+std::size_t host_executor::free_bytes() const { return pool_->free_bytes(); }
+
+host_executor::stream::stream(std::unique_ptr<detail::host_stream_state> state)
+    : state_{std::move(state)} {}
+host_executor::stream::stream(stream&&) noexcept = default;
+host_executor::stream& host_executor::stream::operator=(stream&&) noexcept = default;
+host_executor::stream::~stream() = default;
+unsigned host_executor::stream::cores() const noexcept { return state_->cores(); }
+detail::host_task& host_executor::stream::acquire() { return state_->acquire(); }
+void host_executor::stream::publish() { state_->publish(); }
+
+host_executor::event::event() noexcept = default;
+host_executor::event::event(event&&) noexcept = default;
+host_executor::event& host_executor::event::operator=(event&&) noexcept = default;
+host_executor::event::~event() = default;
+
+host_executor::buffer::buffer(buffer&& other) noexcept
+    : pool_{std::move(other.pool_)},
+      data_{std::exchange(other.data_, nullptr)},
+      size_{std::exchange(other.size_, 0)} {}
+host_executor::buffer& host_executor::buffer::operator=(buffer&& other) noexcept {
+  buffer old{std::move(*this)};
+  pool_ = std::move(other.pool_);
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+host_executor::buffer::~buffer() {
+  if (data_ != nullptr) pool_->give_back(data_, size_);
+}
+
+}  // namespace cohort::runtime
