@@ -31,6 +31,7 @@
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/window.hpp>
 #include <cohort/engine/engine_core.hpp>
+#include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>

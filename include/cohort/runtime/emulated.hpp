@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An executor that takes the time its profile says, on whatever clock drives it.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/runtime/executor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace cohort::runtime {
+
+/// Speeds of an emulated device. 0 means that the work takes no time.
+struct emulated_options {
+  double copy_bytes_per_second = 0;                  ///< At least 0.
+  double gemm_flops_per_second = 0;                  ///< Of the whole device; at least 0.
+  std::size_t pool_bytes = std::size_t{256} << 20U;  ///< Most memory in buffers; at least 1.
+};
+
+/// An executor without a device: work takes the time that `busy`, or the speeds of the options, say
+/// and copies are really made, at the end of their time, in ordinary memory. Products take time
+/// and compute nothing (`computes` is false). A value driven by its caller: nothing happens but in
+/// `advance(now)`, which must be called at `next_event()`; work that is enqueued starts at the time
+/// of the last `advance`, or when what it waits for ends. So it runs on virtual time in tests and
+/// in simulations, and on the machine's clock under a server. A partition of share p runs products
+/// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition.
+/// Thread safety: none. No allocation for work after the streams' queues have grown.
+/// Models: `executor`.
+class emulated_executor {
+  struct mark {
+    bool done = false;
+  };
+  struct lane;
+
+ public:
+  static constexpr bool computes = false;
+
+  /// Must not outlive its executor.
+  class stream {
+   public:
+    stream(stream&& other) noexcept
+        : owner_{std::exchange(other.owner_, nullptr)}, index_{other.index_} {}
+    stream& operator=(stream&& other) noexcept {
+      std::swap(owner_, other.owner_);
+      std::swap(index_, other.index_);
+      return *this;
+    }
+    /// Its work must have ended: time does not pass in a destructor.
+    ~stream() {
+      if (owner_ != nullptr) owner_->release(index_);
+    }
+
+   private:
+    friend class emulated_executor;
+    stream(emulated_executor& owner, std::uint32_t index) noexcept
+        : owner_{&owner}, index_{index} {}
+    emulated_executor* owner_;
+    std::uint32_t index_;
+  };
+
+  class event {
+    friend class emulated_executor;
+    std::shared_ptr<mark> mark_;
+  };
+
+  class buffer {
+   public:
+    buffer() noexcept = default;
+    buffer(buffer&& other) noexcept
+        : owner_{std::exchange(other.owner_, nullptr)}, bytes_{std::move(other.bytes_)} {}
+    buffer& operator=(buffer&& other) noexcept {
+      std::swap(owner_, other.owner_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~buffer() {
+      if (owner_ != nullptr) owner_->used_bytes_ -= bytes_.size();
+    }
+    [[nodiscard]] std::byte* data() noexcept { return bytes_.data(); }
+    [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
+
+   private:
+    friend class emulated_executor;
+    emulated_executor* owner_ = nullptr;
+    std::vector<std::byte> bytes_;
+  };
+
+  /// @throws config_error If an option is outside its range.
+  explicit emulated_executor(emulated_options o = {}) : options_{o} {
+    expects(o.copy_bytes_per_second >= 0 && o.gemm_flops_per_second >= 0,
+            "emulated_options: speeds must be at least 0");
+    expects(o.pool_bytes > 0, "emulated_options: pool_bytes must be at least 1");
+  }
+  emulated_executor(const emulated_executor&) = delete;
+  emulated_executor& operator=(const emulated_executor&) = delete;
+
+  [[nodiscard]] stream make_stream(device_share share = {}) {
+    std::uint32_t index = 0;
+    while (index < lanes_.size() && lanes_[index].in_use) ++index;
+    if (index == lanes_.size()) {
+      lanes_.emplace_back();
+      due_.resize(lanes_.size());
+    }
+    lanes_[index].in_use = true;
+    lanes_[index].share = share;
+    return stream{*this, index};
+  }
+  [[nodiscard]] event make_event() { return event{}; }
+  /// @throws config_error If `bytes` is 0 or beyond what is left of the pool.
+  [[nodiscard]] buffer allocate(std::size_t bytes) {
+    expects(bytes > 0, "emulated_executor: a buffer must have at least 1 byte");
+    expects(bytes <= options_.pool_bytes - used_bytes_,
+            "emulated_executor: the buffer does not fit what is left of pool_bytes");
+    buffer b;
+    b.bytes_.resize(bytes);
+    b.owner_ = this;
+    used_bytes_ += bytes;
+    return b;
+  }
+
+  /// Occupies the stream for `time`, at least 0: what a kernel is on a GPU.
+  void busy(stream& s, duration time) { enqueue(s, {.does = kind::busies, .time = time}); }
+
+  void record(stream& s, event& v) {
+    v.mark_ = std::make_shared<mark>();
+    enqueue(s, {.does = kind::records, .point = v.mark_});
+  }
+  void wait(stream& s, event& v) {
+    if (v.mark_) enqueue(s, {.does = kind::waits, .point = v.mark_});
+  }
+  [[nodiscard]] bool is_done(const event& v) const { return !v.mark_ || v.mark_->done; }
+
+  void copy(stream& s, const copy_request& c) {
+    expects(c.rows <= 1 || (c.destination_pitch >= c.row_bytes && c.source_pitch >= c.row_bytes),
+            "copy: each pitch must be at least row_bytes");
+    const double bytes = static_cast<double>(c.row_bytes) * static_cast<double>(c.rows);
+    enqueue(s, {.does = kind::copies,
+                .time = taking(bytes, options_.copy_bytes_per_second),
+                .transfer = c});
+  }
+  void gemm(stream& s, const gemm_request& g) {
+    const double flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) *
+                         static_cast<double>(g.k) * static_cast<double>(g.batches);
+    const double speed = options_.gemm_flops_per_second * lanes_[s.index_].share.fraction();
+    enqueue(s, {.does = kind::busies, .time = taking(flops, speed)});
+  }
+  void notify(stream& s, completion& done) { enqueue(s, {.does = kind::notifies, .done = &done}); }
+
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_event() const noexcept { return due_.next(); }
+
+  /// Lets time pass up to `now`, not back: everything that ends until then has its effect, in the
+  /// order of its time. Completions are called from here and may enqueue more.
+  void advance(time_point now) {
+    while (due_.next() <= now) {
+      const std::uint32_t i = due_.next_slot();
+      now_ = std::max(now_, due_.next());
+      due_.disarm(i);
+      step(i);
+    }
+    now_ = std::max(now_, now);
+  }
+
+ private:
+  enum class kind : std::uint8_t { busies, records, waits, copies, notifies };
+
+  struct work {
+    kind does;
+    duration time{0};
+    std::shared_ptr<mark> point{};
+    copy_request transfer{};
+    completion* done = nullptr;
+  };
+
+  struct lane {
+    std::deque<work> queue;  // The front runs, or waits for its mark.
+    bool started = false;    // The front occupies the lane until it is due.
+    bool in_use = false;
+    device_share share;
+  };
+
+  static duration taking(double amount, double speed) noexcept {
+    return speed > 0 ? from_seconds(amount / speed) : duration{0};
+  }
+
+  void enqueue(stream& s, work w) {
+    lane& l = lanes_[s.index_];
+    l.queue.push_back(std::move(w));
+    if (l.queue.size() == 1) due_.arm(s.index_, now_);
+  }
+
+  /// Runs the front of a lane as far as time allows.
+  void step(std::uint32_t i) {
+    while (!lanes_[i].queue.empty()) {
+      lane& l = lanes_[i];
+      work& front = l.queue.front();
+      if (front.does == kind::waits && !front.point->done) return;  // Armed again by the record.
+      if (!l.started && front.time > duration{0}) {
+        l.started = true;
+        due_.arm(i, now_ + front.time);
+        return;
+      }
+      l.started = false;
+      work ended = std::move(front);
+      l.queue.pop_front();
+      finish(ended);
+    }
+  }
+
+  void finish(const work& w) {
+    if (w.does == kind::copies) {
+      for (std::size_t r = 0; r < w.transfer.rows; ++r) {
+        std::memcpy(
+            static_cast<std::byte*>(w.transfer.destination) + r * w.transfer.destination_pitch,
+            static_cast<const std::byte*>(w.transfer.source) + r * w.transfer.source_pitch,
+            w.transfer.row_bytes);
+      }
+    } else if (w.does == kind::records) {
+      w.point->done = true;
+      for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
+        const lane& l = lanes_[i];
+        if (!l.queue.empty() && l.queue.front().does == kind::waits &&
+            l.queue.front().point == w.point) {
+          due_.arm(i, now_);
+        }
+      }
+    } else if (w.does == kind::notifies) {
+      w.done->invoke(*w.done, false);
+    }
+  }
+
+  void release(std::uint32_t index) noexcept {
+    COHORT_ASSERT(lanes_[index].queue.empty());
+    lanes_[index].in_use = false;
+  }
+
+  emulated_options options_;
+  std::vector<lane> lanes_;
+  timer_queue due_;  // By lane: when its front ends, or may start.
+  time_point now_{};
+  std::size_t used_bytes_ = 0;
+};
+
+static_assert(executor<emulated_executor>);
+
+}  // namespace cohort::runtime
