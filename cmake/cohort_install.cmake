@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(cohort_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
 
 install(
-  TARGETS cohort
+  TARGETS cohort_headers
   EXPORT cohort-targets
   FILE_SET HEADERS)
 install(

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The subcommands, one source file each. Options come as the user wrote them; each subcommand
+/// checks its own. All return the exit status and throw input_error before they print anything.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace cohort::cli {
+
+using text_option = std::optional<std::string>;
+
+struct workload_options {
+  std::string zoo;
+  text_option models;
+  std::string mix = "all";
+  std::string copies = "1";
+  std::string devices;
+  text_option slo_ms;
+  std::string popularity = "equal";
+  std::string arrivals = "poisson";
+  text_option shape;
+  bool json = true;  ///< A workload is always JSON.
+};
+int workload_command(const workload_options& o);
+
+struct simulate_options {
+  std::string file;
+  std::string policy;
+  text_option rate;
+  text_option gather;
+  text_option duration_s;
+  std::string seed = "1";
+  bool dispatches = false;
+  text_option trace;
+  bool json = false;
+};
+int simulate_command(const simulate_options& o);
+
+struct goodput_options {
+  std::string file;
+  std::string policy;
+  text_option gather;
+  text_option duration_s;
+  std::string precision = "0.01";
+  std::string bad_limit = "0.01";
+  std::string seeds = "3";
+  std::string seed = "1";
+  bool json = false;
+};
+int goodput_command(const goodput_options& o);
+
+struct min_devices_options {
+  std::string file;
+  std::string policy;
+  std::string rate;
+  text_option gather;
+  text_option duration_s;
+  std::string limit = "4096";
+  std::string bad_limit = "0.01";
+  std::string seeds = "3";
+  std::string seed = "1";
+  bool json = false;
+};
+int min_devices_command(const min_devices_options& o);
+
+}  // namespace cohort::cli

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of `cohort`: options and help. What each subcommand does is in its own file.
+#include "commands.hpp"
+#include "text.hpp"
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/version.hpp>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+
+namespace cohort::cli {
+namespace {
+
+constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
+constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
+
+/// A subcommand with an example below its help.
+CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example) {
+  CLI::App* sub = app.add_subcommand(name, what);
+  sub->footer("Example:\n  " + example + "\n");
+  return sub;
+}
+
+template <class T>
+CLI::Option* option(CLI::App* sub, const char* name, T& into, const std::string& what,
+                    const char* type) {
+  return sub->add_option(name, into, what)->type_name(type);
+}
+
+void add_workload(CLI::App& app, workload_options& o) {
+  CLI::App* sub = add(app, "workload", "Make a workload from a zoo of measured models",
+                      "cohort workload --zoo a100 --devices 64 > a100.json");
+  option(sub, "--zoo", o.zoo, "Profiles measured on which GPU: a100 (37 models), 1080ti (35)",
+         "ZOO")
+      ->required();
+  option(sub, "--devices", o.devices, "Number of devices", "N")->required();
+  option(sub, "--models", o.models, "Only these models, in this order", "NAME,...");
+  option(sub, "--mix", o.mix,
+         "all; strong: those that gain much from batching (beta/alpha > 2); weak: the rest [all]",
+         "MIX");
+  option(sub, "--copies", o.copies, "How often each model occurs, as NAME-1 to NAME-K [1]", "K");
+  option(sub, "--slo-ms", o.slo_ms, "One SLO for all models [the paper's]", "X");
+  option(sub, "--popularity", o.popularity, "Parts of the rate: equal, or zipf by position [equal]",
+         "HOW");
+  option(sub, "--arrivals", o.arrivals, "poisson, gamma (bursty) or uniform [poisson]", "PROCESS");
+  option(sub, "--shape", o.shape, "Of gamma gaps, 0.001 to 1; smaller is burstier [1]", "G");
+  sub->add_flag("--json", o.json, "Has no effect: a workload is always JSON");
+}
+
+void add_simulate(CLI::App& app, simulate_options& o) {
+  CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
+                      "cohort simulate a100.json --policy deferred --rate 15000");
+  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "--policy", o.policy, policies, "P")->required();
+  option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
+  option(sub, "--gather", o.gather,
+         "Who is in a batch: head or drop-head [deferred: drop-head; eager, timeout: head]",
+         "RULE");
+  option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
+  option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
+  sub->add_flag("--dispatches", o.dispatches, "List every batch");
+  option(sub, "--trace", o.trace, "Write a Chrome trace, one row a device, to open in Perfetto",
+         "FILE");
+  sub->add_flag("--json", o.json, "Print JSON");
+}
+
+template <class Options>
+void add_search_options(CLI::App* sub, Options& o) {
+  option(sub, "--gather", o.gather, "Gather rule of every policy [each one's own]", "RULE");
+  option(sub, "--bad-limit", o.bad_limit,
+         "Most of a model's requests that may be dropped or late [0.01]", "X");
+  option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
+  option(sub, "--seed", o.seed, "Of the first run; the others take those that follow [1]", "N");
+  option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
+  sub->add_flag("--json", o.json, "Print JSON");
+}
+
+void add_goodput(CLI::App& app, goodput_options& o) {
+  CLI::App* sub = add(app, "goodput", "Find the highest rate that still meets every SLO",
+                      "cohort goodput a100.json --policy deferred,adaptive,eager");
+  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
+         "X");
+  add_search_options(sub, o);
+}
+
+void add_min_devices(CLI::App& app, min_devices_options& o) {
+  CLI::App* sub = add(app, "min-devices", "Find the fewest devices for a rate",
+                      "cohort min-devices a100.json --policy deferred,eager --rate 10000");
+  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
+  option(sub, "--limit", o.limit, "Most devices to try [4096]", "N");
+  add_search_options(sub, o);
+}
+
+/// Prints one line, whatever the text holds.
+int complain(std::string_view who, std::string_view what) {
+  std::string line{what};
+  std::ranges::replace(line, '\n', ' ');
+  fmt::print(stderr, "{}: {}\n", who, line);
+  return 2;
+}
+
+/// What CLI11 found wrong, without its period-less capitals.
+std::string reason(const CLI::App& app, const CLI::ParseError& e) {
+  std::string what = e.what();
+  if (e.get_name() == "ExtrasError" && app.get_subcommands().empty()) {
+    const std::vector<std::string> rest = app.remaining();
+    std::string known;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      known += (known.empty() ? "" : ", ") + sub->get_name();
+    }
+    what = fmt::format("{} is not a subcommand: expected one of {}",
+                       rest.empty() ? what : quote_short(rest.front()), known);
+  }
+  return what;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Tries schedulers for DNN inference on your own numbers, in virtual time."};
+  app.name("cohort");
+  app.set_version_flag("--version", fmt::format("cohort {}", version_string),
+                       "Print the version and exit");
+  app.footer(
+      "cohort SUBCOMMAND --help says more. Exit status: 0 done; 1 the answer is no; 2 bad usage or "
+      "input.\n\nExample:\n  cohort workload --zoo a100 --devices 64 | cohort goodput - --policy "
+      "deferred\n");
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(28);
+
+  workload_options workload;
+  simulate_options simulate;
+  goodput_options goodput;
+  min_devices_options min_devices;
+  add_workload(app, workload);
+  add_simulate(app, simulate);
+  add_goodput(app, goodput);
+  add_min_devices(app, min_devices);
+
+  std::string who = "cohort";
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    return complain(who, reason(app, e));
+  }
+  if (app.get_subcommands().empty()) {
+    fmt::print(stderr, "{}", app.help());
+    return 2;
+  }
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (name == "workload") return workload_command(workload);
+  if (name == "simulate") return simulate_command(simulate);
+  if (name == "goodput") return goodput_command(goodput);
+  return min_devices_command(min_devices);
+}
+
+}  // namespace
+}  // namespace cohort::cli
+
+int main(int argc, char** argv) {
+  using cohort::cli::complain;
+  try {
+    return cohort::cli::run(argc, argv);
+  } catch (const cohort::cli::input_error& e) {
+    return complain("cohort", e.what());
+  } catch (const cohort::config_error& e) {
+    return complain("cohort", e.what());
+  } catch (const std::bad_alloc&) {
+    return complain("cohort", "out of memory: expected a smaller workload");
+  }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "json_writer.hpp"
+#include "policy.hpp"
+#include "run_options.hpp"
+#include "search_progress.hpp"
+#include "table.hpp"
+#include "text.hpp"
+#include "workload_file.hpp"
+
+#include <cohort/sim/goodput.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cohort::cli {
+
+int min_devices_command(const min_devices_options& o) {
+  const std::vector<policy> policies = parse_policies(o.policy, o.gather);
+  const sim::search_options search = parse_search("0.01", o.bad_limit, o.seeds, o.seed);
+  const auto limit =
+      static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
+  const double rate = parse_number("--rate", o.rate, rates);
+  sim::workload w = read_workload(o.file);
+  refuse_trace(o.file, w, "min-devices");
+  apply_duration(o.duration_s, w);
+  check_run_size(w, rate, "--rate");
+
+  std::vector<std::optional<std::uint32_t>> found;
+  for (const policy& p : policies) {
+    found.push_back(sim::find_min_devices(w, rate, limit, search, search_runner{p, search, 8}));
+  }
+  if (o.json) {
+    json_writer out;
+    out.begin_object().key("min_devices").begin_array();
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      out.begin_object(json_writer::layout::line).field("policy", policies[i].name).key("devices");
+      found[i] ? out.value(*found[i]) : out.null();
+      out.end_object();
+    }
+    print(out.end_array().end_object().take());
+  } else {
+    table t{{"policy", "gather", "devices"}};
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      t.add({policies[i].name, std::string{policies[i].gather_name()},
+             found[i] ? fmt::to_string(*found[i]) : fmt::format("more than {}", limit)});
+    }
+    print(fmt::format(
+        "fewest devices for {} r/s with at most {} bad of each model, seeds {} to "
+        "{}\n\n{}",
+        rate, percent(search.bad_limit), search.seed, search.seed + search.seeds - 1, t.text()));
+  }
+  const bool all = std::ranges::all_of(found, [](const auto& f) { return f.has_value(); });
+  return all ? 0 : 1;
+}
+
+}  // namespace cohort::cli
