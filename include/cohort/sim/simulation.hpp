@@ -112,6 +112,7 @@ class simulation {
       }
     }
     std::vector<std::uint32_t> capacities;
+    capacities.reserve(waiting.size());
     for (double w : waiting) capacities.push_back(static_cast<std::uint32_t>(std::min(w, 1e8)));
     return capacities;
   }

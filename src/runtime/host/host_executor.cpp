@@ -89,7 +89,7 @@ class host_pool {
   }
 
   void give_back(const std::byte* data, std::size_t bytes) {
-    std::size_t at = static_cast<std::size_t>(data - memory_);
+    auto at = static_cast<std::size_t>(data - memory_);
     std::size_t size = round_up(bytes);
     const std::lock_guard lock{mutex_};
     auto next = free_.lower_bound(at);
