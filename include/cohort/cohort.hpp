@@ -30,7 +30,13 @@
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/window.hpp>
+#include <cohort/engine/backends.hpp>
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/inbox.hpp>
+#include <cohort/engine/loop.hpp>
+#include <cohort/engine/wake_histogram.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>

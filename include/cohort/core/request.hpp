@@ -38,6 +38,9 @@ struct request {
   request_state state = request_state::idle;
   bool cancel_requested = false;
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
+  /// Of the real-time engine, under its inbox's lock.
+  bool in_engine = false;
+  bool cancel_posted = false;
 
   /// Links the request into whatever holds it: an inbox or a batch. In no two at once.
   boost::intrusive::list_member_hook<> hook;

@@ -96,7 +96,11 @@ class basic_model_shard {
   }
   /// Whether a request that arrives at `now` could be in time alone on an idle device.
   [[nodiscard]] bool is_feasible(model_id id, time_point deadline, time_point now) const noexcept {
-    return now + models_[id.index()]->sent(1) + delays_.after() <= deadline;
+    return now + least_time(id) <= deadline;
+  }
+  /// The least time from arrival to deadline that a request needs: alone on an idle device.
+  [[nodiscard]] duration least_time(model_id id) const noexcept {
+    return models_[id.index()]->sent(1) + delays_.after();
   }
   [[nodiscard]] const load_view& load(model_id id) const noexcept {
     return models_[id.index()]->load;

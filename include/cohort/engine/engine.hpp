@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The real-time engine: a loop, its thread and the machine's clock.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/loop.hpp>
+#include <cohort/engine/wake_histogram.hpp>
+
+#include <exception>
+#include <functional>
+#include <future>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace cohort::engine {
+
+/// Serves requests on a thread of its own. Any thread submits and cancels; outcomes leave through
+/// the completion context. One thread, one clock reading a turn, no allocation for a request once
+/// warm. Destroying it drains it: every accepted request gets its outcome first.
+///
+/// @tparam Core An engine core: which scheduler, and who observes it.
+/// @tparam Backend Runs batches; outlives the engine.
+/// @tparam Context Receives outcomes.
+template <class Core, backend Backend, completion_context Context>
+class basic_engine {
+ public:
+  /// Starts the thread. Then tell the backend where to report ends (`backend.bind(engine)`).
+  basic_engine(Core core, Backend& runner, Context context, loop_options options = {})
+      : loop_{std::move(core), runner, std::move(context), options}, thread_{[this] { run(); }} {}
+  ~basic_engine() {
+    drain();
+    join();
+  }
+  basic_engine(const basic_engine&) = delete;
+  basic_engine& operator=(const basic_engine&) = delete;
+
+  /// As `basic_loop::submit`, at the present time.
+  [[nodiscard]] std::optional<refusal> submit(request& r) noexcept {
+    return loop_.submit(r, clock_.now());
+  }
+  void cancel(request& r) { loop_.cancel(r); }
+  void complete(device_id d, bool failed) { loop_.complete(d, failed); }
+
+  /// Adds a model while running; waits for the loop to have done it. Not from a handler.
+  /// @throws config_error As `basic_loop::add_model`.
+  model_id add_model(model_config config) {
+    return ask<model_id>([&](time_point) { return loop_.add_model(std::move(config)); });
+  }
+  /// Removes a model when its accepted requests have ended; then calls `gone` on the loop's thread.
+  void remove_model(model_id id, std::function<void()> gone = {}) {
+    loop_.post(
+        [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
+  }
+  device_id add_device() {
+    return ask<device_id>([this](time_point now) { return loop_.add_device(now); });
+  }
+  void remove_device(device_id d) {
+    loop_.post([this, d](time_point now) { loop_.remove_device(d, now); });
+  }
+
+  /// Takes no more requests; those accepted go on to their ends.
+  void drain() noexcept { loop_.drain(); }
+  /// Waits until it is drained and the last request has ended. Not from a handler.
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
+  /// How late the loop's timers fired so far: a copy taken by the loop.
+  [[nodiscard]] wake_histogram wake_delays() {
+    return ask<wake_histogram>([this](time_point) { return delays_; });
+  }
+
+ private:
+  template <class T, class F>
+  T ask(F action) {
+    std::promise<T> answer;
+    auto result = answer.get_future();
+    loop_.post([&](time_point now) {
+      try {
+        answer.set_value(action(now));
+      } catch (...) {
+        answer.set_exception(std::current_exception());
+      }
+    });
+    return result.get();
+  }
+
+  void run() {
+    set_precise_sleep();
+    time_point next = loop_.turn(clock_.now());
+    while (!loop_.is_finished()) {
+      const bool by_timer = loop_.mail().sleep_until(next);
+      const time_point now = clock_.now();
+      if (by_timer) delays_.add(now - next);
+      next = loop_.turn(now);
+    }
+  }
+
+  steady_clock clock_;
+  wake_histogram delays_;
+  basic_loop<Core, Backend, Context> loop_;
+  std::thread thread_;
+};
+
+}  // namespace cohort::engine

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What other threads tell an engine's loop.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// A batch ended.
+struct batch_end {
+  device_id device;
+  bool failed;
+};
+
+/// Messages to one loop from any thread: a lock held for a few instructions, a condition variable
+/// to sleep on, and no allocation once its lists have grown. Thread safety: any thread may post;
+/// one thread takes and waits.
+class inbox {
+ public:
+  using control = std::function<void(time_point)>;
+
+  /// All that was posted since the last take.
+  struct messages {
+    request_list arrivals;
+    std::vector<batch_end> ends;
+    std::vector<request*> cancels;
+    std::vector<control> controls;
+  };
+
+  /// @returns False if the inbox takes no more requests; the request is then untouched.
+  bool post_arrival(request& r) noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      if (closed_) return false;
+      r.in_engine = true;
+      waiting_.arrivals.push_back(r);
+    }
+    wake();
+    return true;
+  }
+  /// Nothing happens if the request has ended, or its cancellation is on its way.
+  void post_cancel(request& r) {
+    {
+      const std::lock_guard lock{mutex_};
+      if (!r.in_engine || r.cancel_posted) return;
+      waiting_.cancels.push_back(&r);
+      r.cancel_posted = true;
+    }
+    wake();
+  }
+  void post_end(batch_end e) {
+    {
+      const std::lock_guard lock{mutex_};
+      waiting_.ends.push_back(e);
+    }
+    wake();
+  }
+  void post_control(control c) {
+    {
+      const std::lock_guard lock{mutex_};
+      waiting_.controls.push_back(std::move(c));
+    }
+    wake();
+  }
+  /// From now on requests are refused.
+  void close() noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      closed_ = true;
+    }
+    wake();
+  }
+  [[nodiscard]] bool is_closed() noexcept {
+    const std::lock_guard lock{mutex_};
+    return closed_;
+  }
+
+  /// Swaps the messages with `empty`, whose lists must be empty; their memory is used again.
+  /// @returns Whether there was any.
+  bool take(messages& empty) noexcept {
+    const std::lock_guard lock{mutex_};
+    waiting_.arrivals.swap(empty.arrivals);
+    waiting_.ends.swap(empty.ends);
+    waiting_.cancels.swap(empty.cancels);
+    waiting_.controls.swap(empty.controls);
+    return !empty.arrivals.empty() || !empty.ends.empty() || !empty.cancels.empty() ||
+           !empty.controls.empty();
+  }
+
+  /// The request has ended: forgets a cancellation that is waiting here or in `taken`.
+  void forget(request& r, messages& taken) noexcept {
+    const std::lock_guard lock{mutex_};
+    r.in_engine = false;
+    if (!r.cancel_posted) return;
+    r.cancel_posted = false;
+    std::erase(waiting_.cancels, &r);
+    std::replace(taken.cancels.begin(), taken.cancels.end(), &r, static_cast<request*>(nullptr));
+  }
+
+  /// Sleeps until there is a message or the machine's steady clock shows `until`.
+  /// @returns Whether the time came first.
+  bool sleep_until(time_point until) {
+    std::unique_lock lock{mutex_};
+    const auto has_mail = [this] {
+      return !waiting_.arrivals.empty() || !waiting_.ends.empty() || !waiting_.cancels.empty() ||
+             !waiting_.controls.empty() || (closed_ && !close_seen_);
+    };
+    sleeping_ = true;
+    bool timed_out = false;
+    if (until == never) {
+      arrived_.wait(lock, has_mail);
+    } else {
+      const std::chrono::steady_clock::time_point at{
+          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+              until.time_since_epoch())};
+      timed_out = !arrived_.wait_until(lock, at, has_mail);
+    }
+    sleeping_ = false;
+    close_seen_ = closed_;
+    return timed_out;
+  }
+
+ private:
+  void wake() noexcept {
+    bool sleeper = false;
+    {
+      const std::lock_guard lock{mutex_};
+      sleeper = sleeping_;
+    }
+    if (sleeper) arrived_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  messages waiting_;
+  bool sleeping_ = false;
+  bool closed_ = false;
+  bool close_seen_ = false;
+};
+
+}  // namespace cohort::engine

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The engine's loop without its thread: inbox, admission, core and backend, turned by a caller.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/inbox.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+namespace requirement {
+template <class B>
+concept launches_batches = requires(B& b, const deferred::batch& x) {
+  { b.launch(x) }
+  noexcept;
+};
+template <class C>
+concept delivers_outcomes = requires(C& c, request& r, outcome how) {
+  { c.deliver(r, how) }
+  noexcept;
+};
+}  // namespace requirement
+
+/// Runs batches. Semantics: `launch` starts the batch on its device behind what it has, does not
+/// block, and later calls `complete(device, failed)` of the loop once, from any thread; batches of
+/// a device complete in order. Called on the loop's thread. Models: `staged_backend`,
+/// `profile_backend`.
+template <class B>
+concept backend = requirement::launches_batches<B>;
+
+/// A backend that is itself driven by time: `next_event()` and `advance(now)`, called by the loop.
+template <class B>
+concept driven_backend = backend<B> && requires(B& b, time_point now) {
+  { b.next_event() } -> std::same_as<time_point>;
+  b.advance(now);
+};
+
+/// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's
+/// thread and under no lock; from then on the request is the caller's and may be destroyed. It may
+/// submit requests. It must be quick. Models: `inline_completion`, `queued_completion`.
+template <class C>
+concept completion_context = requirement::delivers_outcomes<C>;
+
+/// Limits of a loop.
+struct loop_options {
+  std::uint32_t max_models = 256;  ///< Models at one time; at least 1.
+};
+
+/// Joins an engine core with the threads around it. `turn(now)` does all that is due and says when
+/// it must be called again; whoever calls it is the loop's thread: `basic_engine` in real time, a
+/// test or a user's own event loop in any other. Thread safety: `submit`, `cancel`, `complete`,
+/// `post`, `drain` and `is_accepting` from any thread; the rest from the loop's thread.
+template <class Core, backend Backend, completion_context Context>
+class basic_loop {
+ public:
+  /// @param runner Outlives the loop.
+  /// @throws config_error If an option is outside its range.
+  basic_loop(Core core, Backend& runner, Context context, loop_options options = {})
+      : core_{std::move(core)},
+        backend_{runner},
+        context_{std::move(context)},
+        max_models_{options.max_models},
+        doors_{std::make_unique<door[]>(options.max_models)} {
+    expects(options.max_models > 0, "loop_options: max_models must be at least 1");
+  }
+
+  /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
+  /// block. An accepted request gets exactly one outcome, whatever happens.
+  [[nodiscard]] std::optional<refusal> submit(request& r, time_point now) noexcept {
+    if (r.model.index() >= max_models_) return refusal::unknown_model;
+    door& d = doors_[r.model.index()];
+    if (!d.open.load(std::memory_order_acquire)) {
+      return inbox_.is_closed() ? refusal::draining : refusal::unknown_model;
+    }
+    if (r.size > d.max_request_size) return refusal::too_big;
+    if (now + d.least_time > r.deadline) return refusal::deadline_infeasible;
+    if (d.waiting.fetch_add(1, std::memory_order_relaxed) >= d.capacity) {
+      d.waiting.fetch_sub(1, std::memory_order_relaxed);
+      return refusal::queue_full;
+    }
+    if (!inbox_.post_arrival(r)) {
+      d.waiting.fetch_sub(1, std::memory_order_relaxed);
+      return refusal::draining;
+    }
+    return std::nullopt;
+  }
+
+  /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
+  /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
+  /// is there. If completion and cancellation tie, completion wins.
+  void cancel(request& r) { inbox_.post_cancel(r); }
+
+  /// The oldest batch of a device ended. For backends.
+  void complete(device_id d, bool failed) { inbox_.post_end({d, failed}); }
+
+  /// Runs `action(now)` on the loop's thread.
+  void post(inbox::control action) { inbox_.post_control(std::move(action)); }
+
+  /// Takes no more requests; those accepted go on to their ends.
+  void drain() noexcept { inbox_.close(); }
+
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept {
+    return id.index() < max_models_ && doors_[id.index()].open.load(std::memory_order_acquire);
+  }
+  /// Requests of a model that wait for a batch: a snapshot.
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
+    return doors_[id.index()].waiting.load(std::memory_order_relaxed);
+  }
+
+  /// Adds a model; the backend must know it before its first request. Loop's thread.
+  /// @throws config_error As the core does, and above `max_models`.
+  model_id add_model(model_config config) {
+    const std::uint32_t capacity = config.scheduling.queue_capacity;
+    const std::uint32_t max_size = config.max_request_size;
+    expects(models_ < max_models_, "engine: more models than max_models");
+    const model_id id = core_.add_model(std::move(config));
+    ++models_;
+    door& d = doors_[id.index()];
+    d.capacity = capacity;
+    d.max_request_size = max_size;
+    d.least_time = core_.scheduler().models().least_time(id);
+    d.waiting.store(0, std::memory_order_relaxed);
+    d.open.store(true, std::memory_order_release);
+    return id;
+  }
+  /// Removes a model when its accepted requests have ended; then calls `gone`, if given.
+  void remove_model(model_id id, time_point now, std::function<void()> gone = {}) {
+    if (!is_accepting(id)) return;
+    doors_[id.index()].open.store(false, std::memory_order_release);
+    doors_[id.index()].gone = std::move(gone);
+    core_.remove_model(id, now, *this);
+  }
+  device_id add_device(time_point now) { return core_.add_device(now); }
+  void remove_device(device_id d, time_point now) noexcept { core_.remove_device(d, now); }
+
+  /// Does all that is due. Arrivals come first, then ends of batches, then cancellations.
+  /// @returns When it must be called next, if nothing is posted before.
+  time_point turn(time_point now) {
+    for (;;) {
+      advance_backend(now);
+      while (inbox_.take(taken_)) dispose(now);
+      core_.advance(now, *this);
+      advance_backend(now);
+      const time_point next = std::min(core_.next_wake(), backend_wake());
+      if (next > now) return next;
+    }
+  }
+  /// Whether it has been drained and the last request has ended.
+  [[nodiscard]] bool is_finished() noexcept {
+    return inbox_.is_closed() && core_.in_flight() == 0 && taken_.arrivals.empty();
+  }
+
+  [[nodiscard]] const Core& core() const noexcept { return core_; }
+  [[nodiscard]] Context& context() noexcept { return context_; }
+  [[nodiscard]] inbox& mail() noexcept { return inbox_; }
+
+  // The core's sink.
+  void launch(const deferred::batch& b) noexcept {
+    doors_[b.model.index()].waiting.fetch_sub(b.size(), std::memory_order_relaxed);
+    backend_.launch(b);
+  }
+  void ended(request& r, outcome how) noexcept {
+    // One that ends in a batch has left the queue before.
+    if (!completing_) doors_[r.model.index()].waiting.fetch_sub(1, std::memory_order_relaxed);
+    inbox_.forget(r, taken_);
+    context_.deliver(r, how);
+  }
+  void model_removed(model_id id) noexcept {
+    --models_;
+    if (auto gone = std::exchange(doors_[id.index()].gone, {})) gone();
+  }
+
+ private:
+  /// What `submit` needs to know of a model without asking the core.
+  struct door {
+    std::atomic<bool> open{false};
+    std::atomic<std::uint32_t> waiting{0};
+    std::uint32_t capacity = 0;
+    std::uint32_t max_request_size = 0;
+    duration least_time{0};
+    std::function<void()> gone;
+  };
+
+  void dispose(time_point now) {
+    while (!taken_.arrivals.empty()) {
+      request& r = taken_.arrivals.front();
+      taken_.arrivals.pop_front();
+      // Its model may have been removed, or its deadline become infeasible, on the way here.
+      if (core_.submit(r, now, *this)) ended(r, outcome::dropped);
+    }
+    for (const batch_end& e : taken_.ends) {
+      completing_ = true;
+      core_.on_complete(e.device, e.failed, now, *this);
+      completing_ = false;
+    }
+    taken_.ends.clear();
+    for (std::size_t i = 0; i < taken_.cancels.size(); ++i) {
+      if (request* r = std::exchange(taken_.cancels[i], nullptr)) core_.cancel(*r, now, *this);
+    }
+    taken_.cancels.clear();
+    for (inbox::control& c : taken_.controls) c(now);
+    taken_.controls.clear();
+  }
+
+  void advance_backend(time_point now) {
+    if constexpr (driven_backend<Backend>) backend_.advance(now);
+  }
+  time_point backend_wake() {
+    if constexpr (driven_backend<Backend>) {
+      return backend_.next_event();
+    } else {
+      return never;
+    }
+  }
+
+  Core core_;
+  Backend& backend_;
+  Context context_;
+  std::uint32_t max_models_;
+  std::uint32_t models_ = 0;
+  std::unique_ptr<door[]> doors_;
+  inbox inbox_;
+  inbox::messages taken_;
+  bool completing_ = false;
+};
+
+}  // namespace cohort::engine
