@@ -26,7 +26,7 @@ csv_reader::csv_reader(std::string file, std::string_view text,
   if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
   if (!is_utf8(rest_)) {
     std::size_t line = 1;
-    for (std::string_view s = rest_; const std::size_t n = utf8_length(s); s.remove_prefix(n)) {
+    for (std::string_view s = rest_; utf8_length(s) > 0; s.remove_prefix(utf8_length(s))) {
       if (s.front() == '\n') ++line;
     }
     fail(fmt::format("{}: line {}", file_, line), "this text", "UTF-8");
