@@ -47,10 +47,11 @@ std::string as_json(const std::vector<policy>& policies, const sim::workload& w,
 std::string as_text(const std::vector<policy>& policies, const sim::workload& w,
                     const sim::search_options& o, const std::vector<sim::goodput_result>& found) {
   std::string out = fmt::format(
-      "highest rate with at most {} bad of each model: {} devices, {} models, seeds {} to {}, "
-      "within {}\n\n",
-      percent(o.bad_limit), w.devices, w.models.size(), o.seed, o.seed + o.seeds - 1,
-      percent(o.precision));
+      "{}, {}: highest rate with at most {} % of each model's requests bad\n"
+      "(seeds {} to {}, to within {} %; the other columns are of seed {} at that rate)\n\n",
+      counted(w.devices, "device"), counted(w.models.size(), "model"),
+      decimal(100 * o.bad_limit, 4), o.seed, o.seed + o.seeds - 1, decimal(100 * o.precision, 4),
+      o.seed);
   table t{{"policy", "gather", "goodput r/s", "bad", "busy", "batch p50", "queueing p50 ms",
            "p50 ms", "p99 ms"}};
   for (std::size_t i = 0; i < policies.size(); ++i) {

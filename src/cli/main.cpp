@@ -11,11 +11,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <functional>
 #include <new>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cohort::cli {
 namespace {
@@ -59,7 +58,7 @@ void add_workload(CLI::App& app, workload_options& o) {
 void add_simulate(CLI::App& app, simulate_options& o) {
   CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
                       "cohort simulate a100.json --policy deferred --rate 15000");
-  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
   option(sub, "--policy", o.policy, policies, "P")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
   option(sub, "--gather", o.gather,
@@ -87,7 +86,7 @@ void add_search_options(CLI::App* sub, Options& o) {
 void add_goodput(CLI::App& app, goodput_options& o) {
   CLI::App* sub = add(app, "goodput", "Find the highest rate that still meets every SLO",
                       "cohort goodput a100.json --policy deferred,adaptive,eager");
-  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
   option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
   option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
          "X");
@@ -97,32 +96,55 @@ void add_goodput(CLI::App& app, goodput_options& o) {
 void add_min_devices(CLI::App& app, min_devices_options& o) {
   CLI::App* sub = add(app, "min-devices", "Find the fewest devices for a rate",
                       "cohort min-devices a100.json --policy deferred,eager --rate 10000");
-  option(sub, "workload", o.file, workload_file, "FILE")->required();
+  option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
   option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
   option(sub, "--limit", o.limit, "Most devices to try [4096]", "N");
   add_search_options(sub, o);
 }
 
-/// Prints one line, whatever the text holds.
-int complain(std::string_view who, std::string_view what) {
+/// Prints one line, whatever the text holds. @returns The exit status.
+int complain(std::string_view what) {
   std::string line{what};
   std::ranges::replace(line, '\n', ' ');
-  fmt::print(stderr, "{}: {}\n", who, line);
+  fmt::print(stderr, "cohort: {}\n", line);
   return 2;
 }
 
-/// What CLI11 found wrong, without its period-less capitals.
+/// The subcommands' names, as in "expected workload, simulate or goodput".
+std::string subcommand_names(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + sub->get_name();
+  }
+  return names;
+}
+
+/// What CLI11 found wrong, said our way.
 std::string reason(const CLI::App& app, const CLI::ParseError& e) {
-  std::string what = e.what();
-  if (e.get_name() == "ExtrasError" && app.get_subcommands().empty()) {
-    const std::vector<std::string> rest = app.remaining();
-    std::string known;
-    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-      known += (known.empty() ? "" : ", ") + sub->get_name();
+  const std::string what = e.what();
+  const std::string first = what.substr(0, what.find(':'));
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr) {
+    const std::vector<std::string> rest = app.remaining(true);
+    const std::string extra = rest.empty() ? what : quote_short(rest.front());
+    if (chosen.empty() && !rest.empty() && !rest.front().starts_with('-')) {
+      return fmt::format("{} is not a subcommand: expected {}", extra, subcommand_names(app));
     }
-    what = fmt::format("{} is not a subcommand: expected one of {}",
-                       rest.empty() ? what : quote_short(rest.front()), known);
+    return fmt::format("{} is not allowed: expected what cohort {}--help lists", extra,
+                       chosen.empty() ? "" : chosen.front()->get_name() + " ");
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&e) != nullptr) {
+    const std::string name = what.substr(0, what.find(' '));
+    return fmt::format("{}: missing: expected {}", name,
+                       name.starts_with('-') ? "a value" : "a file, or - for standard input");
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) != nullptr) {
+    return what.ends_with("missing") ? first + ": missing: expected a value"
+                                     : first + ": repeated: expected one value";
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&e) != nullptr) {
+    return fmt::format("{}: expected no value", what.substr(what.find("--")));
   }
   return what;
 }
@@ -148,12 +170,11 @@ int run(int argc, char** argv) {
   add_goodput(app, goodput);
   add_min_devices(app, min_devices);
 
-  std::string who = "cohort";
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    return complain(who, reason(app, e));
+    return complain(reason(app, e));
   }
   if (app.get_subcommands().empty()) {
     fmt::print(stderr, "{}", app.help());
@@ -174,10 +195,10 @@ int main(int argc, char** argv) {
   try {
     return cohort::cli::run(argc, argv);
   } catch (const cohort::cli::input_error& e) {
-    return complain("cohort", e.what());
+    return complain(e.what());
   } catch (const cohort::config_error& e) {
-    return complain("cohort", e.what());
+    return complain(e.what());
   } catch (const std::bad_alloc&) {
-    return complain("cohort", "out of memory: expected a smaller workload");
+    return complain("out of memory: expected a smaller workload");
   }
 }

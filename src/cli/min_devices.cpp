@@ -49,10 +49,11 @@ int min_devices_command(const min_devices_options& o) {
       t.add({policies[i].name, std::string{policies[i].gather_name()},
              found[i] ? fmt::to_string(*found[i]) : fmt::format("more than {}", limit)});
     }
-    print(fmt::format(
-        "fewest devices for {} r/s with at most {} bad of each model, seeds {} to "
-        "{}\n\n{}",
-        rate, percent(search.bad_limit), search.seed, search.seed + search.seeds - 1, t.text()));
+    print(
+        fmt::format("{}, {} r/s: fewest devices with at most {} % of each model's requests bad\n"
+                    "(seeds {} to {})\n\n{}",
+                    counted(w.models.size(), "model"), rate, decimal(100 * search.bad_limit, 4),
+                    search.seed, search.seed + search.seeds - 1, t.text()));
   }
   const bool all = std::ranges::all_of(found, [](const auto& f) { return f.has_value(); });
   return all ? 0 : 1;

@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
 namespace cohort::cli {
 namespace {
 
@@ -40,11 +44,13 @@ std::string dispatch_table(const report& r) {
   return t.text();
 }
 
+std::string ms(double x) { return std::isfinite(x) ? fixed(x, 2) + " ms" : "never (dropped)"; }
+
 std::string advice(const sim::run_result& run) {
   const std::int64_t n = run.advice.devices;
   if (n == 0) return "keep the devices";
-  return fmt::format("{} {} device{}", n > 0 ? "add" : "release", n > 0 ? n : -n,
-                     n == 1 || n == -1 ? "" : "s");
+  return fmt::format("{} {}", n > 0 ? "add" : "release",
+                     counted(static_cast<std::uint64_t>(n > 0 ? n : -n), "device"));
 }
 
 }  // namespace
@@ -112,10 +118,9 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
 
 std::string report_text(const report& r, bool with_dispatches) {
   const sim::run_result& run = r.run;
-  std::string out = fmt::format("{} ({}), seed {}, {} devices\n", r.how.name, r.how.gather_name(),
-                                r.seed, r.load.devices);
-  out += fmt::format("measured {} s after {} s of warm-up\n\n", to_seconds(r.load.measured),
-                     to_seconds(r.load.warmup));
+  std::string out = fmt::format("{} ({}) on {}, seed {}\nmeasured {} s after {} s of warm-up\n\n",
+                                r.how.name, r.how.gather_name(), counted(r.load.devices, "device"),
+                                r.seed, to_seconds(r.load.measured), to_seconds(r.load.warmup));
   const auto line = [&](std::string_view name, const std::string& text) {
     out += fmt::format("{:<12}{}\n", name, text);
   };
@@ -131,8 +136,8 @@ std::string report_text(const report& r, bool with_dispatches) {
                                  run.batch_p90));
   line("queueing", fmt::format("p50 {} ms, p99 {} ms, max {} ms", fixed(run.queueing_p50_ms, 2),
                                fixed(run.queueing_p99_ms, 2), fixed(run.queueing_max_ms, 2)));
-  line("latency", fmt::format("p50 {} ms, p90 {} ms, p99 {} ms", fixed(run.latency_p50_ms, 2),
-                              fixed(run.latency_p90_ms, 2), fixed(run.latency_p99_ms, 2)));
+  line("latency", fmt::format("p50 {}, p90 {}, p99 {}", ms(run.latency_p50_ms),
+                              ms(run.latency_p90_ms), ms(run.latency_p99_ms)));
   out += '\n';
   table models{{"model", "slo ms", "offered r/s", "arrived", "late", "dropped", "bad", "p99 ms",
                 "batch p50"}};

@@ -63,6 +63,10 @@ std::string grouped(std::uint64_t n) {
   return digits;
 }
 
+std::string counted(std::uint64_t n, const char* what) {
+  return grouped(n) + ' ' + what + (n == 1 ? "" : "s");
+}
+
 std::string decimal(double x, int digits) {
   std::string s = fixed(x, digits);
   if (s.find('.') == std::string::npos) return s;

@@ -26,6 +26,8 @@ class table {
 
 /// 12345678 as "12 345 678".
 [[nodiscard]] std::string grouped(std::uint64_t n);
+/// "1 device", "8 devices".
+[[nodiscard]] std::string counted(std::uint64_t n, const char* what);
 /// A number with `digits` after the point, without trailing zeros; "never" if it is infinite.
 [[nodiscard]] std::string decimal(double x, int digits);
 /// 0.0123 as "1.23 %".

@@ -66,6 +66,7 @@ class simulation {
       if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
       while (arrivals_.next() == now) arrive(now);
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
+      clock_ = now;
       core_.advance(now, *this);
       if (now >= report) {
         progress(now);
