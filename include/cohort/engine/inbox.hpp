@@ -106,7 +106,7 @@ class inbox {
     if (!r.cancel_posted) return;
     r.cancel_posted = false;
     std::erase(waiting_.cancels, &r);
-    std::replace(taken.cancels.begin(), taken.cancels.end(), &r, static_cast<request*>(nullptr));
+    std::ranges::replace(taken.cancels, &r, static_cast<request*>(nullptr));
   }
 
   /// Sleeps until there is a message or the machine's steady clock shows `until`.

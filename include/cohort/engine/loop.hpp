@@ -211,8 +211,8 @@ class basic_loop {
       completing_ = false;
     }
     taken_.ends.clear();
-    for (std::size_t i = 0; i < taken_.cancels.size(); ++i) {
-      if (request* r = std::exchange(taken_.cancels[i], nullptr)) core_.cancel(*r, now, *this);
+    for (request*& slot : taken_.cancels) {
+      if (request* r = std::exchange(slot, nullptr)) core_.cancel(*r, now, *this);
     }
     taken_.cancels.clear();
     for (inbox::control& c : taken_.controls) c(now);

@@ -26,7 +26,7 @@ class wake_histogram {
 
   void add(duration delay) noexcept {
     const std::int64_t us = delay.count() < 0 ? 0 : delay.count() / 1000;
-    std::size_t b = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us)));
+    auto b = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us)));
     if (b >= buckets) b = buckets - 1;
     ++counts_[b];
     ++total_;
