@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The operations that the example models are written over: the `ops` concept.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/executor.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort::models {
+
+enum class activation : std::uint8_t { none, relu, gelu, tanh };
+
+/// Images n × height × width × channels (channels last), a square window over them.
+struct window_shape {
+  std::size_t images, height, width, channels;
+  std::size_t kernel, stride, padding;
+
+  [[nodiscard]] constexpr std::size_t out_height() const noexcept {
+    return (height + 2 * padding - kernel) / stride + 1;
+  }
+  [[nodiscard]] constexpr std::size_t out_width() const noexcept {
+    return (width + 2 * padding - kernel) / stride + 1;
+  }
+};
+
+/// Token sequences: n × tokens × (heads · head_size).
+struct head_shape {
+  std::size_t sequences, tokens, heads, head_size;
+};
+
+/// What a model needs of a device: f32 operations on dense row-major tensors in the device's
+/// memory, each enqueued on a stream and returning at once. Semantics, with rows × columns
+/// matrices:
+/// * `copy`, `gemm`: as the executor concept says.
+/// * `im2col(s, in, out, w)`: row p of `out` is the window at output position p, kernel rows first,
+///   channels last, zero outside of the image.
+/// * `bias_activation(s, x, bias, rows, columns, f)`: x ← f(x + bias), bias for each column.
+/// * `add_activation(s, x, y, count, f)`: x ← f(x + y).
+/// * `max_pool(s, in, out, w)`, `global_average(s, in, out, images, positions, channels)`.
+/// * `layer_norm(s, x, gain, bias, rows, columns)`: each row to mean 0 and variance 1, then · gain
+/// +
+///   bias; ε = 1e-5.
+/// * `embed(s, ids, table, positions, out, lengths, sequences, tokens, width, vocabulary)`: out ←
+///   table[id] + positions[t]; lengths[n] ← 1 + last token that is not 0, at least 1. Ids outside
+///   of the vocabulary count as 0.
+/// * `split_heads(s, qkv, q, k, v, h)`: tokens × 3 parts × heads → three of heads × tokens;
+///   `merge_heads(s, in, out, h)`: back.
+/// * `masked_softmax(s, x, lengths, h)`: rows of h.tokens, over the first lengths[n] columns of
+/// each;
+///   0 in the others.
+/// `make_buffer(bytes)` and `upload(data, count)` give owned device memory; the latter waits.
+/// One stream by one thread at a time. Models: `host_ops`.
+template <class O>
+concept ops = requires(O& o, typename O::stream& s, float* x, const float* c, float* lengths,
+                       const std::int32_t* ids, std::size_t n, activation f, const window_shape& w,
+                       const head_shape& h, const runtime::copy_request& copy,
+                       const runtime::gemm_request& gemm) {
+  typename O::buffer;
+  { o.make_buffer(n) } -> std::same_as<typename O::buffer>;
+  { o.upload(c, n) } -> std::same_as<typename O::buffer>;
+  o.copy(s, copy);
+  o.gemm(s, gemm);
+  o.im2col(s, c, x, w);
+  o.bias_activation(s, x, c, n, n, f);
+  o.add_activation(s, x, c, n, f);
+  o.max_pool(s, c, x, w);
+  o.global_average(s, c, x, n, n, n);
+  o.layer_norm(s, x, c, c, n, n);
+  o.embed(s, ids, c, c, x, lengths, n, n, n, n);
+  o.split_heads(s, c, x, x, x, h);
+  o.merge_heads(s, c, x, h);
+  o.masked_softmax(s, x, c, h);
+};
+
+}  // namespace cohort::models

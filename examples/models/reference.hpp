@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The example models again, as plain loops in double precision: what the fast ones must agree
+/// with.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "weights.hpp"
+
+namespace cohort::models {
+
+[[nodiscard]] std::vector<double> lenet_reference(const weight_map& w,
+                                                  std::span<const std::byte> input);
+[[nodiscard]] std::vector<double> resnet_mini_reference(const weight_map& w,
+                                                        std::span<const std::byte> input);
+[[nodiscard]] std::vector<double> bert_mini_reference(const weight_map& w,
+                                                      std::span<const std::byte> input);
+
+}  // namespace cohort::models
