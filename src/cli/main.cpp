@@ -35,6 +35,10 @@ CLI::Option* option(CLI::App* sub, const char* name, T& into, const std::string&
   return sub->add_option(name, into, what)->type_name(type);
 }
 
+void flag(CLI::App* sub, const char* name, bool& into, const char* what) {
+  sub->add_flag(name, into, what)->disable_flag_override();
+}
+
 void add_workload(CLI::App& app, workload_options& o) {
   CLI::App* sub = add(app, "workload", "Make a workload from a zoo of measured models",
                       "cohort workload --zoo a100 --devices 64 > a100.json");
@@ -52,7 +56,7 @@ void add_workload(CLI::App& app, workload_options& o) {
          "HOW");
   option(sub, "--arrivals", o.arrivals, "poisson, gamma (bursty) or uniform [poisson]", "PROCESS");
   option(sub, "--shape", o.shape, "Of gamma gaps, 0.001 to 1; smaller is burstier [1]", "G");
-  sub->add_flag("--json", o.json, "Has no effect: a workload is always JSON");
+  flag(sub, "--json", o.json, "Has no effect: a workload is always JSON");
 }
 
 void add_simulate(CLI::App& app, simulate_options& o) {
@@ -66,10 +70,10 @@ void add_simulate(CLI::App& app, simulate_options& o) {
          "RULE");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
-  sub->add_flag("--dispatches", o.dispatches, "List every batch");
+  flag(sub, "--dispatches", o.dispatches, "List every batch");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a device, to open in Perfetto",
          "FILE");
-  sub->add_flag("--json", o.json, "Print JSON");
+  flag(sub, "--json", o.json, "Print JSON");
 }
 
 template <class Options>
@@ -80,7 +84,7 @@ void add_search_options(CLI::App* sub, Options& o) {
   option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
   option(sub, "--seed", o.seed, "Of the first run; the others take those that follow [1]", "N");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
-  sub->add_flag("--json", o.json, "Print JSON");
+  flag(sub, "--json", o.json, "Print JSON");
 }
 
 void add_goodput(CLI::App& app, goodput_options& o) {
@@ -140,11 +144,11 @@ std::string reason(const CLI::App& app, const CLI::ParseError& e) {
                        name.starts_with('-') ? "a value" : "a file, or - for standard input");
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) != nullptr) {
+    if (what.ends_with("override")) {
+      return "--" + what.substr(0, what.find(' ')) + ": a value is not allowed: expected none";
+    }
     return what.ends_with("missing") ? first + ": missing: expected a value"
                                      : first + ": repeated: expected one value";
-  }
-  if (dynamic_cast<const CLI::ConversionError*>(&e) != nullptr) {
-    return fmt::format("{}: expected no value", what.substr(what.find("--")));
   }
   return what;
 }
@@ -159,7 +163,7 @@ int run(int argc, char** argv) {
       "input.\n\nExample:\n  cohort workload --zoo a100 --devices 64 | cohort goodput - --policy "
       "deferred\n");
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(28);
+  app.get_formatter()->column_width(36);
 
   workload_options workload;
   simulate_options simulate;

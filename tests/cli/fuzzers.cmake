@@ -1,0 +1,2 @@
+cohort_add_fuzzer(cli/workload_fuzz.cpp LIBS cohort_cli)
+cohort_add_fuzzer(cli/trace_fuzz.cpp LIBS cohort_cli)

@@ -1,0 +1,13 @@
+foreach(name csv json_reader json_writer policy table text trace_file workload_file zoo chrome_trace)
+  cohort_add_test(cli/${name}_test.cpp LIBS cohort_cli)
+endforeach()
+if(TARGET cohort_command)
+  find_package(nlohmann_json REQUIRED)
+  cohort_add_test(cli/command_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300)
+  target_compile_definitions(cli.command_test PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")
+  add_dependencies(cli.command_test cohort_command)
+  cohort_add_test(cli/worked_example_test.cpp LIBS nlohmann_json::nlohmann_json)
+  target_compile_definitions(cli.worked_example_test
+                             PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")
+  add_dependencies(cli.worked_example_test cohort_command)
+endif()
