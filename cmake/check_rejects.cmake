@@ -47,6 +47,9 @@ expect_complaint(layers "includes Eigen/Dense: only std" include/cohort/packing/
                  "#include <Eigen/Dense>")
 expect_complaint(layers "includes boost/asio.hpp: only std" include/cohort/engine/a.hpp
                  "#include <boost/asio.hpp>")
+expect_complaint(layers "nothing" include/cohort/engine/a.hpp "#include <sys/prctl.h>")
+expect_complaint(layers "includes sys/prctl.h: only std" include/cohort/sim/a.hpp
+                 "#include <sys/prctl.h>")
 expect_complaint(layers "1 includes break" include/cohort/core/a.hpp "#include <cohort/kv/x.hpp>")
 expect_complaint(umbrella "a.hpp is not included by" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "a.hpp is not listed in" include/cohort/sim/a.hpp "#include <vector>")
