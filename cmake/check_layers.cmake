@@ -6,6 +6,7 @@
 # 3. Headers of the header-only layers include the standard library, fmt, Boost.Intrusive and
 #    cohort alone; `engine`, the one layer with a thread, also the system's headers for threads.
 cmake_minimum_required(VERSION 3.25)
+get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 set(layer_core 0)
 set(layer_runtime 1)
 set(layer_deferred 2)

@@ -1,6 +1,7 @@
 # Checks that each preset that can be named exists as configure, build and workflow preset, and that
 # its binaries lie in build/<preset>/. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
+get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(READ "${ROOT}/CMakePresets.json" json)
 
 function(names_of kind out)

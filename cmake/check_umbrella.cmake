@@ -1,10 +1,14 @@
 # Checks that every public header is in the list of include/cohort/CMakeLists.txt, and that
 # <cohort/cohort.hpp> includes all of them but CUDA, serve, cluster and detail. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
+get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/cohort" "${ROOT}/include/cohort/*.hpp")
 file(READ "${ROOT}/include/cohort/CMakeLists.txt" listing)
 file(READ "${ROOT}/include/cohort/cohort.hpp" umbrella)
 
+if(NOT headers)
+  message(FATAL_ERROR "check_umbrella: no headers under '${ROOT}'")
+endif()
 set(missing 0)
 foreach(header IN LISTS headers)
   string(REPLACE "." "\\." pattern "${header}")
