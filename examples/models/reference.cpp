@@ -169,7 +169,7 @@ vec bert_mini_reference(const weight_map& w, std::span<const std::byte> input) {
             score[u] += qkv[t][a * head_size + c] * qkv[u][hidden + a * head_size + c] / 8;
           }
         }
-        const double highest = *std::max_element(score.begin(), score.end());
+        const double highest = *std::ranges::max_element(score);
         for (double& s : score) sum += s = std::exp(s - highest);
         for (std::size_t u = 0; u < length; ++u) {
           for (std::size_t c = 0; c < head_size; ++c) {
