@@ -1,0 +1,3 @@
+foreach(name workload arrivals recorder simulation goodput)
+  cohort_add_test(sim/${name}_test.cpp)
+endforeach()
