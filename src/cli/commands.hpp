@@ -65,4 +65,18 @@ struct min_devices_options {
 };
 int min_devices_command(const min_devices_options& o);
 
+struct profile_options {
+  std::string model;
+  std::string executor = "host";
+  std::string batches = "1,2,4,8,16,32";
+  std::string partitions = "100";
+  std::string out;
+  std::string repeats = "50";
+  std::string time_limit_s = "10";
+  text_option slo_ms;
+  std::string seed = "1";
+  bool json = false;
+};
+int profile_command(const profile_options& o);
+
 }  // namespace cohort::cli

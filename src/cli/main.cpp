@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
+#include <cohort/runtime/host.hpp>
 
 #include <fmt/format.h>
 
@@ -107,6 +108,23 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   add_search_options(sub, o);
 }
 
+void add_profile(CLI::App& app, profile_options& o) {
+  CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
+                      "cohort profile --model all --executor host --out profiles");
+  option(sub, "--model", o.model, "lenet, resnet_mini, bert_mini or all", "NAME,...")->required();
+  option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
+  option(sub, "--executor", o.executor, "host or cuda [host]", "E");
+  option(sub, "--batches", o.batches, "Batch sizes [1,2,4,8,16,32]", "B,...");
+  option(sub, "--partitions", o.partitions, "Parts of the device, in percent [100]", "P,...");
+  option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [50]", "N");
+  option(sub, "--time-limit-s", o.time_limit_s,
+         "Time for one model, after at least three runs of each [10]", "S");
+  option(sub, "--slo-ms", o.slo_ms, "SLO to write [twice the latency of batch 4, at least 20]",
+         "X");
+  option(sub, "--seed", o.seed, "Of weights and inputs [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 /// Prints one line, whatever the text holds. @returns The exit status.
 int complain(std::string_view what) {
   std::string line{what};
@@ -126,7 +144,7 @@ std::string subcommand_names(const CLI::App& app) {
 
 /// What CLI11 found wrong, said our way.
 std::string reason(const CLI::App& app, const CLI::ParseError& e) {
-  const std::string what = e.what();
+  std::string what = e.what();
   const std::string first = what.substr(0, what.find(':'));
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   if (dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr) {
@@ -169,10 +187,12 @@ int run(int argc, char** argv) {
   simulate_options simulate;
   goodput_options goodput;
   min_devices_options min_devices;
+  profile_options profile;
   add_workload(app, workload);
   add_simulate(app, simulate);
   add_goodput(app, goodput);
   add_min_devices(app, min_devices);
+  add_profile(app, profile);
 
   try {
     app.parse(argc, argv);
@@ -188,7 +208,8 @@ int run(int argc, char** argv) {
   if (name == "workload") return workload_command(workload);
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
-  return min_devices_command(min_devices);
+  if (name == "min-devices") return min_devices_command(min_devices);
+  return profile_command(profile);
 }
 
 }  // namespace
@@ -196,6 +217,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using cohort::cli::complain;
+  // May start the program anew, which the other subcommands need not wait for.
+  if (argc > 1 && std::string_view{argv[1]} == "profile") cohort::runtime::prepare_blas(argv);
   try {
     return cohort::cli::run(argc, argv);
   } catch (const cohort::cli::input_error& e) {

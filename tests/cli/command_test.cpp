@@ -188,7 +188,7 @@ TEST_CASE("help and version go to standard output, usage without a subcommand to
   CHECK(help.status == 0);
   CHECK(help.err.empty());
   CHECK(help.out.find("Example:") != std::string::npos);
-  for (const char* sub : {"workload", "simulate", "goodput", "min-devices"}) {
+  for (const char* sub : {"workload", "simulate", "goodput", "min-devices", "profile"}) {
     INFO(std::string{sub});
     CHECK(help.out.find(sub) != std::string::npos);
     const auto one = cohort_command(std::string{sub} + " --help");

@@ -1,0 +1,1 @@
+cohort_add_bench(sim/simulation_bench.cpp LIBS cohort_zoo)
