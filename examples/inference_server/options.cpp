@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <cohort/core/version.hpp>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace cohort::server {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  fmt::print(stderr, "inference_server: {}\n", what);
+  std::exit(2);
+}
+
+double number(const std::string& option, const std::string& text, double least, double most) {
+  char* end = nullptr;
+  const double v = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(v >= least && v <= most)) {
+    fail(fmt::format("{}: {} is not allowed: expected a number in {} to {}", option, text, least,
+                     most));
+  }
+  return v;
+}
+
+/// Splits each NAME=VALUE.
+template <class Use>
+void pairs(const std::string& option, const std::vector<std::string>& texts, Use use) {
+  for (const std::string& t : texts) {
+    const std::size_t at = t.find('=');
+    if (at == 0 || at == std::string::npos) {
+      fail(fmt::format("{}: {} is not allowed: expected MODEL=VALUE", option, t));
+    }
+    use(t.substr(0, at), t.substr(at + 1));
+  }
+}
+
+}  // namespace
+
+options parse_options(int argc, char** argv) {
+  options o;
+  CLI::App app{
+      "Serves models over HTTP with the Open Inference Protocol v2, batched under an SLO.\n"
+      "With no options it serves three small models, really computed on this host.",
+      "inference_server"};
+  app.set_version_flag("--version", std::string{"inference_server "} + version_string);
+  app.option_defaults()->always_capture_default();
+  std::vector<std::string> slos;
+  std::vector<std::string> weights;
+  std::string policy = o.policy;
+  app.add_option("--host", o.host, "Address to listen on");
+  app.add_option("--port", o.port, "Port to listen on; 0: any free one");
+  app.add_option("--executor", o.executor,
+                 "host: compute; emulated: take the time of a zoo's models")
+      ->check(CLI::IsMember({"host", "emulated"}));
+  app.add_option("--policy", policy,
+                 "adaptive, deferred, eager or timeout:F (F a part of the SLO)");
+  app.add_option("--devices", o.devices, "Devices; 0: one less than the cores (emulated: 8)")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--models", o.models, "Models to serve [all]")->delimiter(',');
+  app.add_option("--zoo", o.zoo, "With --executor emulated: whose profiles")
+      ->check(CLI::IsMember({"a100", "1080ti"}));
+  app.add_option("--profile", o.profile_dir,
+                 "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
+  app.add_option("--profile-margin", o.profile_margin,
+                 "Factor on measured latencies, for what else runs on the machine")
+      ->check(CLI::Range(1.0, 10.0));
+  app.add_option("--slo-ms", slos, "MODEL=MS, repeatable [from the profiles]");
+  app.add_option("--weights", weights, "MODEL=FILE.safetensors, repeatable [generated]");
+  app.add_option("--seed", o.seed, "Of generated weights");
+  app.add_option("--max-batch", o.max_batch, "Largest batch on the host")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--queue-capacity", o.queue_capacity, "Requests of a model that may wait")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--wake-margin-us", o.wake_margin_us,
+                 "How late timers fire, to be budgeted; below 0: measured at the start");
+  app.add_option("--body-limit", o.body_limit, "Most bytes of a request's body")
+      ->check(CLI::Range(1024, 1 << 30));
+  app.add_option("--read-timeout-s", o.read_timeout_s, "For a client to send a request")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--drain-timeout-s", o.drain_timeout_s, "For the last answers after SIGTERM")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--max-connections", o.max_connections, "Connections at one time")
+      ->check(CLI::Range(1, 1 << 16));
+  app.footer("Example:\n  inference_server --port 8000 --policy adaptive --slo-ms lenet=20\n");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    std::exit(app.exit(e));
+  } catch (const CLI::ParseError& e) {
+    std::string what = e.what();
+    for (char& c : what) {
+      if (c == '\n') c = ' ';
+    }
+    fail(what);
+  }
+  constexpr std::string_view timeout = "timeout:";
+  if (policy.starts_with(timeout)) {
+    o.policy = "timeout";
+    o.timeout_fraction = number("--policy timeout:F", policy.substr(timeout.size()), 0, 1);
+  } else if (policy == "adaptive" || policy == "deferred" || policy == "eager") {
+    o.policy = policy;
+  } else {
+    fail(fmt::format("--policy: {} is not allowed: expected adaptive, deferred, eager or timeout:F",
+                     policy));
+  }
+  pairs("--slo-ms", slos, [&](const std::string& model, const std::string& value) {
+    o.slo_ms[model] = number("--slo-ms", value, 0.001, 3.6e6);
+  });
+  pairs("--weights", weights,
+        [&](const std::string& model, const std::string& value) { o.weights[model] = value; });
+  return o;
+}
+
+}  // namespace cohort::server

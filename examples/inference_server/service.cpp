@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service.hpp"
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/engine/engine.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <fmt/format.h>
+#include <models/profile.hpp>
+#include <models/registry.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+#include <zoo.hpp>
+
+namespace cohort::server {
+namespace {
+
+/// A model before it has an id.
+struct prepared_model {
+  serve::model_meta meta;
+  latency_curve latency;
+};
+
+struct deliver {
+  outcome_listener* listener;
+  void operator()(request& r, outcome how) const {
+    listener->ended(static_cast<engine::tensor_request&>(r), how);
+  }
+};
+
+/// The engine over one scheduler and one backend.
+template <class Scheduler, class Backend>
+class service_of final : public service {
+ public:
+  service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
+             outcome_listener& listener, serve::metrics& counters)
+      : description_{std::move(description)},
+        backend_{std::move(backend)},
+        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
+                engine::inline_completion{deliver{&listener}}},
+        counters_{counters} {
+    backend_->bind(engine_);
+  }
+
+  template <class AddToBackend>
+  void add_device(AddToBackend add) {
+    const device_id d = engine_.add_device();
+    counters_.add_device(d);
+    add(*backend_, d);
+  }
+  template <class AddToBackend>
+  void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
+    const model_id id = engine_.add_model(
+        {.scheduling = {
+             .latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}});
+    counters_.add_model(id, m.meta.name);
+    add(*backend_, id);
+    models_.push_back({id, m.meta});
+  }
+
+  [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
+    return models_;
+  }
+  [[nodiscard]] const std::string& description() const noexcept override { return description_; }
+  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    return engine_.submit(r);
+  }
+  void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
+    return engine_.waiting(id);
+  }
+  void drain() noexcept override { engine_.drain(); }
+
+ private:
+  using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
+  std::string description_;
+  std::vector<served_model> models_;
+  std::unique_ptr<Backend> backend_;
+  engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
+  serve::metrics& counters_;
+};
+
+/// Calls `f(scheduler)` with the policy's scheduler.
+template <class F>
+std::unique_ptr<service> with_scheduler(const options& o, deferred::network_delays delays, F f) {
+  using deferred::basic_scheduler;
+  if (o.policy == "deferred") return f(deferred::scheduler{delays});
+  if (o.policy == "eager") return f(basic_scheduler<deferred::eager, deferred::head>{delays});
+  if (o.policy == "timeout") {
+    return f(basic_scheduler<deferred::timeout, deferred::head>{
+        delays, deferred::timeout{o.timeout_fraction}});
+  }
+  return f(deferred::make_adaptive_scheduler(delays));
+}
+
+duration wake_margin(const options& o) {
+  if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
+  return engine::measure_wake_delays().quantile(0.9);
+}
+
+/// SLOs for models that share devices and have none given: room to gather half a largest batch
+/// while another such runs, behind the longest batch of any model.
+void default_slos(std::vector<prepared_model>& models) {
+  duration longest{0};
+  for (const prepared_model& m : models) {
+    longest = std::max(longest, m.latency(m.latency.max_batch()));
+  }
+  for (prepared_model& m : models) {
+    if (m.meta.slo > duration{0}) continue;
+    const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
+    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + longest) / 5) * 5);
+  }
+}
+
+void check_names(const options& o, const std::vector<std::string>& known) {
+  const auto check = [&](const std::string& option, const std::string& name) {
+    if (std::ranges::find(known, name) == known.end()) {
+      throw config_error{fmt::format("{}: model '{}' is unknown: expected one of {}", option, name,
+                                     fmt::join(known, ", "))};
+    }
+  };
+  for (const std::string& m : o.models) check("--models", m);
+  for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
+  for (const auto& [m, file] : o.weights) check("--weights", m);
+}
+
+serve::tensor_meta served(const models::tensor_info& t) { return {t.name, t.datatype, t.shape}; }
+
+std::unique_ptr<service> make_host_service(const options& o, outcome_listener& listener,
+                                           serve::metrics& counters) {
+  using backend = engine::staged_backend<runtime::host_executor, models::host_model>;
+  std::vector<std::string> known;
+  for (const std::string_view n : models::model_names()) known.emplace_back(n);
+  check_names(o, known);
+  const std::vector<std::string>& names = o.models.empty() ? known : o.models;
+  const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
+  const unsigned devices = o.devices > 0 ? o.devices : cores - 1;
+
+  /// Bases in this order: the executor and the weights outlive the backend.
+  struct resources {
+    std::unique_ptr<runtime::host_executor> executor;
+    std::vector<std::unique_ptr<models::host_model_factory>> factories;
+  };
+  struct parts : resources, backend {
+    explicit parts(resources r) : resources{std::move(r)}, backend{*executor} {}
+  };
+  // Per device and model some tens of MB for each 16 of batch, mostly unrolled convolutions.
+  const std::size_t pool = (std::size_t{64} << 20U) + std::size_t{devices} * names.size() *
+                                                          o.max_batch * (std::size_t{3} << 20U);
+  auto executor = std::make_unique<runtime::host_executor>(
+      runtime::host_options{.pool_bytes = pool, .queue_depth = 8192});
+  std::vector<std::unique_ptr<models::host_model_factory>> factories;
+  std::vector<prepared_model> prepared;
+  for (const std::string& name : names) {
+    const auto weights = o.weights.find(name);
+    factories.push_back(models::make_host_factory(
+        name, *executor, o.seed, weights == o.weights.end() ? "" : weights->second));
+    const models::model_info& info = factories.back()->info();
+    std::vector<latency_point> points =
+        o.profile_dir.empty() ? models::measure(*factories.back(), *executor,
+                                                {.max_batch = o.max_batch, .repeats = 5})
+                              : models::read_profile(o.profile_dir, name);
+    for (latency_point& p : points) p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
+    const latency_curve latency{table_latency{points}, o.max_batch};
+    const auto slo = o.slo_ms.find(name);
+    prepared.push_back({.meta = {.name = name,
+                                 .platform = "cohort_host",
+                                 .input = served(info.input),
+                                 .output = served(info.output),
+                                 .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
+                        .latency = latency});
+  }
+  default_slos(prepared);
+  const duration margin = wake_margin(o);
+  return with_scheduler(o, {.wake_margin = margin}, [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), parts>;
+    auto both = std::make_unique<parts>(resources{std::move(executor), std::move(factories)});
+    parts& p = *both;
+    auto s = std::make_unique<kind>(
+        fmt::format("host executor, {} device{}", devices, devices == 1 ? "" : "s"),
+        std::move(scheduler), std::move(both), listener, counters);
+    std::vector<device_id> ids;
+    for (unsigned d = 0; d < devices; ++d) {
+      s->add_device([&](parts& b, device_id id) {
+        b.add_device(id, device_share{std::max(1U, 100 / devices)});
+        ids.push_back(id);
+      });
+    }
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      s->add_model(prepared[i], o.queue_capacity, [&](parts& b, model_id id) {
+        for (const device_id d : ids) {
+          b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
+        }
+      });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+std::unique_ptr<service> make_emulated_service(const options& o, outcome_listener& listener,
+                                               serve::metrics& counters) {
+  std::vector<std::string> known;
+  for (const cli::zoo_row& row : cli::zoo(o.zoo)) known.emplace_back(row.name);
+  check_names(o, known);
+  expects(o.weights.empty(), "--weights: emulated models have none");
+  const std::vector<std::string>& names = o.models.empty() ? known : o.models;
+  std::vector<prepared_model> prepared;
+  for (const cli::zoo_row& row : cli::zoo(o.zoo)) {
+    if (std::ranges::find(names, row.name) == names.end()) continue;
+    const linear_latency latency{from_ms(row.beta_ms), from_ms(row.alpha_ms)};
+    const auto slo = o.slo_ms.find(std::string{row.name});
+    const duration limit = from_ms(slo == o.slo_ms.end() ? row.slo_ms : slo->second);
+    std::uint32_t batch = 1;
+    while (batch < 256 && latency(batch + 1) <= limit) ++batch;
+    prepared.push_back({.meta = {.name = std::string{row.name},
+                                 .platform = "cohort_emulated_" + o.zoo,
+                                 .input = {"input", "FP32", {1}},
+                                 .output = std::nullopt,
+                                 .slo = limit},
+                        .latency = latency_curve{latency, batch}});
+  }
+  const unsigned devices = o.devices > 0 ? o.devices : 8;
+  return with_scheduler(o, {.wake_margin = wake_margin(o)}, [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), engine::profile_backend>;
+    auto s = std::make_unique<kind>(
+        fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
+                    devices, o.zoo),
+        std::move(scheduler), std::make_unique<engine::profile_backend>(), listener, counters);
+    for (unsigned d = 0; d < devices; ++d) {
+      s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
+    }
+    for (const prepared_model& m : prepared) {
+      s->add_model(m, o.queue_capacity,
+                   [&](engine::profile_backend& b, model_id id) { b.add_model(id, m.latency); });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
+                                      serve::metrics& counters) {
+  return o.executor == "host" ? make_host_service(o, listener, counters)
+                              : make_emulated_service(o, listener, counters);
+}
+
+}  // namespace cohort::server

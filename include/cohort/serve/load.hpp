@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An open-loop load generator for servers of the Open Inference Protocol v2.
+#pragma once
+
+#include <cohort/core/time.hpp>
+#include <cohort/serve/infer_request.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::serve {
+
+/// How to load a server.
+struct load_options {
+  std::string host = "127.0.0.1";
+  std::string port = "8000";
+  double rate = 0;                   ///< Requests a second over all models; above 0.
+  double duration_s = 10;            ///< Of sending; above 0.
+  std::string arrivals = "poisson";  ///< poisson, uniform or gamma.
+  double shape = 1;                  ///< Of gamma gaps; in (0, 1].
+  std::vector<std::string> models;   ///< Drawn with equal chances; all of the server's if empty.
+  std::uint64_t seed = 1;
+  std::size_t max_connections = 256;
+  double give_up_s = 10;   ///< A request without an answer for this long is lost.
+  double timeout_ms = 0;   ///< Deadline sent with each request; 0: the model's SLO.
+  std::size_t verify = 0;  ///< Answers to check by `check`, spread over the run.
+  /// One input row of a model, for variant 0 to 15. Required.
+  std::function<std::vector<std::byte>(const model_meta&, std::uint64_t variant)> input;
+  /// Whether an output is right for an input. Required if `verify` is above 0.
+  std::function<bool(const model_meta&, std::span<const std::byte> input,
+                     std::span<const float> output)>
+      check;
+  /// Called about ten times a second with the part that is done, 0 to 1.
+  std::function<void(double)> progress;
+};
+
+/// What happened to the requests of one model, or of all.
+struct load_tally {
+  std::uint64_t sent = 0;
+  std::uint64_t good = 0;     ///< Answered 200 within the SLO, counted from the intended send time.
+  std::uint64_t late = 0;     ///< Answered 200 later than that.
+  std::uint64_t refused = 0;  ///< 429 and 503.
+  std::uint64_t timed_out = 0;     ///< 504.
+  std::uint64_t failed = 0;        ///< Any other status.
+  std::uint64_t connection = 0;    ///< Connection errors, and requests without an answer.
+  std::vector<double> latency_ms;  ///< Of those answered 200, from the intended send time.
+
+  [[nodiscard]] double bad_rate() const noexcept {
+    return sent == 0 ? 0 : 1 - static_cast<double>(good) / static_cast<double>(sent);
+  }
+};
+
+/// A run against a server.
+struct load_result {
+  double seconds = 0;    ///< Of sending.
+  std::string executor;  ///< As the server describes itself.
+  std::string policy;
+  bool emulated = false;
+  std::map<std::string, double> slo_ms;
+  std::map<std::string, load_tally> per_model;
+  load_tally all;
+  std::vector<std::uint64_t> good_per_second;
+  std::vector<std::uint64_t> sent_per_second;
+  std::uint64_t verified = 0;
+  std::uint64_t wrong = 0;
+  double send_delay_p99_ms = 0;  ///< How late this generator was itself.
+  /// From the server's metrics, of this run: batches by size, and device time used.
+  std::map<std::uint32_t, std::uint64_t> batches_up_to;
+  double busy_fraction = 0;
+  std::size_t devices = 0;
+};
+
+/// Sends requests at their intended times, whatever the server does, and measures from those times:
+/// a server that stalls is charged for every request it should have taken meanwhile. One thread.
+/// @throws config_error If the server cannot be reached, or does not serve a model asked for.
+[[nodiscard]] load_result run_load(const load_options& o);
+
+/// The value at rank ⌈q n⌉, 0 if there are none. Reorders.
+[[nodiscard]] double nearest_rank(std::vector<double>& values, double q);
+
+}  // namespace cohort::serve

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a server counts, in the Prometheus text format.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/observer.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace cohort::serve {
+
+/// Counters and histograms of a server: requests by model and outcome, refusals by reason, batch
+/// sizes, latencies, busy time by device. Thread safety: add models and devices first; then any
+/// thread.
+class metrics {
+ public:
+  metrics();
+  ~metrics();
+  metrics(const metrics&) = delete;
+  metrics& operator=(const metrics&) = delete;
+
+  /// Model and device ids must be dense and added in order.
+  void add_model(model_id id, const std::string& name);
+  void add_device(device_id id);
+
+  void refused(model_id id, refusal why);
+  /// A request ended `latency` after it arrived.
+  void ended(model_id id, outcome how, duration latency);
+  void dispatched(const dispatch_event& e);
+  void set_waiting(model_id id, double requests);
+  /// HTTP answers by status, of every path.
+  void answered(int status);
+
+  /// The text of GET /metrics.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+/// Counts batches as the engine sends them.
+struct metrics_observer : null_observer {
+  metrics* into = nullptr;
+  void dispatched(const dispatch_event& e, time_point) noexcept { into->dispatched(e); }
+};
+static_assert(observer<metrics_observer>);
+
+}  // namespace cohort::serve

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/load.hpp>
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <simdjson.h>
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace cohort::serve {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using tcp = asio::ip::tcp;
+
+constexpr std::size_t variants = 16;
+
+/// One blocking GET, for metadata and metrics.
+std::string get(const load_options& o, const std::string& path) {
+  try {
+    asio::io_context context;
+    beast::tcp_stream stream{context};
+    stream.connect(tcp::resolver{context}.resolve(o.host, o.port));
+    http::request<http::empty_body> request{http::verb::get, path, 11};
+    request.set(http::field::host, o.host);
+    request.set(http::field::connection, "close");
+    http::write(stream, request);
+    beast::flat_buffer buffer;
+    http::response<http::string_body> answer;
+    http::read(stream, buffer, answer);
+    if (answer.result() != http::status::ok) {
+      throw config_error{fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
+                                     answer.result_int(), answer.body())};
+    }
+    return std::move(answer.body());
+  } catch (const boost::system::system_error& e) {
+    throw config_error{
+        fmt::format("cannot read http://{}:{}{}: {}", o.host, o.port, path, e.code().message())};
+  }
+}
+
+struct target {
+  model_meta meta;
+  std::string path;
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<std::string> bodies;
+};
+
+[[noreturn]] void not_understood(const std::string& what) {
+  throw config_error{fmt::format("the server's metadata of {} is not understood", what)};
+}
+
+model_meta read_meta(const std::string& name, const std::string& text) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (parser.parse(text).get(root) != simdjson::SUCCESS) not_understood(name);
+  model_meta m;
+  m.name = name;
+  const auto tensor = [&](const simdjson::dom::element& e) {
+    tensor_meta t;
+    std::string_view tensor_name;
+    std::string_view datatype;
+    simdjson::dom::array shape;
+    if (e["name"].get(tensor_name) != simdjson::SUCCESS ||
+        e["datatype"].get(datatype) != simdjson::SUCCESS ||
+        e["shape"].get(shape) != simdjson::SUCCESS) {
+      not_understood(name);
+    }
+    t.name = tensor_name;
+    t.datatype = datatype;
+    bool first = true;
+    for (const simdjson::dom::element d : shape) {
+      std::int64_t v = 0;
+      if (d.get(v) != simdjson::SUCCESS) not_understood(name);
+      if (!std::exchange(first, false)) t.shape.push_back(v);
+    }
+    return t;
+  };
+  simdjson::dom::array inputs;
+  simdjson::dom::array outputs;
+  double slo = 0;
+  if (root["inputs"].get(inputs) != simdjson::SUCCESS || inputs.size() != 1 ||
+      root["outputs"].get(outputs) != simdjson::SUCCESS) {
+    not_understood(name);
+  }
+  m.input = tensor(inputs.at(0));
+  if (outputs.size() > 0) m.output = tensor(outputs.at(0));
+  if (root["parameters"]["slo_ms"].get(slo) == simdjson::SUCCESS) m.slo = from_ms(slo);
+  return m;
+}
+
+std::string make_body(const load_options& o, const model_meta& m,
+                      const std::vector<std::byte>& input) {
+  std::string b = "{";
+  if (o.timeout_ms > 0) {
+    b += fmt::format(R"("parameters":{{"timeout":{}}},)",
+                     static_cast<std::int64_t>(o.timeout_ms * 1e3));
+  }
+  b += fmt::format(R"("inputs":[{{"name":{},"datatype":"{}","shape":[1)", json_string(m.input.name),
+                   m.input.datatype);
+  for (const std::int64_t d : m.input.shape) b += fmt::format(",{}", d);
+  b += R"(],"data":[)";
+  for (std::size_t i = 0; i * 4 < input.size(); ++i) {
+    if (i > 0) b += ',';
+    if (m.input.datatype == "INT32") {
+      std::int32_t v = 0;
+      std::memcpy(&v, input.data() + i * 4, 4);
+      b += fmt::format("{}", v);
+    } else {
+      float v = 0;
+      std::memcpy(&v, input.data() + i * 4, 4);
+      b += fmt::format("{}", v);
+    }
+  }
+  return b + "]}]}";
+}
+
+/// The generator: a timer that sends, and connections that wait for answers.
+class generator {
+ public:
+  generator(const load_options& o, std::vector<target> targets)
+      : options_{o},
+        targets_{std::move(targets)},
+        timer_{context_},
+        random_{o.seed},
+        endpoints_{tcp::resolver{context_}.resolve(o.host, o.port)} {
+    const auto seconds = static_cast<std::size_t>(std::ceil(o.duration_s));
+    result_.good_per_second.resize(seconds);
+    result_.sent_per_second.resize(seconds);
+    result_.seconds = o.duration_s;
+    for (const target& t : targets_) {
+      result_.per_model[t.meta.name];
+      result_.slo_ms[t.meta.name] = to_ms(t.meta.slo);
+    }
+    const double expected = o.rate * o.duration_s;
+    verify_every_ = o.verify > 0 ? std::max(1.0, expected / static_cast<double>(o.verify)) : 0;
+  }
+
+  load_result run() {
+    start_ = clock_.now() + std::chrono::milliseconds{20};
+    intended_ = start_ + gap();
+    end_ = start_ + from_seconds(options_.duration_s);
+    arm();
+    context_.run();
+    result_.send_delay_p99_ms = nearest_rank(send_delays_, 0.99);
+    return std::move(result_);
+  }
+
+ private:
+  struct sending {
+    std::size_t model;
+    std::size_t variant;
+    time_point intended;
+    bool verify;
+  };
+
+  /// A connection; alive while it connects, waits or is kept for the next request.
+  struct connection : std::enable_shared_from_this<connection> {
+    explicit connection(generator& g) : owner{g}, stream{g.context_} {}
+    generator& owner;
+    beast::tcp_stream stream;
+    beast::flat_buffer buffer;
+    http::request<http::span_body<const char>> request;
+    std::optional<http::response_parser<http::string_body>> parser;
+    sending what{};
+    bool connected = false;
+    bool reused = false;
+
+    void send(const sending& s) {
+      what = s;
+      reused = connected;
+      if (connected) return write();
+      stream.expires_after(owner.patience());
+      stream.async_connect(owner.endpoints_,
+                           [self = shared_from_this()](beast::error_code e, const auto&) {
+                             if (e) return self->owner.lost(*self);
+                             self->connected = true;
+                             beast::error_code ignored;
+                             self->stream.socket().set_option(tcp::no_delay{true}, ignored);
+                             self->write();
+                           });
+    }
+    void write() {
+      const target& t = owner.targets_[what.model];
+      const std::string& body = t.bodies[what.variant];
+      request = {http::verb::post, t.path, 11};
+      request.set(http::field::host, owner.options_.host);
+      request.set(http::field::content_type, "application/json");
+      request.body() = {body.data(), body.size()};
+      request.content_length(body.size());
+      stream.expires_after(owner.patience());
+      http::async_write(stream, request,
+                        [self = shared_from_this()](beast::error_code e, std::size_t) {
+                          if (e) return self->owner.lost(*self);
+                          self->read();
+                        });
+    }
+    void read() {
+      parser.emplace();
+      parser->body_limit(std::uint64_t{64} << 20U);
+      http::async_read(stream, buffer, *parser,
+                       [self = shared_from_this()](beast::error_code e, std::size_t) {
+                         if (e) return self->owner.lost(*self);
+                         self->owner.answered(*self);
+                       });
+    }
+  };
+
+  [[nodiscard]] std::chrono::milliseconds patience() const {
+    return std::chrono::milliseconds{static_cast<std::int64_t>(options_.give_up_s * 1e3)};
+  }
+
+  duration gap() {
+    const double mean = 1 / options_.rate;
+    if (options_.arrivals == "uniform") return from_seconds(mean);
+    if (options_.arrivals == "gamma") {
+      return from_seconds(
+          std::gamma_distribution<double>{options_.shape, mean / options_.shape}(random_));
+    }
+    return from_seconds(std::exponential_distribution<double>{1 / mean}(random_));
+  }
+
+  void arm() {
+    timer_.expires_at(std::chrono::steady_clock::time_point{intended_.time_since_epoch()});
+    timer_.async_wait([this](beast::error_code e) {
+      if (!e) tick();
+    });
+  }
+
+  void tick() {
+    const time_point now = clock_.now();
+    while (intended_ <= now && intended_ < end_) {
+      sending s{.model = random_() % targets_.size(),
+                .variant = random_() % variants,
+                .intended = intended_,
+                .verify = false};
+      ++result_.sent_per_second[second_of(intended_)];
+      count(s, [](load_tally& t) { ++t.sent; });
+      if (verify_every_ > 0 && static_cast<double>(result_.all.sent) >= next_verify_) {
+        s.verify = true;
+        next_verify_ += verify_every_;
+      }
+      send_delays_.push_back(to_ms(now - intended_));
+      waiting_.push_back(s);
+      intended_ += gap();
+    }
+    dispatch();
+    if (options_.progress && now - reported_ > std::chrono::milliseconds{100}) {
+      reported_ = now;
+      options_.progress(std::min(1.0, to_seconds(now - start_) / options_.duration_s));
+    }
+    if (intended_ < end_) arm();
+  }
+
+  void dispatch() {
+    while (!waiting_.empty()) {
+      std::shared_ptr<connection> c;
+      if (!idle_.empty()) {
+        c = std::move(idle_.back());
+        idle_.pop_back();
+      } else if (open_ < options_.max_connections) {
+        c = std::make_shared<connection>(*this);
+        ++open_;
+      } else {
+        return;  // Its latency runs on: it is measured from the intended time.
+      }
+      const sending s = waiting_.front();
+      waiting_.pop_front();
+      c->send(s);
+    }
+  }
+
+  template <class F>
+  void count(const sending& s, F f) {
+    f(result_.all);
+    f(result_.per_model[targets_[s.model].meta.name]);
+  }
+  [[nodiscard]] std::size_t second_of(time_point t) const {
+    return std::min(result_.sent_per_second.size() - 1,
+                    static_cast<std::size_t>(to_seconds(t - start_)));
+  }
+
+  void answered(connection& c) {
+    const sending s = c.what;
+    const target& t = targets_[s.model];
+    const double ms = to_ms(clock_.now() - s.intended);
+    const unsigned status = c.parser->get().result_int();
+    if (status == 200) {
+      const double limit = options_.timeout_ms > 0 ? options_.timeout_ms : to_ms(t.meta.slo);
+      const bool good = ms <= limit;
+      if (good) ++result_.good_per_second[second_of(s.intended)];
+      count(s, [&](load_tally& tally) {
+        ++(good ? tally.good : tally.late);
+        tally.latency_ms.push_back(ms);
+      });
+      if (s.verify) verify(t, s, c.parser->get().body());
+    } else {
+      count(s, [&](load_tally& tally) {
+        ++(status == 429 || status == 503 ? tally.refused
+           : status == 504                ? tally.timed_out
+                                          : tally.failed);
+      });
+    }
+    if (c.parser->keep_alive()) {
+      c.stream.expires_never();
+      idle_.push_back(c.shared_from_this());
+    } else {
+      --open_;
+    }
+    after_answer();
+  }
+
+  /// A kept connection may have been closed by the server just then: its request goes once more.
+  void lost(connection& c) {
+    --open_;
+    if (c.reused && !c.parser) {
+      waiting_.push_front(c.what);
+    } else {
+      count(c.what, [](load_tally& t) { ++t.connection; });
+    }
+    c.connected = false;
+    after_answer();
+  }
+
+  void after_answer() {
+    dispatch();
+    if (intended_ >= end_ && waiting_.empty() && open_ == idle_.size()) idle_.clear();
+  }
+
+  void verify(const target& t, const sending& s, const std::string& body) {
+    simdjson::dom::element root;
+    simdjson::dom::array data;
+    std::vector<float> values;
+    if (parser_.parse(body).get(root) == simdjson::SUCCESS &&
+        root["outputs"].at(0)["data"].get(data) == simdjson::SUCCESS) {
+      for (const simdjson::dom::element e : data) {
+        double v = 0;
+        if (e.get(v) == simdjson::SUCCESS) values.push_back(static_cast<float>(v));
+      }
+    }
+    ++result_.verified;
+    if (!options_.check(t.meta, t.inputs[s.variant], values)) ++result_.wrong;
+  }
+
+  const load_options& options_;
+  std::vector<target> targets_;
+  asio::io_context context_{1};
+  asio::steady_timer timer_;
+  std::mt19937_64 random_;
+  tcp::resolver::results_type endpoints_;
+  steady_clock clock_;
+  simdjson::dom::parser parser_;
+  load_result result_;
+  std::deque<sending> waiting_;
+  std::vector<std::shared_ptr<connection>> idle_;
+  std::size_t open_ = 0;
+  std::vector<double> send_delays_;
+  time_point start_, intended_, end_, reported_;
+  double verify_every_ = 0;
+  double next_verify_ = 0;
+};
+
+/// Sums of the server's metrics that a run is measured by.
+struct snapshot {
+  std::map<std::uint32_t, std::uint64_t> batches_up_to;  // UINT32_MAX: all.
+  double busy_seconds = 0;
+  std::size_t devices = 0;
+};
+
+snapshot read_metrics(const load_options& o) {
+  snapshot s;
+  const std::string text = get(o, "/metrics");
+  std::string_view rest{text};
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::size_t space = line.rfind(' ');
+    if (space == std::string_view::npos || line.starts_with('#')) continue;
+    const double value = std::strtod(std::string{line.substr(space + 1)}.c_str(), nullptr);
+    if (line.starts_with("cohort_device_busy_seconds_total")) {
+      s.busy_seconds += value;
+      ++s.devices;
+    } else if (line.starts_with("cohort_batch_size_bucket")) {
+      const std::size_t le = line.find("le=\"");
+      if (le == std::string_view::npos) continue;
+      std::uint32_t bound = UINT32_MAX;
+      std::from_chars(line.data() + le + 4, line.data() + line.size(), bound);
+      s.batches_up_to[bound] += static_cast<std::uint64_t>(value);
+    }
+  }
+  return s;
+}
+
+}  // namespace
+
+double nearest_rank(std::vector<double>& values, double q) {
+  if (values.empty()) return 0;
+  const double position = std::ceil(q * static_cast<double>(values.size()));
+  const auto at = static_cast<std::ptrdiff_t>(std::max(1.0, position)) - 1;
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+load_result run_load(const load_options& o) {
+  expects(o.rate > 0 && o.duration_s > 0, "load: rate and duration_s must be above 0");
+  expects(o.shape > 0 && o.shape <= 1, "load: shape must be in (0, 1]");
+  expects(o.max_connections > 0, "load: max_connections must be at least 1");
+  expects(static_cast<bool>(o.input) && (o.verify == 0 || o.check),
+          "load: input, and check to verify, must be given");
+  simdjson::dom::parser parser;
+  simdjson::dom::element server;
+  const std::string about = get(o, "/v2");
+  if (parser.parse(about).get(server) != simdjson::SUCCESS) not_understood("itself");
+  std::vector<std::string> names = o.models;
+  std::string_view executor;
+  std::string_view policy;
+  bool emulated = false;
+  if (server["parameters"]["executor"].get(executor) != simdjson::SUCCESS) executor = "";
+  if (server["parameters"]["policy"].get(policy) != simdjson::SUCCESS) policy = "";
+  if (server["parameters"]["emulated"].get(emulated) != simdjson::SUCCESS) emulated = false;
+  if (simdjson::dom::array served;
+      names.empty() && server["parameters"]["models"].get(served) == simdjson::SUCCESS) {
+    for (const simdjson::dom::element e : served) {
+      if (std::string_view n; e.get(n) == simdjson::SUCCESS) names.emplace_back(n);
+    }
+  }
+  if (names.empty()) throw config_error{"load: the server does not say which models it serves"};
+  std::vector<target> targets;
+  for (const std::string& name : names) {
+    target t{.meta = read_meta(name, get(o, "/v2/models/" + name)),
+             .path = "/v2/models/" + name + "/infer",
+             .inputs = {},
+             .bodies = {}};
+    for (std::uint64_t v = 0; v < variants; ++v) {
+      t.inputs.push_back(o.input(t.meta, v));
+      t.bodies.push_back(make_body(o, t.meta, t.inputs.back()));
+    }
+    targets.push_back(std::move(t));
+  }
+  const snapshot before = read_metrics(o);
+  load_options sending = o;
+  if (emulated) sending.verify = 0;
+  load_result r = generator{sending, std::move(targets)}.run();
+  const snapshot after = read_metrics(o);
+  r.executor = executor;
+  r.policy = policy;
+  r.emulated = emulated;
+  r.devices = after.devices;
+  for (const auto& [bound, count] : after.batches_up_to) {
+    const auto earlier = before.batches_up_to.find(bound);
+    r.batches_up_to[bound] = count - (earlier == before.batches_up_to.end() ? 0 : earlier->second);
+  }
+  if (after.devices > 0) {
+    r.busy_fraction = (after.busy_seconds - before.busy_seconds) /
+                      (r.seconds * static_cast<double>(after.devices));
+  }
+  return r;
+}
+
+}  // namespace cohort::serve
