@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace cohort::cli {
 
@@ -78,5 +79,29 @@ struct profile_options {
   bool json = false;
 };
 int profile_command(const profile_options& o);
+
+struct load_command_options {
+  std::string url = "http://127.0.0.1:8000";
+  std::string rate;
+  std::string duration_s = "10";
+  std::string arrivals = "poisson";
+  text_option shape;
+  text_option models;
+  std::string seed = "1";
+  std::string connections = "256";
+  std::string give_up_s = "10";
+  text_option timeout_ms;
+  std::string verify = "0";
+  std::string weights_seed = "1";
+  bool json = false;
+};
+int load_command(const load_command_options& o);
+
+struct page_options {
+  std::string profile;
+  std::vector<std::string> runs;  ///< NAME=FILE.json, as `cohort load --json` prints.
+  std::string out;
+};
+int page_command(const page_options& o);
 
 }  // namespace cohort::cli

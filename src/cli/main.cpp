@@ -171,6 +171,34 @@ std::string reason(const CLI::App& app, const CLI::ParseError& e) {
   return what;
 }
 
+void add_load(CLI::App& app, load_command_options& o) {
+  CLI::App* sub = add(app, "load", "Load a server in an open loop and report its goodput",
+                      "cohort load --url http://127.0.0.1:8000 --rate 200 --duration-s 10");
+  option(sub, "--url", o.url, "The server [http://127.0.0.1:8000]", "URL");
+  option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
+  option(sub, "--duration-s", o.duration_s, "Length of sending [10]", "S");
+  option(sub, "--arrivals", o.arrivals, "poisson, gamma (bursty) or uniform [poisson]", "PROCESS");
+  option(sub, "--shape", o.shape, "Of gamma gaps, 0.001 to 1; smaller is burstier [1]", "G");
+  option(sub, "--models", o.models, "Only these models [all that are served]", "NAME,...");
+  option(sub, "--timeout-ms", o.timeout_ms, "Deadline of each request [the model's SLO]", "MS");
+  option(sub, "--connections", o.connections, "Most connections at one time [256]", "N");
+  option(sub, "--give-up-s", o.give_up_s, "A request without an answer for this long is lost [10]",
+         "S");
+  option(sub, "--verify", o.verify, "Answers to compare with the reference [0]", "N");
+  option(sub, "--weights-seed", o.weights_seed, "The server's --seed, to verify [1]", "N");
+  option(sub, "--seed", o.seed, "Fixes arrivals and inputs [1]", "N");
+  sub->add_flag("--json", o.json, "Print JSON");
+}
+
+void add_page(CLI::App& app, page_options& o) {
+  CLI::App* sub = add(app, "report", "Make an HTML page of profiles and load runs",
+                      "cohort report --profile profiles --run eager=eager.json --out report.html");
+  option(sub, "--profile", o.profile, "Folder that `cohort profile` wrote", "DIR")->required();
+  option(sub, "--run", o.runs, "What `cohort load --json` printed; repeatable", "NAME=FILE")
+      ->required();
+  option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Tries schedulers for DNN inference on your own numbers, in virtual time."};
   app.name("cohort");
@@ -192,7 +220,11 @@ int run(int argc, char** argv) {
   add_simulate(app, simulate);
   add_goodput(app, goodput);
   add_min_devices(app, min_devices);
+  load_command_options load;
+  page_options page;
   add_profile(app, profile);
+  add_load(app, load);
+  add_page(app, page);
 
   try {
     app.parse(argc, argv);
@@ -209,6 +241,8 @@ int run(int argc, char** argv) {
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
   if (name == "min-devices") return min_devices_command(min_devices);
+  if (name == "load") return load_command(load);
+  if (name == "report") return page_command(page);
   return profile_command(profile);
 }
 
