@@ -104,16 +104,14 @@ duration wake_margin(const options& o) {
 }
 
 /// SLOs for models that share devices and have none given: room to gather half a largest batch
-/// while another such runs, behind the longest batch of any model.
+/// while another such runs, behind one largest batch of every model.
 void default_slos(std::vector<prepared_model>& models) {
-  duration longest{0};
-  for (const prepared_model& m : models) {
-    longest = std::max(longest, m.latency(m.latency.max_batch()));
-  }
+  duration ahead{0};
+  for (const prepared_model& m : models) ahead += m.latency(m.latency.max_batch());
   for (prepared_model& m : models) {
     if (m.meta.slo > duration{0}) continue;
     const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
-    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + longest) / 5) * 5);
+    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + ahead) / 5) * 5);
   }
 }
 

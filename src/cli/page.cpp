@@ -235,7 +235,7 @@ p{max-width:70ch;color:var(--soft);margin:.3rem 0 1rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.45rem .9rem;border-bottom:1px solid var(--line);text-align:right}
 th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left;font-weight:600}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:1.2rem}
+.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:1.2rem}
 svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .title{font-size:13px;font-weight:600;fill:var(--ink)}
 svg line.grid{stroke:var(--line)}svg .marker{stroke:var(--soft);stroke-dasharray:4 3}
