@@ -119,6 +119,8 @@ class rank {
   /// Fires what is due: model timers, then devices.
   template <class Sink>
   void advance(time_point now, Sink& sink) noexcept {
+    // When a batch that overruns will end is not known: its device waits for the completion.
+    while (ending_.next() < now) ending_.disarm(ending_.next_slot());
     for (;;) {
       if (const std::uint32_t slot = opening_.pop_due(now); slot != timer_queue::none) {
         const candidate& c = models_[slot].best;
@@ -148,7 +150,7 @@ class rank {
     if (!waiting_.empty()) {
       const candidate& c = models_[waiting_.top()].best;
       if (!idle_.empty()) return std::min(next, c.send_at());
-      if (c.lead > duration{0} && ending_.next() != never) {
+      if (c.lead > duration{0} && ending_.next() <= c.latest) {
         next = std::min(next, ending_.next() - c.lead);
       }
     }
@@ -205,14 +207,12 @@ class rank {
       found = idle_.smallest();
       return true;
     }
-    if (c.lead == duration{0} || ending_.next() == never) return false;
-    const std::uint32_t first = ending_.next_slot();
-    // Not behind a batch that overruns: when it will end is not known.
-    if (ending_.next() > std::max(c.exec_at, now + c.lead) || ending_.next() > c.latest ||
-        ending_.next() < now) {
+    const time_point free_at = ending_.next();
+    if (c.lead == duration{0} || free_at > std::max(c.exec_at, now + c.lead) ||
+        free_at > c.latest) {
       return false;
     }
-    found = device_id{first};
+    found = device_id{ending_.next_slot()};
     return true;
   }
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/deferred/candidate.hpp>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+
+TEST_CASE("a candidate is sent its lead before its start") {
+  const candidate c{.size = 2,
+                    .exec_at = time_point{10ms},
+                    .latest = time_point{11ms},
+                    .lead = 1ms,
+                    .urgency = time_point{11ms}};
+  CHECK(c.send_at() == time_point{9ms});
+  CHECK_FALSE(c.is_empty());
+  CHECK(candidate{}.is_empty());
+}
+}  // namespace
+}  // namespace cohort::deferred

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/deferred/priority.hpp>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+
+TEST_CASE("earliest_latest is as urgent as the last possible start") {
+  const batch_view b{.size = 4,
+                     .deadline = time_point{12ms},
+                     .arrival = {},
+                     .slo = 12ms,
+                     .latency = 9ms,
+                     .latency_next = 10ms,
+                     .load = {}};
+  CHECK(earliest_latest{}.urgency(b) == time_point{3ms});
+}
+}  // namespace
+}  // namespace cohort::deferred

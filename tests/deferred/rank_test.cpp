@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/deferred/rank.hpp>
+
+#include <vector>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+
+struct recorder {
+  std::vector<deferred::grant> grants;
+  void grant(const deferred::grant& g) { grants.push_back(g); }
+};
+
+candidate opening(duration exec, duration latest, duration lead = 0ms) {
+  return {
+      .size = 1, .exec_at = t0 + exec, .latest = t0 + latest, .lead = lead, .urgency = t0 + latest};
+}
+
+struct fixture {
+  explicit fixture(std::uint32_t devices, std::uint32_t models = 3) {
+    ranking.reserve_models(models);
+    for (std::uint32_t d = 0; d < devices; ++d) ranking.add_device(device_id{d}, t0);
+  }
+  /// Runs until `at` and answers every grant with a batch of `length`.
+  void use(duration at, duration length) {
+    ranking.advance(t0 + at, sink);
+    for (; answered < sink.grants.size(); ++answered) {
+      const grant& g = sink.grants[answered];
+      ranking.on_candidate(g.model, {}, t0 + at);
+      ranking.on_grant_used(g.model, g.device, t0 + at, length, t0 + at);
+    }
+  }
+  rank ranking;
+  recorder sink;
+  std::size_t answered = 0;
+};
+
+TEST_CASE("a model timer takes the free device with the smallest id") {
+  fixture f{3};
+  f.ranking.on_candidate(model_id{0}, opening(2ms, 3ms), t0);
+  CHECK(f.ranking.next_wake() == t0 + 2ms);
+  f.use(1ms, 5ms);
+  CHECK(f.sink.grants.empty());
+  f.use(2ms, 5ms);
+  REQUIRE(f.sink.grants.size() == 1);
+  CHECK(f.sink.grants[0].device == device_id{0});
+  f.ranking.on_candidate(model_id{1}, opening(2ms, 3ms), t0 + 2ms);
+  f.use(2ms, 5ms);
+  CHECK(f.sink.grants[1].device == device_id{1});
+}
+TEST_CASE("a device that becomes free takes the candidate with the earliest latest start") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 50ms), t0);
+  f.use(0ms, 10ms);
+  f.ranking.on_candidate(model_id{1}, opening(1ms, 30ms), t0);
+  f.ranking.on_candidate(model_id{2}, opening(1ms, 20ms), t0);
+  f.use(5ms, 10ms);
+  CHECK(f.sink.grants.size() == 1);
+  f.ranking.on_complete(device_id{0}, t0 + 10ms);
+  f.use(10ms, 10ms);
+  REQUIRE(f.sink.grants.size() == 2);
+  CHECK(f.sink.grants[1].model == model_id{2});
+}
+TEST_CASE("a candidate is still valid at its last start, and not after") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 50ms), t0);
+  f.use(0ms, 10ms);
+  f.ranking.on_candidate(model_id{1}, opening(1ms, 10ms), t0);
+  f.ranking.on_candidate(model_id{2}, opening(1ms, 9ms), t0);
+  f.use(2ms, 10ms);
+  f.ranking.on_complete(device_id{0}, t0 + 10ms);
+  f.use(10ms, 10ms);
+  REQUIRE(f.sink.grants.size() == 2);
+  CHECK(f.sink.grants[1].model == model_id{1});
+}
+TEST_CASE("a model has at most one grant outstanding") {
+  fixture f{2};
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 9ms), t0);
+  f.ranking.advance(t0, f.sink);
+  REQUIRE(f.sink.grants.size() == 1);
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 8ms), t0);  // Before the answer.
+  f.ranking.advance(t0 + 1ms, f.sink);
+  CHECK(f.sink.grants.size() == 1);
+  f.ranking.on_grant_used(model_id{0}, f.sink.grants[0].device, t0, 5ms, t0 + 1ms);
+  f.ranking.advance(t0 + 1ms, f.sink);
+  REQUIRE(f.sink.grants.size() == 2);
+  CHECK(f.sink.grants[1].device == device_id{1});
+}
+TEST_CASE("a returned grant leaves the device free") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 9ms), t0);
+  f.ranking.advance(t0, f.sink);
+  CHECK(f.ranking.idle_devices() == 0);
+  f.ranking.on_candidate(model_id{0}, opening(4ms, 9ms), t0);
+  f.ranking.on_grant_returned(model_id{0}, device_id{0}, t0);
+  CHECK(f.ranking.idle_devices() == 1);
+  f.ranking.advance(t0, f.sink);
+  CHECK(f.sink.grants.size() == 1);
+  CHECK(f.ranking.next_wake() == t0 + 4ms);
+}
+TEST_CASE("with a lead, a batch is sent before the one ahead of it should end") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(1ms, 50ms, 1ms), t0);
+  f.use(0ms, 10ms);  // Starts at 0 by the answer, should end at 10.
+  f.ranking.on_candidate(model_id{1}, opening(2ms, 50ms, 1ms), t0);
+  f.use(1ms, 10ms);
+  CHECK(f.sink.grants.size() == 1);
+  CHECK(f.ranking.next_wake() == t0 + 9ms);
+  f.use(9ms, 10ms);
+  CHECK(f.sink.grants.size() == 2);
+  CHECK(f.ranking.outstanding(device_id{0}) == 2);
+}
+TEST_CASE("nothing is sent behind a batch that overruns") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(1ms, 50ms, 1ms), t0);
+  f.use(0ms, 10ms);
+  f.ranking.on_candidate(model_id{1}, opening(11ms, 50ms, 500us), t0);
+  f.use(12ms, 10ms);
+  CHECK(f.sink.grants.size() == 1);
+  f.ranking.on_complete(device_id{0}, t0 + 13ms);
+  f.use(13ms, 10ms);
+  CHECK(f.sink.grants.size() == 2);
+}
+TEST_CASE("a device that was removed gets no more work") {
+  fixture f{2};
+  f.ranking.remove_device(device_id{0}, t0);
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 9ms), t0);
+  f.use(0ms, 5ms);
+  CHECK(f.sink.grants.at(0).device == device_id{1});
+  CHECK(f.ranking.devices() == 1);
+}
+TEST_CASE("the idle fraction follows the devices") {
+  fixture f{2};
+  CHECK(f.ranking.idle_fraction() == 1);
+  duration at = 0ms;
+  for (int i = 0; i < 200; ++i) {  // Device 0 always busy, device 1 never.
+    f.ranking.on_candidate(model_id{0}, opening(at, at + 9ms), t0 + at);
+    f.use(at, 10ms);
+    at += 10ms;
+    f.ranking.on_complete(device_id{0}, t0 + at);
+  }
+  CHECK(f.ranking.idle_fraction() == doctest::Approx(0.5).epsilon(0.02));
+}
+}  // namespace
+}  // namespace cohort::deferred

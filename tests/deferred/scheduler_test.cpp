@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/deferred/scheduler.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <cohort/deferred/adaptive.hpp>
+#include <support/random_source.hpp>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+
+/// Drives a scheduler in virtual time with devices that take as long as expected.
+template <class Scheduler>
+struct driver {
+  explicit driver(Scheduler s) : scheduler{std::move(s)} {}
+  ~driver() {
+    for (auto& [d, batches] : running) {
+      for (batch& b : batches) b.requests.clear();
+    }
+  }
+
+  void dispatch(batch&& b) {
+    for (const request& r : b.requests) {
+      order.push_back(r.sequence);
+      fate.emplace(&r, 'r').second ? void() : void(twice = true);
+      late |= now + delays.before(b.size()) + b.expected + delays.after() > r.deadline;
+    }
+    sent.emplace_back(now, b.device.value(), b.size(), b.first_sequence);
+    running[b.device.value()].push_back(std::move(b));
+    crowded |= running[b.device.value()].size() > rank::max_outstanding;
+  }
+  void drop(request& r) {
+    if (!fate.emplace(&r, 'd').second) twice = true;
+    dropped.push_back(r.sequence);
+  }
+  void finish_first(std::uint32_t device) {
+    batch& b = running[device].front();
+    for (request& r : b.requests) r.state = request_state::idle;
+    b.requests.clear();
+    running[device].erase(running[device].begin());
+    scheduler.on_complete(device_id{device}, now);
+  }
+  /// The next completion by expectation, or `never`.
+  [[nodiscard]] std::pair<time_point, std::uint32_t> next_end() const {
+    std::pair<time_point, std::uint32_t> next{never, 0};
+    for (const auto& [d, batches] : running) {
+      if (!batches.empty()) {
+        next = std::min(next, {batches.front().exec_at + batches.front().expected, d});
+      }
+    }
+    return next;
+  }
+  void run_until(time_point until) {
+    for (;;) {
+      const auto [end, device] = next_end();
+      const time_point next = std::min(end, scheduler.next_wake());
+      if (next > until) break;
+      now = std::max(now, next);
+      if (end <= now) finish_first(device);
+      if (next_end().first > now) scheduler.advance(now, *this);
+    }
+    now = until;
+  }
+
+  Scheduler scheduler;
+  network_delays delays{};
+  time_point now = t0;
+  std::map<std::uint32_t, std::vector<batch>> running;
+  std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>> sent;
+  std::vector<std::uint64_t> order;
+  std::vector<std::uint64_t> dropped;
+  std::map<const request*, char> fate;
+  bool twice = false;
+  bool late = false;
+  bool crowded = false;
+};
+
+/// The example of the paper's section 3.3.
+template <class Scheduler>
+std::vector<std::uint64_t> example(
+    const std::set<int>& missing, int requests,
+    std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>>* sent =
+        nullptr) {
+  std::deque<request> r(static_cast<std::size_t>(requests) + 1);
+  driver<Scheduler> d{Scheduler{}};
+  d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 12ms});
+  for (int i = 0; i < 3; ++i) d.scheduler.add_device(t0);
+  for (int i = 1; i <= requests; ++i) {
+    const time_point at = t0 + 750us * (i - 1);
+    d.run_until(at - 1ns);
+    d.now = at;
+    if (!missing.contains(i)) {
+      request& x = r[static_cast<std::size_t>(i)];
+      x.arrival = at;
+      x.deadline = at + 12ms;
+      d.scheduler.on_arrival(x, at, d);
+    }
+    while (d.next_end().first <= at) d.finish_first(d.next_end().second);
+    d.scheduler.advance(at, d);
+  }
+  std::vector<std::uint64_t> names;  // Sequence numbers skip the missing ones; these do not.
+  for (const auto& [x, how] : d.fate) {
+    if (how == 'd') names.push_back(static_cast<std::uint64_t>((x->arrival - t0) / 750us) + 1);
+  }
+  std::ranges::sort(names);
+  if (sent != nullptr) *sent = d.sent;
+  CHECK_FALSE(d.twice);
+  return names;
+}
+
+using deferred_head = basic_scheduler<frontrun, head>;
+using eager_head = basic_scheduler<eager, head>;
+
+TEST_CASE("the paper's example forms a staggered execution of batches of four") {
+  std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>> sent;
+  CHECK(example<deferred_head>({}, 48, &sent).empty());
+  REQUIRE(sent.size() >= 10);
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto [at, device, size, first] = sent[i];
+    CHECK(at == t0 + 2250us + 3ms * static_cast<int>(i));
+    CHECK(device == i % 3);
+    CHECK(size == 4);
+    CHECK(first == 4 * i + 1);
+  }
+}
+TEST_CASE("after three missing requests deferred scheduling recovers and eager does not") {
+  CHECK(example<deferred_head>({13, 14, 15}, 70).empty());
+  std::vector<std::uint64_t> given_up = example<eager_head>({13, 14, 15}, 70);
+  std::erase_if(given_up, [](std::uint64_t i) { return i > 48; });
+  CHECK(given_up == std::vector<std::uint64_t>{37, 38, 39, 40, 42, 45, 46, 47, 48});
+}
+
+/// Random arrivals with varied deadlines, cancellations, batches that end early or late, devices
+/// that come and go: what must hold holds for every policy.
+template <class Scheduler>
+void check_random_operations(network_delays delays) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    std::deque<request> pool;
+    driver<Scheduler> d{Scheduler{delays}};
+    d.delays = delays;
+    const std::uint32_t models = 1 + random.below(3U);
+    for (std::uint32_t i = 0; i < models; ++i) {
+      d.scheduler.add_model(
+          {.latency = latency_curve{linear_latency{1ms * (1 + random.below(5)),
+                                                   100us * (1 + random.below(10))},
+                                    1 + random.below(8U)},
+           .slo = 30ms,
+           .queue_capacity = 64});
+    }
+    std::set<std::uint32_t> present;
+    for (int i = 0; i < 3; ++i) present.insert(d.scheduler.add_device(t0).value());
+    std::set<request*> cancelled;
+    for (int step = 0; step < 800; ++step) {
+      d.now += 1us * random.below(2000);
+      switch (random.below(8)) {
+        case 0:
+          if (!pool.empty()) {
+            request& r = pool[random.below(pool.size())];
+            if (r.state == request_state::queued) {
+              REQUIRE(d.scheduler.on_cancel(r, d.now, d));
+              REQUIRE(cancelled.insert(&r).second);
+            } else {
+              REQUIRE_FALSE(d.scheduler.on_cancel(r, d.now, d));
+            }
+          }
+          break;
+        case 1:
+        case 2: {
+          std::vector<std::uint32_t> busy;
+          for (const auto& [dev, batches] : d.running) {
+            if (!batches.empty()) busy.push_back(dev);
+          }
+          if (!busy.empty()) d.finish_first(busy[random.below(busy.size())]);
+          break;
+        }
+        case 3:
+          if (random.one_in(20) && present.size() > 1) {
+            d.scheduler.remove_device(device_id{*present.begin()}, d.now);
+            present.erase(present.begin());
+          } else if (random.one_in(20) && present.size() < 5) {
+            const std::uint32_t id = d.scheduler.add_device(d.now).value();
+            REQUIRE(present.insert(id).second);
+            REQUIRE(d.running[id].empty());
+          }
+          break;
+        default: {
+          request& r = pool.emplace_back();
+          r.model = model_id{random.below(models)};
+          r.arrival = d.now;
+          r.deadline = d.now + 12ms + 1ms * random.below(30);
+          if (!d.scheduler.models().is_full(r.model)) {
+            d.scheduler.on_arrival(r, d.now, d);
+          } else {
+            pool.pop_back();
+          }
+        }
+      }
+      d.scheduler.advance(d.now, d);
+      REQUIRE(d.scheduler.next_wake() > d.now);  // Nothing is left to do now.
+      REQUIRE_FALSE(d.twice);
+      REQUIRE_FALSE(d.late);
+      REQUIRE_FALSE(d.crowded);
+    }
+    for (int i = 0; i < 2000 && d.scheduler.next_wake() != never; ++i) {
+      const auto [end, device] = d.next_end();
+      d.now = std::max(d.now, std::min(end, d.scheduler.next_wake()));
+      if (end <= d.now) d.finish_first(device);
+      d.scheduler.advance(d.now, d);
+    }
+    for (auto& [device, batches] : d.running) {
+      while (!batches.empty()) d.finish_first(device);
+    }
+    for (const request& r : pool) {
+      REQUIRE(r.state == request_state::idle);
+      REQUIRE(d.fate.contains(&r) != cancelled.contains(const_cast<request*>(&r)));
+    }
+  }
+}
+
+TEST_CASE("each request runs, is dropped or is cancelled, once and in time: deferred") {
+  check_random_operations<scheduler>({});
+}
+TEST_CASE("each request runs, is dropped or is cancelled, once and in time: eager") {
+  check_random_operations<eager_head>({});
+}
+TEST_CASE("each request runs, is dropped or is cancelled, once and in time: adaptive") {
+  check_random_operations<adaptive_scheduler>({});
+}
+TEST_CASE("each request runs, is dropped or is cancelled, once and in time: with delays") {
+  const network_delays delays{
+      .control = 200us, .data_per_request = 50us, .response = 300us, .wake_margin = 100us};
+  check_random_operations<scheduler>(delays);
+  check_random_operations<adaptive_scheduler>(delays);
+}
+/// Two shards and a rank joined by mailboxes with random delays, as threads would join them: of a
+/// model's candidates the newest wins, grants and answers arrive late and in any order.
+struct slow_join {
+  explicit slow_join(std::uint64_t seed) : random{seed}, shards(2) {}
+
+  struct message {
+    time_point at;
+    std::uint64_t order;
+    std::function<void()> act;
+    friend bool operator<(const message& a, const message& b) {
+      return std::tie(a.at, a.order) > std::tie(b.at, b.order);
+    }
+  };
+  void post(std::function<void()> act) {
+    mail.push({now + 1us * random.below(400), ++posted, std::move(act)});
+  }
+
+  // The rank's sink.
+  void grant(const deferred::grant& g) {
+    post([this, g] { shards[g.model.value() % 2].on_grant(g, now, *this); });
+  }
+  // The shards' sink.
+  void candidate_changed(model_id m, const candidate& c) {
+    const std::uint64_t version = ++versions[m.value()];
+    post([this, m, c, version] {
+      if (version < seen[m.value()]) return;
+      seen[m.value()] = version;
+      ranking.on_candidate(m, c, now);
+    });
+  }
+  void dispatch(batch&& b) {
+    while (!b.requests.empty()) {
+      request& r = b.requests.front();
+      b.requests.pop_front();
+      r.state = request_state::idle;
+      ++ends[&r];
+    }
+  }
+  void grant_used(model_id m, device_id d, time_point start, duration expected) {
+    post([this, m, d, start, expected] {
+      REQUIRE(ranking.outstanding(d) < rank::max_outstanding);
+      ranking.on_grant_used(m, d, start, expected, now);
+      mail.push(
+          {std::max(now, start) + expected, ++posted, [this, d] { ranking.on_complete(d, now); }});
+    });
+  }
+  void grant_returned(model_id m, device_id d) {
+    post([this, m, d] { ranking.on_grant_returned(m, d, now); });
+  }
+  void drop(request& r) { ++ends[&r]; }
+
+  /// Lets time pass to the next thing to do. @returns False if there is none.
+  bool step(time_point limit) {
+    time_point next = std::min(mail.empty() ? never : mail.top().at, ranking.next_wake());
+    for (auto& shard : shards) next = std::min(next, shard.next_wake());
+    if (next >= limit) return false;
+    now = std::max(now, next);
+    while (!mail.empty() && mail.top().at <= now) {
+      const auto act = mail.top().act;
+      mail.pop();
+      act();
+    }
+    for (auto& shard : shards) shard.advance(now, *this);
+    ranking.advance(now, *this);
+    return true;
+  }
+
+  test::random_source random;
+  std::vector<basic_model_shard<>> shards;
+  rank ranking;
+  std::priority_queue<message> mail;
+  std::map<std::uint32_t, std::uint64_t> versions;
+  std::map<std::uint32_t, std::uint64_t> seen;
+  std::map<const request*, int> ends;
+  std::uint64_t posted = 0;
+  time_point now = t0;
+};
+
+TEST_CASE("shards and a rank joined by slow mailboxes end every request exactly once") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    CAPTURE(seed);
+    slow_join join{seed};
+    join.ranking.reserve_models(4);
+    for (std::uint32_t m = 0; m < 4; ++m) {
+      join.shards[m % 2].add_model(
+          model_id{m}, {.latency = latency_curve{linear_latency{3ms, 500us}, 8}, .slo = 20ms});
+    }
+    for (std::uint32_t d = 0; d < 3; ++d) join.ranking.add_device(device_id{d}, t0);
+    std::deque<request> pool(1500);
+    time_point at = t0;
+    for (request& r : pool) {
+      at += 1us * join.random.below(800);
+      int steps = 0;
+      while (join.step(at)) REQUIRE(++steps < 1000);  // No livelock.
+      join.now = at;
+      r.model = model_id{join.random.below(4U)};
+      r.arrival = at;
+      r.deadline = at + 20ms;
+      join.shards[r.model.value() % 2].on_arrival(r, at, join);
+    }
+    int steps = 0;
+    while (join.step(never)) REQUIRE(++steps < 100000);
+    for (const request& r : pool) REQUIRE(join.ends[&r] == 1);
+    REQUIRE(join.ranking.idle_devices() == 3);
+  }
+}
+TEST_CASE("a removed model's id is given out again") {
+  driver<scheduler> d{scheduler{}};
+  const model_config c{.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 12ms};
+  const model_id a = d.scheduler.add_model(c);
+  const model_id b = d.scheduler.add_model(c);
+  CHECK(a != b);
+  d.scheduler.remove_model(a, t0, d);
+  CHECK(d.scheduler.add_model(c) == a);
+}
+}  // namespace
+}  // namespace cohort::deferred

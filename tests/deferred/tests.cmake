@@ -1,0 +1,7 @@
+foreach(name adaptive autoscale candidate device_set gather model_shard priority rank request_queue
+             scheduler target view window)
+  cohort_add_test(deferred/${name}_test.cpp)
+endforeach()
+foreach(name gather priority target window)
+  cohort_add_fail_test(deferred/${name}_fail.cpp)
+endforeach()
