@@ -33,7 +33,7 @@ class lenet : public model_base<Ops> {
 
   lenet(Ops o, parameters weights, std::uint32_t max_batch)
       : base{o, std::move(weights), max_batch},
-        in_{this->work_space(28 * 28)},
+        in_{this->work_space(14 * 14 * 6)},  // The largest boundary.
         columns_{this->work_space(28 * 28 * 25)},
         full_{this->work_space(28 * 28 * 6)},
         out_{this->work_space(14 * 14 * 6)} {}

@@ -1,0 +1,1 @@
+cohort_add_fuzzer(serve/infer_request_fuzz.cpp LIBS cohort_serve)

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/serve/metrics.hpp>
+
+#include <string>
+
+namespace cohort::serve {
+namespace {
+using namespace std::chrono_literals;
+
+TEST_CASE("what is counted is in the text") {
+  metrics m;
+  m.add_model(model_id{0}, "a");
+  m.add_model(model_id{1}, "b");
+  m.add_device(device_id{0});
+  m.ended(model_id{1}, outcome::completed, 15ms);
+  m.ended(model_id{1}, outcome::dropped, 15ms);
+  m.refused(model_id{0}, refusal::queue_full);
+  metrics_observer o;
+  o.into = &m;
+  o.dispatched({.model = model_id{1},
+                .device = device_id{0},
+                .size = 5,
+                .first_sequence = 1,
+                .exec_at = {},
+                .latest = {},
+                .expected = 250ms},
+               {});
+  m.set_waiting(model_id{0}, 3);
+  m.answered(429);
+  const std::string t = m.text();
+  const auto has = [&](const char* line) { return t.find(line) != std::string::npos; };
+  CHECK(has("cohort_requests_total{model=\"b\",outcome=\"completed\"} 1\n"));
+  CHECK(has("cohort_requests_total{model=\"b\",outcome=\"dropped\"} 1\n"));
+  CHECK(has("cohort_requests_total{model=\"a\",outcome=\"completed\"} 0\n"));
+  CHECK(has("cohort_refused_total{model=\"a\",reason=\"queue_full\"} 1\n"));
+  CHECK(has("cohort_batch_size_bucket{model=\"b\",le=\"4\"} 0\n"));
+  CHECK(has("cohort_batch_size_bucket{model=\"b\",le=\"6\"} 1\n"));
+  CHECK(has("cohort_request_seconds_count{model=\"b\"} 1\n"));  // The dropped one did not run.
+  CHECK(has("cohort_device_busy_seconds_total{device=\"0\"} 0.25\n"));
+  CHECK(has("cohort_waiting_requests{model=\"a\"} 3\n"));
+  CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
+}
+}  // namespace
+}  // namespace cohort::serve

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inference server as a stranger's client sees it: a child process, spoken to over sockets.
+#include <doctest/doctest.h>
+#include <cohort/serve/load.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::serve {
+namespace {
+
+/// The server as a child, from its ready line to its exit.
+class child {
+ public:
+  explicit child(std::vector<std::string> options) {
+    int out[2];
+    REQUIRE(pipe(out) == 0);
+    if (std::ranges::find(options, "--port") == options.end()) {
+      options.insert(options.end(), {"--port", "0"});
+    }
+    options.insert(options.begin(), INFERENCE_SERVER);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(out[1], STDERR_FILENO);
+      close(out[0]);
+      close(out[1]);
+      std::vector<char*> argv;
+      for (std::string& o : options) argv.push_back(o.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(out[1]);
+    output_ = fdopen(out[0], "r");
+    char line[4096];
+    while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
+      first_line = line;
+      const std::size_t at = first_line.find("http://127.0.0.1:");
+      if (at != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line + at + 17));
+    }
+  }
+  ~child() {
+    if (pid_ > 0) stop();
+    std::fclose(output_);
+  }
+  child(const child&) = delete;
+  child& operator=(const child&) = delete;
+
+  /// @returns The exit status after SIGTERM.
+  int stop(int signal = SIGTERM) {
+    kill(pid_, signal);
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  int wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  std::string first_line;
+
+ private:
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+  FILE* output_ = nullptr;
+};
+
+class connection {
+ public:
+  explicit connection(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    REQUIRE(connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+  }
+  ~connection() { close(socket_); }
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;  // The server may have answered and closed already.
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  /// One answer: status, and body by its Content-Length. Status 0 if the server closed.
+  std::pair<int, std::string> answer() {
+    while (buffer_.find("\r\n\r\n") == std::string::npos) {
+      if (!more()) return {0, ""};
+    }
+    const std::size_t head_end = buffer_.find("\r\n\r\n") + 4;
+    head = buffer_.substr(0, head_end);
+    const int status = std::atoi(buffer_.c_str() + 9);
+    std::size_t length = 0;
+    if (const std::size_t at = head.find("Content-Length: "); at != std::string::npos) {
+      length = static_cast<std::size_t>(std::atoll(head.c_str() + at + 16));
+    }
+    while (buffer_.size() < head_end + length) {
+      if (!more()) return {0, ""};
+    }
+    std::string body = buffer_.substr(head_end, length);
+    buffer_.erase(0, head_end + length);
+    return {status, body};
+  }
+  std::pair<int, std::string> ask(const std::string& method, const std::string& path,
+                                  const std::string& body = "") {
+    send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body);
+    return answer();
+  }
+  bool is_closed_by_server() { return buffer_.empty() && !more(); }
+  std::string head;
+
+ private:
+  bool more() {
+    char bytes[65536];
+    const ssize_t n = recv(socket_, bytes, sizeof(bytes), 0);
+    if (n <= 0) return false;
+    buffer_.append(bytes, static_cast<std::size_t>(n));
+    return true;
+  }
+  int socket_;
+  std::string buffer_;
+};
+
+std::string infer_body(int rows, const std::string& more = "") {
+  std::string data;
+  for (int i = 0; i < rows; ++i) data += i == 0 ? "1" : ",1";
+  return "{" + more + R"("inputs":[{"name":"input","datatype":"FP32","shape":[)" +
+         std::to_string(rows) + R"(,1],"data":[)" + data + "]}]}";
+}
+
+const std::vector<std::string> emulated{"--executor", "emulated", "--devices",
+                                        "2",          "--models", "ResNet50,DenseNet121"};
+
+TEST_CASE("the server answers the protocol's questions") {
+  child server{emulated};
+  REQUIRE(server.port() != 0);
+  connection c{server.port()};
+  CHECK(c.ask("GET", "/v2/health/live").first == 200);
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  const auto [status, about] = c.ask("GET", "/v2");
+  CHECK(status == 200);
+  CHECK(about.find("\"emulated\":true") != std::string::npos);
+  const auto model = c.ask("GET", "/v2/models/ResNet50");
+  CHECK(model.first == 200);
+  CHECK(model.second.find("\"slo_ms\":20") != std::string::npos);
+  CHECK(c.ask("GET", "/v2/models/ResNet50/versions/1/ready").first == 200);
+  const auto answer = c.ask("POST", "/v2/models/ResNet50/infer", infer_body(3, R"("id":"z",)"));
+  CHECK(answer.first == 200);
+  CHECK(answer.second.find("\"id\":\"z\"") != std::string::npos);
+  const auto metrics = c.ask("GET", "/metrics");
+  CHECK(
+      metrics.second.find("cohort_requests_total{model=\"ResNet50\",outcome=\"completed\"} 3\n") !=
+      std::string::npos);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("every bad request gets its status and the server stays up") {
+  std::vector<std::string> options = emulated;
+  options.insert(options.end(), {"--body-limit", "4096", "--read-timeout-s", "0.3"});
+  child server{options};
+  REQUIRE(server.port() != 0);
+  {
+    connection c{server.port()};
+    CHECK(c.ask("GET", "/nothing").first == 404);
+    CHECK(c.ask("GET", "/v2/models/x").first == 404);
+    CHECK(c.ask("GET", "/v2/models/ResNet50/versions/2").first == 404);
+    CHECK(c.ask("GET", "/v2/models/ResNet50/x").first == 404);
+    CHECK(c.ask("DELETE", "/v2").first == 405);
+    CHECK(c.ask("GET", "/v2/models/ResNet50/infer").first == 405);
+    CHECK(c.head.find("Allow: POST") != std::string::npos);
+    CHECK(c.ask("POST", "/v2/models/ResNet50/infer", "{").first == 400);
+    CHECK(c.ask("POST", "/v2/models/ResNet50/infer", infer_body(65)).first == 400);
+    // A deadline that even a batch of one cannot meet.
+    CHECK(c.ask("POST", "/v2/models/ResNet50/infer",
+                infer_body(1, R"("parameters":{"timeout":1000},)"))
+              .first == 504);
+  }
+  {
+    connection c{server.port()};
+    CHECK(c.ask("POST", "/v2/models/ResNet50/infer", std::string(5000, ' ')).first == 413);
+    CHECK(c.is_closed_by_server());
+  }
+  {
+    connection c{server.port()};
+    c.send("GET /v2 HTTP/1.1\r\nX: " + std::string(40000, 'x') + "\r\n\r\n");
+    CHECK(c.answer().first == 431);
+  }
+  {
+    connection c{server.port()};
+    c.send("\x01\x02 nonsense\r\n\r\n");
+    CHECK(c.answer().first == 400);
+  }
+  {
+    connection c{server.port()};  // A slow client: the head never ends.
+    c.send("GET /v2 HTTP/1.1\r\nHost:");
+    CHECK(c.is_closed_by_server());
+  }
+  {
+    connection c{server.port()};
+    c.send("POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  }  // A client that vanishes in the middle of its body.
+  {
+    connection c{server.port()};  // And one that vanishes while its request waits.
+    const std::string body = infer_body(1);
+    c.send("POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body);
+  }
+  connection c{server.port()};
+  const std::string body = infer_body(1);
+  const std::string two = "POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                          std::to_string(body.size()) + "\r\n\r\n" + body;
+  c.send(two + two);  // Pipelined.
+  CHECK(c.answer().first == 200);
+  CHECK(c.answer().first == 200);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("under twice its load every request is answered exactly once") {
+  child server{{"--executor", "emulated", "--devices", "1", "--models", "BERT"}};
+  REQUIRE(server.port() != 0);
+  // BERT on an A100: about 130 requests/s.
+  load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 270;
+  o.duration_s = 4;
+  o.input = [](const model_meta& m, std::uint64_t) {
+    return std::vector<std::byte>(m.input.count() * 4);
+  };
+  const load_result r = run_load(o);
+  const load_tally& t = r.all;
+  CHECK(t.sent > 900);
+  CHECK(t.good + t.late + t.refused + t.timed_out == t.sent);
+  CHECK(t.failed == 0);
+  CHECK(t.connection == 0);
+  CHECK(t.timed_out + t.refused > 0);
+  CHECK(t.good > 0);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("bad options end the server with status 2 and one line") {
+  child policy{{"--policy", "best"}};
+  CHECK(policy.wait() == 2);
+  CHECK(policy.first_line ==
+        "inference_server: --policy: best is not allowed: expected adaptive, deferred, eager or "
+        "timeout:F\n");
+  child model{{"--models", "alexnet"}};
+  CHECK(model.wait() == 2);
+  child first{emulated};
+  child second{{"--port", std::to_string(first.port()), "--executor", "emulated"}};
+  CHECK(second.wait() == 2);
+  CHECK(second.first_line.find("cannot listen on 127.0.0.1") != std::string::npos);
+}
+}  // namespace
+}  // namespace cohort::serve
