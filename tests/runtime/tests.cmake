@@ -1,2 +1,7 @@
 cohort_add_fail_test(runtime/executor_fail.cpp)
 cohort_add_fail_test(runtime/staged_model_fail.cpp)
+cohort_add_test(runtime/executor_test.cpp LIBS cohort_host)
+cohort_add_test(runtime/executor_conformance_test.cpp LIBS cohort_host)
+cohort_add_test(runtime/host_test.cpp LIBS cohort_host)
+cohort_add_test(runtime/emulated_test.cpp)
+cohort_add_test(runtime/staged_model_test.cpp)

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/runtime/host.hpp>
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <stdexcept>
+
+#include "host_fixture.hpp"
+
+namespace cohort::runtime {
+namespace {
+using conformance::host_fixture;
+using conformance::notified;
+
+TEST_CASE("launched work runs in order, later than the call") {
+  host_fixture<> f;
+  auto s = f.executor.make_stream();
+  f.hold(s);
+  int value = 1;
+  f.executor.launch(s, [&value] { value += 2; });
+  f.executor.launch(s, [&value] { value *= 10; });
+  CHECK(value == 1);
+  test::random_source random{1};
+  f.release_all(random);
+  f.settle(s);
+  CHECK(value == 30);
+}
+TEST_CASE("a failure is told to the next notification, once, and the stream goes on") {
+  host_fixture<> f;
+  auto s = f.executor.make_stream();
+  bool ran = false;
+  f.executor.launch(s, [] { throw std::runtime_error{"kernel"}; });
+  f.executor.launch(s, [&ran] { ran = true; });
+  notified first;
+  f.executor.notify(s, first);
+  first.done.acquire();
+  CHECK(first.failed);
+  CHECK(ran);
+  notified second;
+  f.executor.notify(s, second);
+  second.done.acquire();
+  CHECK_FALSE(second.failed);
+}
+TEST_CASE("destroying a stream waits for its work") {
+  host_fixture<> f;
+  std::atomic<int> done{0};
+  {
+    auto s = f.executor.make_stream();
+    for (int i = 0; i < 100; ++i) f.executor.launch(s, [&done] { ++done; });
+  }
+  CHECK(done == 100);
+}
+TEST_CASE("a full ring makes the caller wait, not lose work") {
+  host_executor e{{.pool_bytes = 64, .queue_depth = 2}};
+  std::atomic<int> done{0};
+  {
+    auto s = e.make_stream();
+    for (int i = 0; i < 1000; ++i) e.launch(s, [&done] { ++done; });
+  }
+  CHECK(done == 1000);
+}
+TEST_CASE("a share is rounded up to whole cores") {
+  host_executor e{{.pool_bytes = 64}};
+  CHECK(e.make_stream(device_share{1}).cores() == 1);
+  CHECK(e.make_stream().cores() >= 1);
+}
+TEST_CASE("buffers coalesce when they are given back in any order") {
+  host_executor e{{.pool_bytes = 64 * 4}};
+  for (int order = 0; order < 24; ++order) {
+    std::array<std::optional<host_executor::buffer>, 4> b;
+    for (auto& x : b) x.emplace(e.allocate(64));
+    CHECK(e.free_bytes() == 0);
+    std::array<int, 4> left{0, 1, 2, 3};
+    int rest = order;
+    for (int n = 4; n > 0; --n) {
+      const int at = rest % n;
+      rest /= n;
+      b[static_cast<std::size_t>(left[static_cast<std::size_t>(at)])].reset();
+      std::swap(left[static_cast<std::size_t>(at)], left[static_cast<std::size_t>(n - 1)]);
+    }
+    CHECK(e.allocate(256).size() == 256);
+  }
+}
+TEST_CASE("the host refuses what it cannot compute, and options outside of their ranges") {
+  host_executor e{{.pool_bytes = 64}};
+  auto s = e.make_stream();
+  CHECK_THROWS_WITH_AS(e.gemm(s, {.type = data_type::f16,
+                                  .m = 1,
+                                  .n = 1,
+                                  .k = 1,
+                                  .a = nullptr,
+                                  .lda = 1,
+                                  .b = nullptr,
+                                  .ldb = 1,
+                                  .c = nullptr,
+                                  .ldc = 1}),
+                       "gemm: the host computes in f32 only", config_error);
+  CHECK_THROWS_AS(host_executor({.pool_bytes = 1}), config_error);
+  CHECK_THROWS_AS(host_executor({.pool_bytes = 64, .queue_depth = 1}), config_error);
+  CHECK_THROWS_WITH_AS(e.allocate(65),
+                       "host_executor: a buffer of 65 bytes does not fit the pool: its largest "
+                       "free block has 64 of pool_bytes 64",
+                       config_error);
+}
+}  // namespace
+}  // namespace cohort::runtime
