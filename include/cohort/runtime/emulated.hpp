@@ -10,11 +10,10 @@
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/runtime/executor.hpp>
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -176,16 +175,44 @@ class emulated_executor {
   enum class kind : std::uint8_t { busies, records, waits, copies, notifies };
 
   struct work {
-    kind does;
+    kind does{};
     duration time{0};
     std::shared_ptr<mark> point{};
     copy_request transfer{};
     completion* done = nullptr;
   };
 
+  /// First in, first out, in memory that grows and is kept.
+  class work_ring {
+   public:
+    [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+    [[nodiscard]] std::size_t size() const noexcept { return count_; }
+    [[nodiscard]] work& front() noexcept { return slots_[first_]; }
+    [[nodiscard]] const work& front() const noexcept { return slots_[first_]; }
+    void push_back(work w) {
+      if (count_ == slots_.size()) {
+        std::rotate(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(first_),
+                    slots_.end());
+        first_ = 0;
+        slots_.resize(std::max<std::size_t>(8, 2 * slots_.size()));
+      }
+      slots_[(first_ + count_) % slots_.size()] = std::move(w);
+      ++count_;
+    }
+    void pop_front() noexcept {
+      first_ = (first_ + 1) % slots_.size();
+      --count_;
+    }
+
+   private:
+    std::vector<work> slots_;
+    std::size_t first_ = 0;
+    std::size_t count_ = 0;
+  };
+
   struct lane {
-    std::deque<work> queue;  // The front runs, or waits for its mark.
-    bool started = false;    // The front occupies the lane until it is due.
+    work_ring queue;       // The front runs, or waits for its mark.
+    bool started = false;  // The front occupies the lane until it is due.
     bool in_use = false;
     device_share share;
   };

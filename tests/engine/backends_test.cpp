@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/backends.hpp>
+
+#include <cohort/engine/engine.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+
+/// y = 2 x, then y + 1; fails for batches that hold a 13.
+struct doubler {
+  runtime::host_executor* on;
+  std::string_view name() const { return "doubler"; }
+  std::size_t stages() const { return 2; }
+  std::size_t boundary_bytes(std::size_t) const { return sizeof(float); }
+  void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [stage, x] {
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) {
+        if (stage == 0 && in[i] == 13) throw std::runtime_error{"thirteen"};
+        out[i] = stage == 0 ? 2 * in[i] : in[i] + 1;
+      }
+    });
+  }
+};
+
+struct number : tensor_request {
+  void set(float x) {
+    in = x;
+    input = std::as_bytes(std::span{&in, 1});
+    output = std::as_writable_bytes(std::span{&out, 1});
+  }
+  float in = 0;
+  float out = 0;
+  outcome how = outcome::dropped;
+};
+struct deliver {
+  std::latch* left;
+  void operator()(request& r, outcome how) const {
+    static_cast<number&>(r).how = how;
+    left->count_down();
+  }
+};
+
+TEST_CASE("rows go in and come out with their requests; a failing batch fails only itself") {
+  constexpr std::size_t n = 200;
+  std::latch left{n};
+  runtime::host_executor executor{{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  staged_backend<runtime::host_executor, doubler> backend{executor};
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
+  backend.bind(engine);
+  const device_id d = engine.add_device();
+  backend.add_device(d);
+  const model_id m = engine.add_model({.scheduling = {
+                                           .latency = latency_curve{linear_latency{1ms, 0ms}, 8},
+                                           .slo = 1h,
+                                       }});
+  backend.add_model(m, d, 8, std::make_unique<doubler>(doubler{&executor}));
+  std::deque<number> numbers(n);
+  const steady_clock clock;
+  for (std::size_t i = 0; i < n; ++i) {
+    numbers[i].set(static_cast<float>(i));
+    numbers[i].model = m;
+    numbers[i].arrival = clock.now();
+    numbers[i].deadline = clock.now() + 1h;
+    REQUIRE_FALSE(engine.submit(numbers[i]));
+  }
+  left.wait();
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (numbers[i].how == outcome::failed) {
+      ++failed;
+      continue;
+    }
+    CHECK(numbers[i].how == outcome::completed);
+    CHECK(numbers[i].out == 2 * static_cast<float>(i) + 1);
+  }
+  CHECK(numbers[13].how == outcome::failed);
+  CHECK(failed <= 8);  // Those that shared its batch.
+}
+}  // namespace
+}  // namespace cohort::engine

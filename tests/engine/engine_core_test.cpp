@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/engine_core.hpp>
+
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+
+struct recorder {
+  std::vector<const deferred::batch*> launches;
+  std::map<const request*, std::vector<outcome>> ends;
+  std::vector<model_id> removed;
+  void launch(const deferred::batch& b) { launches.push_back(&b); }
+  void ended(request& r, outcome how) {
+    CHECK(r.state == request_state::idle);
+    ends[&r].push_back(how);
+  }
+  void model_removed(model_id m) { removed.push_back(m); }
+};
+
+/// l(b) = b + 5 ms, SLO 12 ms, one device, eager: a batch starts when the device is free.
+struct fixture {
+  using core_type = basic_engine_core<deferred::basic_scheduler<deferred::eager, deferred::head>>;
+  fixture() {
+    device = core.add_device(t0);
+    model = core.add_model({.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4},
+                                           .slo = 12ms,
+                                           .queue_capacity = 3},
+                            .max_request_size = 10});
+  }
+  ~fixture() {
+    while (core.outstanding(device) > 0) core.on_complete(device, false, t0 + 1h, sink);
+  }
+  std::optional<refusal> submit(request& x, duration at, duration slo = 12ms) {
+    x.model = model;
+    x.arrival = t0 + at;
+    x.deadline = t0 + at + slo;
+    auto why = core.submit(x, t0 + at, sink);
+    core.advance(t0 + at, sink);
+    return why;
+  }
+  std::deque<request> r{std::deque<request>(12)};
+  core_type core;
+  recorder sink;
+  device_id device;
+  model_id model;
+};
+
+TEST_CASE("a request runs and completes in time, or late") {
+  fixture f;
+  CHECK_FALSE(f.submit(f.r[0], 0ms));
+  REQUIRE(f.sink.launches.size() == 1);
+  CHECK(f.core.in_flight() == 1);
+  f.core.on_complete(f.device, false, t0 + 12ms, f.sink);  // At the deadline: in time.
+  CHECK(f.sink.ends[&f.r[0]] == std::vector{outcome::completed});
+  CHECK_FALSE(f.submit(f.r[1], 20ms));
+  f.core.on_complete(f.device, false, t0 + 32ms + 1ns, f.sink);
+  CHECK(f.sink.ends[&f.r[1]] == std::vector{outcome::late});
+  CHECK(f.core.in_flight() == 0);
+}
+TEST_CASE("a failed batch fails its requests and the device goes on") {
+  fixture f;
+  CHECK_FALSE(f.submit(f.r[0], 0ms));
+  f.core.on_complete(f.device, true, t0 + 1ms, f.sink);
+  CHECK(f.sink.ends[&f.r[0]] == std::vector{outcome::failed});
+  CHECK_FALSE(f.submit(f.r[1], 2ms));
+  CHECK(f.sink.launches.size() == 2);
+}
+TEST_CASE("every refusal leaves the request as it was") {
+  fixture f;
+  const auto refused = [&](request& r, duration at, duration slo = 12ms) {
+    const auto why = f.submit(r, at, slo);
+    CHECK(r.state == request_state::idle);
+    CHECK(r.sequence == 0);
+    CHECK_FALSE(r.hook.is_linked());
+    return why;
+  };
+  f.r[0].size = 11;
+  CHECK(refused(f.r[0], 0ms) == refusal::too_big);
+  CHECK(refused(f.r[1], 0ms, 6ms - 1ns) == refusal::deadline_infeasible);
+  CHECK_FALSE(f.submit(f.r[2], 0ms));  // Runs; the next three wait.
+  for (std::size_t i = 3; i < 6; ++i) CHECK_FALSE(f.submit(f.r[i], 0ms));
+  CHECK(refused(f.r[6], 0ms) == refusal::queue_full);
+  f.r[7].model = model_id{5};
+  f.r[7].deadline = t0 + 1h;
+  CHECK(f.core.submit(f.r[7], t0, f.sink) == refusal::unknown_model);
+  f.core.drain();
+  CHECK(refused(f.r[8], 0ms) == refusal::draining);
+  CHECK(f.core.in_flight() == 4);
+}
+TEST_CASE("a waiting request is cancelled at once, one in a batch when its batch ends") {
+  fixture f;
+  CHECK_FALSE(f.submit(f.r[0], 0ms));
+  CHECK_FALSE(f.submit(f.r[1], 0ms));
+  f.core.cancel(f.r[1], t0 + 1ms, f.sink);
+  CHECK(f.sink.ends[&f.r[1]] == std::vector{outcome::cancelled});
+  f.core.cancel(f.r[0], t0 + 1ms, f.sink);
+  CHECK_FALSE(f.sink.ends.contains(&f.r[0]));
+  f.core.on_complete(f.device, false, t0 + 6ms, f.sink);
+  CHECK(f.sink.ends[&f.r[0]] == std::vector{outcome::cancelled});
+  f.core.cancel(f.r[0], t0 + 7ms, f.sink);  // It has ended: no effect.
+  CHECK(f.sink.ends[&f.r[0]].size() == 1);
+}
+TEST_CASE("a model is removed when its last accepted request has ended") {
+  fixture f;
+  CHECK_FALSE(f.submit(f.r[0], 0ms));
+  CHECK_FALSE(f.submit(f.r[1], 0ms));
+  CHECK(f.core.remove_model(f.model, t0, f.sink));
+  CHECK_FALSE(f.core.remove_model(f.model, t0, f.sink));
+  CHECK(f.submit(f.r[2], 0ms) == refusal::unknown_model);
+  f.core.on_complete(f.device, false, t0 + 6ms, f.sink);
+  CHECK(f.sink.removed.empty());
+  f.core.advance(t0 + 6ms, f.sink);
+  f.core.on_complete(f.device, false, t0 + 12ms, f.sink);
+  CHECK(f.sink.removed == std::vector{f.model});
+  CHECK(f.sink.ends[&f.r[1]] == std::vector{outcome::completed});
+}
+TEST_CASE("the delay of the response counts against the deadline") {
+  basic_engine_core<deferred::basic_scheduler<deferred::eager>> core{
+      deferred::basic_scheduler<deferred::eager>{{.response = 2ms}}, 2ms};
+  recorder sink;
+  const device_id d = core.add_device(t0);
+  request r;
+  r.model = core.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 12ms}});
+  r.deadline = t0 + 12ms;
+  CHECK_FALSE(core.submit(r, t0, sink));
+  core.advance(t0, sink);
+  core.on_complete(d, false, t0 + 10ms + 1ns, sink);
+  CHECK(sink.ends[&r] == std::vector{outcome::late});
+}
+
+/// One operation of the explorations below.
+void apply(fixture& f, std::uint32_t operation, time_point& now) {
+  if (operation < 3) {
+    request& r = f.r[operation];
+    if (r.state == request_state::idle && f.sink.ends[&r].empty()) {
+      r.model = f.model;
+      r.deadline = now + 12ms;
+      REQUIRE_FALSE(f.core.submit(r, now, f.sink));
+    }
+  } else if (operation < 6) {
+    f.core.cancel(f.r[operation - 3], now, f.sink);
+  } else if (operation < 8) {
+    if (f.core.outstanding(f.device) > 0) {
+      f.core.on_complete(f.device, operation == 7, now, f.sink);
+    }
+  } else {
+    now += 3ms;
+  }
+  f.core.advance(now, f.sink);
+}
+
+TEST_CASE("every interleaving of a few operations ends each request exactly once") {
+  // Submit a, b, c; cancel a, b, c; complete; fail; let time pass: all sequences of five.
+  constexpr std::uint32_t kinds = 9;
+  std::uint32_t sequences = 1;
+  for (int i = 0; i < 5; ++i) sequences *= kinds;
+  for (std::uint32_t s = 0; s < sequences; ++s) {
+    fixture f;
+    time_point now = t0;
+    std::uint32_t rest = s;
+    for (int i = 0; i < 5; ++i, rest /= kinds) apply(f, rest % kinds, now);
+    std::size_t accepted = 0;
+    std::size_t ended = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      accepted += f.r[i].sequence > 0;
+      ended += f.sink.ends[&f.r[i]].size();
+    }
+    REQUIRE(f.core.in_flight() == accepted - ended);
+    while (f.core.outstanding(f.device) > 0 || f.core.next_wake() != never) {
+      if (f.core.outstanding(f.device) > 0) {
+        f.core.on_complete(f.device, false, now += 1ms, f.sink);
+      } else {
+        now = std::max(now, f.core.next_wake());
+      }
+      f.core.advance(now, f.sink);
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      REQUIRE(f.sink.ends[&f.r[i]].size() == (f.r[i].sequence > 0 ? 1 : 0));
+    }
+    REQUIRE(f.core.in_flight() == 0);
+  }
+}
+}  // namespace
+}  // namespace cohort::engine

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/engine.hpp>
+
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/engine/backends.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <future>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+
+struct counted : request {
+  std::atomic<int> ends{0};
+};
+struct count {
+  std::atomic<std::uint64_t>* ended;
+  void operator()(request& r, outcome) const {
+    ++static_cast<counted&>(r).ends;
+    ++*ended;
+  }
+};
+using engine_type = basic_engine<basic_engine_core<deferred::adaptive_scheduler>, profile_backend,
+                                 inline_completion<count>>;
+
+/// Two devices, models of about 20 µs a batch.
+struct fixture {
+  fixture() {
+    backend.bind(engine);
+    for (int i = 0; i < 2; ++i) backend.add_device(engine.add_device());
+    for (int i = 0; i < 2; ++i) models.push_back(add_model());
+  }
+  model_id add_model() {
+    const latency_curve l{linear_latency{10us, 2us}, 16};
+    const model_id m =
+        engine.add_model({.scheduling = {.latency = l, .slo = 20ms, .queue_capacity = 1 << 16}});
+    backend.add_model(m, l);
+    return m;
+  }
+  bool submit(counted& r, model_id m) {
+    r.model = m;
+    r.arrival = clock.now();
+    r.deadline = r.arrival + 20ms;
+    return !engine.submit(r);
+  }
+  steady_clock clock;
+  std::atomic<std::uint64_t> ended{0};
+  profile_backend backend;
+  engine_type engine{basic_engine_core<deferred::adaptive_scheduler>{}, backend,
+                     inline_completion<count>{{&ended}}};
+  std::vector<model_id> models;
+};
+
+TEST_CASE("threads submit and cancel at will: every accepted request ends exactly once") {
+  constexpr int threads = 3;
+  constexpr std::size_t each = 2000;
+  fixture f;
+  std::vector<std::deque<counted>> pools(threads);
+  std::atomic<std::uint64_t> accepted{0};
+  std::latch start{threads};
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t) {
+    pools[static_cast<std::size_t>(t)].resize(each);
+    workers.emplace_back([&, t] {
+      test::random_source random{static_cast<std::uint64_t>(t) + 1};
+      start.arrive_and_wait();
+      auto& pool = pools[static_cast<std::size_t>(t)];
+      for (std::size_t i = 0; i < each; ++i) {
+        accepted += f.submit(pool[i], f.models[random.below(2U)]);
+        if (random.one_in(3)) f.engine.cancel(pool[random.below(i + 1)]);
+      }
+    });
+  }
+  for (std::thread& w : workers) w.join();
+  f.engine.drain();
+  f.engine.join();
+  CHECK(f.ended == accepted);
+  CHECK(accepted == threads * each);
+  for (const auto& pool : pools) {
+    for (const counted& r : pool) REQUIRE(r.ends == 1);
+  }
+  counted late;
+  CHECK_FALSE(f.submit(late, f.models[0]));
+}
+TEST_CASE("destroying an engine with work outstanding ends every request first") {
+  std::deque<counted> pool(500);
+  {
+    fixture f;
+    for (counted& r : pool) REQUIRE(f.submit(r, f.models[0]));
+  }
+  for (const counted& r : pool) CHECK(r.ends == 1);
+}
+TEST_CASE("models and devices come and go while requests run") {
+  fixture f;
+  std::deque<counted> pool(3000);
+  std::uint64_t accepted = 0;
+  std::size_t i = 0;
+  for (int round = 0; round < 10; ++round) {
+    const model_id extra = f.add_model();
+    const device_id d = f.engine.add_device();
+    f.backend.add_device(d);
+    for (int k = 0; k < 200; ++k) accepted += f.submit(pool[i++], k % 2 == 0 ? extra : f.models[0]);
+    std::promise<void> gone;
+    f.engine.remove_model(extra, [&] { gone.set_value(); });
+    gone.get_future().wait();
+    f.engine.remove_device(d);
+  }
+  f.engine.drain();
+  f.engine.join();
+  CHECK(f.ended == accepted);
+}
+TEST_CASE(
+    "a model that cannot meet its .slo = 20ms, .queue_capacity = 1 << 16 is refused to the caller, "
+    "and the engine goes on") {
+  fixture f;
+  CHECK_THROWS_AS(
+      f.engine.add_model(
+          {.scheduling = {.latency = latency_curve{linear_latency{5ms, 0ms}, 4}, .slo = 1ms}}),
+      config_error);
+  counted r;
+  CHECK(f.submit(r, f.models[1]));
+  f.engine.drain();
+  f.engine.join();
+  CHECK(r.ends == 1);
+}
+}  // namespace
+}  // namespace cohort::engine

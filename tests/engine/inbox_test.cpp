@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/inbox.hpp>
+
+#include <thread>
+
+namespace cohort::engine {
+namespace {
+
+TEST_CASE("messages are taken once, in order") {
+  inbox box;
+  request a;
+  request b;
+  CHECK(box.post_arrival(a));
+  CHECK(box.post_arrival(b));
+  box.post_end({device_id{3}, true});
+  int ran = 0;
+  box.post_control([&](time_point) { ++ran; });
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(&m.arrivals.front() == &a);
+  CHECK(&m.arrivals.back() == &b);
+  CHECK(m.ends.at(0).device == device_id{3});
+  m.controls.at(0)({});
+  CHECK(ran == 1);
+  m.arrivals.clear();
+  m.ends.clear();
+  m.controls.clear();
+  CHECK_FALSE(box.take(m));
+}
+TEST_CASE("a cancellation is posted once, and forgotten when its request ends") {
+  inbox box;
+  request r;
+  box.post_cancel(r);  // Not in the engine.
+  inbox::messages m;
+  CHECK_FALSE(box.take(m));
+  CHECK(box.post_arrival(r));
+  box.post_cancel(r);
+  box.post_cancel(r);
+  CHECK(box.take(m));
+  m.arrivals.clear();
+  CHECK(m.cancels.size() == 1);
+  box.forget(r, m);
+  CHECK(m.cancels.at(0) == nullptr);
+  CHECK_FALSE(r.in_engine);
+  m.cancels.clear();
+  CHECK(box.post_arrival(r));
+  box.post_cancel(r);
+  box.forget(r, m);  // Still waiting in the box.
+  CHECK(box.take(m));
+  m.arrivals.clear();
+  CHECK(m.cancels.empty());
+}
+TEST_CASE("a closed inbox takes no requests and leaves them alone") {
+  inbox box;
+  box.close();
+  request r;
+  CHECK_FALSE(box.post_arrival(r));
+  CHECK_FALSE(r.in_engine);
+  CHECK_FALSE(r.hook.is_linked());
+  CHECK(box.is_closed());
+}
+TEST_CASE("a sleeper is woken by a message") {
+  inbox box;
+  std::thread other{[&] { box.post_end({device_id{0}, false}); }};
+  CHECK_FALSE(box.sleep_until(never));
+  other.join();
+}
+TEST_CASE("a sleeper whose time has come is told so") {
+  inbox box;
+  CHECK(box.sleep_until(time_point{}));
+}
+}  // namespace
+}  // namespace cohort::engine

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/loop.hpp>
+
+#include <deque>
+
+#include "loop_fixture.hpp"
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+using test_support::loop_fixture;
+constexpr time_point t0{};
+using end = std::pair<request*, outcome>;
+
+TEST_CASE("requests run in virtual time exactly as profiled") {
+  loop_fixture f;
+  std::deque<request> r(3);
+  CHECK_FALSE(f.submit(r[0]));
+  f.run_until(t0 + 1ms);
+  CHECK_FALSE(f.submit(r[1]));
+  CHECK_FALSE(f.submit(r[2]));
+  f.run_until(t0 + 6ms - 1ns);
+  CHECK(f.ends.empty());
+  f.run_until(t0 + 6ms);
+  CHECK(f.ends == std::vector<end>{{&r[0], outcome::completed}});
+  f.run_until(t0 + 13ms);  // At 6 both start: l(2) = 7, and their deadline is 13.
+  CHECK(f.ends.size() == 3);
+  CHECK(f.ends.back().second == outcome::completed);
+  CHECK(f.loop.turn(f.now) == never);
+}
+TEST_CASE("refusals are immediate and typed, and count waiting requests") {
+  loop_fixture f{2};
+  std::deque<request> r(6);
+  CHECK(f.submit(r[0], 6ms - 1ns) == refusal::deadline_infeasible);
+  r[1].size = 11;
+  CHECK(f.submit(r[1]) == refusal::too_big);
+  CHECK_FALSE(f.submit(r[2]));
+  CHECK_FALSE(f.submit(r[3]));
+  CHECK(f.submit(r[4]) == refusal::queue_full);  // The loop has not even turned.
+  CHECK(f.loop.waiting(f.model) == 2);
+  f.run_until(t0);
+  CHECK(f.loop.waiting(f.model) == 0);
+  r[5].model = model_id{77777};
+  CHECK(f.loop.submit(r[5], f.now) == refusal::unknown_model);
+  f.loop.drain();
+  CHECK(f.submit(r[4]) == refusal::draining);
+  CHECK_FALSE(f.loop.is_finished());
+  f.run_until(t0 + 1s);
+  CHECK(f.loop.is_finished());
+}
+TEST_CASE("cancelling: waiting at once, running with its batch, ended without effect") {
+  loop_fixture f;
+  std::deque<request> r(2);
+  CHECK_FALSE(f.submit(r[0]));
+  f.run_until(t0);
+  CHECK_FALSE(f.submit(r[1]));
+  f.run_until(t0 + 1ms);
+  f.loop.cancel(r[1]);
+  f.loop.cancel(r[0]);
+  f.run_until(t0 + 1ms);
+  CHECK(f.ends == std::vector<end>{{&r[1], outcome::cancelled}});
+  CHECK(f.loop.waiting(f.model) == 0);
+  f.run_until(t0 + 6ms);
+  CHECK(f.ends.back() == end{&r[0], outcome::cancelled});
+  f.loop.cancel(r[0]);
+  f.run_until(t0 + 7ms);
+  CHECK(f.ends.size() == 2);
+}
+TEST_CASE("if completion and cancellation tie, completion wins") {
+  loop_fixture f;
+  request r;
+  CHECK_FALSE(f.submit(r));
+  f.run_until(t0 + 6ms - 1ns);
+  f.loop.cancel(r);
+  f.now = t0 + 6ms;
+  f.loop.turn(f.now);  // The end of the batch and the cancellation are in one turn.
+  CHECK(f.ends == std::vector<end>{{&r, outcome::completed}});
+}
+TEST_CASE("a request may be submitted again when it has ended") {
+  loop_fixture f;
+  request r;
+  for (int i = 1; i <= 3; ++i) {
+    CHECK_FALSE(f.submit(r));
+    f.run_until(f.now + 10ms);
+    CHECK(f.ends.size() == static_cast<std::size_t>(i));
+  }
+}
+TEST_CASE("removing a model serves what was accepted, then says so") {
+  loop_fixture f;
+  std::deque<request> r(2);
+  bool gone = false;
+  CHECK_FALSE(f.submit(r[0]));
+  f.run_until(t0);
+  f.loop.remove_model(f.model, f.now, [&] { gone = true; });
+  CHECK(f.submit(r[1]) == refusal::unknown_model);
+  CHECK_FALSE(gone);
+  f.run_until(t0 + 6ms);
+  CHECK(gone);
+  CHECK(f.ends == std::vector<end>{{&r[0], outcome::completed}});
+}
+TEST_CASE("a request on its way to a model that is removed ends as dropped") {
+  loop_fixture f;
+  request r;
+  CHECK_FALSE(f.submit(r));  // In the inbox.
+  f.loop.remove_model(f.model, f.now);
+  f.run_until(t0);
+  CHECK(f.ends == std::vector<end>{{&r, outcome::dropped}});
+}
+TEST_CASE("options outside of their ranges are refused") {
+  profile_backend b;
+  std::vector<end> ends;
+  using loop_type = loop_fixture::loop_type;
+  CHECK_THROWS_AS((loop_type{basic_engine_core<loop_fixture::scheduler>{},
+                             b,
+                             inline_completion<loop_fixture::handler>{{&ends}},
+                             {.max_models = 0}}),
+                  config_error);
+}
+}  // namespace
+}  // namespace cohort::engine

@@ -1,0 +1,8 @@
+cohort_add_test(engine/engine_core_test.cpp)
+cohort_add_test(engine/inbox_test.cpp)
+cohort_add_test(engine/completion_test.cpp)
+cohort_add_test(engine/loop_test.cpp)
+cohort_add_test(engine/engine_test.cpp)
+cohort_add_test(engine/wake_histogram_test.cpp)
+cohort_add_test(engine/allocation_test.cpp)
+cohort_add_test(engine/backends_test.cpp LIBS cohort_host)
