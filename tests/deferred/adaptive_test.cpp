@@ -55,13 +55,17 @@ TEST_CASE("the adaptive window is at least a part of the gathering time while de
   CHECK(to_ms(opens) == doctest::Approx(25 - 15.602 - 1.12302));
 }
 TEST_CASE("a blocked model may start early, as far as what idles pays for it") {
-  load_view blocked{.bad_rate = 0.01, .idle_fraction = 0.2, .device_part = 0.1};
+  load_view blocked{
+      .bad_rate = 0.01, .idle_fraction = 0.2, .typical_batch = 60ms, .device_part = 0.1};
   // 10 / 15.602 is 92.5 % of 13 / 18.761; 1 - 2 (0.2 - 0.01) is 62 %.
   CHECK(adaptive_window{}.opens(view(blocked)) == distant_past);
   blocked.idle_fraction = 0.02;  // 98 %.
   CHECK(adaptive_window{}.opens(view(blocked)) > t0);
   blocked.idle_fraction = 0.2;
   blocked.device_part = 0.9;  // It blocks itself.
+  CHECK(adaptive_window{}.opens(view(blocked)) > t0);
+  blocked.device_part = 0.1;
+  blocked.typical_batch = 20ms;  // Others' batches are as short as its own: it was a burst.
   CHECK(adaptive_window{}.opens(view(blocked)) > t0);
 }
 TEST_CASE("a bad model gains urgency, up to a bound") {
@@ -83,6 +87,7 @@ TEST_CASE("adaptive policies reject options outside of their ranges") {
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_bad = 0}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_idle = 2}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_others = -1}}, config_error);
+  CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_length = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_loss = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_priority{adaptive_options{.boost = -1}}, config_error);
 }

@@ -132,6 +132,18 @@ TEST_CASE("a device that was removed gets no more work") {
   CHECK(f.sink.grants.at(0).device == device_id{1});
   CHECK(f.ranking.devices() == 1);
 }
+TEST_CASE("the typical batch is the one met on a busy device, so long ones count more") {
+  fixture f{1};
+  duration at = 0ms;
+  for (int i = 0; i < 2000; ++i) {  // 1 and 9 ms in turn: 82 / 10 ms, not 5.
+    const duration length = i % 2 == 0 ? 1ms : 9ms;
+    f.ranking.on_candidate(model_id{0}, opening(at, at + 9ms), t0 + at);
+    f.use(at, length);
+    at += length;
+    f.ranking.on_complete(device_id{0}, t0 + at);
+  }
+  CHECK(to_ms(f.sink.grants.back().typical_batch) == doctest::Approx(8.2).epsilon(0.02));
+}
 TEST_CASE("the idle fraction follows the devices") {
   fixture f{2};
   CHECK(f.ranking.idle_fraction() == 1);

@@ -37,6 +37,9 @@ struct adaptive_options {
   double blocked_bad = 0.0005;
   double blocked_idle = 0.01;
   double blocked_others = 0.25;
+  /// And if the batches it meets on busy devices are this many times as long as its own; at least
+  /// 0.
+  double blocked_length = 1.1;
   /// Efficiency a blocked model may give up, for each 1 of idle fraction beyond; at least 0.
   double blocked_loss = 2;
   /// Urgency gained, in SLOs for each 1 of bad rate, up to a bad rate of 0.05; at least 0.
@@ -52,6 +55,7 @@ struct adaptive_options {
     expects(blocked_idle >= 0 && blocked_idle <= 1, "adaptive: blocked_idle must be in 0 to 1");
     expects(blocked_others >= 0 && blocked_others <= 1,
             "adaptive: blocked_others must be in 0 to 1");
+    expects(blocked_length >= 0, "adaptive: blocked_length must be at least 0");
     expects(blocked_loss >= 0, "adaptive: blocked_loss must be at least 0");
     expects(boost >= 0, "adaptive: boost must be at least 0");
   }
@@ -128,7 +132,7 @@ class adaptive_window {
     const adaptive_options& o = options_;
     const double idle = b.load.idle_fraction;
     if (idle < o.scarce_idle && b.size >= o.full * b.target) return distant_past;
-    if (is_blocked(b.load) &&
+    if (is_blocked(b) &&
         efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *
                                              efficiency(b.target, b.target_latency)) {
       return distant_past;
@@ -141,9 +145,11 @@ class adaptive_window {
   }
 
  private:
-  [[nodiscard]] bool is_blocked(const load_view& load) const noexcept {
-    return load.idle_fraction > options_.blocked_idle && load.bad_rate > options_.blocked_bad &&
-           1 - load.device_part >= options_.blocked_others;
+  [[nodiscard]] bool is_blocked(const batch_view& b) const noexcept {
+    return b.load.idle_fraction > options_.blocked_idle && b.load.bad_rate > options_.blocked_bad &&
+           1 - b.load.device_part >= options_.blocked_others &&
+           to_seconds(b.load.typical_batch) >=
+               options_.blocked_length * to_seconds(b.target_latency);
   }
   static double efficiency(std::uint32_t size, duration latency) noexcept {
     return size / static_cast<double>(latency.count());

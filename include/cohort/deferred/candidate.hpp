@@ -31,9 +31,10 @@ struct candidate {
 struct grant {
   model_id model;
   device_id device;
-  time_point free_at;       ///< When the device ends what it has; in the past if it is idle.
-  double idle_fraction;     ///< Recent share of device time without work.
-  std::size_t devices = 1;  ///< Devices in the pool.
+  time_point free_at;         ///< When the device ends what it has; in the past if it is idle.
+  double idle_fraction;       ///< Recent share of device time without work.
+  std::size_t devices = 1;    ///< Devices in the pool.
+  duration typical_batch{0};  ///< How long the batch on a busy device is, seen at random.
 };
 
 /// A batch on its way to a device.

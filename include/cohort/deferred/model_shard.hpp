@@ -143,6 +143,7 @@ class basic_model_shard {
     }
     model& m = *models_[g.model.index()];
     m.load.idle_fraction = g.idle_fraction;
+    m.load.typical_batch = g.typical_batch;
     m.devices = g.devices;
     const candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {

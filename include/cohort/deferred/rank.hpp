@@ -95,6 +95,9 @@ class rank {
     dev.last_start = exec_at;
     dev.last_expected = expected;
     dev.free_at = exec_at + expected;
+    const double length = to_seconds(expected);
+    length_ += (length - length_) / 64;
+    length_squares_ += (length * length - length_squares_) / 64;
     make_available(d);
     answered(id, now);
   }
@@ -225,7 +228,13 @@ class rank {
     dev.reserved = true;
     make_available(d);
     measure(now);
-    sink.grant(cohort::deferred::grant{id, d, dev.free_at, idle_fraction_, present_});
+    sink.grant(
+        cohort::deferred::grant{id, d, dev.free_at, idle_fraction_, present_, typical_batch()});
+  }
+
+  /// The mean over busy time, not over batches: long ones are met more often.
+  [[nodiscard]] duration typical_batch() const noexcept {
+    return length_ > 0 ? from_seconds(length_squares_ / length_) : duration{0};
   }
 
   void measure(time_point now) noexcept {
@@ -253,6 +262,8 @@ class rank {
   std::size_t present_ = 0;
   double idle_fraction_ = 1;
   double idle_time_ = 0;
+  double length_ = 0;  // Of recent batches in seconds, and its square.
+  double length_squares_ = 0;
   time_point measured_ = distant_past;
   time_point period_ = distant_past;
 };

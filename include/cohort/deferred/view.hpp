@@ -11,11 +11,12 @@ namespace cohort::deferred {
 
 /// Measurements of one model and of the devices it may run on.
 struct load_view {
-  double rate = 0;           ///< Arrivals a second over a sliding window; 0 until measured.
-  double variability = 1;    ///< Squared coefficient of variation of the gaps between arrivals.
-  double bad_rate = 0;       ///< Recent share of this model's requests that were dropped, 0 to 1.
-  double idle_fraction = 0;  ///< Recent share of device time without work, 0 to 1.
-  double device_part = 1;    ///< Share of device time that this model needs, 0 to 1; 1 until known.
+  double rate = 0;            ///< Arrivals a second over a sliding window; 0 until measured.
+  double variability = 1;     ///< Squared coefficient of variation of the gaps between arrivals.
+  double bad_rate = 0;        ///< Recent share of this model's requests that were dropped, 0 to 1.
+  double idle_fraction = 0;   ///< Recent share of device time without work, 0 to 1.
+  duration typical_batch{0};  ///< How long the batch on a busy device is, seen at a random moment.
+  double device_part = 1;  ///< Share of device time that this model needs, 0 to 1; 1 until known.
 };
 
 /// A batch that could be sent now.

@@ -191,8 +191,7 @@ class emulated_executor {
     [[nodiscard]] const work& front() const noexcept { return slots_[first_]; }
     void push_back(work w) {
       if (count_ == slots_.size()) {
-        std::rotate(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(first_),
-                    slots_.end());
+        std::ranges::rotate(slots_, slots_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
         slots_.resize(std::max<std::size_t>(8, 2 * slots_.size()));
       }

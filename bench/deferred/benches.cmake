@@ -1,0 +1,1 @@
+cohort_add_bench(deferred/scheduler_bench.cpp)
