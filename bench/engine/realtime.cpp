@@ -38,9 +38,9 @@ double run(Scheduler scheduler, double rate, double seconds, std::uint64_t seed,
                                 engine::inline_completion{tally{&ends}}};
     backend.bind(served);
     const latency_curve latency{linear_latency{5072us, 1053us}, 18};
-    for (int i = 0; i < 8; ++i) backend.add_device(served.add_device());
-    const model_id model = served.add_model({.scheduling = {.latency = latency, .slo = 25ms}});
-    backend.add_model(model, latency);
+    for (int i = 0; i < 8; ++i) served.add_device([&](device_id d) { backend.add_device(d); });
+    const model_id model = served.add_model({.scheduling = {.latency = latency, .slo = 25ms}},
+                                            [&](model_id id) { backend.add_model(id, latency); });
     std::mt19937_64 random{seed};
     std::exponential_distribution<double> gap{rate};
     const steady_clock clock;

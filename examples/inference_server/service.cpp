@@ -49,17 +49,19 @@ class service_of final : public service {
 
   template <class AddToBackend>
   void add_device(AddToBackend add) {
-    const device_id d = engine_.add_device();
-    counters_.add_device(d);
-    add(*backend_, d);
+    engine_.add_device([&](device_id d) {
+      counters_.add_device(d);
+      add(*backend_, d);
+    });
   }
   template <class AddToBackend>
   void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
     const model_id id = engine_.add_model(
-        {.scheduling = {
-             .latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}});
-    counters_.add_model(id, m.meta.name);
-    add(*backend_, id);
+        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}},
+        [&](model_id added) {
+          counters_.add_model(added, m.meta.name);
+          add(*backend_, added);
+        });
     models_.push_back({id, m.meta});
   }
 

@@ -189,6 +189,7 @@ class generator {
 
     void send(const sending& s) {
       what = s;
+      parser.reset();
       reused = connected;
       if (connected) return write();
       stream.expires_after(owner.patience());
@@ -334,7 +335,7 @@ class generator {
   /// A kept connection may have been closed by the server just then: its request goes once more.
   void lost(connection& c) {
     --open_;
-    if (c.reused && !c.parser) {
+    if (c.reused && (!c.parser || !c.parser->got_some())) {
       waiting_.push_front(c.what);
     } else {
       count(c.what, [](load_tally& t) { ++t.connection; });

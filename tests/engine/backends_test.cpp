@@ -60,13 +60,12 @@ TEST_CASE("rows go in and come out with their requests; a failing batch fails on
   using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
   basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
   backend.bind(engine);
-  const device_id d = engine.add_device();
-  backend.add_device(d);
-  const model_id m = engine.add_model({.scheduling = {
-                                           .latency = latency_curve{linear_latency{1ms, 0ms}, 8},
-                                           .slo = 1h,
-                                       }});
-  backend.add_model(m, d, 8, std::make_unique<doubler>(doubler{&executor}));
+  const device_id d = engine.add_device([&](device_id id) { backend.add_device(id); });
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 8}, .slo = 1h}},
+      [&](model_id id) {
+        backend.add_model(id, d, 8, std::make_unique<doubler>(doubler{&executor}));
+      });
   std::deque<number> numbers(n);
   const steady_clock clock;
   for (std::size_t i = 0; i < n; ++i) {

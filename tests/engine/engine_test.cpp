@@ -36,15 +36,16 @@ using engine_type = basic_engine<basic_engine_core<deferred::adaptive_scheduler>
 struct fixture {
   fixture() {
     backend.bind(engine);
-    for (int i = 0; i < 2; ++i) backend.add_device(engine.add_device());
+    for (int i = 0; i < 2; ++i) add_device();
     for (int i = 0; i < 2; ++i) models.push_back(add_model());
+  }
+  device_id add_device() {
+    return engine.add_device([this](device_id d) { backend.add_device(d); });
   }
   model_id add_model() {
     const latency_curve l{linear_latency{10us, 2us}, 16};
-    const model_id m =
-        engine.add_model({.scheduling = {.latency = l, .slo = 20ms, .queue_capacity = 1 << 16}});
-    backend.add_model(m, l);
-    return m;
+    return engine.add_model({.scheduling = {.latency = l, .slo = 20ms, .queue_capacity = 1 << 16}},
+                            [&](model_id m) { backend.add_model(m, l); });
   }
   bool submit(counted& r, model_id m) {
     r.model = m;
@@ -106,8 +107,7 @@ TEST_CASE("models and devices come and go while requests run") {
   std::size_t i = 0;
   for (int round = 0; round < 10; ++round) {
     const model_id extra = f.add_model();
-    const device_id d = f.engine.add_device();
-    f.backend.add_device(d);
+    const device_id d = f.add_device();
     for (int k = 0; k < 200; ++k) accepted += f.submit(pool[i++], k % 2 == 0 ? extra : f.models[0]);
     std::promise<void> gone;
     f.engine.remove_model(extra, [&] { gone.set_value(); });
@@ -118,13 +118,12 @@ TEST_CASE("models and devices come and go while requests run") {
   f.engine.join();
   CHECK(f.ended == accepted);
 }
-TEST_CASE(
-    "a model that cannot meet its .slo = 20ms, .queue_capacity = 1 << 16 is refused to the caller, "
-    "and the engine goes on") {
+TEST_CASE("a model that cannot meet its SLO is refused to the caller, and the engine goes on") {
   fixture f;
   CHECK_THROWS_AS(
       f.engine.add_model(
-          {.scheduling = {.latency = latency_curve{linear_latency{5ms, 0ms}, 4}, .slo = 1ms}}),
+          {.scheduling = {.latency = latency_curve{linear_latency{5ms, 0ms}, 4}, .slo = 1ms}},
+          [](model_id) {}),
       config_error);
   counted r;
   CHECK(f.submit(r, f.models[1]));

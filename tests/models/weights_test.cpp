@@ -69,7 +69,8 @@ TEST_CASE("values that are not finite are refused") {
   CHECK(complaint(write_safetensors(specs, w)) == "f: tensor a: values must be finite");
 }
 TEST_CASE("a file that is not there is named") {
-  CHECK_THROWS_WITH_AS((void)load_weights(specs, "/nowhere"), "/nowhere: cannot be read", config_error);
+  CHECK_THROWS_WITH_AS((void)load_weights(specs, "/nowhere"), "/nowhere: cannot be read",
+                       config_error);
 }
 }  // namespace
 }  // namespace cohort::models

@@ -51,8 +51,8 @@ class end_report {
 /// Runs each batch as its model's stages on the stream of its device: copies the rows in, runs
 /// every stage on the whole batch, copies the rows out. Requests must be `tensor_request`s whose
 /// spans have the model's sizes. A device has two sets of buffers, so that a batch sent ahead waits
-/// in the stream. Nothing allocates but adding. Thread safety: add while no request for the new
-/// thing can arrive; the rest is the loop's.
+/// in the stream. Nothing allocates but adding. Thread safety: all but `bind` on the loop's
+/// thread; see the `setup` of `basic_engine::add_device` and `add_model`.
 /// @tparam Model A staged model for the executor's streams, one instance for each device.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 class staged_backend {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/clock.hpp>
+#include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
@@ -13,10 +14,12 @@
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 
+#include <condition_variable>
 #include <exception>
 #include <functional>
-#include <future>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -50,17 +53,30 @@ class basic_engine {
   void complete(device_id d, bool failed) { loop_.complete(d, failed); }
 
   /// Adds a model while running; waits for the loop to have done it. Not from a handler.
-  /// @throws config_error As `basic_loop::add_model`.
-  model_id add_model(model_config config) {
-    return ask<model_id>([&](time_point) { return loop_.add_model(std::move(config)); });
+  /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell
+  ///              the backend there, which belongs to that thread.
+  /// @throws config_error As `basic_loop::add_model`, and with the message of what `setup` throws.
+  template <class Setup>
+  model_id add_model(model_config config, Setup setup) {
+    return ask<model_id>([&](time_point) {
+      const model_id id = loop_.add_model(std::move(config));
+      setup(id);
+      return id;
+    });
   }
   /// Removes a model when its accepted requests have ended; then calls `gone` on the loop's thread.
   void remove_model(model_id id, std::function<void()> gone = {}) {
     loop_.post(
         [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
   }
-  device_id add_device() {
-    return ask<device_id>([this](time_point now) { return loop_.add_device(now); });
+  /// Adds a device while running. @param setup As for `add_model`, with the device's id.
+  template <class Setup>
+  device_id add_device(Setup setup) {
+    return ask<device_id>([&](time_point now) {
+      const device_id id = loop_.add_device(now);
+      setup(id);
+      return id;
+    });
   }
   void remove_device(device_id d) {
     loop_.post([this, d](time_point now) { loop_.remove_device(d, now); });
@@ -81,18 +97,33 @@ class basic_engine {
   }
 
  private:
+  /// Has the loop's thread run `action(now)` and waits for its answer. An exception comes back by
+  /// its message, as the `config_error` that it is.
   template <class T, class F>
   T ask(F action) {
-    std::promise<T> answer;
-    auto result = answer.get_future();
+    struct {
+      std::mutex mutex;
+      std::condition_variable done;
+      std::optional<T> value;
+      std::optional<std::string> error;
+    } answer;
     loop_.post([&](time_point now) {
+      std::optional<T> value;
+      std::optional<std::string> error;
       try {
-        answer.set_value(action(now));
-      } catch (...) {
-        answer.set_exception(std::current_exception());
+        value.emplace(action(now));
+      } catch (const std::exception& e) {
+        error.emplace(e.what());
       }
+      const std::lock_guard lock{answer.mutex};
+      answer.value = std::move(value);
+      answer.error = std::move(error);
+      answer.done.notify_one();
     });
-    return result.get();
+    std::unique_lock lock{answer.mutex};
+    answer.done.wait(lock, [&] { return answer.value || answer.error; });
+    if (answer.error) throw config_error{*answer.error};
+    return std::move(*answer.value);
   }
 
   void run() {

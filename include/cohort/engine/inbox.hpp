@@ -41,45 +41,35 @@ class inbox {
 
   /// @returns False if the inbox takes no more requests; the request is then untouched.
   bool post_arrival(request& r) noexcept {
-    {
-      const std::lock_guard lock{mutex_};
-      if (closed_) return false;
-      r.in_engine = true;
-      waiting_.arrivals.push_back(r);
-    }
+    const std::lock_guard lock{mutex_};
+    if (closed_) return false;
+    r.in_engine = true;
+    waiting_.arrivals.push_back(r);
     wake();
     return true;
   }
   /// Nothing happens if the request has ended, or its cancellation is on its way.
   void post_cancel(request& r) {
-    {
-      const std::lock_guard lock{mutex_};
-      if (!r.in_engine || r.cancel_posted) return;
-      waiting_.cancels.push_back(&r);
-      r.cancel_posted = true;
-    }
+    const std::lock_guard lock{mutex_};
+    if (!r.in_engine || r.cancel_posted) return;
+    waiting_.cancels.push_back(&r);
+    r.cancel_posted = true;
     wake();
   }
   void post_end(batch_end e) {
-    {
-      const std::lock_guard lock{mutex_};
-      waiting_.ends.push_back(e);
-    }
+    const std::lock_guard lock{mutex_};
+    waiting_.ends.push_back(e);
     wake();
   }
   void post_control(control c) {
-    {
-      const std::lock_guard lock{mutex_};
-      waiting_.controls.push_back(std::move(c));
-    }
+    const std::lock_guard lock{mutex_};
+    waiting_.controls.push_back(std::move(c));
     wake();
   }
   /// From now on requests are refused.
   void close() noexcept {
-    {
-      const std::lock_guard lock{mutex_};
-      closed_ = true;
-    }
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
     wake();
   }
   [[nodiscard]] bool is_closed() noexcept {
@@ -133,13 +123,10 @@ class inbox {
   }
 
  private:
+  /// Under the lock: once the loop has taken a message, its poster touches nothing here any more,
+  /// and the inbox may be destroyed.
   void wake() noexcept {
-    bool sleeper = false;
-    {
-      const std::lock_guard lock{mutex_};
-      sleeper = sleeping_;
-    }
-    if (sleeper) arrived_.notify_one();
+    if (sleeping_) arrived_.notify_one();
   }
 
   std::mutex mutex_;
