@@ -1,7 +1,7 @@
 cohort_add_bench(sim/simulation_bench.cpp LIBS cohort_zoo)
 
 # All bars of the policies in virtual time: about two minutes; --quick is a short pass.
-add_executable(sim.policy_bars sim/policy_bars.cpp)
+add_executable(sim.policy_bars sim/policy_bars.cpp sim/drawn_workload.cpp)
 target_link_libraries(sim.policy_bars PRIVATE cohort::cohort cohort_zoo cohort_dev)
 add_test(NAME sim.policy_bars COMMAND sim.policy_bars --quick)
 set_tests_properties(sim.policy_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)

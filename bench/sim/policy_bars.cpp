@@ -6,14 +6,16 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/sim/goodput.hpp>
 
+#include "drawn_workload.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 #include <zoo.hpp>
 
 namespace {
@@ -54,33 +56,25 @@ sim::workload copies(std::uint32_t devices, int count, double alpha, double beta
   }
   return w;
 }
-/// The models of a zoo with low < beta / alpha <= high.
-sim::workload zoo(std::string_view name, std::uint32_t devices, double low = 0, double high = 1e9,
-                  double slo_factor = 1) {
+sim::workload zoo(std::string_view name, std::uint32_t devices) {
   sim::workload w;
   w.devices = devices;
   for (const cli::zoo_row& r : cli::zoo(name)) {
-    if (r.beta_ms / r.alpha_ms <= low || r.beta_ms / r.alpha_ms > high) continue;
     w.models.push_back({.name = std::string{r.name},
                         .latency = linear_latency{from_ms(r.beta_ms), from_ms(r.alpha_ms)},
-                        .slo = from_ms(r.slo_ms * slo_factor)});
+                        .slo = from_ms(r.slo_ms)});
   }
   return w;
 }
-sim::workload with(sim::workload w, sim::arrival_process p, double shape = 1) {
-  w.arrivals = p;
-  w.shape = shape;
-  return w;
-}
-sim::workload zipf(sim::workload w) {
-  w.shares = sim::popularity::zipf;
-  return w;
-}
+
+constexpr double any = 1e300;
 
 void judge(std::string_view what, double figure, double least, double most) {
   const bool met = figure >= least && figure <= most;
   missed |= !met && !quick;
-  fmt::print("  {:<56} {:>9.4f}   bar {:.4g} to {:.4g}   {}\n", what, figure, least, most,
+  const std::string bar = most == any ? fmt::format("at least {:.4g}", least)
+                                      : fmt::format("{:.4g} to {:.4g}", least, most);
+  fmt::print("  {:<88} {:>9.4f}   bar {:<15} {}\n", what, figure, bar,
              quick ? "not judged"
              : met ? "met"
                    : "MISSED");
@@ -103,7 +97,7 @@ void against_deferred() {
   const auto ratio = [&](std::string_view what, const sim::workload& w, double least) {
     const double d = goodput(w, deferred_policy, o);
     const double a = goodput(w, adaptive_policy, o);
-    judge(fmt::format("{}: {:.0f} over {:.0f}", what, a, d), a / d, least, 2);
+    judge(fmt::format("{}: {:.0f} over {:.0f}", what, a, d), a / d, least, any);
     return a;
   };
   ratio("ResNet50, 8 devices", prepared(copies(8, 1, 1.053, 5.072, 25), 60s), 1.03);
@@ -111,39 +105,41 @@ void against_deferred() {
   const auto a100 = prepared(zoo("a100", 64), 60s);
   const double a = ratio("A100 zoo, 64 devices", a100, 1.06);
   const double e = goodput(a100, eager_policy, o);
-  judge(fmt::format("A100 zoo, 64 devices, over eager's {:.0f}", e), a / e, 1, 2);
+  judge(fmt::format("A100 zoo, 64 devices, over eager's {:.0f}", e), a / e, 1, any);
 }
 
+/// Rules and constants of `adaptive` were found on the workloads of seeds 1 to 110, 1001 to 1036
+/// and 2001 to 2036; these were drawn after.
 void unseen() {
-  using enum sim::arrival_process;
-  fmt::print("\nadaptive over deferred on workloads not used for tuning, 3 seeds, 20 s\n");
-  struct one {
-    const char* name;
-    sim::workload w;
-  };
-  const std::vector<one> all{
-      {"ResNet101 (1080Ti), 6 devices, uniform", with(copies(6, 1, 3.164, 9.065, 43), uniform)},
-      {"12 MobileNetV2 (1080Ti), 24 devices, uniform",
-       with(copies(24, 12, 1.180, 3.483, 20), uniform)},
-      {"EfficientNetB0 (A100), 3 devices", copies(3, 1, 0.115, 4.326, 20)},
-      {"4 DenseNet201 (1080Ti), 16 devices, gamma 0.25",
-       with(copies(16, 4, 1.733, 15.687, 45), gamma, 0.25)},
-      {"A100 zoo, 96 devices, zipf, gamma 0.5", with(zipf(zoo("a100", 96)), gamma, 0.5)},
-      {"1080Ti zoo, 128 devices", zoo("1080ti", 128)},
-      {"1080Ti zoo, 48 devices, SLO x 1.5, uniform", with(zoo("1080ti", 48, 0, 1e9, 1.5), uniform)},
-      {"A100, 10 < beta/alpha <= 30, 24 devices", zoo("a100", 24, 10, 30)},
-      {"1080Ti, beta/alpha <= 1, 24 devices, gamma 0.4", with(zoo("1080ti", 24, 0, 1), gamma, 0.4)},
-      {"A100, 2 < beta/alpha <= 6, 12 devices, zipf", zipf(zoo("a100", 12, 2, 6))},
-      {"30 InceptionV3 (A100), 30 devices, SLO 40", copies(30, 30, 0.913, 6.732, 40)},
-      {"VGG16 (1080Ti), 16 devices, uniform", with(copies(16, 1, 2.734, 5.786, 33), uniform)},
-  };
-  for (const one& x : all) {
-    const sim::search_options o{.precision = 0.002, .seed = 1001};
-    const auto w = prepared(x.w, 20s);
+  constexpr std::uint64_t first = 3001;
+  const int count = quick ? 2 : 36;
+  fmt::print("\nadaptive over deferred on {} workloads drawn at random and not used for tuning\n",
+             count);
+  int judged = 0;
+  double over_deferred = 0;
+  double over_better = 0;
+  for (int i = 0; i < count; ++i) {
+    const bench::drawn_workload x = bench::draw_workload(first + static_cast<std::uint64_t>(i));
+    const sim::search_options o{.precision = 0.002, .seed = 11};
+    const auto w = prepared(x.workload, 20s);
     const double d = goodput(w, deferred_policy, o);
     const double e = goodput(w, eager_policy, o);
     const double a = goodput(w, adaptive_policy, o);
-    judge(fmt::format("{} (eager {:.3f})", x.name, e / d), a / d, 0.99, 10);
+    // With fewer, a model's share of bad requests is a matter of single requests.
+    if (const double least = 10.0 * static_cast<double>(w.models.size());
+        std::max({a, d, e}) < least) {
+      fmt::print("  {}: {:.1f} over {:.1f} (eager {:.1f}), too few to judge\n", x.name, a, d, e);
+      continue;
+    }
+    judge(fmt::format("{}: {:.0f} over {:.0f} (eager {:.0f})", x.name, a, d, e), a / d, 0.99, any);
+    ++judged;
+    over_deferred += std::log(a / d);
+    over_better += std::log(a / std::max(d, e));
+  }
+  if (judged > 0) {
+    fmt::print(
+        "  geometric means: over deferred {:.3f}, over the better of deferred and eager {:.3f}\n",
+        std::exp(over_deferred / judged), std::exp(over_better / judged));
   }
 }
 

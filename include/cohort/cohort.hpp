@@ -23,6 +23,7 @@
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/request_queue.hpp>

@@ -142,7 +142,7 @@ TEST_CASE("the typical batch is the one met on a busy device, so long ones count
     at += length;
     f.ranking.on_complete(device_id{0}, t0 + at);
   }
-  CHECK(to_ms(f.sink.grants.back().typical_batch) == doctest::Approx(8.2).epsilon(0.02));
+  CHECK(to_ms(f.sink.grants.back().pool.typical_batch) == doctest::Approx(8.2).epsilon(0.02));
 }
 TEST_CASE("the idle fraction follows the devices") {
   fixture f{2};

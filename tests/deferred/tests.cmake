@@ -1,5 +1,5 @@
-foreach(name adaptive autoscale candidate device_set gather model_shard priority rank request_queue
-             scheduler target view window)
+foreach(name adaptive autoscale candidate device_set gather model_shard pool_meter priority rank
+             request_queue scheduler target view window)
   cohort_add_test(deferred/${name}_test.cpp)
 endforeach()
 foreach(name gather priority target window)

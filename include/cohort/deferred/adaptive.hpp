@@ -14,23 +14,26 @@
 #include <cohort/deferred/window.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace cohort::deferred {
 
-/// The constants of the adaptive policies. The defaults were found on Poisson workloads of single
-/// models and of the two model zoos; docs/deferred/adaptive.md reports them on others.
+/// The constants of the adaptive policies. The defaults were found on workloads drawn at random
+/// from the two model zoos; docs/deferred/adaptive.md reports them on others.
 struct adaptive_options {
-  /// Efficiency b / ℓ(b) worth protecting, as a part of the staggered batch's; in (0, 1]. At 1 the
-  /// target is the staggered one.
-  double efficiency = 0.94;
-  /// A batch of this many targets starts at once while devices are scarce; at least 1.
-  double full = 1.1;
+  /// Efficiency b / ℓ(b) that the target may give up: this many times the relative spread of a
+  /// batch's size, √(variability / size); at least 0. At 0 the target is the staggered one.
+  double spread = 0.24;
   /// Least width of the start window while no device idles, as a part of the time that a target
   /// batch has to gather, slo − ℓ(target); 0 to 1.
   double scarce_width = 0.18;
   /// Idle fraction from which on devices are not scarce; in (0, 1].
   double scarce_idle = 0.10;
+  /// Chance worth guarding against that no device is free when the window opens; in (0, 1).
+  double risk = 0.005;
+  /// How much earlier the window opens against it, in batches as others run; at least 0.
+  double ahead = 8;
   /// A model counts as blocked if its bad rate is above `blocked_bad`, in (0, 1], although more
   /// than `blocked_idle` of the devices idle, 0 to 1, and others need at least `blocked_others`, 0
   /// to 1.
@@ -47,10 +50,11 @@ struct adaptive_options {
 
   /// @throws config_error If a field is outside its range.
   constexpr void validate() const {
-    expects(efficiency > 0 && efficiency <= 1, "adaptive: efficiency must be in (0, 1]");
-    expects(full >= 1, "adaptive: full must be at least 1");
+    expects(spread >= 0, "adaptive: spread must be at least 0");
     expects(scarce_width >= 0 && scarce_width <= 1, "adaptive: scarce_width must be in 0 to 1");
     expects(scarce_idle > 0 && scarce_idle <= 1, "adaptive: scarce_idle must be in (0, 1]");
+    expects(risk > 0 && risk < 1, "adaptive: risk must be in (0, 1)");
+    expects(ahead >= 0, "adaptive: ahead must be at least 0");
     expects(blocked_bad > 0 && blocked_bad <= 1, "adaptive: blocked_bad must be in (0, 1]");
     expects(blocked_idle >= 0 && blocked_idle <= 1, "adaptive: blocked_idle must be in 0 to 1");
     expects(blocked_others >= 0 && blocked_others <= 1,
@@ -76,10 +80,20 @@ struct adaptive_options {
   return std::max(std::min(1.0, load.variability), crowding(load));
 }
 
+/// How far a model depends on others' batches to end, 0 to 1. With c = min(1, models / devices)³,
+/// which is 1 if no model has a device's worth of work and small if each has several and so gets
+/// one regularly: (1 − device_part) · c · max(min(1, variability), c).
+[[nodiscard]] inline double contention(const load_view& load) noexcept {
+  if (load.pool.devices == 0) return 0;
+  const double share = std::min(1.0, load.pool.models / load.pool.devices);
+  const double c = share * share * share;
+  return (1 - load.device_part) * c * std::max(std::min(1.0, load.variability), c);
+}
+
 /// The smallest batch that is nearly as efficient as the staggered one. A queue that fluctuates
 /// cannot fill every staggered batch; insisting on it drops requests for a gain of a few percent.
-/// Models that gain little from batching get a target near 1: nothing is dropped for them.
-/// O(log max_batch). Models: `target_policy`.
+/// Small batches fluctuate more than large ones. Models that gain little from batching get a target
+/// near 1: nothing is dropped for them. O(log max_batch). Models: `target_policy`.
 class adaptive_target {
  public:
   constexpr adaptive_target() noexcept = default;
@@ -92,8 +106,11 @@ class adaptive_target {
     const auto efficiency = [&](std::uint32_t b) {
       return b / static_cast<double>(latency(b).count());
     };
-    const double enough =
-        (1 - (1 - options_.efficiency) * irregularity(load)) * efficiency(staggered);
+    // √v, but v itself below 1: near regular arrivals every deviation loses.
+    const double varied = std::min(load.variability, std::sqrt(load.variability));
+    const double loss =
+        options_.spread * std::max(varied, crowding(load)) / std::sqrt(1.0 * staggered);
+    const double enough = (1 - std::min(0.5, loss)) * efficiency(staggered);
     std::uint32_t low = 1;
     std::uint32_t high = staggered;
     while (low < high) {  // Efficiency grows with the batch, but for noise in a measured profile.
@@ -113,25 +130,26 @@ class adaptive_target {
 static_assert(target_policy<adaptive_target>);
 
 /// The frontrun window, opened earlier where waiting does not pay:
-/// * while devices are scarce, for a batch that is full;
 /// * while devices are scarce, for all but regular arrivals: the window [d − ℓ(b + 1), d − ℓ(b)] of
-/// a
-///   model with a small marginal latency is too narrow to be hit by a device that becomes free at
+///   a model with a small marginal latency is too narrow to be hit by a device that becomes free at
 ///   random;
+/// * where no device may be free when it opens, because others' batches run on all of them;
 /// * for a model that is bad although devices idle: others' long batches block it, and a smaller
 ///   batch now is better than a full one too late. What it may give up in efficiency is bounded by
 ///   what idles, so that the remedy cannot use up the devices and become the disease.
 /// O(1). Models: `window_policy`.
 class adaptive_window {
  public:
-  constexpr adaptive_window() noexcept = default;
+  adaptive_window() noexcept = default;
   /// @throws config_error If an option is outside its range.
-  constexpr explicit adaptive_window(const adaptive_options& o) : options_{o} { o.validate(); }
+  explicit adaptive_window(const adaptive_options& o) : options_{o} {
+    o.validate();
+    log_risk_ = std::log(o.risk);
+  }
 
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
     const adaptive_options& o = options_;
-    const double idle = b.load.idle_fraction;
-    if (idle < o.scarce_idle && b.size >= o.full * b.target) return distant_past;
+    const double idle = b.load.pool.idle_fraction;
     if (is_blocked(b) &&
         efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *
                                              efficiency(b.target, b.target_latency)) {
@@ -141,14 +159,32 @@ class adaptive_window {
     const duration gathering = std::max(duration{0}, b.slo - b.target_latency);
     const auto early = static_cast<duration::rep>(o.scarce_width * scarce *
                                                   static_cast<double>(gathering.count()));
-    return std::min(b.deadline - b.latency_next, b.deadline - b.latency - duration{early});
+    return std::min(b.deadline - b.latency_next - reserve(b),
+                    b.deadline - b.latency - duration{early});
   }
 
  private:
+  /// If each of n devices is busy with chance p, with a batch of length L of which a random part is
+  /// left, none becomes free within t with chance (p (1 − t / L))ⁿ, which is the risk r at
+  /// t = L (1 − r^(1/n) / p). Those who wait for the same device come on top: `ahead`. A small
+  /// batch of a model that gains much from batching would only make the devices scarcer; it gets
+  /// less.
+  [[nodiscard]] duration reserve(const batch_view& b) const noexcept {
+    const pool_view& pool = b.load.pool;
+    const double busy = 1 - pool.idle_fraction;
+    const double part = busy - std::exp(log_risk_ / pool.devices);
+    if (pool.devices == 0 || part <= 0) return duration{0};
+    const double grown =
+        std::min(1.0, efficiency(b.size, b.latency) / efficiency(b.target, b.target_latency));
+    return duration{static_cast<duration::rep>(options_.ahead * contention(b.load) * grown * grown *
+                                               part / busy *
+                                               static_cast<double>(pool.typical_batch.count()))};
+  }
   [[nodiscard]] bool is_blocked(const batch_view& b) const noexcept {
-    return b.load.idle_fraction > options_.blocked_idle && b.load.bad_rate > options_.blocked_bad &&
+    return b.load.pool.idle_fraction > options_.blocked_idle &&
+           b.load.bad_rate > options_.blocked_bad &&
            1 - b.load.device_part >= options_.blocked_others &&
-           to_seconds(b.load.typical_batch) >=
+           to_seconds(b.load.pool.typical_batch) >=
                options_.blocked_length * to_seconds(b.target_latency);
   }
   static double efficiency(std::uint32_t size, duration latency) noexcept {
@@ -156,6 +192,7 @@ class adaptive_window {
   }
 
   adaptive_options options_;
+  double log_risk_ = std::log(adaptive_options{}.risk);
 };
 static_assert(window_policy<adaptive_window>);
 

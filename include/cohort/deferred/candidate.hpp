@@ -6,8 +6,8 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/view.hpp>
 
-#include <cstddef>
 #include <cstdint>
 
 namespace cohort::deferred {
@@ -31,10 +31,8 @@ struct candidate {
 struct grant {
   model_id model;
   device_id device;
-  time_point free_at;         ///< When the device ends what it has; in the past if it is idle.
-  double idle_fraction;       ///< Recent share of device time without work.
-  std::size_t devices = 1;    ///< Devices in the pool.
-  duration typical_batch{0};  ///< How long the batch on a busy device is, seen at random.
+  time_point free_at;  ///< When the device ends what it has; in the past if it is idle.
+  pool_view pool{};    ///< What the rank measured.
 };
 
 /// A batch on its way to a device.

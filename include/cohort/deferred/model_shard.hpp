@@ -142,9 +142,7 @@ class basic_model_shard {
       return;
     }
     model& m = *models_[g.model.index()];
-    m.load.idle_fraction = g.idle_fraction;
-    m.load.typical_batch = g.typical_batch;
-    m.devices = g.devices;
+    m.load.pool = g.pool;
     const candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
       publish(g.model, m, best, sink);
@@ -203,7 +201,6 @@ class basic_model_shard {
     rate_tracker rate;
     load_view load{};
     std::uint32_t target = 1;
-    std::size_t devices = 0;  // In the pool, as the last grant told.
     std::uint64_t arrivals = 0;
     candidate published{};
   };
@@ -211,9 +208,9 @@ class basic_model_shard {
   void retarget(model& m) noexcept {
     m.load.rate = m.rate.rate();
     m.load.variability = m.rate.variability();
-    if (m.devices > 0) {
+    if (m.load.pool.devices > 0) {
       const double each = to_seconds(m.config.latency(m.target)) / m.target;
-      m.load.device_part = std::min(1.0, m.load.rate * each / static_cast<double>(m.devices));
+      m.load.device_part = std::min(1.0, m.load.rate * each / m.load.pool.devices);
     }
     m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
   }

@@ -10,6 +10,7 @@
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
+#include <cohort/deferred/pool_meter.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -64,6 +65,7 @@ class rank {
     models_.resize(count);
     opening_.resize(count);
     waiting_.resize(count);
+    meter_.reserve_models(count);
   }
 
   [[nodiscard]] std::size_t devices() const noexcept { return present_; }
@@ -75,7 +77,7 @@ class rank {
     return devices_[d.index()].outstanding;
   }
   /// Share of device time without work, over about the last quarter second; 1 at the start.
-  [[nodiscard]] double idle_fraction() const noexcept { return idle_fraction_; }
+  [[nodiscard]] double idle_fraction() const noexcept { return meter_.idle_fraction(); }
 
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
   void on_candidate(model_id id, const candidate& c, time_point now) noexcept {
@@ -95,9 +97,7 @@ class rank {
     dev.last_start = exec_at;
     dev.last_expected = expected;
     dev.free_at = exec_at + expected;
-    const double length = to_seconds(expected);
-    length_ += (length - length_) / 64;
-    length_squares_ += (length * length - length_squares_) / 64;
+    meter_.on_batch(id, expected);
     make_available(d);
     answered(id, now);
   }
@@ -228,30 +228,10 @@ class rank {
     dev.reserved = true;
     make_available(d);
     measure(now);
-    sink.grant(
-        cohort::deferred::grant{id, d, dev.free_at, idle_fraction_, present_, typical_batch()});
+    sink.grant(cohort::deferred::grant{id, d, dev.free_at, meter_.view(present_)});
   }
 
-  /// The mean over busy time, not over batches: long ones are met more often.
-  [[nodiscard]] duration typical_batch() const noexcept {
-    return length_ > 0 ? from_seconds(length_squares_ / length_) : duration{0};
-  }
-
-  void measure(time_point now) noexcept {
-    if (present_ > 0 && now > measured_) {
-      if (measured_ != distant_past) {
-        idle_time_ += to_seconds(now - measured_) * static_cast<double>(idle_.size()) /
-                      static_cast<double>(present_);
-      }
-      measured_ = now;
-      if (period_ == distant_past) period_ = now;
-      if (const double width = to_seconds(now - period_); width >= 0.05) {
-        idle_fraction_ += (idle_time_ / width - idle_fraction_) * std::min(1.0, width / 0.25);
-        idle_time_ = 0;
-        period_ = now;
-      }
-    }
-  }
+  void measure(time_point now) noexcept { meter_.on_time(now, idle_.size(), present_); }
 
   std::vector<device> devices_;
   std::vector<model> models_;
@@ -260,12 +240,7 @@ class rank {
   timer_queue opening_;               // By model: when its window opens.
   indexed_heap<time_point> waiting_;  // By model: window open, no device; by urgency.
   std::size_t present_ = 0;
-  double idle_fraction_ = 1;
-  double idle_time_ = 0;
-  double length_ = 0;  // Of recent batches in seconds, and its square.
-  double length_squares_ = 0;
-  time_point measured_ = distant_past;
-  time_point period_ = distant_past;
+  pool_meter meter_;
 };
 
 }  // namespace cohort::deferred

@@ -9,14 +9,24 @@
 
 namespace cohort::deferred {
 
-/// Measurements of one model and of the devices it may run on.
-struct load_view {
-  double rate = 0;            ///< Arrivals a second over a sliding window; 0 until measured.
-  double variability = 1;     ///< Squared coefficient of variation of the gaps between arrivals.
-  double bad_rate = 0;        ///< Recent share of this model's requests that were dropped, 0 to 1.
+/// Measurements of the devices that a model may run on.
+struct pool_view {
+  std::uint32_t devices = 0;  ///< In the pool; 0 until known.
   double idle_fraction = 0;   ///< Recent share of device time without work, 0 to 1.
-  duration typical_batch{0};  ///< How long the batch on a busy device is, seen at a random moment.
+  /// How long the batch on a busy device is, seen at a random moment.
+  duration typical_batch{0};
+  /// Models that share the devices: (Σ w)² / Σ w² over their device times w. n equal models count
+  /// as n, one that does nearly all the work as nearly 1.
+  double models = 1;
+};
+
+/// Measurements of one model and of its pool.
+struct load_view {
+  double rate = 0;         ///< Arrivals a second over a sliding window; 0 until measured.
+  double variability = 1;  ///< Squared coefficient of variation of the gaps between arrivals.
+  double bad_rate = 0;     ///< Recent share of this model's requests that were dropped, 0 to 1.
   double device_part = 1;  ///< Share of device time that this model needs, 0 to 1; 1 until known.
+  pool_view pool{};         ///< As of the model's last grant.
 };
 
 /// A batch that could be sent now.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Measures a pool of devices for the policies: `pool_meter`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/view.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// Follows how much a pool of devices idles, how long its batches are and how many models share it,
+/// over about the last quarter second and the last few hundred batches. Cost: O(1) a call, but for
+/// O(models) once in some 60,000 batches. Allocates in `reserve_models` alone. Thread safety: none.
+class pool_meter {
+ public:
+  /// Makes room for models with ids below `count`.
+  void reserve_models(std::size_t count) { work_.resize(std::max(work_.size(), count)); }
+
+  /// `idle` of `devices` had no work from the last call until `now`. Called before either changes.
+  void on_time(time_point now, std::size_t idle, std::size_t devices) noexcept {
+    if (devices == 0 || now <= measured_) return;
+    if (measured_ != distant_past) {
+      idle_time_ +=
+          to_seconds(now - measured_) * static_cast<double>(idle) / static_cast<double>(devices);
+    }
+    measured_ = now;
+    if (period_ == distant_past) period_ = now;
+    if (const double width = to_seconds(now - period_); width >= 0.05) {
+      idle_fraction_ += (idle_time_ / width - idle_fraction_) * std::min(1.0, width / 0.25);
+      idle_time_ = 0;
+      period_ = now;
+    }
+  }
+
+  /// A batch of the model was sent and should run for `expected`.
+  void on_batch(model_id id, duration expected) noexcept {
+    const double length = to_seconds(expected);
+    length_ += (length - length_) / 64;
+    length_squares_ += (length * length - length_squares_) / 64;
+
+    // Instead of letting all models' work decay, what is added grows.
+    constexpr double growth = 1 + 1.0 / 256;
+    constexpr double most = 1e100;
+    weight_ *= growth;
+    double& work = work_[id.index()];
+    const double before = work;
+    work += weight_ * length;
+    work_sum_ += weight_ * length;
+    work_squares_ += work * work - before * before;
+    if (weight_ > most) {
+      work_sum_ = work_squares_ = 0;
+      for (double& w : work_) {
+        w /= most;
+        work_sum_ += w;
+        work_squares_ += w * w;
+      }
+      weight_ /= most;
+    }
+  }
+
+  [[nodiscard]] double idle_fraction() const noexcept { return idle_fraction_; }
+  /// What the policies may know of the pool, with `devices` in it.
+  [[nodiscard]] pool_view view(std::size_t devices) const noexcept {
+    // A mean over busy time, not over batches: long ones are met more often.
+    return {.devices = static_cast<std::uint32_t>(devices),
+            .idle_fraction = idle_fraction_,
+            .typical_batch = length_ > 0 ? from_seconds(length_squares_ / length_) : duration{0},
+            .models = work_squares_ > 0 ? work_sum_ * work_sum_ / work_squares_ : 1};
+  }
+
+ private:
+  double idle_fraction_ = 1;
+  double idle_time_ = 0;  // Since `period_`, in units of the whole pool.
+  time_point measured_ = distant_past;
+  time_point period_ = distant_past;
+  double length_ = 0;  // Of recent batches in seconds, and its square.
+  double length_squares_ = 0;
+  std::vector<double> work_;  // By model: recent device time, in growing units; its sums.
+  double weight_ = 1;
+  double work_sum_ = 0;
+  double work_squares_ = 0;
+};
+
+}  // namespace cohort::deferred
