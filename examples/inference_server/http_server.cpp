@@ -65,6 +65,7 @@ struct http_server::state {
         acceptor{context},
         signals{context},
         drain_timer{context},
+        accept_timer{context},
         parser{o.max_rows} {}
 
   void accept();
@@ -77,6 +78,7 @@ struct http_server::state {
   tcp::acceptor acceptor;
   asio::signal_set signals;
   asio::steady_timer drain_timer;
+  asio::steady_timer accept_timer;
   serve::infer_parser parser;
   steady_clock clock;
   service* models = nullptr;
@@ -93,7 +95,7 @@ namespace {
 class session : public std::enable_shared_from_this<session> {
  public:
   session(tcp::socket socket, http_server::state& server)
-      : stream_{std::move(socket)}, server_{server} {
+      : stream_{std::move(socket)}, arrival_{stream_.get_executor()}, server_{server} {
     server_.sessions.insert(this);
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
@@ -107,15 +109,21 @@ class session : public std::enable_shared_from_this<session> {
     parser_->header_limit(header_limit);
     parser_->body_limit(server_.settings.body_limit);
     idle_ = true;
-    stream_.expires_after(patience());
+    expect_request();
     http::async_read_header(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](beast::error_code e, std::size_t) { self->on_header(e); });
   }
 
-  /// Closes a connection on which nothing is going on.
+  /// Answers a connection that is one too many, and closes it.
+  void turn_away() {
+    keep_alive_ = false;
+    fail(http::status::service_unavailable, "too many connections", 1);
+  }
+
+  /// Closes a connection on which no request has arrived yet.
   void close_if_idle() {
-    if (idle_ && buffer_.size() == 0) shut();
+    if (idle_ && !reply_) shut();
   }
   void close_now() {
     abandon();
@@ -158,7 +166,24 @@ class session : public std::enable_shared_from_this<session> {
         static_cast<std::int64_t>(server_.settings.read_timeout_s * 1e3)};
   }
 
+  /// A stream's own timeout would close it, and the client would not learn why.
+  void expect_request() {
+    is_overdue_ = false;
+    arrival_.expires_after(patience());
+    arrival_.async_wait([self = shared_from_this()](beast::error_code e) {
+      if (e || self->has_arrived_) return;
+      self->is_overdue_ = true;
+      self->stream_.cancel();
+    });
+    has_arrived_ = false;
+  }
+  void request_arrived() {
+    has_arrived_ = true;  // The timer may have fired already, its handler not yet run.
+    arrival_.cancel();
+  }
+
   void shut() {
+    request_arrived();
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -173,6 +198,7 @@ class session : public std::enable_shared_from_this<session> {
   }
 
   void refuse(http::status status, std::string_view message) {
+    request_arrived();
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
     fail(status, message);
   }
@@ -187,12 +213,10 @@ class session : public std::enable_shared_from_this<session> {
       return refuse(http::status::payload_too_large,
                     fmt::format("the body is over {} bytes", server_.settings.body_limit));
     }
-    if (e == beast::error::timeout) {
-      if (buffer_.size() > 0 || !idle_) {
-        // The expired stream is closed for good: a fresh one over the same socket can still write.
-        return refuse(http::status::request_timeout, "the request did not arrive in time");
-      }
-      return shut();
+    if (e == asio::error::operation_aborted && is_overdue_) {
+      // A connection kept open without a request is no fault.
+      if (!parser_->got_some() && buffer_.size() == 0) return shut();
+      return refuse(http::status::request_timeout, "the request did not arrive in time");
     }
     if (e == http::error::end_of_stream || e == http::error::partial_message) return shut();
     if (e.category() == http::make_error_code(http::error::bad_method).category()) {
@@ -212,7 +236,23 @@ class session : public std::enable_shared_from_this<session> {
         length && *length > server_.settings.body_limit) {
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
-    if (beast::iequals(request[http::field::expect], "100-continue")) {
+    if (version_ >= 11 && request.count(http::field::host) != 1) {
+      return refuse(http::status::bad_request, "expected one Host field");
+    }
+    if (request.count(http::field::transfer_encoding) > 0 &&
+        !beast::iequals(request[http::field::transfer_encoding], "chunked")) {
+      return refuse(http::status::not_implemented, "Transfer-Encoding: only chunked is understood");
+    }
+    if (request.count(http::field::content_encoding) > 0 &&
+        !beast::iequals(request[http::field::content_encoding], "identity")) {
+      return refuse(http::status::unsupported_media_type,
+                    "Content-Encoding: only identity is understood");
+    }
+    if (request.count(http::field::expect) > 0 &&
+        !beast::iequals(request[http::field::expect], "100-continue")) {
+      return refuse(http::status::expectation_failed, "Expect: only 100-continue is understood");
+    }
+    if (request.count(http::field::expect) > 0) {
       go_on_.emplace(http::status::continue_, version_);
       http::async_write(stream_, *go_on_,
                         [self = shared_from_this()](beast::error_code error, std::size_t) {
@@ -228,12 +268,13 @@ class session : public std::enable_shared_from_this<session> {
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code e, std::size_t) {
                        if (e) return self->on_bad_read(e);
-                       self->stream_.expires_never();
+                       self->request_arrived();
                        self->route();
                      });
   }
 
   void on_written(beast::error_code e) {
+    stream_.expires_never();
     reply_.reset();
     if (e || !keep_alive_ || server_.draining) {
       shut();
@@ -246,6 +287,9 @@ class session : public std::enable_shared_from_this<session> {
   void route() {
     const auto& request = parser_->get();
     std::string_view path{request.target().data(), request.target().size()};
+    if (path.starts_with("http://")) {  // The absolute form, which proxies send.
+      path.remove_prefix(std::min(path.size(), path.find('/', 7)));
+    }
     path = path.substr(0, path.find('?'));
     const bool reads = request.method() == http::verb::get || request.method() == http::verb::head;
     const auto only = [&](bool allowed, const char* methods) {
@@ -395,6 +439,7 @@ class session : public std::enable_shared_from_this<session> {
   }
 
   beast::tcp_stream stream_;
+  asio::steady_timer arrival_;  // Until the request has arrived.
   http_server::state& server_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -405,7 +450,9 @@ class session : public std::enable_shared_from_this<session> {
   unsigned version_ = 11;
   bool keep_alive_ = true;
   bool head_only_ = false;
-  bool idle_ = true;
+  bool idle_ = true;  // No header has arrived.
+  bool has_arrived_ = false;
+  bool is_overdue_ = false;
 };
 
 http::status status_of(refusal why) {
@@ -429,13 +476,18 @@ http::status status_of(refusal why) {
 void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
     if (draining) return;
-    if (!e) {
-      auto s = std::make_shared<session>(std::move(socket), *this);
-      if (sessions.size() > settings.max_connections) {
-        s->fail(http::status::service_unavailable, "too many connections", 1);
-      } else {
-        s->read();
-      }
+    if (e) {  // Out of file descriptors, most likely: they come back when clients leave.
+      accept_timer.expires_after(std::chrono::milliseconds{50});
+      accept_timer.async_wait([this](beast::error_code stopped) {
+        if (!stopped && !draining) accept();
+      });
+      return;
+    }
+    auto s = std::make_shared<session>(std::move(socket), *this);
+    if (sessions.size() > settings.max_connections) {
+      s->turn_away();
+    } else {
+      s->read();
     }
     accept();
   });
@@ -534,7 +586,8 @@ void http_server::listen() {
     }
   };
   const auto address = asio::ip::make_address(o.host, e);
-  fail("parse the address");
+  if (e)
+    throw config_error{fmt::format("--host: {} is not allowed: expected an IP address", o.host)};
   const tcp::endpoint endpoint{address, o.port};
   state_->acceptor.open(endpoint.protocol(), e);
   fail("open");

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -26,6 +27,18 @@ double number(const std::string& option, const std::string& text, double least, 
                      most));
   }
   return v;
+}
+
+/// A number in [least, most]; unlike CLI::Range it refuses nan and says the range.
+CLI::Validator within(double least, double most) {
+  return {[=](const std::string& text) -> std::string {
+            char* end = nullptr;
+            const double v = std::strtod(text.c_str(), &end);
+            if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};
+            return fmt::format("{} is not allowed: expected a number in {} to {}", text, least,
+                               most);
+          },
+          fmt::format("{} to {}", least, most)};
 }
 
 /// Splits each NAME=VALUE.
@@ -54,14 +67,14 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> weights;
   std::string policy = o.policy;
   app.add_option("--host", o.host, "Address to listen on");
-  app.add_option("--port", o.port, "Port to listen on; 0: any free one");
+  app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
   app.add_option("--executor", o.executor,
                  "host: compute; emulated: take the time of a zoo's models")
       ->check(CLI::IsMember({"host", "emulated"}));
   app.add_option("--policy", policy,
                  "adaptive, deferred, eager or timeout:F (F a part of the SLO)");
   app.add_option("--devices", o.devices, "Devices; 0: one less than the cores (emulated: 8)")
-      ->check(CLI::Range(0, 4096));
+      ->check(within(0, 4096));
   app.add_option("--models", o.models, "Models to serve [all]")->delimiter(',');
   app.add_option("--zoo", o.zoo, "With --executor emulated: whose profiles")
       ->check(CLI::IsMember({"a100", "1080ti"}));
@@ -69,26 +82,29 @@ options parse_options(int argc, char** argv) {
                  "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
-      ->check(CLI::Range(1.0, 10.0));
+      ->check(within(1.0, 10.0));
   app.add_option("--slo-ms", slos, "MODEL=MS, repeatable [from the profiles]");
   app.add_option("--weights", weights, "MODEL=FILE.safetensors, repeatable [generated]");
-  app.add_option("--seed", o.seed, "Of generated weights");
-  app.add_option("--max-batch", o.max_batch, "Largest batch on the host")
-      ->check(CLI::Range(1, 256));
+  app.add_option("--seed", o.seed, "Of generated weights")->check(within(0, 9e18));
+  app.add_option("--max-batch", o.max_batch, "Largest batch on the host")->check(within(1, 256));
   app.add_option("--queue-capacity", o.queue_capacity, "Requests of a model that may wait")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(within(1, 1 << 20));
   app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")
-      ->check(CLI::Range(1, 4096));
+      ->check(within(1, 4096));
   app.add_option("--wake-margin-us", o.wake_margin_us,
-                 "How late timers fire, to be budgeted; below 0: measured at the start");
+                 "How late timers fire, to be budgeted; below 0: measured at the start")
+      ->check(within(-1, 1e6));
+  app.add_option("--http-margin-us", o.http_margin_us,
+                 "Kept of each SLO for HTTP and the way back; at most a tenth of the SLO")
+      ->check(within(0, 1e6));
   app.add_option("--body-limit", o.body_limit, "Most bytes of a request's body")
-      ->check(CLI::Range(1024, 1 << 30));
+      ->check(within(1024, 1 << 30));
   app.add_option("--read-timeout-s", o.read_timeout_s, "For a client to send a request")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(within(0.1, 3600.0));
   app.add_option("--drain-timeout-s", o.drain_timeout_s, "For the last answers after SIGTERM")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(within(0.1, 3600.0));
   app.add_option("--max-connections", o.max_connections, "Connections at one time")
-      ->check(CLI::Range(1, 1 << 16));
+      ->check(within(1, 1 << 16));
   app.footer("Example:\n  inference_server --port 8000 --policy adaptive --slo-ms lenet=20\n");
   try {
     app.parse(argc, argv);
@@ -112,10 +128,22 @@ options parse_options(int argc, char** argv) {
                      policy));
   }
   pairs("--slo-ms", slos, [&](const std::string& model, const std::string& value) {
+    if (o.slo_ms.contains(model)) fail(fmt::format("--slo-ms: {} is given twice", model));
     o.slo_ms[model] = number("--slo-ms", value, 0.001, 3.6e6);
   });
-  pairs("--weights", weights,
-        [&](const std::string& model, const std::string& value) { o.weights[model] = value; });
+  pairs("--weights", weights, [&](const std::string& model, const std::string& value) {
+    if (!o.weights.emplace(model, value).second) {
+      fail(fmt::format("--weights: {} is given twice", model));
+    }
+  });
+  for (const std::string& model : o.models) {
+    if (std::ranges::count(o.models, model) > 1) {
+      fail(fmt::format("--models: {} is given twice", model));
+    }
+  }
+  if (app.count("--zoo") > 0 && o.executor != "emulated") {
+    fail("--zoo: only with --executor emulated");
+  }
   return o;
 }
 

@@ -30,6 +30,7 @@ struct options {
   std::uint32_t max_rows = 64;
   double profile_margin = 1.15;
   double wake_margin_us = -1;  ///< Below 0: measured.
+  double http_margin_us = 2000;
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;
   double drain_timeout_s = 10;

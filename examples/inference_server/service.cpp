@@ -102,7 +102,26 @@ std::unique_ptr<service> with_scheduler(const options& o, deferred::network_dela
 
 duration wake_margin(const options& o) {
   if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
-  return engine::measure_wake_delays().quantile(0.9);
+  // An idle machine at the start says little about one at work: never less than this.
+  return std::max<duration>(engine::measure_wake_delays().quantile(0.99),
+                            std::chrono::microseconds{200});
+}
+
+/// What the scheduler must leave of a deadline. A policy that waits until the last moment would
+/// else pass on every delay between client and server as a missed SLO.
+deferred::network_delays delays(const options& o, const std::vector<prepared_model>& models) {
+  duration response = from_ms(o.http_margin_us / 1e3);
+  for (const prepared_model& m : models) response = std::min(response, m.meta.slo / 10);
+  const deferred::network_delays d{.response = response, .wake_margin = wake_margin(o)};
+  for (const prepared_model& m : models) {
+    const duration least = m.latency(1) + d.before(1) + d.after();
+    if (m.meta.slo < least) {
+      throw config_error{
+          fmt::format("--slo-ms: {} ms for {} is not allowed: expected at least {:.3f}",
+                      to_ms(m.meta.slo), m.meta.name, to_ms(least))};
+    }
+  }
+  return d;
 }
 
 /// SLOs for models that share devices and have none given: room to gather half a largest batch
@@ -176,8 +195,7 @@ std::unique_ptr<service> make_host_service(const options& o, outcome_listener& l
                         .latency = latency});
   }
   default_slos(prepared);
-  const duration margin = wake_margin(o);
-  return with_scheduler(o, {.wake_margin = margin}, [&](auto scheduler) {
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), parts>;
     auto both = std::make_unique<parts>(resources{std::move(executor), std::move(factories)});
     parts& p = *both;
@@ -225,7 +243,7 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
                         .latency = latency_curve{latency, batch}});
   }
   const unsigned devices = o.devices > 0 ? o.devices : 8;
-  return with_scheduler(o, {.wake_margin = wake_margin(o)}, [&](auto scheduler) {
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), engine::profile_backend>;
     auto s = std::make_unique<kind>(
         fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numbers>
@@ -62,6 +63,9 @@ weight_map generate_weights(std::span<const tensor_spec> specs, std::uint64_t se
 }
 
 weight_map load_weights(std::span<const tensor_spec> specs, const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    fail(path, "is not a file");
   std::ifstream file{path, std::ios::binary};
   if (!file) fail(path, "cannot be read");
   const std::vector<char> content{std::istreambuf_iterator<char>{file}, {}};

@@ -30,9 +30,11 @@ void parse_url(const std::string& url, serve::load_options& o) {
   if (!rest.starts_with(scheme)) fail("--url", quote_short(url), "http://HOST[:PORT]");
   rest.remove_prefix(scheme.size());
   if (rest.ends_with('/')) rest.remove_suffix(1);
-  const std::size_t colon = rest.rfind(':');
+  const std::size_t literal = rest.starts_with('[') ? rest.find(']') : 0;  // An IPv6 address.
+  const std::size_t colon = rest.find(':', std::min(rest.size(), literal));
   o.host = rest.substr(0, colon);
   o.port = colon == std::string_view::npos ? "80" : rest.substr(colon + 1);
+  if (literal > 0 && literal < rest.size()) o.host = rest.substr(1, literal - 1);
   if (o.host.empty() || o.host.find('/') != std::string::npos) {
     fail("--url", quote_short(url), "http://HOST[:PORT]");
   }
@@ -153,7 +155,7 @@ std::string to_json(serve::load_result& r, double rate) {
   return out.end_array().end_object().take();
 }
 
-std::string to_text(serve::load_result& r, double rate) {
+std::string to_text(serve::load_result& r, double rate, bool asked_to_verify) {
   table t{{"model", "SLO ms", "sent", "goodput r/s", "bad", "p50 ms", "p99 ms", "429/503", "504",
            "other", "connection"}};
   const auto row = [&](const std::string& name, const std::string& slo, serve::load_tally& x) {
@@ -167,10 +169,14 @@ std::string to_text(serve::load_result& r, double rate) {
   std::string checked;
   if (r.verified > 0) {
     checked = fmt::format("; {} answers checked, {} wrong", r.verified, r.wrong);
+  } else if (r.emulated && asked_to_verify) {
+    checked = "; nothing checked: the server computes nothing";
   }
   return fmt::format("{} r/s for {} s against {}, policy {}\nmedian batch {}, busy {}{}\n\n{}",
-                     decimal(rate, 3), decimal(r.seconds, 3), r.executor, r.policy, batch_median(r),
-                     percent(r.busy_fraction), checked, t.text());
+                     decimal(rate, 3), decimal(r.seconds, 3),
+                     r.executor.empty() ? "a server that does not describe itself" : r.executor,
+                     r.policy.empty() ? "unknown" : r.policy, batch_median(r),
+                     r.devices > 0 ? percent(r.busy_fraction) : "unknown", checked, t.text());
 }
 
 }  // namespace
@@ -191,6 +197,9 @@ int load_command(const load_command_options& o) {
     run.shape = parse_number("--shape", *o.shape, {.low = 0.001, .high = 1});
   }
   if (o.models) run.models = split(*o.models);
+  for (const std::string& m : run.models) {
+    if (std::ranges::count(run.models, m) > 1) fail("--models", m, "each model once");
+  }
   run.seed = parse_integer("--seed", o.seed, integer_range{});
   run.max_connections = parse_integer("--connections", o.connections, {.low = 1, .high = 20'000});
   run.give_up_s = parse_number("--give-up-s", o.give_up_s, {.low = 0.01, .high = 3600});
@@ -205,7 +214,7 @@ int load_command(const load_command_options& o) {
     run.progress = [&](double part) { bar.update(part, part * run.rate * run.duration_s); };
     r = serve::run_load(run);
   }
-  print(o.json ? to_json(r, run.rate) : to_text(r, run.rate));
+  print(o.json ? to_json(r, run.rate) : to_text(r, run.rate, run.verify > 0));
   return r.wrong > 0 ? 1 : 0;
 }
 

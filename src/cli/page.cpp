@@ -38,8 +38,15 @@ struct load_run {
   std::vector<double> good_per_second;
 };
 
-constexpr number_range any{};
+// Wide enough for any run, narrow enough to be drawn.
+constexpr number_range any{.low = 0, .high = 1e12};
 constexpr integer_range natural{};
+
+/// A text that may be empty.
+std::string text_of(const json_cursor& c) {
+  if (c.value().type != json_value::kind::string) c.refuse("a text");
+  return c.value().text.empty() ? "a server that does not describe itself" : c.value().text;
+}
 
 load_run read_run(const std::string& argument) {
   const std::size_t at = argument.find('=');
@@ -53,7 +60,7 @@ load_run read_run(const std::string& argument) {
   const json_cursor latency = root.require("latency_ms", "an object");
   const json_cursor verified = root.require("verified", "an object");
   load_run r{.name = argument.substr(0, at),
-             .executor = root.require("executor", "a text").string(),
+             .executor = text_of(root.require("executor", "a text")),
              .offered = number(root, "offered_rps"),
              .duration = number(root, "duration_s"),
              .goodput = number(root, "goodput_rps"),
@@ -77,7 +84,11 @@ load_run read_run(const std::string& argument) {
     }
     r.models.push_back(std::move(model));
   }
-  for (const json_cursor& b : root.require("batches", "batches").items("batches")) {
+  // A server that does not describe itself has no executor and no batches.
+  const json_cursor batches = root.require("batches", "batches");
+  const bool none =
+      batches.value().type == json_value::kind::array && batches.value().items.empty();
+  for (const json_cursor& b : none ? std::vector<json_cursor>{} : batches.items("batches")) {
     r.batches.emplace_back(b.require("up_to", "an integer").integer(natural), number(b, "count"));
   }
   for (const json_cursor& s : root.require("good_per_second", "numbers").items("numbers")) {

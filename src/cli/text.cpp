@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -160,12 +161,22 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
+  // Written beside and renamed, so that a failure leaves what was there; not so for devices and
+  // pipes, which must not be replaced.
+  std::error_code ignored;
+  const auto type = std::filesystem::status(path, ignored).type();
+  const bool whole =
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+  const std::string target = whole ? path + ".part" : path;
   errno = 0;
-  std::FILE* file = std::fopen(path.c_str(), "wb");
+  std::FILE* file = std::fopen(target.c_str(), "wb");
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) != 0) written = false;
+  if (written && whole) written = std::rename(target.c_str(), path.c_str()) == 0;
   if (!written) {
-    throw input_error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno))};
+    const int why = errno;
+    if (whole && file != nullptr) std::filesystem::remove(target, ignored);
+    throw input_error{fmt::format("{}: cannot be written: {}", path, std::strerror(why))};
   }
 }
 

@@ -264,6 +264,8 @@ std::variant<infer_request, protocol_error> infer_parser::parse(std::string_view
 }
 
 std::string json_string(std::string_view raw) {
+  // Paths and names come from outside: what is not UTF-8 must not make the answer invalid JSON.
+  const bool is_utf8 = simdjson::validate_utf8(raw.data(), raw.size());
   std::string out = "\"";
   for (const char c : raw) {
     switch (c) {
@@ -285,6 +287,8 @@ std::string json_string(std::string_view raw) {
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        } else if (static_cast<unsigned char>(c) >= 0x80 && !is_utf8) {
+          out += "\\ufffd";
         } else {
           out += c;
         }

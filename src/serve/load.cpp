@@ -33,29 +33,48 @@ namespace http = beast::http;
 using tcp = asio::ip::tcp;
 
 constexpr std::size_t variants = 16;
+constexpr std::int64_t most_values = std::int64_t{1} << 24U;  // Of one input row.
 
-/// One blocking GET, for metadata and metrics.
+std::chrono::milliseconds patience(const load_options& o) {
+  return std::chrono::milliseconds{static_cast<std::int64_t>(o.give_up_s * 1e3)};
+}
+
+/// One GET, for metadata and metrics; gives up after `o.give_up_s`.
 std::string get(const load_options& o, const std::string& path) {
-  try {
-    asio::io_context context;
-    beast::tcp_stream stream{context};
-    stream.connect(tcp::resolver{context}.resolve(o.host, o.port));
-    http::request<http::empty_body> request{http::verb::get, path, 11};
-    request.set(http::field::host, o.host);
-    request.set(http::field::connection, "close");
-    http::write(stream, request);
-    beast::flat_buffer buffer;
-    http::response<http::string_body> answer;
-    http::read(stream, buffer, answer);
-    if (answer.result() != http::status::ok) {
-      throw config_error{fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
-                                     answer.result_int(), answer.body())};
-    }
-    return std::move(answer.body());
-  } catch (const boost::system::system_error& e) {
-    throw config_error{
-        fmt::format("cannot read http://{}:{}{}: {}", o.host, o.port, path, e.code().message())};
+  asio::io_context context;
+  beast::tcp_stream stream{context};
+  http::request<http::empty_body> request{http::verb::get, path, 11};
+  request.set(http::field::host, o.host);
+  request.set(http::field::connection, "close");
+  beast::flat_buffer buffer;
+  http::response<http::string_body> answer;
+  beast::error_code failed;
+  const auto next = [&](auto step) {
+    return [&failed, step](beast::error_code e, const auto&) {
+      if (e) {
+        failed = e;
+      } else {
+        step();
+      }
+    };
+  };
+  const auto endpoints = tcp::resolver{context}.resolve(o.host, o.port, failed);
+  if (!failed) {
+    stream.expires_after(patience(o));
+    const auto read = [&] { http::async_read(stream, buffer, answer, next([] {})); };
+    const auto write = [&] { http::async_write(stream, request, next(read)); };
+    stream.async_connect(endpoints, next(write));
+    context.run();
   }
+  if (failed) {
+    throw config_error{
+        fmt::format("cannot read http://{}:{}{}: {}", o.host, o.port, path, failed.message())};
+  }
+  if (answer.result() != http::status::ok) {
+    throw config_error{fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
+                                   answer.result_int(), answer.body().substr(0, 200))};
+  }
+  return std::move(answer.body());
 }
 
 struct target {
@@ -88,10 +107,19 @@ model_meta read_meta(const std::string& name, const std::string& text) {
     t.name = tensor_name;
     t.datatype = datatype;
     bool first = true;
+    std::int64_t values = 1;
     for (const simdjson::dom::element d : shape) {
       std::int64_t v = 0;
       if (d.get(v) != simdjson::SUCCESS) not_understood(name);
-      if (!std::exchange(first, false)) t.shape.push_back(v);
+      if (std::exchange(first, false)) continue;
+      if (v < 1 || v > most_values / values) {
+        throw config_error{
+            fmt::format("the server's metadata of {}: {}: shape: {} is not allowed: expected row "
+                        "sizes of at least 1 whose product is at most {}",
+                        name, t.name, v, most_values)};
+      }
+      values *= v;
+      t.shape.push_back(v);
     }
     return t;
   };
@@ -103,6 +131,12 @@ model_meta read_meta(const std::string& name, const std::string& text) {
     not_understood(name);
   }
   m.input = tensor(inputs.at(0));
+  if (m.input.datatype != "FP32" && m.input.datatype != "INT32") {
+    throw config_error{fmt::format(
+        "the server's metadata of {}: {}: datatype: {} is not allowed: expected FP32 or "
+        "INT32",
+        name, m.input.name, m.input.datatype)};
+  }
   if (outputs.size() > 0) m.output = tensor(outputs.at(0));
   if (root["parameters"]["slo_ms"].get(slo) == simdjson::SUCCESS) m.slo = from_ms(slo);
   return m;
@@ -192,10 +226,10 @@ class generator {
       parser.reset();
       reused = connected;
       if (connected) return write();
-      stream.expires_after(owner.patience());
+      stream.expires_after(patience(owner.options_));
       stream.async_connect(owner.endpoints_,
                            [self = shared_from_this()](beast::error_code e, const auto&) {
-                             if (e) return self->owner.lost(*self);
+                             if (e) return self->owner.lost(*self, e);
                              self->connected = true;
                              beast::error_code ignored;
                              self->stream.socket().set_option(tcp::no_delay{true}, ignored);
@@ -210,10 +244,10 @@ class generator {
       request.set(http::field::content_type, "application/json");
       request.body() = {body.data(), body.size()};
       request.content_length(body.size());
-      stream.expires_after(owner.patience());
+      stream.expires_after(patience(owner.options_));
       http::async_write(stream, request,
                         [self = shared_from_this()](beast::error_code e, std::size_t) {
-                          if (e) return self->owner.lost(*self);
+                          if (e) return self->owner.lost(*self, e);
                           self->read();
                         });
     }
@@ -222,15 +256,11 @@ class generator {
       parser->body_limit(std::uint64_t{64} << 20U);
       http::async_read(stream, buffer, *parser,
                        [self = shared_from_this()](beast::error_code e, std::size_t) {
-                         if (e) return self->owner.lost(*self);
+                         if (e) return self->owner.lost(*self, e);
                          self->owner.answered(*self);
                        });
     }
   };
-
-  [[nodiscard]] std::chrono::milliseconds patience() const {
-    return std::chrono::milliseconds{static_cast<std::int64_t>(options_.give_up_s * 1e3)};
-  }
 
   duration gap() {
     const double mean = 1 / options_.rate;
@@ -333,9 +363,9 @@ class generator {
   }
 
   /// A kept connection may have been closed by the server just then: its request goes once more.
-  void lost(connection& c) {
+  void lost(connection& c, beast::error_code why) {
     --open_;
-    if (c.reused && (!c.parser || !c.parser->got_some())) {
+    if (why != beast::error::timeout && c.reused && (!c.parser || !c.parser->got_some())) {
       waiting_.push_front(c.what);
     } else {
       count(c.what, [](load_tally& t) { ++t.connection; });
@@ -390,9 +420,15 @@ struct snapshot {
   std::size_t devices = 0;
 };
 
-snapshot read_metrics(const load_options& o) {
+/// Nothing if the server has no metrics, or has gone.
+std::optional<snapshot> read_metrics(const load_options& o) {
   snapshot s;
-  const std::string text = get(o, "/metrics");
+  std::string text;
+  try {
+    text = get(o, "/metrics");
+  } catch (const config_error&) {
+    return std::nullopt;
+  }
   std::string_view rest{text};
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -460,22 +496,23 @@ load_result run_load(const load_options& o) {
     }
     targets.push_back(std::move(t));
   }
-  const snapshot before = read_metrics(o);
+  const std::optional<snapshot> before = read_metrics(o);
   load_options sending = o;
   if (emulated) sending.verify = 0;
   load_result r = generator{sending, std::move(targets)}.run();
-  const snapshot after = read_metrics(o);
   r.executor = executor;
   r.policy = policy;
   r.emulated = emulated;
-  r.devices = after.devices;
-  for (const auto& [bound, count] : after.batches_up_to) {
-    const auto earlier = before.batches_up_to.find(bound);
-    r.batches_up_to[bound] = count - (earlier == before.batches_up_to.end() ? 0 : earlier->second);
+  const std::optional<snapshot> after = before ? read_metrics(o) : std::nullopt;
+  if (!after) return r;
+  r.devices = after->devices;
+  for (const auto& [bound, count] : after->batches_up_to) {
+    const auto earlier = before->batches_up_to.find(bound);
+    r.batches_up_to[bound] = count - (earlier == before->batches_up_to.end() ? 0 : earlier->second);
   }
-  if (after.devices > 0) {
-    r.busy_fraction = (after.busy_seconds - before.busy_seconds) /
-                      (r.seconds * static_cast<double>(after.devices));
+  if (after->devices > 0) {
+    r.busy_fraction = (after->busy_seconds - before->busy_seconds) /
+                      (r.seconds * static_cast<double>(after->devices));
   }
   return r;
 }

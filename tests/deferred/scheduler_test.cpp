@@ -351,6 +351,45 @@ TEST_CASE("shards and a rank joined by slow mailboxes end every request exactly 
     REQUIRE(join.ranking.idle_devices() == 3);
   }
 }
+TEST_CASE("a driver that wakes up late by no more than its margin misses no window") {
+  // The window of a batch of one is 100 us wide: 15 - 5.2 to 15 - 5.1 ms, less 1 ms after the end.
+  for (const duration late : {0us, 500us, 1000us, 1101us}) {
+    CAPTURE(late.count());
+    const network_delays delays{.wake_margin = 1ms};
+    request r;
+    driver<scheduler> d{scheduler{delays}};
+    d.delays = delays;
+    d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 100us}, 16}, .slo = 15ms});
+    d.scheduler.add_device(t0);
+    r.arrival = t0;
+    r.deadline = t0 + 15ms;
+    d.scheduler.on_arrival(r, t0, d);
+    d.scheduler.advance(t0, d);
+    CHECK(d.scheduler.next_wake() == t0 + 7800us);  // 14 - 5.2 - 1.
+    d.now = t0 + 7800us + late;
+    d.scheduler.advance(d.now, d);
+    CHECK(d.sent.size() == (late <= 1100us ? 1 : 0));  // At 8.9 ms it still ends at 14.
+    CHECK_FALSE(d.late);
+  }
+}
+TEST_CASE("devices get the smallest id that is neither present nor at work") {
+  request r;
+  driver<scheduler> d{scheduler{}};
+  for (std::uint32_t i = 0; i < 4; ++i) CHECK(d.scheduler.add_device(t0) == device_id{i});
+  d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 1}, .slo = 12ms});
+  r.deadline = t0 + 12ms;
+  d.scheduler.on_arrival(r, t0, d);
+  d.scheduler.advance(t0, d);
+  REQUIRE(d.running[0].size() == 1);
+  d.scheduler.remove_device(device_id{0}, t0);
+  d.scheduler.remove_device(device_id{2}, t0);
+  CHECK(d.scheduler.add_device(t0) == device_id{2});  // 0 is still at work.
+  CHECK(d.scheduler.add_device(t0) == device_id{4});
+  d.now = t0 + 6ms;
+  d.finish_first(0);
+  CHECK(d.scheduler.add_device(d.now) == device_id{0});
+  CHECK(d.scheduler.add_device(d.now) == device_id{5});
+}
 TEST_CASE("a removed model's id is given out again") {
   driver<scheduler> d{scheduler{}};
   const model_config c{.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 12ms};

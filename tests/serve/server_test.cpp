@@ -213,7 +213,37 @@ TEST_CASE("every bad request gets its status and the server stays up") {
   {
     connection c{server.port()};  // A slow client: the head never ends.
     c.send("GET /v2 HTTP/1.1\r\nHost:");
+    CHECK(c.answer().first == 408);
     CHECK(c.is_closed_by_server());
+  }
+  {
+    connection c{server.port()};  // Nor does the body.
+    c.send("POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+    CHECK(c.answer().first == 408);
+  }
+  {
+    connection c{server.port()};  // Nothing was asked: nothing is answered.
+    CHECK(c.is_closed_by_server());
+  }
+  const std::pair<const char*, int> odd[] = {
+      {"GET /v2 HTTP/1.1\r\n\r\n", 400},  // No Host.
+      {"GET http://example/v2 HTTP/1.1\r\nHost: example\r\n\r\n", 200},
+      {"POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n"
+       "GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n",
+       501},
+      {"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n{", 415},
+      {"POST /v2 HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nContent-Length: 1\r\n\r\n{", 417}};
+  for (const auto& [bytes, status] : odd) {
+    CAPTURE(bytes);
+    connection c{server.port()};
+    c.send(bytes);
+    CHECK(c.answer().first == status);
+    if (status != 200) CHECK(c.is_closed_by_server());
+  }
+  {
+    connection c{server.port()};
+    c.send("GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(c.answer().second == R"({"error":"/\ufffd is unknown"})");
   }
   {
     connection c{server.port()};
@@ -232,6 +262,28 @@ TEST_CASE("every bad request gets its status and the server stays up") {
   c.send(two + two);  // Pipelined.
   CHECK(c.answer().first == 200);
   CHECK(c.answer().first == 200);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("one connection too many is told so and closed") {
+  std::vector<std::string> options = emulated;
+  options.insert(options.end(), {"--max-connections", "1"});
+  child server{options};
+  REQUIRE(server.port() != 0);
+  connection first{server.port()};
+  CHECK(first.ask("GET", "/v2/health/live").first == 200);
+  connection second{server.port()};
+  CHECK(second.answer().first == 503);
+  CHECK(second.is_closed_by_server());
+  CHECK(first.ask("GET", "/v2/health/live").first == 200);
+}
+TEST_CASE("a request that never arrives does not hold up the exit") {
+  std::vector<std::string> options = emulated;
+  options.insert(options.end(), {"--read-timeout-s", "3600", "--drain-timeout-s", "3600"});
+  child server{options};
+  REQUIRE(server.port() != 0);
+  connection c{server.port()};
+  CHECK(c.ask("GET", "/v2/health/live").first == 200);
+  c.send("GET /v2 HT");
   CHECK(server.stop() == 0);
 }
 TEST_CASE("under twice its load every request is answered exactly once") {
@@ -261,6 +313,21 @@ TEST_CASE("bad options end the server with status 2 and one line") {
   CHECK(policy.first_line ==
         "inference_server: --policy: best is not allowed: expected adaptive, deferred, eager or "
         "timeout:F\n");
+  const std::pair<std::vector<std::string>, const char*> bad[] = {
+      {{"--read-timeout-s", "nan"},
+       "--read-timeout-s: nan is not allowed: expected a number in 0.1 to 3600"},
+      {{"--port", "99999"}, "--port: 99999 is not allowed: expected a number in 0 to 65535"},
+      {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"},
+      {{"--models", "lenet,lenet"}, "--models: lenet is given twice"},
+      {{"--slo-ms", "lenet=5", "--slo-ms", "lenet=6"}, "--slo-ms: lenet is given twice"},
+      {{"--zoo", "a100"}, "--zoo: only with --executor emulated"},
+      {{"--executor", "emulated", "--slo-ms", "BERT=0.001"},
+       "--slo-ms: 0.001 ms for BERT is not allowed: expected at least "}};
+  for (const auto& [options, message] : bad) {
+    child c{options};
+    CHECK(c.wait() == 2);
+    CHECK(c.first_line.starts_with(std::string{"inference_server: "} + message));
+  }
   child model{{"--models", "alexnet"}};
   CHECK(model.wait() == 2);
   child first{emulated};

@@ -1,4 +1,6 @@
 cohort_add_test(serve/infer_request_test.cpp LIBS cohort_serve)
+# Against servers that misbehave, over loopback.
+cohort_add_test(serve/load_test.cpp LIBS cohort_serve)
 cohort_add_test(serve/metrics_test.cpp LIBS cohort_serve)
 if(TARGET inference_server)
   # Starts the server, and is its client over raw sockets.

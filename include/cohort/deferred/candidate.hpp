@@ -18,12 +18,15 @@ struct candidate {
   std::uint32_t size = 0;  ///< Requests; 0 says that the model has nothing to send.
   time_point exec_at;      ///< The window's opening on the device; may be in the past.
   time_point latest;       ///< Last start on the device that meets the earliest deadline.
-  duration lead{0};        ///< Decide this much before the start.
+  duration lead{0};        ///< Wake up this much before the start.
+  duration margin{0};      ///< Part of the lead that allows for waking up late.
   time_point urgency;      ///< Smaller is served first.
 
   [[nodiscard]] bool is_empty() const noexcept { return size == 0; }
   /// From when on it may be sent.
   [[nodiscard]] time_point send_at() const noexcept { return exec_at - lead; }
+  /// Until when it may be sent.
+  [[nodiscard]] time_point send_by() const noexcept { return latest - (lead - margin); }
   friend bool operator==(const candidate&, const candidate&) = default;
 };
 

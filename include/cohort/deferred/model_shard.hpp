@@ -153,7 +153,7 @@ class basic_model_shard {
             .device = g.device,
             .requests = {},
             .first_sequence = m.queue[0].sequence,
-            .exec_at = std::max({best.exec_at, now + best.lead, g.free_at}),
+            .exec_at = std::max({best.exec_at, now + delays_.before(best.size), g.free_at}),
             .latest = best.latest,
             .expected = m.config.latency(best.size)};
     for (std::uint32_t i = 0; i < best.size; ++i) {
@@ -243,7 +243,8 @@ class basic_model_shard {
     return {.size = g.size,
             .exec_at = std::min(window_.opens(view), latest),
             .latest = latest,
-            .lead = delays_.before(g.size),
+            .lead = delays_.lead(g.size),
+            .margin = delays_.wake_margin,
             .urgency = priority_.urgency(view)};
   }
 
@@ -257,7 +258,7 @@ class basic_model_shard {
     if (c == m.published && refresh_.is_armed(id.index()) == !c.is_empty()) return;
     m.published = c;
     // One past the last start: at it, the candidate is still valid and would re-arm for ever.
-    refresh_.arm(id.index(), c.is_empty() ? never : c.latest - c.lead + duration{1});
+    refresh_.arm(id.index(), c.is_empty() ? never : c.send_by() + duration{1});
     sink.candidate_changed(id, c);
   }
 

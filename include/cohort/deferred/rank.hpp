@@ -137,7 +137,7 @@ class rank {
       if (waiting_.empty()) return;
       const std::uint32_t first = waiting_.top();
       const candidate& c = models_[first].best;
-      if (c.latest - c.lead < now) {
+      if (c.send_by() < now) {
         waiting_.erase(first);  // Too late; its shard is about to replace it.
         continue;
       }

@@ -56,17 +56,21 @@ class basic_scheduler {
 
   /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
   device_id add_device(time_point now) {
-    std::uint32_t id = 0;
+    std::uint32_t id = first_unused_device_;
     while (id < known_devices_ &&
            (rank_.has_device(device_id{id}) || rank_.outstanding(device_id{id}) > 0)) {
       ++id;
     }
     known_devices_ = std::max(known_devices_, id + 1);
+    first_unused_device_ = id + 1;
     rank_.add_device(device_id{id}, now);
     return device_id{id};
   }
   /// Gives a device no more work. What it has still completes.
-  void remove_device(device_id d, time_point now) noexcept { rank_.remove_device(d, now); }
+  void remove_device(device_id d, time_point now) noexcept {
+    rank_.remove_device(d, now);
+    first_unused_device_ = std::min(first_unused_device_, d.value());
+  }
 
   template <class Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
@@ -80,7 +84,10 @@ class basic_scheduler {
     return shard_.on_cancel(r, now, j);
   }
   /// The oldest batch of the device ended.
-  void on_complete(device_id d, time_point now) noexcept { rank_.on_complete(d, now); }
+  void on_complete(device_id d, time_point now) noexcept {
+    rank_.on_complete(d, now);
+    if (!rank_.has_device(d)) first_unused_device_ = std::min(first_unused_device_, d.value());
+  }
 
   /// Does all that is due at `now`.
   template <class Sink>
@@ -123,6 +130,7 @@ class basic_scheduler {
   basic_model_shard<Window, Gather, Target, Priority> shard_;
   rank rank_;
   std::uint32_t known_devices_ = 0;
+  std::uint32_t first_unused_device_ = 0;  // All below are present, or still at work.
 };
 
 /// The default composition: Symphony's deferred batch scheduling.

@@ -51,7 +51,12 @@ struct network_delays {
 
   /// From the decision to the earliest start of a batch of `size` on an idle device.
   [[nodiscard]] constexpr duration before(std::uint32_t size) const noexcept {
-    return control + wake_margin + data_per_request * static_cast<std::int64_t>(size);
+    return control + data_per_request * static_cast<std::int64_t>(size);
+  }
+  /// How much before that start the driver must be told to wake up. Once awake it needs the margin no
+  /// more: a batch may still be sent until `before` its latest start.
+  [[nodiscard]] constexpr duration lead(std::uint32_t size) const noexcept {
+    return before(size) + wake_margin;
   }
   /// From the end on the device to the moment at which the deadline is judged.
   [[nodiscard]] constexpr duration after() const noexcept { return response + wake_margin; }

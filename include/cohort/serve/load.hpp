@@ -70,7 +70,8 @@ struct load_result {
   std::uint64_t verified = 0;
   std::uint64_t wrong = 0;
   double send_delay_p99_ms = 0;  ///< How late this generator was itself.
-  /// From the server's metrics, of this run: batches by size, and device time used.
+  /// From the server's metrics, of this run: batches by size, and device time used. Empty and 0 if
+  /// it has none, or is gone when the run ends.
   std::map<std::uint32_t, std::uint64_t> batches_up_to;
   double busy_fraction = 0;
   std::size_t devices = 0;
