@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <text.hpp>
 
+#include <filesystem>
 #include <string>
 
 namespace cohort::cli {
@@ -67,6 +68,18 @@ TEST_CASE("only well-formed UTF-8 is UTF-8") {
   }
 }
 
+TEST_CASE("writing a file replaces it whole and leaves nothing beside it") {
+  const std::string path = "scratch.text_test.out";
+  write_file(path, "first, and longer");
+  write_file(path, "second");
+  CHECK(read_file(path) == "second");
+  CHECK_FALSE(std::filesystem::exists(path + ".part"));
+  std::filesystem::remove(path);
+  write_file("/dev/null", "x");  // Not replaced by a file.
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  CHECK_THROWS_WITH_AS(write_file("/dev/full", "x"),
+                       doctest::Contains("/dev/full: cannot be written"), input_error);
+}
 TEST_CASE("files that cannot be read or written are named") {
   CHECK_THROWS_WITH_AS((void)read_file("no/such/file"),
                        "no/such/file: cannot be read: No such file or directory", input_error);
