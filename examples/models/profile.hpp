@@ -18,24 +18,11 @@ namespace cohort::models {
 
 /// How to measure.
 struct measure_options {
-  std::uint32_t max_batch = 16;          ///< Sizes: 1, 2, 4, ... and this; at least 1.
-  std::vector<std::uint32_t> batches{};  ///< These sizes instead, if given.
-  int repeats = 9;                       ///< Timed runs of each size, after one to warm up.
+  std::uint32_t max_batch = 16;  ///< Sizes: 1, 2, 4, ... and this; at least 1.
+  int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
 };
 
-/// One batch size: medians over the runs.
-struct measured_batch {
-  std::uint32_t batch;
-  duration whole;                ///< All stages, from the first enqueue to the notification.
-  duration lowest, highest;      ///< Of the runs.
-  std::vector<duration> stages;  ///< Each stage on its own.
-};
-
-/// Runs a model on a stream of its own.
-[[nodiscard]] std::vector<measured_batch> measure_stages(host_model_factory& f,
-                                                         runtime::host_executor& e,
-                                                         const measure_options& o);
-/// The same, whole batches only.
+/// The median latency of each batch size, on a stream of its own.
 [[nodiscard]] std::vector<latency_point> measure(host_model_factory& f, runtime::host_executor& e,
                                                  const measure_options& o);
 

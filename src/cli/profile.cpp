@@ -18,7 +18,7 @@
 #include "commands.hpp"
 #include "fit.hpp"
 #include "json_writer.hpp"
-#include "measure.hpp"
+#include "models/measured_model.hpp"
 #include "models/registry.hpp"
 #include "progress.hpp"
 #include "table.hpp"
@@ -118,8 +118,8 @@ plan parse_plan(const profile_options& o) {
 
 /// Runs batch sizes and partitions in turn, round by round, so that a disturbance of the machine
 /// touches all alike.
-void measure(model_profile& into, const plan& p, runtime::host_executor& e, measured_model& model,
-             progress_bar& bar) {
+void measure(model_profile& into, const plan& p, runtime::host_executor& e,
+             models::measured_model& model, progress_bar& bar) {
   using clock = std::chrono::steady_clock;
   std::vector<runtime::host_executor::stream> streams;
   for (std::uint32_t percent : p.partitions)
@@ -143,7 +143,7 @@ void measure(model_profile& into, const plan& p, runtime::host_executor& e, meas
     if (round >= least_rounds && elapsed > p.time_limit_s) break;
     bar.update(std::max(elapsed / p.time_limit_s, 1.0 * round / p.repeats), round);
     for (profile_point& point : into.points) {
-      const measurement m = run(point);
+      const models::measurement m = run(point);
       point.runs_ms.push_back(m.whole_ms);
       for (std::size_t i = 0; i < m.stages_ms.size(); ++i) {
         point.stages_ms[i].push_back(m.stages_ms[i]);
@@ -160,7 +160,7 @@ model_profile profile_model(const std::string& name, const plan& p) {
   runtime::host_executor e{{.pool_bytes = std::size_t{1} << 30U}};
   const std::size_t room = e.free_bytes();
   const auto factory = models::make_host_factory(name, e, p.seed);
-  measured_model model{e, *factory, p.batches.back(), p.seed};
+  models::measured_model model{e, *factory, p.batches.back(), p.seed};
   model_profile out{.name = name,
                     .stages = model.stages(),
                     .slo_ms = p.slo_ms,

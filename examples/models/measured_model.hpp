@@ -15,9 +15,9 @@
 #include <mutex>
 #include <vector>
 
-#include "models/registry.hpp"
+#include "registry.hpp"
 
-namespace cohort::cli {
+namespace cohort::models {
 
 /// How long one run took.
 struct measurement {
@@ -28,14 +28,14 @@ struct measurement {
 /// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
 class measured_model {
  public:
-  measured_model(runtime::host_executor& e, models::host_model_factory& factory,
-                 std::uint32_t max_batch, std::uint64_t seed)
+  measured_model(runtime::host_executor& e, host_model_factory& factory, std::uint32_t max_batch,
+                 std::uint64_t seed)
       : executor_{e}, model_{factory.make(max_batch)} {
     for (std::size_t i = 0; i <= model_->stages(); ++i) {
       boundaries_.push_back(e.allocate(model_->boundary_bytes(i) * max_batch));
     }
     for (std::uint32_t row = 0; row < max_batch; ++row) {
-      const std::vector<std::byte> input = models::sample_input(factory.info(), seed + row);
+      const std::vector<std::byte> input = sample_input(factory.info(), seed + row);
       std::ranges::copy(input, boundaries_[0].data() + row * model_->boundary_bytes(0));
     }
   }
@@ -89,7 +89,7 @@ class measured_model {
     std::chrono::steady_clock::time_point wait() {
       std::unique_lock lock{mutex};
       changed.wait(lock, [this] { return over; });
-      expects(!failed, "profile: a stage failed on the executor");
+      expects(!failed, "measured_model: a stage failed on the executor");
       return at;
     }
 
@@ -101,8 +101,8 @@ class measured_model {
   };
 
   runtime::host_executor& executor_;
-  std::unique_ptr<models::host_model> model_;
+  std::unique_ptr<host_model> model_;
   std::vector<runtime::host_executor::buffer> boundaries_;
 };
 
-}  // namespace cohort::cli
+}  // namespace cohort::models
