@@ -73,7 +73,7 @@ class basic_model_shard {
       refresh_.resize(id.index() + 1);
     }
     COHORT_ASSERT(!models_[id.index()]);
-    models_[id.index()].emplace(std::move(m));
+    retarget(models_[id.index()].emplace(std::move(m)));
   }
 
   /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
