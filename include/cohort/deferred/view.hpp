@@ -26,7 +26,7 @@ struct load_view {
   double variability = 1;  ///< Squared coefficient of variation of the gaps between arrivals.
   double bad_rate = 0;     ///< Recent share of this model's requests that were dropped, 0 to 1.
   double device_part = 1;  ///< Share of device time that this model needs, 0 to 1; 1 until known.
-  pool_view pool{};         ///< As of the model's last grant.
+  pool_view pool{};        ///< As of the model's last grant.
 };
 
 /// A batch that could be sent now.
@@ -53,8 +53,8 @@ struct network_delays {
   [[nodiscard]] constexpr duration before(std::uint32_t size) const noexcept {
     return control + data_per_request * static_cast<std::int64_t>(size);
   }
-  /// How much before that start the driver must be told to wake up. Once awake it needs the margin no
-  /// more: a batch may still be sent until `before` its latest start.
+  /// How much before that start the driver must be told to wake up. Once awake it needs the margin
+  /// no more: a batch may still be sent until `before` its latest start.
   [[nodiscard]] constexpr duration lead(std::uint32_t size) const noexcept {
     return before(size) + wake_margin;
   }
