@@ -187,7 +187,7 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--verify", o.verify, "Answers to compare with the reference [0]", "N");
   option(sub, "--weights-seed", o.weights_seed, "The server's --seed, to verify [1]", "N");
   option(sub, "--seed", o.seed, "Fixes arrivals and inputs [1]", "N");
-  sub->add_flag("--json", o.json, "Print JSON");
+  flag(sub, "--json", o.json, "Print JSON");
 }
 
 void add_page(CLI::App& app, page_options& o) {

@@ -156,11 +156,24 @@ void measure(model_profile& into, const plan& p, runtime::host_executor& e,
   }
 }
 
+constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
+
+/// A model with memory for the largest batch asked for.
+models::measured_model prepare(const std::string& name, const plan& p, runtime::host_executor& e,
+                               models::host_model_factory& factory) {
+  try {
+    return {e, factory, p.batches.back(), p.seed};
+  } catch (const config_error&) {
+    fail("--batches", fmt::to_string(p.batches.back()),
+         fmt::format("batches of {} that fit {} MiB", name, pool_bytes >> 20U));
+  }
+}
+
 model_profile profile_model(const std::string& name, const plan& p) {
-  runtime::host_executor e{{.pool_bytes = std::size_t{1} << 30U}};
+  runtime::host_executor e{{.pool_bytes = pool_bytes}};
   const std::size_t room = e.free_bytes();
   const auto factory = models::make_host_factory(name, e, p.seed);
-  models::measured_model model{e, *factory, p.batches.back(), p.seed};
+  models::measured_model model = prepare(name, p, e, *factory);
   model_profile out{.name = name,
                     .stages = model.stages(),
                     .slo_ms = p.slo_ms,
@@ -318,6 +331,10 @@ int profile_command(const profile_options& o) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw input_error{fmt::format("--out: {}: {}", o.out, error.message())};
+  // Known before minutes of measuring, not after.
+  std::vector<std::string> files{"latency.csv", "slo.csv", "workload.json", "profile.json"};
+  for (const std::string& name : p.models) files.push_back(name + ".json");
+  for (const std::string& name : files) check_writable((folder / name).string());
 
   std::vector<model_profile> profiles;
   for (const std::string& name : p.models) profiles.push_back(profile_model(name, p));

@@ -9,6 +9,7 @@
 #include "text.hpp"
 #include "workload_file.hpp"
 
+#include <filesystem>
 #include <utility>
 
 namespace cohort::cli {
@@ -32,6 +33,13 @@ int simulate_command(const simulate_options& o) {
   if (policies.size() != 1) fail("--policy", quote_short(o.policy), "one policy");
   sim::run_options options{.seed = parse_seed(o.seed),
                            .record_dispatches = o.dispatches || o.trace.has_value()};
+  if (o.trace) {
+    std::error_code ignored;
+    if (*o.trace == "-" || std::filesystem::equivalent(*o.trace, o.file, ignored)) {
+      fail("--trace", quote_short(*o.trace), "a file other than the input and the output");
+    }
+    check_writable(*o.trace);
+  }
   sim::workload w = read_workload(o.file);
   apply_duration(o.duration_s, w);
   options.rate = parse_rate(o, w);

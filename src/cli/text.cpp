@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text.hpp"
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -158,6 +160,16 @@ std::string read_file(const std::string& path) {
   }
   if (std::ferror(file.get()) != 0) give_up(std::strerror(errno));
   return text;
+}
+
+void check_writable(const std::string& path) {
+  std::error_code ignored;
+  const auto give_up = [&](int why) {
+    throw input_error{fmt::format("{}: cannot be written: {}", path, std::strerror(why))};
+  };
+  if (std::filesystem::is_directory(path, ignored)) give_up(EISDIR);
+  const std::filesystem::path folder = std::filesystem::path{path}.parent_path();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) give_up(errno);
 }
 
 void write_file(const std::string& path, std::string_view text) {

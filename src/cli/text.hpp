@@ -65,6 +65,10 @@ struct integer_range {
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
+/// Complains now if `write_file` would, as far as that can be told without writing.
+/// @throws input_error If the path is a folder, or its folder is missing or not writable.
+void check_writable(const std::string& path);
+
 /// A whole file, or standard input if `path` is "-".
 /// @throws input_error If it cannot be read or is larger than 256 MiB.
 [[nodiscard]] std::string read_file(const std::string& path);

@@ -59,6 +59,7 @@ int workload_command(const workload_options& o) {
   if (o.slo_ms)
     slo = parse_number("--slo-ms", *o.slo_ms, {.low = 0, .high = 1e7, .above_low = true});
   double shape = 1;
+  if (o.shape && o.arrivals != "gamma") fail("--shape", *o.shape, "only with --arrivals gamma");
   if (o.shape) shape = parse_number("--shape", *o.shape, {.low = 0.001, .high = 1});
 
   std::vector<zoo_row> rows = select(o);

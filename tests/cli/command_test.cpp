@@ -261,7 +261,17 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"workload --zoo a100 --devices 3 --models BERT,BERT", nothing, "each name once"},
       {"workload --zoo a100 --devices 3 --slo-ms 5", nothing, "--slo-ms: 5 is not allowed"},
       {"workload --zoo a100 --devices 3 --models BERT --mix strong", nothing, "--mix: strong"},
-      {"workload --zoo a100 --devices 3 --shape 1.5", nothing, "--shape: 1.5 is not allowed"},
+      {"workload --zoo a100 --devices 3 --arrivals gamma --shape 1.5", nothing,
+       "--shape: 1.5 is not allowed"},
+      {"workload --zoo a100 --devices 3 --shape 0.5", nothing,
+       "--shape: 0.5 is not allowed: expected only with --arrivals gamma"},
+      {"simulate - --policy deferred --rate 10 --trace -", brief, "--trace: \"-\" is not allowed"},
+      {"simulate - --policy deferred --rate 10 --trace /", brief,
+       "/: cannot be written: Is a directory"},
+      {"simulate - --policy deferred --rate 10 --trace no/such", brief,
+       "no/such: cannot be written: No such file or directory"},
+      {"load --rate 1 --json=x", nothing, "--json: a value is not allowed: expected none"},
+      {"profile --model lenet --batches 1024 --out /proc", nothing, "/proc"},
       {"workload --zoo a100 --devices 3 --arrivals trace", nothing, "--arrivals: \"trace\""},
   };
   for (const row& r : rows) {
