@@ -81,16 +81,16 @@ TEST_CASE("a candidate is refreshed one nanosecond after its last start, not at 
 TEST_CASE("a grant before the window opens is returned, one within it is used") {
   fixture f;
   f.arrive(0ms);
-  f.shard.on_grant({m, device_id{0}, distant_past, 0}, t0 + 1ms, f.sink);
+  f.shard.on_grant({m, device_id{0}, distant_past, {}}, t0 + 1ms, f.sink);
   CHECK(f.sink.returned == 1);
-  f.shard.on_grant({m, device_id{0}, distant_past, 0}, t0 + 5ms, f.sink);
+  f.shard.on_grant({m, device_id{0}, distant_past, {}}, t0 + 5ms, f.sink);
   CHECK(f.sink.used == 1);
   CHECK(f.sink.batches == std::vector<std::uint32_t>{1});
   CHECK(f.requests[0].state == request_state::running);
 }
 TEST_CASE("a grant for an empty queue is returned") {
   fixture f;
-  f.shard.on_grant({m, device_id{0}, distant_past, 0}, t0, f.sink);
+  f.shard.on_grant({m, device_id{0}, distant_past, {}}, t0, f.sink);
   CHECK(f.sink.returned == 1);
 }
 TEST_CASE("delays are taken from the window and from the deadline") {
@@ -106,7 +106,7 @@ TEST_CASE("delays are taken from the window and from the deadline") {
 TEST_CASE("a batch on a device that ends later starts then") {
   fixture f;
   f.arrive(0ms);
-  f.shard.on_grant({m, device_id{0}, t0 + 5500us, 0}, t0 + 5ms, f.sink);
+  f.shard.on_grant({m, device_id{0}, t0 + 5500us, {}}, t0 + 5ms, f.sink);
   CHECK(f.sink.starts.at(0) == t0 + 5500us);
 }
 TEST_CASE("cancelling takes a waiting request back and leaves others alone") {
@@ -125,7 +125,7 @@ TEST_CASE("removing a model drops what waits, and its slot is free") {
   f.shard.remove_model(m, f.sink);
   CHECK(f.sink.dropped.size() == 1);
   CHECK_FALSE(f.shard.is_served(m));
-  f.shard.on_grant({m, device_id{0}, distant_past, 0}, t0, f.sink);
+  f.shard.on_grant({m, device_id{0}, distant_past, {}}, t0, f.sink);
   CHECK(f.sink.returned == 1);
 }
 TEST_CASE("a shard rejects an SLO that no batch meets, and negative delays") {
