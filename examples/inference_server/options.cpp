@@ -19,25 +19,24 @@ namespace {
   std::exit(2);
 }
 
-double number(const std::string& option, const std::string& text, double least, double most) {
+/// What is wrong with a text that should be a number in [least, most]; empty if nothing is.
+std::string objection(const std::string& text, double least, double most) {
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(v >= least && v <= most)) {
-    fail(fmt::format("{}: {} is not allowed: expected a number in {} to {}", option, text, least,
-                     most));
-  }
-  return v;
+  if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};  // Not so for nan.
+  return fmt::format("{} is not allowed: expected a number in {} to {}", text, least, most);
 }
 
-/// A number in [least, most]; unlike CLI::Range it refuses nan and says the range.
+double number(const std::string& option, const std::string& text, double least, double most) {
+  if (const std::string why = objection(text, least, most); !why.empty()) {
+    fail(fmt::format("{}: {}", option, why));
+  }
+  return std::strtod(text.c_str(), nullptr);
+}
+
+/// The same for CLI11, whose own Range accepts nan.
 CLI::Validator within(double least, double most) {
-  return {[=](const std::string& text) -> std::string {
-            char* end = nullptr;
-            const double v = std::strtod(text.c_str(), &end);
-            if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};
-            return fmt::format("{} is not allowed: expected a number in {} to {}", text, least,
-                               most);
-          },
+  return {[=](const std::string& text) { return objection(text, least, most); },
           fmt::format("{} to {}", least, most)};
 }
 
