@@ -15,20 +15,25 @@ endfunction()
 
 # cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
-# GPU: they take the lock of the device, and `ctest -LE gpu` is complete without one. SERIAL tests
+# GPU: they take the lock of the device, are skipped with the reason where there is none, and
+# `ctest -LE gpu` is complete without one. SERIAL tests
 # run alone: for those that compare wall time with a wide margin.
 function(cohort_add_test source)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
   cohort_name_of("${source}" name)
   add_executable(${name} ${source})
-  target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev cohort_test_main ${arg_LIBS})
+  set(main cohort_test_main)
+  if("gpu" IN_LIST arg_LABELS)
+    set(main cohort_gpu_test_main)
+  endif()
+  target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${main} ${arg_LIBS})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   if("gpu" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
   endif()
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/detail/block_pool.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <cblas.h>
@@ -12,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -50,80 +50,40 @@ class host_mark {
   bool done_ = false;
 };
 
-/// Best fit over one block of memory, with coalescing. Used when buffers are made, not when work
-/// runs.
+/// One block of memory, divided into buffers.
 class host_pool {
  public:
-  static constexpr std::size_t alignment = 64;
-
-  explicit host_pool(std::size_t bytes) : bytes_{round_up(bytes)} {
-    memory_ = static_cast<std::byte*>(std::aligned_alloc(alignment, bytes_));
+  explicit host_pool(std::size_t bytes) : blocks_{bytes, alignment} {
+    memory_ = static_cast<std::byte*>(std::aligned_alloc(alignment, blocks_.size()));
     if (memory_ == nullptr) throw std::bad_alloc{};
-    free_.emplace(0, bytes_);
   }
   ~host_pool() { std::free(memory_); }  // NOLINT: pairs with aligned_alloc.
   host_pool(const host_pool&) = delete;
   host_pool& operator=(const host_pool&) = delete;
 
   std::byte* take(std::size_t bytes) {
-    const std::size_t wanted = round_up(bytes);
     const std::lock_guard lock{mutex_};
-    auto best = free_.end();
-    for (auto i = free_.begin(); i != free_.end(); ++i) {
-      if (i->second >= wanted && (best == free_.end() || i->second < best->second)) best = i;
-    }
-    if (best == free_.end()) {
-      std::size_t largest = 0;
-      for (const auto& [at, size] : free_) largest = std::max(largest, size);
-      throw config_error{
-          fmt::format("host_executor: a buffer of {} bytes does not fit the pool: its largest free "
-                      "block has {} "
-                      "of pool_bytes {}",
-                      bytes, largest, bytes_)};
-    }
-    const std::size_t at = best->first;
-    const std::size_t left = best->second - wanted;
-    free_.erase(best);
-    if (left > 0) free_.emplace(at + wanted, left);
-    return memory_ + at;
+    if (const auto at = blocks_.take(bytes)) return memory_ + *at;
+    throw config_error{
+        fmt::format("host_executor: a buffer of {} bytes does not fit the pool: its largest free "
+                    "block has {} of pool_bytes {}",
+                    bytes, blocks_.largest_free(), blocks_.size())};
   }
-
   void give_back(const std::byte* data, std::size_t bytes) {
-    auto at = static_cast<std::size_t>(data - memory_);
-    std::size_t size = round_up(bytes);
     const std::lock_guard lock{mutex_};
-    auto next = free_.lower_bound(at);
-    if (next != free_.end() && at + size == next->first) {
-      size += next->second;
-      next = free_.erase(next);
-    }
-    if (next != free_.begin()) {
-      const auto previous = std::prev(next);
-      if (previous->first + previous->second == at) {
-        at = previous->first;
-        size += previous->second;
-        free_.erase(previous);
-      }
-    }
-    free_.emplace(at, size);
+    blocks_.give_back(static_cast<std::size_t>(data - memory_), bytes);
   }
-
   std::size_t free_bytes() {
     const std::lock_guard lock{mutex_};
-    std::size_t sum = 0;
-    for (const auto& [at, size] : free_) sum += size;
-    return sum;
+    return blocks_.free_bytes();
   }
 
  private:
-  static std::size_t round_up(std::size_t bytes) {
-    return (bytes + alignment - 1) / alignment * alignment;
-  }
+  static constexpr std::size_t alignment = 64;
 
   std::mutex mutex_;
-  std::size_t bytes_;
+  block_pool blocks_;
   std::byte* memory_;
-  std::map<std::size_t, std::size_t> free_;  // Offset to size.
 };
 
 /// The ring and the thread of a stream. One caller at a time enqueues; the thread runs.

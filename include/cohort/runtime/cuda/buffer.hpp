@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Memory for CUDA: a pool that is allocated once, buffers from it, and pinned host memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cohort/runtime/cuda/event.hpp>
+#include <cohort/runtime/cuda/stream.hpp>
+#include <cohort/runtime/detail/block_pool.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace cohort::runtime::cuda {
+
+/// Where a pool's memory lies.
+enum class memory_kind : unsigned char {
+  device,   ///< On the GPU; the host cannot read it.
+  pinned,   ///< On the host, read and written by the GPU over its bus.
+  managed,  ///< Wherever it was used last; the host may touch it while no work does.
+};
+
+class device_pool;
+
+/// Memory from a pool. Movable; its destructor gives the memory back at once, so no work that uses
+/// it may be outstanding: else hand it to `device_pool::retire`.
+class device_buffer {
+ public:
+  device_buffer() noexcept = default;
+  device_buffer(device_buffer&& other) noexcept
+      : pool_{std::move(other.pool_)},
+        data_{std::exchange(other.data_, nullptr)},
+        size_{std::exchange(other.size_, 0)},
+        block_{std::exchange(other.block_, 0)} {}
+  device_buffer& operator=(device_buffer&& other) noexcept;
+  ~device_buffer();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  friend class device_pool;
+  std::shared_ptr<device_pool> pool_;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t block_ = 0;  // Of the pool: at least size_.
+};
+
+/// One allocation, divided into buffers aligned to 256 bytes. Memory that was retired in the order
+/// of a stream is used again by later allocations for that stream at once, for others behind an
+/// event: the host never waits. Thread safety: any thread.
+class device_pool : public std::enable_shared_from_this<device_pool> {
+ public:
+  static constexpr std::size_t alignment = 256;
+
+  /// @throws cuda_error If the device lacks the memory; names how much is free.
+  [[nodiscard]] static std::shared_ptr<device_pool> make(int device, std::size_t bytes,
+                                                         memory_kind kind);
+  ~device_pool();
+  device_pool(const device_pool&) = delete;
+  device_pool& operator=(const device_pool&) = delete;
+
+  /// @throws config_error If `bytes` is 0 or no block is large enough.
+  [[nodiscard]] device_buffer allocate(std::size_t bytes);
+  /// For work on `s` alone: may take memory retired on another stream, behind which `s` then waits.
+  [[nodiscard]] device_buffer allocate(std::size_t bytes, stream_view s);
+  /// Gives the memory back once the work so far on `s` has finished.
+  void retire(device_buffer b, stream_view s);
+
+  /// Bytes in no buffer and not retired behind unfinished work.
+  [[nodiscard]] std::size_t free_bytes();
+
+ private:
+  friend class device_buffer;
+  struct retired_block {
+    std::size_t at, bytes;
+    cudaStream_t stream;
+    event behind;
+  };
+  device_pool(int device, std::byte* memory, std::size_t bytes, memory_kind kind)
+      : device_{device}, kind_{kind}, memory_{memory}, blocks_{bytes, alignment} {}
+  void give_back(const std::byte* data, std::size_t bytes) noexcept;
+  /// Frees retired blocks whose work has finished. Under the lock.
+  void sweep();
+  device_buffer make_buffer(std::size_t at, std::size_t size, std::size_t block);
+  [[noreturn]] void throw_exhausted(std::size_t bytes) const;
+
+  int device_;
+  memory_kind kind_;
+  std::byte* memory_;
+  std::mutex mutex_;
+  detail::block_pool blocks_;
+  std::vector<retired_block> retired_;
+  std::vector<event> spare_;
+};
+
+/// Host memory that copies to and from a GPU need not stage. Movable.
+class pinned_buffer {
+ public:
+  pinned_buffer() noexcept = default;
+  /// @throws cuda_error If the memory cannot be had.
+  explicit pinned_buffer(std::size_t bytes);
+  pinned_buffer(pinned_buffer&& other) noexcept
+      : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)} {}
+  pinned_buffer& operator=(pinned_buffer&& other) noexcept {
+    pinned_buffer old{std::move(*this)};
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  ~pinned_buffer();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace cohort::runtime::cuda

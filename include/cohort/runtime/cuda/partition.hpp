@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Partitions of a GPU: which multiprocessors a share gets, and the green context that holds them.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/runtime/cuda/device.hpp>
+#include <cohort/runtime/cuda/stream.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cohort::runtime::cuda {
+
+/// Hands out steps of multiprocessors to shares of a device, disjoint as long as they fit. A share
+/// gets the nearest whole number of steps, at least one, less if fewer are free but not below its
+/// share rounded down: so shares that sum to the device never overlap because of rounding. Beyond
+/// that, shares overlap where the fewest others are. Thread safety: none.
+class step_allocator {
+ public:
+  /// @param steps At least 1.
+  explicit step_allocator(unsigned steps) : users_(steps, 0) {
+    expects(steps > 0, "step_allocator: steps must be at least 1");
+  }
+
+  /// The steps for a share, ascending. Complexity: linear in the steps, times their logarithm.
+  [[nodiscard]] std::vector<unsigned> take(device_share share) {
+    const auto all = static_cast<unsigned>(users_.size());
+    const unsigned least = std::max(1U, all * share.percent() / 100);
+    const unsigned nearest = std::max(1U, (all * share.percent() + 50) / 100);
+    const auto idle = static_cast<unsigned>(std::ranges::count(users_, 0U));
+    const unsigned count = std::clamp(idle, least, nearest);
+    std::vector<unsigned> order(all);
+    for (unsigned i = 0; i < all; ++i) order[i] = i;
+    std::ranges::stable_sort(order, {}, [&](unsigned i) { return users_[i]; });
+    order.resize(count);
+    std::ranges::sort(order);
+    for (const unsigned i : order) ++users_[i];
+    return order;
+  }
+  /// Takes back what `take` gave.
+  void give_back(const std::vector<unsigned>& steps) noexcept {
+    for (const unsigned i : steps) --users_[i];
+  }
+
+  [[nodiscard]] unsigned steps() const noexcept { return static_cast<unsigned>(users_.size()); }
+  /// How many shares use a step.
+  [[nodiscard]] unsigned users(unsigned step) const { return users_.at(step); }
+
+ private:
+  std::vector<unsigned> users_;
+};
+
+namespace detail {
+class green_driver;
+}
+
+/// The green context of one partition, and how much of the device it got. Movable by pointer only.
+class green_context {
+ public:
+  ~green_context();
+  green_context(const green_context&) = delete;
+  green_context& operator=(const green_context&) = delete;
+
+  /// A stream whose kernels run on the partition's multiprocessors. @throws cuda_error
+  [[nodiscard]] stream make_stream() const;
+  /// Those it has: what the share was rounded to.
+  [[nodiscard]] unsigned multiprocessors() const noexcept { return multiprocessors_; }
+
+ private:
+  friend class partitioner;
+  green_context() = default;
+
+  std::shared_ptr<class partitioner> owner_;
+  std::vector<unsigned> steps_;
+  void* native_ = nullptr;  // CUgreenCtx.
+  unsigned multiprocessors_ = 0;
+};
+
+/// Divides one device. Making and destroying a partition takes milliseconds and leaves the others
+/// running. Thread safety: any thread.
+class partitioner : public std::enable_shared_from_this<partitioner> {
+ public:
+  /// Never throws for a device that cannot be partitioned: see `reason`.
+  [[nodiscard]] static std::shared_ptr<partitioner> make(int device);
+  ~partitioner();
+  partitioner(const partitioner&) = delete;
+  partitioner& operator=(const partitioner&) = delete;
+
+  /// A partition of about `share`. All streams of it must be destroyed before it is.
+  /// @throws config_error If the device cannot be partitioned, with the reason.
+  /// @throws cuda_error If the driver refuses.
+  [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share);
+
+  /// Multiprocessors of one step; 0 if the device cannot be partitioned.
+  [[nodiscard]] unsigned step() const noexcept { return step_; }
+  /// How many steps the device has.
+  [[nodiscard]] unsigned steps() const noexcept { return steps_; }
+  /// Why it cannot be partitioned; empty if it can.
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  friend class green_context;
+  struct resources;
+  explicit partitioner(int device);
+  void give_back(const std::vector<unsigned>& steps) noexcept;
+
+  int device_;
+  unsigned step_ = 0;
+  unsigned steps_ = 0;
+  std::string reason_;
+  std::unique_ptr<resources> resources_;  // What the device was split into.
+  std::mutex mutex_;
+  std::unique_ptr<step_allocator> allocator_;
+};
+
+}  // namespace cohort::runtime::cuda

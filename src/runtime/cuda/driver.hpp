@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The driver's functions for green contexts, found at run time: no program here links the driver.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace cohort::runtime::cuda {
+
+/// Entry points of the driver. Null pointers if it lacks one of them; `reason` says so.
+struct driver_functions {
+  decltype(&cuDeviceGet) device_get = nullptr;
+  decltype(&cuGetErrorName) error_name = nullptr;
+  decltype(&cuDeviceGetDevResource) device_resource = nullptr;
+  decltype(&cuDevSmResourceSplitByCount) split = nullptr;
+  decltype(&cuDevResourceGenerateDesc) describe = nullptr;
+  decltype(&cuGreenCtxCreate) create = nullptr;
+  decltype(&cuGreenCtxDestroy) destroy = nullptr;
+  decltype(&cuGreenCtxGetDevResource) resource_of = nullptr;
+  decltype(&cuGreenCtxStreamCreate) make_stream = nullptr;
+  std::string reason;  ///< Why they cannot be used; empty if they can.
+};
+
+/// Looked up once. Thread safety: any thread.
+[[nodiscard]] const driver_functions& driver();
+
+/// @throws cuda_error If `e` is not CUDA_SUCCESS.
+void check_driver(CUresult e, const char* call);
+
+}  // namespace cohort::runtime::cuda

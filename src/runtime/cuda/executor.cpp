@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/cuda/blas.hpp>
+#include <cohort/runtime/cuda/device.hpp>
+#include <cohort/runtime/cuda/error.hpp>
+#include <cohort/runtime/cuda/executor.hpp>
+#include <cohort/runtime/cuda/partition.hpp>
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "poller.hpp"
+
+namespace cohort::runtime {
+namespace detail {
+
+/// A stream that was left behind by `rebind`, with the partition it runs on.
+struct former_stream {
+  std::unique_ptr<cuda::green_context> partition;
+  cuda::stream native;  // After the partition: destroyed before it.
+};
+
+/// What the streams and events of one executor share; it ends with the last of them.
+class cuda_device {
+ public:
+  explicit cuda_device(const cuda_options& o)
+      : options{o},
+        events{o.device},
+        pool{cuda::device_pool::make(o.device, o.pool_bytes, o.pool_kind)},
+        partitions{cuda::partitioner::make(o.device)},
+        notifications{o.device, o.poll_interval, events, health} {}
+
+  /// A handle that no stream uses, or a new one.
+  std::unique_ptr<cuda::blas> take_blas() {
+    {
+      const std::lock_guard lock{mutex_};
+      if (!spare_blas_.empty()) {
+        auto b = std::move(spare_blas_.back());
+        spare_blas_.pop_back();
+        return b;
+      }
+    }
+    const cuda::device_guard current{options.device};
+    return std::make_unique<cuda::blas>(options.workspace_bytes);
+  }
+  void give_back(std::unique_ptr<cuda::blas> b) {
+    if (b == nullptr) return;
+    const std::lock_guard lock{mutex_};
+    spare_blas_.push_back(std::move(b));
+  }
+
+  /// Ends former streams whose work is over, and takes one that may still run.
+  void leave(former_stream f) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(former_, [](const former_stream& x) { return x.native.view().is_idle(); });
+    former_.push_back(std::move(f));
+  }
+
+  const cuda_options options;
+  device_health health;
+  cuda::event_pool events;
+  std::shared_ptr<cuda::device_pool> pool;
+  std::shared_ptr<cuda::partitioner> partitions;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<cuda::blas>> spare_blas_;
+  std::vector<former_stream> former_;
+
+ public:
+  poller notifications;  // Last: its thread uses the others.
+};
+
+class cuda_stream_state {
+ public:
+  cuda_stream_state(std::shared_ptr<cuda_device> d, device_share share)
+      : device{std::move(d)}, where{start(*device, share)} {
+    if (device->options.workspace_bytes > 0 && cuda::why_no_blas().empty()) {
+      blas = device->take_blas();
+      blas->bind(where.native.view(), where.partition ? multiprocessors() : 0);
+    }
+    device->notifications.open(lane);
+  }
+  ~cuda_stream_state() {
+    // Of this stream alone; the concept says that destroying a stream waits for its work.
+    const cudaError_t e = cudaStreamSynchronize(where.native.native());
+    if (e != cudaSuccess) device->health.note(e, "cudaStreamSynchronize");
+    device->notifications.close(lane);
+    device->give_back(std::move(blas));
+  }
+  cuda_stream_state(const cuda_stream_state&) = delete;
+  cuda_stream_state& operator=(const cuda_stream_state&) = delete;
+
+  static former_stream start(cuda_device& d, device_share share) {
+    const cuda::device_guard current{d.options.device};
+    if (share == device_share{}) return {nullptr, cuda::stream::make()};
+    auto partition = d.partitions->make_partition(share);
+    cuda::stream native = partition->make_stream();
+    return {std::move(partition), std::move(native)};
+  }
+
+  [[nodiscard]] unsigned multiprocessors() const {
+    if (where.partition) return where.partition->multiprocessors();
+    int all = 0;
+    (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device->options.device);
+    return static_cast<unsigned>(all);
+  }
+  /// Work of this stream failed, or could not be enqueued.
+  void fail(cudaError_t e, const char* call) noexcept {
+    failed = true;
+    device->health.note(e, call);
+    if (!cuda::is_sticky(e)) (void)cudaGetLastError();  // Else the next call would report it too.
+  }
+  void expect(cudaError_t e, const char* call) noexcept {
+    if (e != cudaSuccess) fail(e, call);
+  }
+
+  std::shared_ptr<cuda_device> device;
+  former_stream where;
+  std::unique_ptr<cuda::blas> blas;
+  notification_lane lane;
+  bool failed = false;  // Since the last notification.
+};
+
+}  // namespace detail
+
+cuda_executor::cuda_executor(cuda_options o) {
+  expects(o.pool_bytes >= cuda::device_pool::alignment,
+          "cuda_options: pool_bytes must be at least 256");
+  expects(o.poll_interval.count() >= 0, "cuda_options: poll_interval must be at least 0");
+  const cuda::inventory found = cuda::find_devices();
+  if (found.devices.empty()) throw config_error{fmt::format("cuda_executor: {}", found.reason)};
+  if (o.device < 0 || static_cast<std::size_t>(o.device) >= found.devices.size()) {
+    throw config_error{fmt::format("cuda_options: device {} is not allowed: expected 0 to {}",
+                                   o.device, found.devices.size() - 1)};
+  }
+  device_ = std::make_shared<detail::cuda_device>(o);
+}
+cuda_executor::~cuda_executor() = default;
+
+cuda_executor::stream cuda_executor::make_stream(device_share share) {
+  return stream{std::make_unique<detail::cuda_stream_state>(device_, share)};
+}
+cuda_executor::event cuda_executor::make_event() { return event{device_, device_->events.take()}; }
+
+cuda_executor::buffer cuda_executor::allocate(std::size_t bytes) {
+  return device_->pool->allocate(bytes);
+}
+cuda_executor::buffer cuda_executor::allocate(std::size_t bytes, stream& s) {
+  return device_->pool->allocate(bytes, view(s));
+}
+void cuda_executor::retire(buffer b, stream& s) { device_->pool->retire(std::move(b), view(s)); }
+
+void cuda_executor::record(stream& s, event& v) {
+  s.state_->expect(cudaEventRecord(v.native_.native(), view(s).native()), "cudaEventRecord");
+  v.recorded_ = true;
+}
+void cuda_executor::wait(stream& s, event& v) {
+  if (!v.recorded_) return;
+  s.state_->expect(cudaStreamWaitEvent(view(s).native(), v.native_.native(), 0),
+                   "cudaStreamWaitEvent");
+}
+bool cuda_executor::is_done(const event& v) const {
+  return !v.recorded_ || v.native_.view().is_done();
+}
+
+void cuda_executor::copy(stream& s, const copy_request& r) {
+  expects(r.rows <= 1 || (r.destination_pitch >= r.row_bytes && r.source_pitch >= r.row_bytes),
+          "copy: each pitch must be at least row_bytes");
+  if (r.rows == 0 || r.row_bytes == 0) return;
+  const bool is_dense =
+      r.rows == 1 || (r.destination_pitch == r.row_bytes && r.source_pitch == r.row_bytes);
+  if (is_dense) {
+    s.state_->expect(cudaMemcpyAsync(r.destination, r.source, r.row_bytes * r.rows,
+                                     cudaMemcpyDefault, view(s).native()),
+                     "cudaMemcpyAsync");
+  } else {
+    s.state_->expect(cudaMemcpy2DAsync(r.destination, r.destination_pitch, r.source, r.source_pitch,
+                                       r.row_bytes, r.rows, cudaMemcpyDefault, view(s).native()),
+                     "cudaMemcpy2DAsync");
+  }
+}
+
+void cuda_executor::gemm(stream& s, const gemm_request& g) {
+  if (s.state_->blas == nullptr) {
+    throw config_error{cuda::why_no_blas().empty() ? "gemm: cuda_options has workspace_bytes 0"
+                                                   : fmt::format("gemm: {}", cuda::why_no_blas())};
+  }
+  const cuda::device_guard current{device()};
+  try {
+    s.state_->blas->multiply(g);
+  } catch (const cuda::cuda_error& e) {
+    s.state_->fail(e.code(), "gemm");
+  }
+}
+
+void cuda_executor::notify(stream& s, completion& done) {
+  detail::cuda_stream_state& state = *s.state_;
+  detail::notification_lane::entry e{.behind = {}, .done = &done, .failed = false};
+  try {
+    e.behind = device_->events.take();
+    e.behind.record(view(s));
+  } catch (const cuda::cuda_error& error) {
+    state.fail(error.code(), "notify");
+    device_->events.give_back(std::exchange(e.behind, {}));
+    // Not after the work before it, then: but nothing of a device that refuses this goes on.
+  }
+  e.failed = std::exchange(state.failed, false) || !device_->health.is_good();
+  device_->notifications.push(state.lane, std::move(e));
+}
+
+void cuda_executor::replay(stream& s, const cuda::graph& g) {
+  try {
+    g.launch(view(s));
+  } catch (const cuda::cuda_error& e) {
+    s.state_->fail(e.code(), "replay");
+  }
+}
+
+void cuda_executor::rebind(stream& s, device_share share) {
+  detail::cuda_stream_state& state = *s.state_;
+  detail::former_stream next = detail::cuda_stream_state::start(*device_, share);
+  cuda::event here = device_->events.take();
+  state.expect(cudaEventRecord(here.native(), view(s).native()), "cudaEventRecord");
+  state.expect(cudaStreamWaitEvent(next.native.native(), here.native(), 0), "cudaStreamWaitEvent");
+  device_->events.give_back(std::move(here));
+  device_->leave(std::exchange(state.where, std::move(next)));
+  if (state.blas != nullptr) {
+    const cuda::device_guard current{device()};
+    state.blas->bind(view(s), state.where.partition ? state.multiprocessors() : 0);
+  }
+}
+
+std::size_t cuda_executor::free_bytes() const { return device_->pool->free_bytes(); }
+bool cuda_executor::is_healthy() const noexcept { return device_->health.is_good(); }
+std::string cuda_executor::failure() const { return device_->health.failure(); }
+void cuda_executor::fail(stream& s, cudaError_t e, const char* call) noexcept {
+  s.state_->fail(e, call);
+}
+cuda::stream_view cuda_executor::view(stream& s) noexcept { return s.view(); }
+int cuda_executor::device() const noexcept { return device_->options.device; }
+
+cuda_executor::stream::stream(std::unique_ptr<detail::cuda_stream_state> state)
+    : state_{std::move(state)} {}
+cuda_executor::stream::stream(stream&&) noexcept = default;
+cuda_executor::stream& cuda_executor::stream::operator=(stream&&) noexcept = default;
+cuda_executor::stream::~stream() = default;
+cuda::stream_view cuda_executor::stream::view() const noexcept {
+  return state_->where.native.view();
+}
+unsigned cuda_executor::stream::multiprocessors() const noexcept {
+  return state_->multiprocessors();
+}
+
+cuda_executor::event::event(std::shared_ptr<detail::cuda_device> device,
+                            cuda::event native) noexcept
+    : device_{std::move(device)}, native_{std::move(native)} {}
+cuda_executor::event::event(event&&) noexcept = default;
+cuda_executor::event& cuda_executor::event::operator=(event&& other) noexcept {
+  event old{std::move(*this)};
+  device_ = std::move(other.device_);
+  native_ = std::move(other.native_);
+  recorded_ = other.recorded_;
+  return *this;
+}
+cuda_executor::event::~event() {
+  if (device_ != nullptr && native_) device_->events.give_back(std::move(native_));
+}
+
+}  // namespace cohort::runtime

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/cuda/error.hpp>
+#include <cohort/runtime/cuda/partition.hpp>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "driver.hpp"
+
+namespace cohort::runtime::cuda {
+namespace {
+
+template <class Function>
+void look_up(Function& into, const char* name, std::string& missing) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how{};
+  // 12.5: the first with streams of green contexts.
+  const cudaError_t e =
+      cudaGetDriverEntryPointByVersion(name, &found, 12050, cudaEnableDefault, &how);
+  if (e != cudaSuccess) (void)cudaGetLastError();
+  if (e != cudaSuccess || how != cudaDriverEntryPointSuccess || found == nullptr) {
+    if (missing.empty()) missing = name;
+    return;
+  }
+  into = reinterpret_cast<Function>(found);
+}
+
+driver_functions look_up_all() {
+  driver_functions f;
+  std::string missing;
+  look_up(f.device_get, "cuDeviceGet", missing);
+  look_up(f.error_name, "cuGetErrorName", missing);
+  look_up(f.device_resource, "cuDeviceGetDevResource", missing);
+  look_up(f.split, "cuDevSmResourceSplitByCount", missing);
+  look_up(f.describe, "cuDevResourceGenerateDesc", missing);
+  look_up(f.create, "cuGreenCtxCreate", missing);
+  look_up(f.destroy, "cuGreenCtxDestroy", missing);
+  look_up(f.resource_of, "cuGreenCtxGetDevResource", missing);
+  look_up(f.make_stream, "cuGreenCtxStreamCreate", missing);
+  if (!missing.empty()) {
+    f.reason = fmt::format(
+        "the driver has no green contexts ({} is missing, 12.5 or later is needed); to divide a "
+        "device among processes, start them with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        missing);
+  }
+  return f;
+}
+
+}  // namespace
+
+const driver_functions& driver() {
+  static const driver_functions functions = look_up_all();
+  return functions;
+}
+
+void check_driver(CUresult e, const char* call) {
+  if (e == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  if (driver().error_name != nullptr) (void)driver().error_name(e, &name);
+  int device = -1;
+  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+  throw cuda_error{
+      fmt::format("{}: {}, device {}", call, name != nullptr ? name : "unknown error", device),
+      cudaErrorUnknown, device, std::source_location::current()};
+}
+
+/// One split of the whole device: a partition is any set of its groups.
+struct partitioner::resources {
+  std::vector<CUdevResource> steps;
+};
+
+partitioner::partitioner(int device) : device_{device} {
+  const driver_functions& d = driver();
+  if (!d.reason.empty()) {
+    reason_ = d.reason;
+    return;
+  }
+  try {
+    CUdevice handle{};
+    check_driver(d.device_get(&handle, device), "cuDeviceGet");
+    CUdevResource all{};
+    check_driver(d.device_resource(handle, &all, CU_DEV_RESOURCE_TYPE_SM),
+                 "cuDeviceGetDevResource");
+    const unsigned least = std::max(1U, all.sm.minSmPartitionSize);
+    unsigned count = 0;
+    check_driver(d.split(nullptr, &count, &all, nullptr, 0, least), "cuDevSmResourceSplitByCount");
+    auto made = std::make_unique<resources>();
+    made->steps.resize(count);
+    check_driver(d.split(made->steps.data(), &count, &all, nullptr, 0, least),
+                 "cuDevSmResourceSplitByCount");
+    made->steps.resize(count);
+    if (count == 0) {
+      reason_ = fmt::format("device {} has too few multiprocessors to divide", device);
+      return;
+    }
+    step_ = made->steps.front().sm.smCount;
+    steps_ = count;
+    resources_ = std::move(made);
+    allocator_ = std::make_unique<step_allocator>(count);
+  } catch (const cuda_error& e) {
+    reason_ = e.what();
+  }
+}
+partitioner::~partitioner() = default;
+
+std::shared_ptr<partitioner> partitioner::make(int device) {
+  return std::shared_ptr<partitioner>{new partitioner{device}};
+}
+
+std::unique_ptr<green_context> partitioner::make_partition(device_share share) {
+  if (!reason_.empty()) {
+    throw config_error{fmt::format("make_stream: a share of {} % of device {} is not possible: {}",
+                                   share.percent(), device_, reason_)};
+  }
+  const driver_functions& d = driver();
+  std::unique_ptr<green_context> g{new green_context};
+  const std::lock_guard lock{mutex_};
+  g->steps_ = allocator_->take(share);
+  try {
+    std::vector<CUdevResource> chosen;
+    for (const unsigned i : g->steps_) chosen.push_back(resources_->steps[i]);
+    CUdevResourceDesc description{};
+    check_driver(d.describe(&description, chosen.data(), static_cast<unsigned>(chosen.size())),
+                 "cuDevResourceGenerateDesc");
+    CUdevice handle{};
+    check_driver(d.device_get(&handle, device_), "cuDeviceGet");
+    CUgreenCtx made{};
+    check_driver(d.create(&made, description, handle, CU_GREEN_CTX_DEFAULT_STREAM),
+                 "cuGreenCtxCreate");
+    g->native_ = made;
+    CUdevResource got{};
+    check_driver(d.resource_of(made, &got, CU_DEV_RESOURCE_TYPE_SM), "cuGreenCtxGetDevResource");
+    g->multiprocessors_ = got.sm.smCount;
+  } catch (...) {
+    allocator_->give_back(g->steps_);
+    if (g->native_ != nullptr) (void)d.destroy(static_cast<CUgreenCtx>(g->native_));
+    g->native_ = nullptr;
+    throw;
+  }
+  g->owner_ = shared_from_this();
+  return g;
+}
+
+void partitioner::give_back(const std::vector<unsigned>& steps) noexcept {
+  const std::lock_guard lock{mutex_};
+  allocator_->give_back(steps);
+}
+
+green_context::~green_context() {
+  if (native_ == nullptr) return;
+  (void)driver().destroy(static_cast<CUgreenCtx>(native_));
+  owner_->give_back(steps_);
+}
+
+stream green_context::make_stream() const {
+  CUstream s = nullptr;
+  check_driver(
+      driver().make_stream(&s, static_cast<CUgreenCtx>(native_), CU_STREAM_NON_BLOCKING, 0),
+      "cuGreenCtxStreamCreate");
+  return stream{s};
+}
+
+}  // namespace cohort::runtime::cuda

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/cuda/error.hpp>
+#include <cohort/runtime/cuda/event.hpp>
+#include <cohort/runtime/cuda/graph.hpp>
+#include <cohort/runtime/cuda/stream.hpp>
+
+#include <cmath>
+
+namespace cohort::runtime::cuda {
+
+stream stream::make() {
+  cudaStream_t s = nullptr;
+  check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream{s};
+}
+// Destructors may run after the driver has shut down with the process: their errors mean nothing.
+stream::~stream() {
+  if (native_ != nullptr) (void)cudaStreamDestroy(native_);
+}
+
+event event::make(timing t) {
+  event e;
+  check(cudaEventCreateWithFlags(&e.native_,
+                                 t == timing::yes ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+  return e;
+}
+event::~event() {
+  if (native_ != nullptr) (void)cudaEventDestroy(native_);
+}
+void event::record(stream_view s) {
+  check(cudaEventRecord(native_, s.native()), "cudaEventRecord");
+}
+duration event::between(event_view begin, event_view end) {
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, begin.native(), end.native()), "cudaEventElapsedTime");
+  return from_ms(static_cast<double>(ms));
+}
+
+event event_pool::take() {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!spare_.empty()) {
+      event e = std::move(spare_.back());
+      spare_.pop_back();
+      return e;
+    }
+  }
+  const device_guard current{device_};
+  return event::make();
+}
+void event_pool::give_back(event e) noexcept {
+  if (!e) return;
+  try {
+    const std::lock_guard lock{mutex_};
+    spare_.push_back(std::move(e));
+  } catch (...) {  // No memory for the list: the event is destroyed instead.
+  }
+}
+void event_pool::reserve(std::size_t count) {
+  const device_guard current{device_};
+  const std::lock_guard lock{mutex_};
+  while (spare_.size() < count) spare_.push_back(event::make());
+}
+
+graph::~graph() {
+  if (native_ != nullptr) (void)cudaGraphExecDestroy(native_);
+}
+void graph::launch(stream_view s) const {
+  check(cudaGraphLaunch(native_, s.native()), "cudaGraphLaunch");
+}
+
+graph_capture::graph_capture(stream_view s) : stream_{s.native()} {
+  // Of this thread: other threads go on as usual with other streams.
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+}
+graph_capture::~graph_capture() {
+  if (stream_ == nullptr) return;
+  cudaGraph_t dropped = nullptr;
+  (void)cudaStreamEndCapture(stream_, &dropped);
+  if (dropped != nullptr) (void)cudaGraphDestroy(dropped);
+  (void)cudaGetLastError();
+}
+graph graph_capture::finish() {
+  cudaGraph_t recorded = nullptr;
+  check(cudaStreamEndCapture(std::exchange(stream_, nullptr), &recorded), "cudaStreamEndCapture");
+  graph g;
+  const cudaError_t e = cudaGraphInstantiate(&g.native_, recorded, 0);
+  (void)cudaGraphDestroy(recorded);
+  check(e, "cudaGraphInstantiate");
+  return g;
+}
+
+}  // namespace cohort::runtime::cuda

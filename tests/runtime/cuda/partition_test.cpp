@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What needs no GPU: how shares become steps of multiprocessors.
+#include <doctest/doctest.h>
+#include <cohort/runtime/cuda/partition.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::runtime::cuda {
+namespace {
+
+using steps = std::vector<unsigned>;
+
+TEST_CASE("a share gets the nearest number of steps, at least one") {
+  // 16 steps, as a device with 132 multiprocessors in steps of 8 has.
+  const auto count = [](unsigned percent) {
+    step_allocator a{16};
+    return a.take(device_share{percent}).size();
+  };
+  CHECK(count(100) == 16);
+  CHECK(count(50) == 8);
+  CHECK(count(40) == 6);   // 6.4
+  CHECK(count(60) == 10);  // 9.6
+  CHECK(count(20) == 3);   // 3.2
+  CHECK(count(1) == 1);    // 0.16
+}
+TEST_CASE("shares are disjoint as long as they fit") {
+  step_allocator a{16};
+  CHECK(a.take(device_share{50}) == steps{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(a.take(device_share{25}) == steps{8, 9, 10, 11});
+  CHECK(a.take(device_share{25}) == steps{12, 13, 14, 15});
+  // Full: the next goes where the fewest are, the lowest first.
+  CHECK(a.take(device_share{13}) == steps{0, 1});
+  CHECK(a.take(device_share{13}) == steps{2, 3});
+}
+TEST_CASE("rounding up never makes shares overlap that sum to the device") {
+  // 7 steps: half is 3.5, nearest 4, but the second half has three left.
+  step_allocator a{7};
+  CHECK(a.take(device_share{50}) == steps{0, 1, 2, 3});
+  CHECK(a.take(device_share{50}) == steps{4, 5, 6});
+}
+TEST_CASE("what is given back is taken again") {
+  step_allocator a{4};
+  const steps first = a.take(device_share{50});
+  const steps second = a.take(device_share{50});
+  a.give_back(first);
+  CHECK(a.users(0) == 0);
+  CHECK(a.users(2) == 1);
+  CHECK(a.take(device_share{50}) == first);
+  a.give_back(second);
+  CHECK(a.take(device_share{25}) == steps{2});
+}
+TEST_CASE("without any step there is nothing to allocate") {
+  CHECK_THROWS_WITH_AS(step_allocator{0}, "step_allocator: steps must be at least 1", config_error);
+}
+TEST_CASE("for any shares that sum to at most the device, none overlap") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const unsigned all = 1 + static_cast<unsigned>(random.below(20U));
+    step_allocator a{all};
+    unsigned left = 100;
+    // Shares below one step round up to it: those may overlap, and are left out here.
+    const unsigned least = (100 + all - 1) / all;
+    while (left >= least) {
+      const unsigned share = least + static_cast<unsigned>(random.below(left - least + 1));
+      const steps got = a.take(device_share{share});
+      REQUIRE(got.size() >= all * share / 100);
+      for (const unsigned i : got) REQUIRE(a.users(i) == 1);
+      left -= share;
+    }
+  }
+}
+}  // namespace
+}  // namespace cohort::runtime::cuda
