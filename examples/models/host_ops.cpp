@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace cohort::models {
 namespace {
@@ -68,6 +69,30 @@ void host_ops::im2col(stream& s, const float* in, float* out, const window_shape
   });
 }
 
+void host_ops::col2im(stream& s, const float* in, float* out, const window_shape& w) {
+  executor_.launch(s, [=] {
+    std::fill(out, out + w.images * w.height * w.width * w.channels, 0.0F);
+    const float* from = in;
+    for (std::size_t n = 0; n < w.images; ++n) {
+      float* image = out + n * w.height * w.width * w.channels;
+      for (std::size_t y = 0; y < w.out_height(); ++y) {
+        for (std::size_t x = 0; x < w.out_width(); ++x) {
+          for (std::size_t ky = 0; ky < w.kernel; ++ky) {
+            for (std::size_t kx = 0; kx < w.kernel; ++kx, from += w.channels) {
+              // As in im2col: what is left of or above the image is a very large number.
+              const std::size_t row = y * w.stride + ky - w.padding;
+              const std::size_t column = x * w.stride + kx - w.padding;
+              if (row >= w.height || column >= w.width) continue;
+              float* to = image + (row * w.width + column) * w.channels;
+              for (std::size_t c = 0; c < w.channels; ++c) to[c] += from[c];
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
 void host_ops::bias_activation(stream& s, float* x, const float* bias, std::size_t rows,
                                std::size_t columns, activation f) {
   executor_.launch(s, [=] {
@@ -96,16 +121,15 @@ void host_ops::max_pool(stream& s, const float* in, float* out, const window_sha
       const float* image = in + n * w.height * w.width * w.channels;
       for (std::size_t y = 0; y < w.out_height(); ++y) {
         for (std::size_t x = 0; x < w.out_width(); ++x, to += w.channels) {
-          for (std::size_t c = 0; c < w.channels; ++c) {
-            float best = image[(y * w.stride * w.width + x * w.stride) * w.channels + c];
-            for (std::size_t ky = 0; ky < w.kernel; ++ky) {
-              for (std::size_t kx = 0; kx < w.kernel; ++kx) {
-                best = std::max(
-                    best,
-                    image[((y * w.stride + ky) * w.width + x * w.stride + kx) * w.channels + c]);
-              }
+          std::fill(to, to + w.channels, -std::numeric_limits<float>::infinity());
+          for (std::size_t ky = 0; ky < w.kernel; ++ky) {
+            for (std::size_t kx = 0; kx < w.kernel; ++kx) {
+              const std::size_t row = y * w.stride + ky - w.padding;
+              const std::size_t column = x * w.stride + kx - w.padding;
+              if (row >= w.height || column >= w.width) continue;
+              const float* from = image + (row * w.width + column) * w.channels;
+              for (std::size_t c = 0; c < w.channels; ++c) to[c] = std::max(to[c], from[c]);
             }
-            to[c] = best;
           }
         }
       }

@@ -24,6 +24,7 @@ class host_ops {
   void copy(stream& s, const runtime::copy_request& r) { executor_.copy(s, r); }
   void gemm(stream& s, const runtime::gemm_request& r) { executor_.gemm(s, r); }
   void im2col(stream& s, const float* in, float* out, const window_shape& w);
+  void col2im(stream& s, const float* in, float* out, const window_shape& w);
   void bias_activation(stream& s, float* x, const float* bias, std::size_t rows,
                        std::size_t columns, activation f);
   void add_activation(stream& s, float* x, const float* y, std::size_t count, activation f);

@@ -3,34 +3,15 @@
 /// The operations that the example models are written over: the `ops` concept.
 #pragma once
 
-#include <cohort/core/error.hpp>
 #include <cohort/runtime/executor.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
+#include "shapes.hpp"
+
 namespace cohort::models {
-
-enum class activation : std::uint8_t { none, relu, gelu, tanh };
-
-/// Images n × height × width × channels (channels last), a square window over them.
-struct window_shape {
-  std::size_t images, height, width, channels;
-  std::size_t kernel, stride, padding;
-
-  [[nodiscard]] constexpr std::size_t out_height() const noexcept {
-    return (height + 2 * padding - kernel) / stride + 1;
-  }
-  [[nodiscard]] constexpr std::size_t out_width() const noexcept {
-    return (width + 2 * padding - kernel) / stride + 1;
-  }
-};
-
-/// Token sequences: n × tokens × (heads · head_size).
-struct head_shape {
-  std::size_t sequences, tokens, heads, head_size;
-};
 
 /// What a model needs of a device: f32 operations on dense row-major tensors in the device's
 /// memory, each enqueued on a stream and returning at once. Semantics, with rows × columns
@@ -40,7 +21,10 @@ struct head_shape {
 ///   channels last, zero outside of the image.
 /// * `bias_activation(s, x, bias, rows, columns, f)`: x ← f(x + bias), bias for each column.
 /// * `add_activation(s, x, y, count, f)`: x ← f(x + y).
-/// * `max_pool(s, in, out, w)`, `global_average(s, in, out, images, positions, channels)`.
+/// * `col2im(s, in, out, w)`: the reverse, for transposed convolutions: each position of the image
+///   `out` becomes the sum of the cells of all windows over it.
+/// * `max_pool(s, in, out, w)`: what lies outside of the image does not count;
+///   `global_average(s, in, out, images, positions, channels)`.
 /// * `layer_norm(s, x, gain, bias, rows, columns)`: each row to mean 0 and variance 1, then · gain
 /// +
 ///   bias; ε = 1e-5.
@@ -53,7 +37,7 @@ struct head_shape {
 /// each;
 ///   0 in the others.
 /// `make_buffer(bytes)` and `upload(data, count)` give owned device memory; the latter waits.
-/// One stream by one thread at a time. Models: `host_ops`.
+/// One stream by one thread at a time. Models: `host_ops`, `cuda_ops`.
 template <class O>
 concept ops = requires(O& o, typename O::stream& s, float* x, const float* c, float* lengths,
                        const std::int32_t* ids, std::size_t n, activation f, const window_shape& w,
@@ -65,6 +49,7 @@ concept ops = requires(O& o, typename O::stream& s, float* x, const float* c, fl
   o.copy(s, copy);
   o.gemm(s, gemm);
   o.im2col(s, c, x, w);
+  o.col2im(s, c, x, w);
   o.bias_activation(s, x, c, n, n, f);
   o.add_activation(s, x, c, n, f);
   o.max_pool(s, c, x, w);

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "encoder.hpp"
+
 namespace cohort::models {
 namespace {
 
@@ -137,26 +139,30 @@ vec resnet_mini_reference(const weight_map& w, std::span<const std::byte> input)
   return dense(w, "head", mean);
 }
 
-vec bert_mini_reference(const weight_map& w, std::span<const std::byte> input) {
-  constexpr std::size_t tokens = 64;
-  constexpr std::size_t hidden = 256;
-  constexpr std::size_t heads = 4;
-  constexpr std::size_t head_size = hidden / heads;
+vec encoder_reference(const encoder_config& c, const weight_map& w,
+                      std::span<const std::byte> input) {
+  const std::size_t tokens = c.tokens;
+  const std::size_t hidden = c.hidden;
+  const std::size_t heads = c.heads;
+  const std::size_t head_size = hidden / heads;
+  const double root = std::sqrt(static_cast<double>(head_size));
   std::vector<std::int32_t> ids(tokens);
   std::memcpy(ids.data(), input.data(), input.size());
   std::size_t length = 1;
   std::vector<vec> state(tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t id = ids[t] >= 0 && ids[t] < 4096 ? static_cast<std::size_t>(ids[t]) : 0;
+    const std::size_t id = ids[t] >= 0 && static_cast<std::size_t>(ids[t]) < c.vocabulary
+                               ? static_cast<std::size_t>(ids[t])
+                               : 0;
     if (id != 0) length = t + 1;
-    for (std::size_t c = 0; c < hidden; ++c) {
-      state[t].push_back(static_cast<double>(w.at("embedding.token")[id * hidden + c]) +
-                         static_cast<double>(w.at("embedding.position")[t * hidden + c]));
+    for (std::size_t i = 0; i < hidden; ++i) {
+      state[t].push_back(static_cast<double>(w.at("embedding.token")[id * hidden + i]) +
+                         static_cast<double>(w.at("embedding.position")[t * hidden + i]));
     }
     normalise(w, "embedding.norm", state[t]);
   }
-  for (int l = 0; l < 4; ++l) {
-    const std::string name = "layer" + std::to_string(l);
+  for (std::size_t l = 0; l < c.layers; ++l) {
+    const std::string name = encoder_config::layer_name(l);
     std::vector<vec> qkv;
     for (const vec& x : state) qkv.push_back(dense(w, name + ".qkv", x));
     for (std::size_t t = 0; t < tokens; ++t) {
@@ -165,27 +171,27 @@ vec bert_mini_reference(const weight_map& w, std::span<const std::byte> input) {
         vec score(length);
         double sum = 0;
         for (std::size_t u = 0; u < length; ++u) {
-          for (std::size_t c = 0; c < head_size; ++c) {
-            score[u] += qkv[t][a * head_size + c] * qkv[u][hidden + a * head_size + c] / 8;
+          for (std::size_t i = 0; i < head_size; ++i) {
+            score[u] += qkv[t][a * head_size + i] * qkv[u][hidden + a * head_size + i] / root;
           }
         }
         const double highest = *std::ranges::max_element(score);
         for (double& s : score) sum += s = std::exp(s - highest);
         for (std::size_t u = 0; u < length; ++u) {
-          for (std::size_t c = 0; c < head_size; ++c) {
-            context[a * head_size + c] += score[u] / sum * qkv[u][2 * hidden + a * head_size + c];
+          for (std::size_t i = 0; i < head_size; ++i) {
+            context[a * head_size + i] += score[u] / sum * qkv[u][2 * hidden + a * head_size + i];
           }
         }
       }
       const vec projected = dense(w, name + ".projection", context);
-      for (std::size_t c = 0; c < hidden; ++c) state[t][c] += projected[c];
+      for (std::size_t i = 0; i < hidden; ++i) state[t][i] += projected[i];
       normalise(w, name + ".norm1", state[t]);
       vec up = dense(w, name + ".up", state[t]);
       for (double& x : up) {
         x = 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
       }
       const vec down = dense(w, name + ".down", up);
-      for (std::size_t c = 0; c < hidden; ++c) state[t][c] += down[c];
+      for (std::size_t i = 0; i < hidden; ++i) state[t][i] += down[i];
       normalise(w, name + ".norm2", state[t]);
     }
   }

@@ -18,31 +18,38 @@
 
 namespace cohort::models {
 
-/// A model instance on the host executor, whatever its type. Models `runtime::staged_model`.
-class host_model {
+struct definition;
+
+/// A model instance on an executor, whatever its type. Models `runtime::staged_model`.
+template <class Executor>
+class any_model {
  public:
-  virtual ~host_model() = default;
+  virtual ~any_model() = default;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual std::size_t stages() const noexcept = 0;
   [[nodiscard]] virtual std::size_t boundary_bytes(std::size_t i) const noexcept = 0;
-  virtual void enqueue(std::size_t stage, runtime::host_executor::stream& s,
+  virtual void enqueue(std::size_t stage, typename Executor::stream& s,
                        const runtime::slice& x) = 0;
 };
-static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>);
 
 /// Parameters of a model, loaded once: makes instances of it.
-class host_model_factory {
+template <class Executor>
+class any_model_factory {
  public:
-  virtual ~host_model_factory() = default;
+  virtual ~any_model_factory() = default;
   [[nodiscard]] virtual const model_info& info() const noexcept = 0;
   /// An instance with its own work space. @throws config_error If the executor lacks the memory.
-  [[nodiscard]] virtual std::unique_ptr<host_model> make(std::uint32_t max_batch) = 0;
+  [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
   /// What the model computes for one input row, in double precision by plain loops.
   [[nodiscard]] virtual std::vector<double> reference(std::span<const std::byte> input) const = 0;
 };
 
-/// "lenet", "resnet_mini", "bert_mini".
+using host_model = any_model<runtime::host_executor>;
+using host_model_factory = any_model_factory<runtime::host_executor>;
+static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>);
+
 [[nodiscard]] std::span<const std::string_view> model_names() noexcept;
+[[nodiscard]] std::span<const std::string_view> large_model_names() noexcept;
 
 /// The interface of a model. @throws config_error If the name is unknown.
 [[nodiscard]] model_info info_of(const std::string& name);
@@ -54,10 +61,15 @@ class host_model_factory {
     const std::string& name, runtime::host_executor& e, std::uint64_t seed,
     const std::string& safetensors_path = "");
 
+/// As above, for a model that has no name here, with generated parameters.
+[[nodiscard]] std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
+                                                                    runtime::host_executor& e,
+                                                                    std::uint64_t seed);
+
 /// An input row that exercises a model: grey noise or a token sequence, drawn from `seed`.
 [[nodiscard]] std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed);
 
-/// `host_model_factory::reference` for generated parameters, without an executor.
+/// `any_model_factory::reference` for generated parameters, without an executor.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,
                                                    std::uint64_t weights_seed,
                                                    std::span<const std::byte> input);

@@ -1,73 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A transformer encoder in the shape of BERT-mini: 64 token ids to a vector of 256.
+/// Transformer encoders in the shapes of the BERT family: token ids to one vector.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "model.hpp"
 
 namespace cohort::models {
 
-/// Hidden size 256, 4 layers, 4 heads, inner size 1024, vocabulary 4096, at most 64 tokens. Token 0
-/// is padding; attention ignores what follows the last token that is not 0. Stages: embedding; one
-/// for each layer; pooling (a dense layer with tanh over the first token). Between stages a row
-/// holds the hidden states and, behind them, the sequence's length.
+/// The shape of an encoder.
+struct encoder_config {
+  std::string name;
+  std::size_t hidden, layers, heads, inner, vocabulary, tokens;
+  std::size_t layers_per_stage = 1;  ///< Divides `layers`.
+
+  [[nodiscard]] model_info info() const {
+    return {name,
+            {"input_ids", "INT32", {static_cast<std::int64_t>(tokens)}},
+            {"pooled", "FP32", {static_cast<std::int64_t>(hidden)}}};
+  }
+  [[nodiscard]] std::vector<tensor_spec> tensors() const {
+    std::vector<tensor_spec> t;
+    const auto add_norm = [&](const std::string& of) {
+      t.push_back({of + ".gain", {hidden}, 0.05F, 1.0F});
+      t.push_back({of + ".bias", {hidden}, 0.05F});
+    };
+    t.push_back({"embedding.token", {vocabulary, hidden}, 1.0F});
+    t.push_back({"embedding.position", {tokens, hidden}, 0.2F});
+    add_norm("embedding.norm");
+    for (std::size_t l = 0; l < layers; ++l) {
+      const std::string layer = layer_name(l);
+      add_dense(t, layer + ".qkv", 3 * hidden, hidden);
+      add_dense(t, layer + ".projection", hidden, hidden);
+      add_norm(layer + ".norm1");
+      add_dense(t, layer + ".up", inner, hidden);
+      add_dense(t, layer + ".down", hidden, inner);
+      add_norm(layer + ".norm2");
+    }
+    add_dense(t, "pooler", hidden, hidden);
+    return t;
+  }
+  static std::string layer_name(std::size_t l) { return "layer" + std::to_string(l); }
+};
+
+/// Token 0 is padding; attention ignores what follows the last token that is not 0. Stages:
+/// embedding; the layers, `layers_per_stage` in each; pooling (a dense layer with tanh over the
+/// first token). Between stages a row holds the hidden states and, behind them, the sequence's
+/// length.
 template <ops Ops>
-class bert_mini : public model_base<Ops> {
+class encoder : public model_base<Ops> {
   using base = model_base<Ops>;
 
  public:
   using typename base::parameters;
   using typename base::stream;
-  static constexpr std::size_t hidden = 256, layers = 4, heads = 4, inner = 1024;
-  static constexpr std::size_t vocabulary = 4096, tokens = 64;
 
-  static model_info info() {
-    return {"bert_mini",
-            {"input_ids", "INT32", {std::int64_t{tokens}}},
-            {"pooled", "FP32", {std::int64_t{hidden}}}};
-  }
-  static std::vector<tensor_spec> tensors() {
-    std::vector<tensor_spec> t;
-    t.push_back({"embedding.token", {vocabulary, hidden}, 1.0F});
-    t.push_back({"embedding.position", {tokens, hidden}, 0.2F});
-    add_norm(t, "embedding.norm");
-    for (std::size_t l = 0; l < layers; ++l) {
-      const std::string name = layer_name(l);
-      add_dense(t, name + ".qkv", 3 * hidden, hidden);
-      add_dense(t, name + ".projection", hidden, hidden);
-      add_norm(t, name + ".norm1");
-      add_dense(t, name + ".up", inner, hidden);
-      add_dense(t, name + ".down", hidden, inner);
-      add_norm(t, name + ".norm2");
-    }
-    add_dense(t, "pooler", hidden, hidden);
-    return t;
-  }
-
-  bert_mini(Ops o, parameters weights, std::uint32_t max_batch)
+  encoder(Ops o, parameters weights, std::uint32_t max_batch, encoder_config c)
       : base{o, std::move(weights), max_batch},
-        state_{this->work_space(tokens * hidden)},
+        c_{std::move(c)},
+        state_{this->work_space(c_.tokens * c_.hidden)},
         lengths_{this->work_space(1)},
-        wide_{this->work_space(tokens * inner)},
-        q_{this->work_space(tokens * hidden)},
-        k_{this->work_space(tokens * hidden)},
-        v_{this->work_space(tokens * hidden)},
-        scores_{this->work_space(heads * tokens * tokens)},
-        merged_{this->work_space(tokens * hidden)},
-        out_{this->work_space(hidden)} {}
+        wide_{this->work_space(c_.tokens * std::max(c_.inner, 3 * c_.hidden))},
+        q_{this->work_space(c_.tokens * c_.hidden)},
+        k_{this->work_space(c_.tokens * c_.hidden)},
+        v_{this->work_space(c_.tokens * c_.hidden)},
+        scores_{this->work_space(c_.heads * c_.tokens * c_.tokens)},
+        merged_{this->work_space(c_.tokens * c_.hidden)},
+        out_{this->work_space(c_.hidden)} {
+    expects(c_.layers_per_stage > 0 && c_.layers % c_.layers_per_stage == 0,
+            "encoder_config: layers_per_stage must divide layers");
+  }
 
-  [[nodiscard]] std::string_view name() const noexcept { return "bert_mini"; }
-  [[nodiscard]] std::size_t stages() const noexcept { return layers + 2; }
+  [[nodiscard]] std::string_view name() const noexcept { return c_.name; }
+  [[nodiscard]] std::size_t stages() const noexcept { return c_.layers / c_.layers_per_stage + 2; }
   [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept {
-    if (i == 0) return tokens * sizeof(std::int32_t);
-    return i == stages() ? hidden * sizeof(float) : state_bytes + sizeof(float);
+    if (i == 0) return c_.tokens * sizeof(std::int32_t);
+    return i == stages() ? c_.hidden * sizeof(float) : state_bytes() + sizeof(float);
   }
 
   void enqueue(std::size_t stage, stream& s, const runtime::slice& x) {
     this->check(x);
+    const std::size_t hidden = c_.hidden, tokens = c_.tokens;
     const std::size_t n = x.count;
     float* state = this->at(state_);
     float* lengths = this->at(lengths_);
@@ -75,10 +94,10 @@ class bert_mini : public model_base<Ops> {
       const float* ids = this->gather(s, x, boundary_bytes(0), 0, q_);
       this->ops_.embed(s, reinterpret_cast<const std::int32_t*>(ids),
                        this->parameter("embedding.token"), this->parameter("embedding.position"),
-                       state, lengths, n, tokens, hidden, vocabulary);
+                       state, lengths, n, tokens, hidden, c_.vocabulary);
       normalise(s, state, n * tokens, "embedding.norm");
     } else {
-      this->gather(s, x, state_bytes, 0, state_);
+      this->gather(s, x, state_bytes(), 0, state_);
       if (stage == stages() - 1) {
         // The first token of each sequence: rows of `hidden`, a state apart.
         this->ops_.copy(s, {.destination = merged_.data(),
@@ -86,36 +105,37 @@ class bert_mini : public model_base<Ops> {
                             .row_bytes = hidden * sizeof(float),
                             .rows = n,
                             .destination_pitch = hidden * sizeof(float),
-                            .source_pitch = state_bytes});
+                            .source_pitch = state_bytes()});
         float* out = this->target(x, boundary_bytes(stages()), out_);
         this->dense(s, this->at(merged_), out, n, hidden, hidden, "pooler", activation::tanh);
         this->scatter(s, x, boundary_bytes(stages()), 0, out);
         return;
       }
-      this->gather(s, x, sizeof(float), state_bytes, lengths_);
-      layer(s, layer_name(stage - 1), state, lengths, n);
+      this->gather(s, x, sizeof(float), state_bytes(), lengths_);
+      for (std::size_t l = 0; l < c_.layers_per_stage; ++l) {
+        layer(s, encoder_config::layer_name((stage - 1) * c_.layers_per_stage + l), state, lengths,
+              n);
+      }
     }
-    this->scatter(s, x, state_bytes, 0, state);
-    this->scatter(s, x, sizeof(float), state_bytes, lengths);
+    this->scatter(s, x, state_bytes(), 0, state);
+    this->scatter(s, x, sizeof(float), state_bytes(), lengths);
   }
 
  private:
-  static constexpr std::size_t state_bytes = tokens * hidden * sizeof(float);
-
-  static std::string layer_name(std::size_t l) { return "layer" + std::to_string(l); }
-  static void add_norm(std::vector<tensor_spec>& t, const std::string& name) {
-    t.push_back({name + ".gain", {hidden}, 0.05F, 1.0F});
-    t.push_back({name + ".bias", {hidden}, 0.05F});
+  [[nodiscard]] std::size_t state_bytes() const noexcept {
+    return c_.tokens * c_.hidden * sizeof(float);
   }
 
   void normalise(stream& s, float* x, std::size_t rows, const std::string& name) {
     this->ops_.layer_norm(s, x, this->parameter(name + ".gain"), this->parameter(name + ".bias"),
-                          rows, hidden);
+                          rows, c_.hidden);
   }
 
   void layer(stream& s, const std::string& name, float* state, const float* lengths,
              std::size_t n) {
-    constexpr std::size_t head_size = hidden / heads;
+    const std::size_t hidden = c_.hidden, heads = c_.heads, inner = c_.inner, tokens = c_.tokens;
+    const std::size_t head_size = hidden / heads;
+    const float scale = 1 / std::sqrt(static_cast<float>(head_size));
     const head_shape shape{n, tokens, heads, head_size};
     float* wide = this->at(wide_);
     float* merged = this->at(merged_);
@@ -125,7 +145,7 @@ class bert_mini : public model_base<Ops> {
                         .m = tokens,
                         .n = tokens,
                         .k = head_size,
-                        .alpha = 0.125F,  // 1 / √head_size.
+                        .alpha = scale,
                         .a = this->at(q_),
                         .lda = head_size,
                         .b = this->at(k_),
@@ -161,6 +181,7 @@ class bert_mini : public model_base<Ops> {
     normalise(s, state, n * tokens, name + ".norm2");
   }
 
+  encoder_config c_;
   typename Ops::buffer state_, lengths_, wide_, q_, k_, v_, scores_, merged_, out_;
 };
 

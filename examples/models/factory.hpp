@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From a definition to models on a device, type-erased.
+#pragma once
+
+#include <cohort/runtime/staged_model.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "definition.hpp"
+#include "lenet.hpp"
+#include "network_model.hpp"
+#include "registry.hpp"
+#include "resnet_mini.hpp"
+
+namespace cohort::models {
+
+/// A model behind `any_model`.
+template <class Executor, class Model>
+class erased_model final : public any_model<Executor> {
+  using stream = typename Executor::stream;
+  static_assert(runtime::staged_model<Model, stream>);
+
+ public:
+  template <class... Arguments>
+  explicit erased_model(Arguments&&... a) : model_{std::forward<Arguments>(a)...} {}
+  [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
+  [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
+  [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
+    return model_.boundary_bytes(i);
+  }
+  void enqueue(std::size_t stage, stream& s, const runtime::slice& x) override {
+    model_.enqueue(stage, s, x);
+  }
+
+ private:
+  Model model_;
+};
+
+/// Makes models of one definition over a set of operations.
+template <ops Ops>
+class factory final : public any_model_factory<typename Ops::executor> {
+  using executor = typename Ops::executor;
+  using parameters = std::shared_ptr<const device_weights<Ops>>;
+
+ public:
+  factory(Ops o, definition d, weight_map w)
+      : ops_{o},
+        definition_{std::move(d)},
+        host_weights_{std::move(w)},
+        weights_{std::make_shared<device_weights<Ops>>(ops_, definition_.tensors, host_weights_)} {}
+
+  [[nodiscard]] const model_info& info() const noexcept override { return definition_.info; }
+  [[nodiscard]] std::unique_ptr<any_model<executor>> make(std::uint32_t max_batch) override {
+    return std::visit(
+        [&]<class Shape>(const Shape& shape) -> std::unique_ptr<any_model<executor>> {
+          if constexpr (std::is_same_v<Shape, lenet_shape>) {
+            return made<lenet<Ops>>(max_batch);
+          } else if constexpr (std::is_same_v<Shape, resnet_mini_shape>) {
+            return made<resnet_mini<Ops>>(max_batch);
+          } else if constexpr (std::is_same_v<Shape, encoder_config>) {
+            return made<encoder<Ops>>(max_batch, shape);
+          } else {
+            return made<network_model<Ops>>(max_batch, shape);
+          }
+        },
+        definition_.shape);
+  }
+  [[nodiscard]] std::vector<double> reference(std::span<const std::byte> input) const override {
+    return definition_.reference(host_weights_, input);
+  }
+
+ private:
+  template <class Model, class... Shape>
+  std::unique_ptr<any_model<executor>> made(std::uint32_t max_batch, const Shape&... shape) {
+    return std::make_unique<erased_model<executor, Model>>(ops_, weights_, max_batch, shape...);
+  }
+
+  Ops ops_;
+  definition definition_;
+  weight_map host_weights_;
+  parameters weights_;
+};
+
+}  // namespace cohort::models
