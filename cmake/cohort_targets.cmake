@@ -2,9 +2,9 @@
 add_library(cohort_dev INTERFACE)
 target_compile_options(
   cohort_dev
-  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
-            $<$<CXX_COMPILER_ID:GNU>:-fconcepts-diagnostics-depth=3>
-            $<$<BOOL:${COHORT_WERROR}>:-Werror>)
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion;-Wshadow>"
+            $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
+            $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
 # core/ids_test.cpp -> core.ids_test: the name of the target, the program and the ctest.
 function(cohort_name_of source out)
