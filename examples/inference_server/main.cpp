@@ -14,7 +14,7 @@
 int main(int argc, char** argv) {
   using namespace cohort;
   const server::options options = server::parse_options(argc, argv);
-  if (options.executor == "host") runtime::prepare_blas(argv);
+  if (options.executor == "host" || options.executor == "auto") runtime::prepare_blas(argv);
   try {
     server::http_server http{options};
     http.listen();  // Before the models are loaded: a port that is taken is known at once.

@@ -58,7 +58,7 @@ options parse_options(int argc, char** argv) {
   options o;
   CLI::App app{
       "Serves models over HTTP with the Open Inference Protocol v2, batched under an SLO.\n"
-      "With no options it serves three small models, really computed on this host.",
+      "With no options it serves three small models, really computed, on a GPU if there is one.",
       "inference_server"};
   app.set_version_flag("--version", std::string{"inference_server "} + version_string);
   app.option_defaults()->always_capture_default();
@@ -67,12 +67,16 @@ options parse_options(int argc, char** argv) {
   std::string policy = o.policy;
   app.add_option("--host", o.host, "Address to listen on");
   app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
-  app.add_option("--executor", o.executor,
-                 "host: compute; emulated: take the time of a zoo's models")
-      ->check(CLI::IsMember({"host", "emulated"}));
+  app.add_option(
+         "--executor", o.executor,
+         "host or cuda: compute; auto: on a GPU if there is one; emulated: take the time of a "
+         "zoo's models")
+      ->check(CLI::IsMember({"auto", "host", "cuda", "emulated"}));
   app.add_option("--policy", policy,
                  "adaptive, deferred, eager or timeout:F (F a part of the SLO)");
-  app.add_option("--devices", o.devices, "Devices; 0: one less than the cores (emulated: 8)")
+  app.add_option(
+         "--devices", o.devices,
+         "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")
       ->check(within(0, 4096));
   app.add_option("--models", o.models, "Models to serve [all]")->delimiter(',');
   app.add_option("--zoo", o.zoo, "With --executor emulated: whose profiles")
@@ -85,7 +89,8 @@ options parse_options(int argc, char** argv) {
   app.add_option("--slo-ms", slos, "MODEL=MS, repeatable [from the profiles]");
   app.add_option("--weights", weights, "MODEL=FILE.safetensors, repeatable [generated]");
   app.add_option("--seed", o.seed, "Of generated weights")->check(within(0, 9e18));
-  app.add_option("--max-batch", o.max_batch, "Largest batch on the host")->check(within(1, 256));
+  app.add_option("--max-batch", o.max_batch, "Largest batch that is computed")
+      ->check(within(1, 256));
   app.add_option("--queue-capacity", o.queue_capacity, "Requests of a model that may wait")
       ->check(within(1, 1 << 20));
   app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")

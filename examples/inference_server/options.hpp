@@ -15,7 +15,7 @@ namespace cohort::server {
 struct options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  ///< 0: any free one; the line printed at the start tells which.
-  std::string executor = "host";
+  std::string executor = "auto";
   std::string policy = "adaptive";
   double timeout_fraction = 0;  ///< Of policy timeout:F.
   unsigned devices = 0;         ///< 0: one less than the cores, at least 1.

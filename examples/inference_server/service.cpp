@@ -1,223 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service.hpp"
 
-#include <cohort/core/error.hpp>
-#include <cohort/core/latency_model.hpp>
-#include <cohort/deferred/adaptive.hpp>
-#include <cohort/engine/engine.hpp>
+#include <cohort/engine/profile_backend.hpp>
 #include <cohort/runtime/host.hpp>
 
-#include <fmt/format.h>
-#include <models/profile.hpp>
-#include <models/registry.hpp>
+#include <models/timed_model.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <thread>
-#include <utility>
 #include <zoo.hpp>
+
+#include "staged_service.hpp"
 
 namespace cohort::server {
 namespace {
 
-/// A model before it has an id.
-struct prepared_model {
-  serve::model_meta meta;
-  latency_curve latency;
-};
-
-struct deliver {
-  outcome_listener* listener;
-  void operator()(request& r, outcome how) const {
-    listener->ended(static_cast<engine::tensor_request&>(r), how);
-  }
-};
-
-/// The engine over one scheduler and one backend.
-template <class Scheduler, class Backend>
-class service_of final : public service {
- public:
-  service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
-             outcome_listener& listener, serve::metrics& counters)
-      : description_{std::move(description)},
-        backend_{std::move(backend)},
-        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
-                engine::inline_completion{deliver{&listener}}},
-        counters_{counters} {
-    backend_->bind(engine_);
-  }
-
-  template <class AddToBackend>
-  void add_device(AddToBackend add) {
-    engine_.add_device([&](device_id d) {
-      counters_.add_device(d);
-      add(*backend_, d);
-    });
-  }
-  template <class AddToBackend>
-  void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
-    const model_id id = engine_.add_model(
-        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}},
-        [&](model_id added) {
-          counters_.add_model(added, m.meta.name);
-          add(*backend_, added);
-        });
-    models_.push_back({id, m.meta});
-  }
-
-  [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
-    return models_;
-  }
-  [[nodiscard]] const std::string& description() const noexcept override { return description_; }
-  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
-    return engine_.submit(r);
-  }
-  void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
-  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
-    return engine_.waiting(id);
-  }
-  void drain() noexcept override { engine_.drain(); }
-
- private:
-  using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
-  std::string description_;
-  std::vector<served_model> models_;
-  std::unique_ptr<Backend> backend_;
-  engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
-  serve::metrics& counters_;
-};
-
-/// Calls `f(scheduler)` with the policy's scheduler.
-template <class F>
-std::unique_ptr<service> with_scheduler(const options& o, deferred::network_delays delays, F f) {
-  using deferred::basic_scheduler;
-  if (o.policy == "deferred") return f(deferred::scheduler{delays});
-  if (o.policy == "eager") return f(basic_scheduler<deferred::eager, deferred::head>{delays});
-  if (o.policy == "timeout") {
-    return f(basic_scheduler<deferred::timeout, deferred::head>{
-        delays, deferred::timeout{o.timeout_fraction}});
-  }
-  return f(deferred::make_adaptive_scheduler(delays));
-}
-
-duration wake_margin(const options& o) {
-  if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
-  // An idle machine at the start says little about one at work: never less than this.
-  return std::max<duration>(engine::measure_wake_delays().quantile(0.99),
-                            std::chrono::microseconds{200});
-}
-
-/// What the scheduler must leave of a deadline. A policy that waits until the last moment would
-/// else pass on every delay between client and server as a missed SLO.
-deferred::network_delays delays(const options& o, const std::vector<prepared_model>& models) {
-  duration response = from_ms(o.http_margin_us / 1e3);
-  for (const prepared_model& m : models) response = std::min(response, m.meta.slo / 10);
-  const deferred::network_delays d{.response = response, .wake_margin = wake_margin(o)};
-  for (const prepared_model& m : models) {
-    const duration least = m.latency(1) + d.before(1) + d.after();
-    if (m.meta.slo < least) {
-      throw config_error{
-          fmt::format("--slo-ms: {} ms for {} is not allowed: expected at least {:.3f}",
-                      to_ms(m.meta.slo), m.meta.name, to_ms(least))};
-    }
-  }
-  return d;
-}
-
-/// SLOs for models that share devices and have none given: room to gather half a largest batch
-/// while another such runs, behind one largest batch of every model.
-void default_slos(std::vector<prepared_model>& models) {
-  duration ahead{0};
-  for (const prepared_model& m : models) ahead += m.latency(m.latency.max_batch());
-  for (prepared_model& m : models) {
-    if (m.meta.slo > duration{0}) continue;
-    const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
-    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + ahead) / 5) * 5);
-  }
-}
-
-void check_names(const options& o, const std::vector<std::string>& known) {
-  const auto check = [&](const std::string& option, const std::string& name) {
-    if (std::ranges::find(known, name) == known.end()) {
-      throw config_error{fmt::format("{}: model '{}' is unknown: expected one of {}", option, name,
-                                     fmt::join(known, ", "))};
-    }
-  };
-  for (const std::string& m : o.models) check("--models", m);
-  for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
-  for (const auto& [m, file] : o.weights) check("--weights", m);
-}
-
-serve::tensor_meta served(const models::tensor_info& t) { return {t.name, t.datatype, t.shape}; }
-
 std::unique_ptr<service> make_host_service(const options& o, outcome_listener& listener,
-                                           serve::metrics& counters) {
-  using backend = engine::staged_backend<runtime::host_executor, models::host_model>;
-  std::vector<std::string> known;
-  for (const std::string_view n : models::model_names()) known.emplace_back(n);
-  check_names(o, known);
-  const std::vector<std::string>& names = o.models.empty() ? known : o.models;
+                                           serve::metrics& counters, const std::string& why) {
+  const auto small = models::model_names();
+  const std::vector<std::string> names = chosen_models(o, small, small);
   const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
   const unsigned devices = o.devices > 0 ? o.devices : cores - 1;
-
-  /// Bases in this order: the executor and the weights outlive the backend.
-  struct resources {
-    std::unique_ptr<runtime::host_executor> executor;
-    std::vector<std::unique_ptr<models::host_model_factory>> factories;
-  };
-  struct parts : resources, backend {
-    explicit parts(resources r) : resources{std::move(r)}, backend{*executor} {}
-  };
   // Per device and model some tens of MB for each 16 of batch, mostly unrolled convolutions.
   const std::size_t pool = (std::size_t{64} << 20U) + std::size_t{devices} * names.size() *
                                                           o.max_batch * (std::size_t{3} << 20U);
-  auto executor = std::make_unique<runtime::host_executor>(
-      runtime::host_options{.pool_bytes = pool, .queue_depth = 8192});
-  std::vector<std::unique_ptr<models::host_model_factory>> factories;
-  std::vector<prepared_model> prepared;
-  for (const std::string& name : names) {
-    const auto weights = o.weights.find(name);
-    factories.push_back(models::make_host_factory(
-        name, *executor, o.seed, weights == o.weights.end() ? "" : weights->second));
-    const models::model_info& info = factories.back()->info();
-    std::vector<latency_point> points =
-        o.profile_dir.empty() ? models::measure(*factories.back(), *executor,
-                                                {.max_batch = o.max_batch, .repeats = 5})
-                              : models::read_profile(o.profile_dir, name);
-    for (latency_point& p : points) p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
-    const latency_curve latency{table_latency{points}, o.max_batch};
-    const auto slo = o.slo_ms.find(name);
-    prepared.push_back({.meta = {.name = name,
-                                 .platform = "cohort_host",
-                                 .input = served(info.input),
-                                 .output = served(info.output),
-                                 .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
-                        .latency = latency});
-  }
-  default_slos(prepared);
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
-    using kind = service_of<decltype(scheduler), parts>;
-    auto both = std::make_unique<parts>(resources{std::move(executor), std::move(factories)});
-    parts& p = *both;
-    auto s = std::make_unique<kind>(
-        fmt::format("host executor, {} device{}", devices, devices == 1 ? "" : "s"),
-        std::move(scheduler), std::move(both), listener, counters);
-    std::vector<device_id> ids;
-    for (unsigned d = 0; d < devices; ++d) {
-      s->add_device([&](parts& b, device_id id) {
-        b.add_device(id, device_share{std::max(1U, 100 / devices)});
-        ids.push_back(id);
-      });
-    }
-    for (std::size_t i = 0; i < prepared.size(); ++i) {
-      s->add_model(prepared[i], o.queue_capacity, [&](parts& b, model_id id) {
-        for (const device_id d : ids) {
-          b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
-        }
-      });
-    }
-    return std::unique_ptr<service>{std::move(s)};
-  });
+  return make_staged_service<runtime::host_executor>(
+      o, listener, counters, names,
+      {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
+                                  why.empty() ? "" : fmt::format(" (no GPU: {})", why)),
+       .platform = "cohort_host",
+       .executor = std::make_unique<runtime::host_executor>(
+           runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}),
+       .devices = devices,
+       .make_factory = [&](const std::string& name, runtime::host_executor& e,
+                           const std::string& weights) {
+         return models::make_host_factory(name, e, o.seed, weights);
+       }});
 }
 
 std::unique_ptr<service> make_emulated_service(const options& o, outcome_listener& listener,
@@ -264,8 +81,12 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
 
 std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
                                       serve::metrics& counters) {
-  return o.executor == "host" ? make_host_service(o, listener, counters)
-                              : make_emulated_service(o, listener, counters);
+  if (o.executor == "emulated") return make_emulated_service(o, listener, counters);
+  if (o.executor == "host") return make_host_service(o, listener, counters, "");
+  const std::string why = models::why_no_gpu();
+  if (why.empty()) return make_gpu_service(o, listener, counters);
+  if (o.executor == "auto") return make_host_service(o, listener, counters, why);
+  throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
 }
 
 }  // namespace cohort::server

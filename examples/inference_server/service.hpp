@@ -5,7 +5,7 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
-#include <cohort/engine/backends.hpp>
+#include <cohort/engine/staged_backend.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
@@ -46,6 +46,11 @@ class service {
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };
+
+/// The service on GPUs. Only where `models::why_no_gpu()` is empty.
+[[nodiscard]] std::unique_ptr<service> make_gpu_service(const options& o,
+                                                        outcome_listener& listener,
+                                                        serve::metrics& counters);
 
 /// Loads and profiles the models and starts the engine.
 /// @param listener, counters Outlive the service.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measuring how long the stages of a model run on the host executor.
+/// Measuring how long the stages of a model run on an executor.
 #pragma once
 
 #include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <algorithm>
@@ -13,45 +15,67 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "registry.hpp"
+#include "timed_model.hpp"
 
 namespace cohort::models {
 
-/// How long one run took.
-struct measurement {
-  double whole_ms;                ///< From the first call to the completion.
-  std::vector<double> stages_ms;  ///< Between the ends of the stages, on the stream.
+/// Tells when a stream reached each of a number of marks. Specialised for each executor.
+template <class Executor>
+class stage_clock;
+
+template <>
+class stage_clock<runtime::host_executor> {
+ public:
+  stage_clock(runtime::host_executor& e, std::size_t marks) : executor_{e}, at_(marks) {}
+  void mark(runtime::host_executor::stream& s, std::size_t i) {
+    executor_.launch(s, [at = &at_[i]]() noexcept { *at = std::chrono::steady_clock::now(); });
+  }
+  /// Once the stream has passed both.
+  [[nodiscard]] double ms_between(std::size_t i, std::size_t j) const {
+    return std::chrono::duration<double, std::milli>(at_[j] - at_[i]).count();
+  }
+
+ private:
+  runtime::host_executor& executor_;
+  std::vector<std::chrono::steady_clock::time_point> at_;
 };
 
 /// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
+template <class Executor>
 class measured_model {
  public:
-  measured_model(runtime::host_executor& e, host_model_factory& factory, std::uint32_t max_batch,
+  using stream = typename Executor::stream;
+
+  measured_model(Executor& e, any_model_factory<Executor>& factory, std::uint32_t max_batch,
                  std::uint64_t seed)
-      : executor_{e}, model_{factory.make(max_batch)} {
+      : executor_{e}, model_{factory.make(max_batch)}, clock_{e, model_->stages() + 1} {
     for (std::size_t i = 0; i <= model_->stages(); ++i) {
       boundaries_.push_back(e.allocate(model_->boundary_bytes(i) * max_batch));
     }
+    stream s = e.make_stream();
     for (std::uint32_t row = 0; row < max_batch; ++row) {
       const std::vector<std::byte> input = sample_input(factory.info(), seed + row);
-      std::ranges::copy(input, boundaries_[0].data() + row * model_->boundary_bytes(0));
+      e.copy(s, {.destination = boundaries_[0].data() + row * input.size(),
+                 .source = input.data(),
+                 .row_bytes = input.size()});
+      done d;
+      e.notify(s, d);
+      d.wait();
     }
   }
 
   [[nodiscard]] std::size_t stages() const noexcept { return model_->stages(); }
 
   /// Runs one batch on an idle stream. @throws config_error If the work fails.
-  measurement run(runtime::host_executor::stream& s, std::uint32_t batch) {
-    using clock = std::chrono::steady_clock;
-    std::vector<clock::time_point> ends(stages() + 1);
+  measurement run(stream& s, std::uint32_t batch) {
     done d;
-    const clock::time_point start = clock::now();
-    const auto stamp = [&](std::size_t i) {
-      executor_.launch(s, [at = &ends[i]]() noexcept { *at = clock::now(); });
-    };
-    stamp(0);
+    const auto start = std::chrono::steady_clock::now();
+    clock_.mark(s, 0);
     for (std::size_t i = 0; i < stages(); ++i) {
       model_->enqueue(i, s,
                       {.input = boundaries_[i].data(),
@@ -60,15 +84,12 @@ class measured_model {
                        .output_stride = model_->boundary_bytes(i + 1),
                        .first = 0,
                        .count = batch});
-      stamp(i + 1);
+      clock_.mark(s, i + 1);
     }
     executor_.notify(s, d);
-    const clock::time_point end = d.wait();
-    const auto ms = [](clock::duration t) {
-      return std::chrono::duration<double, std::milli>(t).count();
-    };
-    measurement m{.whole_ms = ms(end - start), .stages_ms = {}};
-    for (std::size_t i = 0; i < stages(); ++i) m.stages_ms.push_back(ms(ends[i + 1] - ends[i]));
+    const std::chrono::duration<double, std::milli> whole = d.wait() - start;
+    measurement m{.whole_ms = whole.count(), .stages_ms = {}};
+    for (std::size_t i = 0; i < stages(); ++i) m.stages_ms.push_back(clock_.ms_between(i, i + 1));
     return m;
   }
 
@@ -100,9 +121,76 @@ class measured_model {
     bool over = false;
   };
 
-  runtime::host_executor& executor_;
-  std::unique_ptr<host_model> model_;
-  std::vector<runtime::host_executor::buffer> boundaries_;
+  Executor& executor_;
+  std::unique_ptr<any_model<Executor>> model_;
+  stage_clock<Executor> clock_;
+  std::vector<typename Executor::buffer> boundaries_;
+};
+
+/// How to measure.
+struct measure_options {
+  std::uint32_t max_batch = 16;  ///< Sizes: 1, 2, 4, ... and this; at least 1.
+  int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
+};
+
+/// The median latency of each batch size, on a stream of its own.
+template <class Executor>
+[[nodiscard]] std::vector<latency_point> measure(any_model_factory<Executor>& f, Executor& e,
+                                                 const measure_options& o) {
+  expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
+  measured_model<Executor> model{e, f, o.max_batch, 0};
+  typename Executor::stream stream = e.make_stream();
+  std::vector<latency_point> points;
+  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, o.max_batch)) {
+    (void)model.run(stream, batch);  // Warm.
+    std::vector<double> ms;
+    for (int i = 0; i < o.repeats; ++i) ms.push_back(model.run(stream, batch).whole_ms);
+    const auto median = ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2);
+    std::ranges::nth_element(ms, median);
+    points.push_back({batch, from_ms(*median)});
+    if (batch == o.max_batch) return points;
+  }
+}
+
+/// A measured model with the executor and the streams it runs on.
+template <class Executor, class MakeFactory>
+class timed_model_on final : public timed_model {
+ public:
+  /// @param make `make(executor, plan)` gives the factory.
+  timed_model_on(std::unique_ptr<Executor> e, const timing_plan& p, std::string device,
+                 MakeFactory make)
+      : executor_{std::move(e)}, device_{std::move(device)} {
+    const std::size_t room = executor_->free_bytes();
+    factory_ = make(*executor_, p);
+    model_ = std::make_unique<measured_model<Executor>>(*executor_, *factory_, p.max_batch, p.seed);
+    memory_ = room - executor_->free_bytes();
+    for (const device_share share : p.shares) streams_.push_back(executor_->make_stream(share));
+  }
+  [[nodiscard]] std::size_t stages() const noexcept override { return model_->stages(); }
+  [[nodiscard]] std::size_t memory_bytes() const noexcept override { return memory_; }
+  [[nodiscard]] std::string device() const override { return device_; }
+  [[nodiscard]] std::string partition(std::size_t share) const override {
+    return describe(streams_.at(share));
+  }
+  measurement run(std::size_t share, std::uint32_t batch) override {
+    return model_->run(streams_.at(share), batch);
+  }
+
+ private:
+  static std::string describe(const typename Executor::stream& s) {
+    if constexpr (requires { s.multiprocessors(); }) {
+      return std::to_string(s.multiprocessors()) + " SMs";
+    } else {
+      return std::to_string(s.cores()) + " cores";
+    }
+  }
+
+  std::unique_ptr<Executor> executor_;
+  std::string device_;
+  std::unique_ptr<any_model_factory<Executor>> factory_;
+  std::unique_ptr<measured_model<Executor>> model_;
+  std::vector<typename Executor::stream> streams_;  // Behind the model: destroyed first.
+  std::size_t memory_ = 0;
 };
 
 }  // namespace cohort::models

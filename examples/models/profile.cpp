@@ -12,26 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "measured_model.hpp"
-
 namespace cohort::models {
-std::vector<latency_point> measure(host_model_factory& f, runtime::host_executor& e,
-                                   const measure_options& o) {
-  expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
-  measured_model model{e, f, o.max_batch, 0};
-  runtime::host_executor::stream stream = e.make_stream();
-  std::vector<latency_point> points;
-  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, o.max_batch)) {
-    (void)model.run(stream, batch);  // Warm.
-    std::vector<double> ms;
-    for (int i = 0; i < o.repeats; ++i) ms.push_back(model.run(stream, batch).whole_ms);
-    const auto median = ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2);
-    std::ranges::nth_element(ms, median);
-    points.push_back({batch, from_ms(*median)});
-    if (batch == o.max_batch) return points;
-  }
-}
-
 std::vector<latency_point> read_profile(const std::string& dir, const std::string& model) {
   const std::string path = dir + "/latency.csv";
   std::ifstream file{path};

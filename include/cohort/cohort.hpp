@@ -31,12 +31,14 @@
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/window.hpp>
-#include <cohort/engine/backends.hpp>
 #include <cohort/engine/completion.hpp>
+#include <cohort/engine/end_report.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/profile_backend.hpp>
+#include <cohort/engine/staged_backend.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>

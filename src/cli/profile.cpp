@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/ids.hpp>
-#include <cohort/runtime/host.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +9,8 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,8 +19,8 @@
 #include "commands.hpp"
 #include "fit.hpp"
 #include "json_writer.hpp"
-#include "models/measured_model.hpp"
 #include "models/registry.hpp"
+#include "models/timed_model.hpp"
 #include "progress.hpp"
 #include "table.hpp"
 #include "text.hpp"
@@ -30,6 +31,7 @@ namespace {
 using layout = json_writer::layout;
 
 struct plan {
+  bool on_gpu;
   std::vector<std::string> models;
   std::vector<std::uint32_t> batches;
   std::vector<std::uint32_t> partitions;
@@ -61,9 +63,11 @@ struct profile_point {
 
 struct model_profile {
   std::string name;
+  std::string device;
   std::size_t stages = 0;
   double slo_ms = 0;
   double memory_mb = 0;
+  std::vector<std::string> partitions;  ///< What each share was rounded to.
   std::vector<profile_point> points;
   linear_fit fit;  ///< Of the whole device.
 };
@@ -85,11 +89,15 @@ std::vector<std::uint32_t> parse_list(std::string_view option, std::string_view 
 }
 
 plan parse_plan(const profile_options& o) {
-  if (o.executor == "cuda") {
-    fail("--executor", "cuda", "host: this build has no CUDA executor");
+  if (o.executor != "host" && o.executor != "cuda") {
+    fail("--executor", quote_short(o.executor), "host or cuda");
   }
-  if (o.executor != "host") fail("--executor", quote_short(o.executor), "host or cuda");
-  plan p{.models = {},
+  const bool on_gpu = o.executor == "cuda";
+  if (const std::string reason = on_gpu ? models::why_no_gpu() : ""; !reason.empty()) {
+    fail("--executor", "cuda", fmt::format("host: {}", reason));
+  }
+  plan p{.on_gpu = on_gpu,
+         .models = {},
          .batches = parse_list("--batches", o.batches, {.low = 1, .high = 1024}),
          .partitions = parse_list("--partitions", o.partitions, {.low = 1, .high = 100}),
          .repeats = static_cast<std::uint32_t>(
@@ -101,11 +109,15 @@ plan parse_plan(const profile_options& o) {
   if (o.slo_ms) {
     p.slo_ms = parse_number("--slo-ms", *o.slo_ms, {.low = 0, .high = 1e7, .above_low = true});
   }
-  const auto known = models::model_names();
+  const auto small = models::model_names();
+  const auto large = models::large_model_names();
+  std::vector<std::string_view> known{small.begin(), small.end()};
+  known.insert(known.end(), large.begin(), large.end());
   for (std::string_view rest = o.model;;) {
     const std::string name{rest.substr(0, rest.find(','))};
-    if (name == "all") {
-      p.models.assign(known.begin(), known.end());
+    if (name == "all") {  // Of those that this executor can run in reasonable time.
+      const auto fitting = on_gpu ? std::span<const std::string_view>{known} : small;
+      p.models.assign(fitting.begin(), fitting.end());
     } else if (std::ranges::find(known, name) == known.end()) {
       fail("--model", quote_short(name), fmt::format("all, {}", fmt::join(known, ", ")));
     } else if (std::ranges::find(p.models, name) == p.models.end()) {
@@ -118,12 +130,8 @@ plan parse_plan(const profile_options& o) {
 
 /// Runs batch sizes and partitions in turn, round by round, so that a disturbance of the machine
 /// touches all alike.
-void measure(model_profile& into, const plan& p, runtime::host_executor& e,
-             models::measured_model& model, progress_bar& bar) {
+void measure(model_profile& into, const plan& p, models::timed_model& model, progress_bar& bar) {
   using clock = std::chrono::steady_clock;
-  std::vector<runtime::host_executor::stream> streams;
-  for (std::uint32_t percent : p.partitions)
-    streams.push_back(e.make_stream(device_share{percent}));
   for (std::uint32_t percent : p.partitions) {
     for (std::uint32_t batch : p.batches) {
       into.points.push_back({batch, percent, {}, std::vector<std::vector<double>>(model.stages())});
@@ -131,7 +139,7 @@ void measure(model_profile& into, const plan& p, runtime::host_executor& e,
   }
   const auto run = [&](const profile_point& point) {
     const auto at = std::ranges::find(p.partitions, point.partition) - p.partitions.begin();
-    return model.run(streams[static_cast<std::size_t>(at)], point.batch);
+    return model.run(static_cast<std::size_t>(at), point.batch);
   };
   for (const profile_point& point : into.points) {  // Warm-up: caches, clocks, page faults.
     for (int i = 0; i < 3; ++i) (void)run(point);
@@ -156,33 +164,34 @@ void measure(model_profile& into, const plan& p, runtime::host_executor& e,
   }
 }
 
-constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
-
 /// A model with memory for the largest batch asked for.
-models::measured_model prepare(const std::string& name, const plan& p, runtime::host_executor& e,
-                               models::host_model_factory& factory) {
+std::unique_ptr<models::timed_model> prepare(const std::string& name, const plan& p) {
+  models::timing_plan t{.model = name, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
+  for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
-    return {e, factory, p.batches.back(), p.seed};
-  } catch (const config_error&) {
-    fail("--batches", fmt::to_string(p.batches.back()),
-         fmt::format("batches of {} that fit {} MiB", name, pool_bytes >> 20U));
+    return p.on_gpu ? models::time_on_gpu(t) : models::time_on_host(t);
+  } catch (const config_error& e) {
+    throw input_error{
+        fmt::format("profile: {} with batches of {}: {}", name, p.batches.back(), e.what())};
   }
 }
 
 model_profile profile_model(const std::string& name, const plan& p) {
-  runtime::host_executor e{{.pool_bytes = pool_bytes}};
-  const std::size_t room = e.free_bytes();
-  const auto factory = models::make_host_factory(name, e, p.seed);
-  models::measured_model model = prepare(name, p, e, *factory);
+  const auto model = prepare(name, p);
   model_profile out{.name = name,
-                    .stages = model.stages(),
+                    .device = model->device(),
+                    .stages = model->stages(),
                     .slo_ms = p.slo_ms,
-                    .memory_mb = static_cast<double>(room - e.free_bytes()) / 1e6,
+                    .memory_mb = static_cast<double>(model->memory_bytes()) / 1e6,
+                    .partitions = {},
                     .points = {},
                     .fit = {}};
+  for (std::size_t i = 0; i < p.partitions.size(); ++i) {
+    out.partitions.push_back(model->partition(i));
+  }
   {
     progress_bar bar{name, "rounds"};
-    measure(out, p, e, model, bar);
+    measure(out, p, *model, bar);
   }
   std::vector<fit_point> largest;
   for (const profile_point& point : out.points) {
@@ -260,9 +269,20 @@ std::string pipeline_json(const model_profile& m, const plan& p) {
   return out.end_array().end_object().take();
 }
 
-std::string profile_json(const std::vector<model_profile>& profiles) {
+std::string profile_json(const std::vector<model_profile>& profiles, const plan& p) {
   json_writer out;
-  out.begin_object().field("executor", "host").key("models").begin_array();
+  out.begin_object()
+      .field("executor", p.on_gpu ? "cuda" : "host")
+      .field("device", profiles.front().device)
+      .key("partitions")
+      .begin_array();
+  for (std::size_t i = 0; i < p.partitions.size(); ++i) {
+    out.begin_object(layout::line)
+        .field("pct", p.partitions[i])
+        .field("size", profiles.front().partitions[i])
+        .end_object();
+  }
+  out.end_array().key("models").begin_array();
   for (const model_profile& m : profiles) {
     out.begin_object()
         .field("name", m.name)
@@ -342,7 +362,7 @@ int profile_command(const profile_options& o) {
   const auto write = [&](const std::string& name, const std::string& text) {
     write_file((folder / name).string(), text);
   };
-  const std::string summary = profile_json(profiles);
+  const std::string summary = profile_json(profiles, p);
   write("latency.csv", latency_csv(profiles));
   write("slo.csv", slo_csv(profiles));
   write("workload.json", workload_json(profiles, p));

@@ -3,7 +3,7 @@
 #include <cohort/engine/engine.hpp>
 
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/engine/backends.hpp>
+#include <cohort/engine/profile_backend.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -154,6 +154,11 @@ cuda_executor::buffer cuda_executor::allocate(std::size_t bytes, stream& s) {
 }
 void cuda_executor::retire(buffer b, stream& s) { device_->pool->retire(std::move(b), view(s)); }
 
+cuda::pinned_buffer cuda_executor::allocate_pinned(std::size_t bytes) {
+  const cuda::device_guard current{device()};
+  return cuda::pinned_buffer{bytes};
+}
+
 void cuda_executor::record(stream& s, event& v) {
   s.state_->expect(cudaEventRecord(v.native_.native(), view(s).native()), "cudaEventRecord");
   v.recorded_ = true;

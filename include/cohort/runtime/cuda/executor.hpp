@@ -73,6 +73,9 @@ class cuda_executor {
   /// Gives a buffer back once the work so far on `s` has finished.
   void retire(buffer b, stream& s);
 
+  /// Host memory for copies to and from the device that hold nobody.
+  [[nodiscard]] cuda::pinned_buffer allocate_pinned(std::size_t bytes);
+
   void record(stream& s, event& v);
   void wait(stream& s, event& v);
   [[nodiscard]] bool is_done(const event& v) const;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
-#include <cohort/engine/backends.hpp>
+#include <cohort/engine/staged_backend.hpp>
 
 #include <cohort/engine/engine.hpp>
 #include <cohort/runtime/host.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
 #include <latch>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 namespace cohort::engine {
 namespace {
@@ -52,11 +54,39 @@ struct deliver {
   }
 };
 
-TEST_CASE("rows go in and come out with their requests; a failing batch fails only itself") {
+/// Has host memory that copies should use, and refuses to copy between any other and the pool.
+struct pinned_executor : runtime::host_executor {
+  using host_executor::host_executor;
+  struct pinned {
+    std::byte* data() { return bytes.data(); }
+    std::size_t size() const { return bytes.size(); }
+    std::vector<std::byte> bytes;
+  };
+  pinned allocate_pinned(std::size_t bytes) {
+    pinned p{std::vector<std::byte>(bytes)};
+    known.push_back(p.data());
+    return p;
+  }
+  void copy(stream& s, const runtime::copy_request& r) {
+    const auto is_known = [&](const void* p) {
+      return std::ranges::find(known, static_cast<const std::byte*>(p)) != known.end();
+    };
+    if (!is_known(r.source) && !is_known(r.destination)) throw config_error{"not pinned"};
+    ++copies;
+    host_executor::copy(s, r);
+  }
+  std::vector<const std::byte*> known;
+  std::size_t copies = 0;
+};
+static_assert(!needs_pinned_memory<runtime::host_executor>);
+static_assert(needs_pinned_memory<pinned_executor>);
+
+TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch fails only itself",
+                   Executor, runtime::host_executor, pinned_executor) {
   constexpr std::size_t n = 200;
   std::latch left{n};
-  runtime::host_executor executor{{.pool_bytes = 1 << 20, .queue_depth = 4096}};
-  staged_backend<runtime::host_executor, doubler> backend{executor};
+  Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  staged_backend<Executor, doubler> backend{executor};
   using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
   basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
   backend.bind(engine);
@@ -87,6 +117,7 @@ TEST_CASE("rows go in and come out with their requests; a failing batch fails on
   }
   CHECK(numbers[13].how == outcome::failed);
   CHECK(failed <= 8);  // Those that shared its batch.
+  if constexpr (needs_pinned_memory<Executor>) CHECK(executor.copies <= 2 * n);  // By the batch.
 }
 }  // namespace
 }  // namespace cohort::engine

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Backends over executors: `staged_backend` runs models, `profile_backend` takes their time.
+/// The backend that runs models on an executor.
 #pragma once
 
-#include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/latency_model.hpp>
 #include <cohort/core/request.hpp>
-#include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/engine/loop.hpp>
-#include <cohort/runtime/emulated.hpp>
+#include <cohort/engine/end_report.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,26 +31,38 @@ struct tensor_request : request {
   std::span<std::byte> output;
 };
 
-/// Where a backend reports the ends of its batches; `bind` it to the engine or loop.
-class end_report {
- public:
-  template <class Engine>
-  void bind(Engine& engine) noexcept {
-    engine_ = &engine;
-    call_ = [](void* e, device_id d, bool failed) { static_cast<Engine*>(e)->complete(d, failed); };
-  }
-  void operator()(device_id d, bool failed) const noexcept { call_(engine_, d, failed); }
-
- private:
-  void* engine_ = nullptr;
-  void (*call_)(void*, device_id, bool) = nullptr;
+/// An executor with host memory of its own, `allocate_pinned(bytes)`, that copies should use: with
+/// any other its `copy` would hold the caller.
+template <class E>
+concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
+  { e.allocate_pinned(bytes).data() } -> std::same_as<std::byte*>;
 };
+
+namespace detail {
+struct no_pinned_rows {};
+/// A batch's rows on their way in and out, in the executor's host memory.
+template <class Pinned>
+struct pinned_rows {
+  Pinned in, out;
+  std::vector<std::span<std::byte>> outputs;  // Of the batch's requests.
+};
+template <class E>
+struct pinned_rows_of {
+  using type = no_pinned_rows;
+};
+template <needs_pinned_memory E>
+struct pinned_rows_of<E> {
+  using type = pinned_rows<decltype(std::declval<E&>().allocate_pinned(1))>;
+};
+}  // namespace detail
 
 /// Runs each batch as its model's stages on the stream of its device: copies the rows in, runs
 /// every stage on the whole batch, copies the rows out. Requests must be `tensor_request`s whose
 /// spans have the model's sizes. A device has two sets of buffers, so that a batch sent ahead waits
-/// in the stream. Nothing allocates but adding. Thread safety: all but `bind` on the loop's
-/// thread; see the `setup` of `basic_engine::add_device` and `add_model`.
+/// in the stream. With an executor that needs pinned memory, rows are gathered there first, and
+/// handed to their requests on the executor's thread, before the batch is reported. Nothing
+/// allocates but adding. Thread safety: all but `bind` on the loop's thread; see the `setup` of
+/// `basic_engine::add_device` and `add_model`.
 /// @tparam Model A staged model for the executor's streams, one instance for each device.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 class staged_backend {
@@ -73,7 +83,15 @@ class staged_backend {
       s.device = id;
       s.invoke = [](runtime::completion& c, bool failed) noexcept {
         auto& self = static_cast<slot&>(c);
-        self.owner->report_(self.device, failed || std::exchange(self.refused, false));
+        const bool bad = failed || std::exchange(self.refused, false);
+        if constexpr (is_pinned) {
+          const std::byte* row = self.pinned.out.data();
+          for (const std::span<std::byte> to : self.pinned.outputs) {
+            if (!bad) std::memcpy(to.data(), row, to.size());
+            row += to.size();
+          }
+        }
+        self.owner->report_(self.device, bad);
       };
     }
   }
@@ -89,6 +107,13 @@ class staged_backend {
     for (slot& s : l.slots) {
       for (auto& rows : s.rows) {
         if (rows.size() < row * max_batch) rows = executor_.allocate(row * max_batch);
+      }
+      if constexpr (is_pinned) {
+        const std::size_t in = model->boundary_bytes(0) * max_batch;
+        const std::size_t out = model->boundary_bytes(model->stages()) * max_batch;
+        if (s.pinned.in.size() < in) s.pinned.in = executor_.allocate_pinned(in);
+        if (s.pinned.out.size() < out) s.pinned.out = executor_.allocate_pinned(out);
+        s.pinned.outputs.reserve(max_batch);
       }
     }
     if (id.index() >= l.models.size()) l.models.resize(id.index() + 1);
@@ -108,11 +133,14 @@ class staged_backend {
   }
 
  private:
+  static constexpr bool is_pinned = needs_pinned_memory<Executor>;
+
   struct slot : runtime::completion {
     staged_backend* owner = nullptr;
     device_id device;
     bool refused = false;
     std::array<typename Executor::buffer, 2> rows;  // Boundaries, in turns.
+    [[no_unique_address]] typename detail::pinned_rows_of<Executor>::type pinned;
   };
   struct lane {
     explicit lane(typename Executor::stream s) : stream{std::move(s)} {}
@@ -124,14 +152,7 @@ class staged_backend {
 
   void run(lane& l, slot& s, const deferred::batch& b) {
     Model& model = *l.models[b.model.index()];
-    const std::size_t input_bytes = model.boundary_bytes(0);
-    std::byte* row = s.rows[0].data();
-    for (const request& r : b.requests) {
-      const auto& t = static_cast<const tensor_request&>(r);
-      executor_.copy(l.stream,
-                     {.destination = row, .source = t.input.data(), .row_bytes = input_bytes});
-      row += input_bytes;
-    }
+    copy_in(l, s, b, model.boundary_bytes(0));
     for (std::size_t i = 0; i < model.stages(); ++i) {
       model.enqueue(i, l.stream,
                     runtime::slice{.input = s.rows[i % 2].data(),
@@ -141,13 +162,46 @@ class staged_backend {
                                    .first = 0,
                                    .count = b.size()});
     }
-    const std::size_t output_bytes = model.boundary_bytes(model.stages());
-    row = s.rows[model.stages() % 2].data();
-    for (const request& r : b.requests) {
-      const auto& t = static_cast<const tensor_request&>(r);
-      executor_.copy(l.stream,
-                     {.destination = t.output.data(), .source = row, .row_bytes = output_bytes});
-      row += output_bytes;
+    copy_out(l, s, b, model.boundary_bytes(model.stages()), s.rows[model.stages() % 2].data());
+  }
+
+  void copy_in(lane& l, slot& s, const deferred::batch& b, std::size_t bytes) {
+    std::byte* row = s.rows[0].data();
+    if constexpr (is_pinned) {
+      std::byte* to = s.pinned.in.data();
+      for (const request& r : b.requests) {
+        std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
+        to += bytes;
+      }
+      executor_.copy(
+          l.stream,
+          {.destination = row, .source = s.pinned.in.data(), .row_bytes = bytes * b.size()});
+    } else {
+      for (const request& r : b.requests) {
+        const auto& t = static_cast<const tensor_request&>(r);
+        executor_.copy(l.stream,
+                       {.destination = row, .source = t.input.data(), .row_bytes = bytes});
+        row += bytes;
+      }
+    }
+  }
+  void copy_out(lane& l, slot& s, const deferred::batch& b, std::size_t bytes,
+                const std::byte* row) {
+    if constexpr (is_pinned) {
+      s.pinned.outputs.clear();
+      for (const request& r : b.requests) {
+        s.pinned.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
+      }
+      executor_.copy(
+          l.stream,
+          {.destination = s.pinned.out.data(), .source = row, .row_bytes = bytes * b.size()});
+    } else {
+      for (const request& r : b.requests) {
+        const auto& t = static_cast<const tensor_request&>(r);
+        executor_.copy(l.stream,
+                       {.destination = t.output.data(), .source = row, .row_bytes = bytes});
+        row += bytes;
+      }
     }
   }
 
@@ -155,58 +209,5 @@ class staged_backend {
   end_report report_;
   std::vector<std::unique_ptr<lane>> lanes_;
 };
-
-/// Takes the time that profiles say and computes nothing, on an emulated executor that the loop
-/// drives. Thread safety: as `staged_backend`.
-class profile_backend {
- public:
-  template <class Engine>
-  void bind(Engine& engine) noexcept {
-    report_.bind(engine);
-  }
-  void add_device(device_id id) {
-    if (id.index() >= lanes_.size()) lanes_.resize(id.index() + 1);
-    lanes_[id.index()] = std::make_unique<lane>(executor_.make_stream());
-    for (slot& s : lanes_[id.index()]->slots) {
-      s.owner = this;
-      s.device = id;
-      s.invoke = [](runtime::completion& c, bool failed) noexcept {
-        const auto& self = static_cast<slot&>(c);
-        self.owner->report_(self.device, failed);
-      };
-    }
-  }
-  void add_model(model_id id, latency_curve latency) {
-    if (id.index() >= models_.size()) models_.resize(id.index() + 1);
-    models_[id.index()] = std::move(latency);
-  }
-
-  void launch(const deferred::batch& b) noexcept {
-    lane& l = *lanes_[b.device.index()];
-    executor_.busy(l.stream, (*models_[b.model.index()])(b.size()));
-    executor_.notify(l.stream, l.slots[l.next]);
-    l.next = (l.next + 1) % l.slots.size();
-  }
-  [[nodiscard]] time_point next_event() const noexcept { return executor_.next_event(); }
-  void advance(time_point now) { executor_.advance(now); }
-
- private:
-  struct slot : runtime::completion {
-    profile_backend* owner = nullptr;
-    device_id device;
-  };
-  struct lane {
-    explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}
-    std::array<slot, deferred::rank::max_outstanding> slots;
-    std::size_t next = 0;
-    runtime::emulated_executor::stream stream;
-  };
-
-  runtime::emulated_executor executor_;
-  end_report report_;
-  std::vector<std::unique_ptr<lane>> lanes_;
-  std::vector<std::optional<latency_curve>> models_;
-};
-static_assert(driven_backend<profile_backend>);
 
 }  // namespace cohort::engine

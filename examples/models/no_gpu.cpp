@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a build without CUDA says of GPUs.
+#include <cohort/core/error.hpp>
+
+#include "timed_model.hpp"
+
+namespace cohort::models {
+
+std::string why_no_gpu() { return "built without CUDA"; }
+std::unique_ptr<timed_model> time_on_gpu(const timing_plan&) { throw config_error{why_no_gpu()}; }
+
+}  // namespace cohort::models

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "measured_model.hpp"
+
+namespace cohort::models {
+
+std::unique_ptr<timed_model> time_on_host(const timing_plan& p) {
+  constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
+  auto executor =
+      std::make_unique<runtime::host_executor>(runtime::host_options{.pool_bytes = pool_bytes});
+  const auto make = [](runtime::host_executor& e, const timing_plan& plan) {
+    return make_host_factory(plan.model, e, plan.seed);
+  };
+  return std::make_unique<timed_model_on<runtime::host_executor, decltype(make)>>(
+      std::move(executor), p, fmt::format("host, {} cores", std::thread::hardware_concurrency()),
+      make);
+}
+
+}  // namespace cohort::models

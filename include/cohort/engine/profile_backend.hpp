@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The backend that takes the time of profiles.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/rank.hpp>
+#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/loop.hpp>
+#include <cohort/runtime/emulated.hpp>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// Takes the time that profiles say and computes nothing, on an emulated executor that the loop
+/// drives. Thread safety: as `staged_backend`.
+class profile_backend {
+ public:
+  template <class Engine>
+  void bind(Engine& engine) noexcept {
+    report_.bind(engine);
+  }
+  void add_device(device_id id) {
+    if (id.index() >= lanes_.size()) lanes_.resize(id.index() + 1);
+    lanes_[id.index()] = std::make_unique<lane>(executor_.make_stream());
+    for (slot& s : lanes_[id.index()]->slots) {
+      s.owner = this;
+      s.device = id;
+      s.invoke = [](runtime::completion& c, bool failed) noexcept {
+        const auto& self = static_cast<slot&>(c);
+        self.owner->report_(self.device, failed);
+      };
+    }
+  }
+  void add_model(model_id id, latency_curve latency) {
+    if (id.index() >= models_.size()) models_.resize(id.index() + 1);
+    models_[id.index()] = std::move(latency);
+  }
+
+  void launch(const deferred::batch& b) noexcept {
+    lane& l = *lanes_[b.device.index()];
+    executor_.busy(l.stream, (*models_[b.model.index()])(b.size()));
+    executor_.notify(l.stream, l.slots[l.next]);
+    l.next = (l.next + 1) % l.slots.size();
+  }
+  [[nodiscard]] time_point next_event() const noexcept { return executor_.next_event(); }
+  void advance(time_point now) { executor_.advance(now); }
+
+ private:
+  struct slot : runtime::completion {
+    profile_backend* owner = nullptr;
+    device_id device;
+  };
+  struct lane {
+    explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}
+    std::array<slot, deferred::rank::max_outstanding> slots;
+    std::size_t next = 0;
+    runtime::emulated_executor::stream stream;
+  };
+
+  runtime::emulated_executor executor_;
+  end_report report_;
+  std::vector<std::unique_ptr<lane>> lanes_;
+  std::vector<std::optional<latency_curve>> models_;
+};
+static_assert(driven_backend<profile_backend>);
+
+}  // namespace cohort::engine
