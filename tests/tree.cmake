@@ -24,6 +24,10 @@ set(expect_host FALSE)
 if(TARGET cohort_host)
   set(expect_host TRUE)
 endif()
+set(expect_cuda FALSE)
+if(TARGET cohort_cuda)
+  set(expect_cuda TRUE)
+endif()
 foreach(folder src/cli src/serve examples/inference_server)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt")
     get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" PROPERTY BUILDSYSTEM_TARGETS)
@@ -46,7 +50,7 @@ if(COHORT_INSTALL)
       "${CMAKE_COMMAND}" "-DBUILD=${PROJECT_BINARY_DIR}"
       "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/package_work" "-DGENERATOR=${CMAKE_GENERATOR}"
       "-DCOMPILER=${CMAKE_CXX_COMPILER}" "-DVERSION=${PROJECT_VERSION}" "-DCONFIG=$<CONFIG>"
-      "-DPROGRAMS=${programs}" "-DEXPECT_HOST=${expect_host}" -P
+      "-DPROGRAMS=${programs}" "-DEXPECT_HOST=${expect_host}" "-DEXPECT_CUDA=${expect_cuda}" -P
       "${CMAKE_CURRENT_SOURCE_DIR}/package/check_package.cmake")
   set_tests_properties(package PROPERTIES TIMEOUT 300 LABELS package)
 endif()

@@ -3,8 +3,8 @@
 // (1.053 b + 5.072 ms, SLO 25 ms), 8 emulated devices, Poisson arrivals from a thread of their own.
 // Usage: engine.realtime [RATE [SECONDS [RUNS]]]; 4500 20 3 by default.
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/profile_backend.hpp>
 
 #include <fmt/format.h>
 

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/profile_backend.hpp>
 
 #include <chrono>
 #include <utility>

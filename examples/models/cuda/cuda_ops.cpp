@@ -21,9 +21,9 @@ cuda_ops::buffer cuda_ops::upload(const float* data, std::size_t count) {
     bool failed = false;
   } f;
   buffer b = executor_.allocate(count * sizeof(float));
-  executor_.copy(*uploads_,
-                 {.destination = b.data(), .source = data, .row_bytes = count * sizeof(float)});
-  executor_.notify(*uploads_, f);
+  stream s = executor_.make_stream();
+  executor_.copy(s, {.destination = b.data(), .source = data, .row_bytes = count * sizeof(float)});
+  executor_.notify(s, f);
   f.done.acquire();
   expects(!f.failed, "cuda_ops: an upload failed: the device has an error");
   return b;

@@ -5,8 +5,6 @@
 
 #include <cohort/runtime/cuda/executor.hpp>
 
-#include <memory>
-
 #include "../ops.hpp"
 
 namespace cohort::models {
@@ -18,8 +16,7 @@ class cuda_ops {
   using stream = executor::stream;
   using buffer = executor::buffer;
 
-  explicit cuda_ops(executor& e)
-      : executor_{e}, uploads_{std::make_shared<stream>(e.make_stream())} {}
+  explicit cuda_ops(executor& e) noexcept : executor_{e} {}
 
   [[nodiscard]] buffer make_buffer(std::size_t bytes) { return executor_.allocate(bytes); }
   /// @throws config_error If the device has failed.
@@ -46,7 +43,6 @@ class cuda_ops {
 
  private:
   executor& executor_;
-  std::shared_ptr<stream> uploads_;
 };
 static_assert(ops<cuda_ops>);
 

@@ -15,7 +15,7 @@ void device_health::note(cudaError_t e, const char* call) noexcept {
   try {
     const std::lock_guard lock{mutex_};
     if (failure_.empty()) failure_ = cuda::describe(e, call);
-  } catch (...) {  // Without memory for the text, the fact must do.
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without memory for the text, the fact must do.
   }
   good_.store(false, std::memory_order_release);
 }
@@ -60,6 +60,7 @@ void poller::push(notification_lane& lane, notification_lane::entry e) {
 bool poller::deliver(std::unique_lock<std::mutex>& lock) {
   bool any = false;
   // By index: a lane may be opened while the lock is given up, and closed only when it is empty.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     notification_lane& lane = *lanes_[i];
     while (!lane.entries.empty()) {

@@ -54,7 +54,7 @@ void event_pool::give_back(event e) noexcept {
   try {
     const std::lock_guard lock{mutex_};
     spare_.push_back(std::move(e));
-  } catch (...) {  // No memory for the list: the event is destroyed instead.
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for the list; the event is destroyed.
   }
 }
 void event_pool::reserve(std::size_t count) {

@@ -2,7 +2,6 @@
 #include <cohort/runtime/detail/block_pool.hpp>
 #include <cohort/runtime/host.hpp>
 
-#include <cblas.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -12,10 +11,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "multiply.hpp"
 
 namespace cohort::runtime {
 namespace detail {
@@ -183,36 +183,11 @@ class host_stream_state {
 
 }  // namespace detail
 
-namespace {
-
-int blas_int(std::size_t value, const char* what) {
-  if (value > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    throw config_error{fmt::format("gemm: {} is {}, but the host's BLAS takes at most {}", what,
-                                   value, std::numeric_limits<int>::max())};
-  }
-  return static_cast<int>(value);
-}
-
-void multiply(const gemm_request& g) {
-  const auto* a = static_cast<const float*>(g.a);
-  const auto* b = static_cast<const float*>(g.b);
-  auto* c = static_cast<float*>(g.c);
-  for (std::size_t i = 0; i < g.batches; ++i) {
-    cblas_sgemm(CblasRowMajor, g.transpose_a ? CblasTrans : CblasNoTrans,
-                g.transpose_b ? CblasTrans : CblasNoTrans, static_cast<int>(g.m),
-                static_cast<int>(g.n), static_cast<int>(g.k), g.alpha, a + i * g.stride_a,
-                static_cast<int>(g.lda), b + i * g.stride_b, static_cast<int>(g.ldb), g.beta,
-                c + i * g.stride_c, static_cast<int>(g.ldc));
-  }
-}
-
-}  // namespace
-
 host_executor::host_executor(host_options options) : options_{options} {
   expects(options.pool_bytes >= 64, "host_options: pool_bytes must be at least 64");
   expects(options.queue_depth >= 2, "host_options: queue_depth must be at least 2");
   // A stream is one thread; a product that spread over more would take the cores of the others.
-  openblas_set_num_threads(1);
+  detail::use_one_thread();
   pool_ = std::make_shared<detail::host_pool>(options.pool_bytes);
 }
 host_executor::~host_executor() = default;
@@ -258,14 +233,9 @@ void host_executor::copy(stream& s, const copy_request& r) {
 
 void host_executor::gemm(stream& s, const gemm_request& g) {
   expects(g.type == data_type::f32, "gemm: the host computes in f32 only");
-  blas_int(g.m, "m");
-  blas_int(g.n, "n");
-  blas_int(g.k, "k");
-  blas_int(g.lda, "lda");
-  blas_int(g.ldb, "ldb");
-  blas_int(g.ldc, "ldc");
+  detail::check_product(g);
   if (g.m == 0 || g.n == 0) return;
-  launch(s, [g] { multiply(g); });
+  launch(s, [g] { detail::multiply(g); });
 }
 
 void host_executor::notify(stream& s, completion& done) {

@@ -26,6 +26,7 @@ class graph {
 
   /// Enqueues the sequence on `s`. @throws cuda_error
   void launch(stream_view s) const;
+  [[nodiscard]] cudaGraphExec_t native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ != nullptr; }
 
  private:

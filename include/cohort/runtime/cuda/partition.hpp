@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort::runtime::cuda {
@@ -37,7 +38,7 @@ class step_allocator {
     const unsigned count = std::clamp(idle, least, nearest);
     std::vector<unsigned> order(all);
     for (unsigned i = 0; i < all; ++i) order[i] = i;
-    std::ranges::stable_sort(order, {}, [&](unsigned i) { return users_[i]; });
+    std::ranges::sort(order, {}, [&](unsigned i) { return std::pair{users_[i], i}; });
     order.resize(count);
     std::ranges::sort(order);
     for (const unsigned i : order) ++users_[i];
