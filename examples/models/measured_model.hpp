@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +46,42 @@ class stage_clock<runtime::host_executor> {
   std::vector<std::chrono::steady_clock::time_point> at_;
 };
 
+/// A completion to wait for.
+struct awaited : runtime::completion {
+  awaited() { invoke = &tell; }
+
+  static void tell(runtime::completion& self, bool failed) noexcept {
+    auto& d = static_cast<awaited&>(self);
+    const auto now = std::chrono::steady_clock::now();
+    // Told under the lock: the waiter destroys this as soon as it can take it.
+    const std::lock_guard lock{d.mutex};
+    d.at = now;
+    d.failed = failed;
+    d.over = true;
+    d.changed.notify_one();
+  }
+  std::chrono::steady_clock::time_point wait() {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [this] { return over; });
+    expects(!failed, "measured_model: work failed on the executor");
+    return at;
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::chrono::steady_clock::time_point at;
+  bool failed = false;
+  bool over = false;
+};
+
+/// Waits for the work on a stream. @throws config_error If it fails.
+template <class Executor>
+std::chrono::steady_clock::time_point finish(Executor& e, typename Executor::stream& s) {
+  awaited a;
+  e.notify(s, a);
+  return a.wait();
+}
+
 /// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
 template <class Executor>
 class measured_model {
@@ -63,9 +100,7 @@ class measured_model {
       e.copy(s, {.destination = boundaries_[0].data() + row * input.size(),
                  .source = input.data(),
                  .row_bytes = input.size()});
-      done d;
-      e.notify(s, d);
-      d.wait();
+      finish(e, s);
     }
   }
 
@@ -73,7 +108,6 @@ class measured_model {
 
   /// Runs one batch on an idle stream. @throws config_error If the work fails.
   measurement run(stream& s, std::uint32_t batch) {
-    done d;
     const auto start = std::chrono::steady_clock::now();
     clock_.mark(s, 0);
     for (std::size_t i = 0; i < stages(); ++i) {
@@ -86,41 +120,13 @@ class measured_model {
                        .count = batch});
       clock_.mark(s, i + 1);
     }
-    executor_.notify(s, d);
-    const std::chrono::duration<double, std::milli> whole = d.wait() - start;
+    const std::chrono::duration<double, std::milli> whole = finish(executor_, s) - start;
     measurement m{.whole_ms = whole.count(), .stages_ms = {}};
     for (std::size_t i = 0; i < stages(); ++i) m.stages_ms.push_back(clock_.ms_between(i, i + 1));
     return m;
   }
 
  private:
-  struct done : runtime::completion {
-    done() { invoke = &tell; }
-
-    static void tell(runtime::completion& self, bool failed) noexcept {
-      auto& d = static_cast<done&>(self);
-      const auto now = std::chrono::steady_clock::now();
-      // Told under the lock: the waiter destroys this as soon as it can take it.
-      const std::lock_guard lock{d.mutex};
-      d.at = now;
-      d.failed = failed;
-      d.over = true;
-      d.changed.notify_one();
-    }
-    std::chrono::steady_clock::time_point wait() {
-      std::unique_lock lock{mutex};
-      changed.wait(lock, [this] { return over; });
-      expects(!failed, "measured_model: a stage failed on the executor");
-      return at;
-    }
-
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::chrono::steady_clock::time_point at;
-    bool failed = false;
-    bool over = false;
-  };
-
   Executor& executor_;
   std::unique_ptr<any_model<Executor>> model_;
   stage_clock<Executor> clock_;
@@ -158,8 +164,8 @@ class timed_model_on final : public timed_model {
  public:
   /// @param make `make(executor, plan)` gives the factory.
   timed_model_on(std::unique_ptr<Executor> e, const timing_plan& p, std::string device,
-                 MakeFactory make)
-      : executor_{std::move(e)}, device_{std::move(device)} {
+                 std::size_t cache_bytes, MakeFactory make)
+      : executor_{std::move(e)}, device_{std::move(device)}, cache_bytes_{cache_bytes} {
     const std::size_t room = executor_->free_bytes();
     factory_ = make(*executor_, p);
     model_ = std::make_unique<measured_model<Executor>>(*executor_, *factory_, p.max_batch, p.seed);
@@ -171,6 +177,26 @@ class timed_model_on final : public timed_model {
   [[nodiscard]] std::string device() const override { return device_; }
   [[nodiscard]] std::string partition(std::size_t share) const override {
     return describe(streams_.at(share));
+  }
+  [[nodiscard]] std::size_t cache_bytes() const noexcept override { return cache_bytes_; }
+  [[nodiscard]] double copy_rate(std::size_t bytes) override {
+    bytes = std::min(bytes, executor_->free_bytes() / 3);
+    const auto from = executor_->allocate(bytes);
+    const auto to = executor_->allocate(bytes);
+    typename Executor::stream s = executor_->make_stream();
+    stage_clock<Executor> clock{*executor_, 2};
+    constexpr int copies = 8;
+    double best_ms = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 5; ++i) {
+      clock.mark(s, 0);
+      for (int c = 0; c < copies; ++c) {
+        executor_->copy(s, {.destination = to.data(), .source = from.data(), .row_bytes = bytes});
+      }
+      clock.mark(s, 1);
+      finish(*executor_, s);
+      if (i > 0) best_ms = std::min(best_ms, clock.ms_between(0, 1));  // The first one warms.
+    }
+    return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
   measurement run(std::size_t share, std::uint32_t batch) override {
     return model_->run(streams_.at(share), batch);
@@ -187,6 +213,7 @@ class timed_model_on final : public timed_model {
 
   std::unique_ptr<Executor> executor_;
   std::string device_;
+  std::size_t cache_bytes_;
   std::unique_ptr<any_model_factory<Executor>> factory_;
   std::unique_ptr<measured_model<Executor>> model_;
   std::vector<typename Executor::stream> streams_;  // Behind the model: destroyed first.

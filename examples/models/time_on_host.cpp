@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "measured_model.hpp"
 
 namespace cohort::models {
+namespace {
+
+std::size_t last_cache() {
+  // A virtual machine may be told of a whole socket's.
+  constexpr std::size_t most = std::size_t{32} << 20U;
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? std::min(static_cast<std::size_t>(bytes), most) : most;
+}
+
+}  // namespace
 
 std::unique_ptr<timed_model> time_on_host(const timing_plan& p) {
   constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
@@ -16,7 +28,7 @@ std::unique_ptr<timed_model> time_on_host(const timing_plan& p) {
   };
   return std::make_unique<timed_model_on<runtime::host_executor, decltype(make)>>(
       std::move(executor), p, fmt::format("host, {} cores", std::thread::hardware_concurrency()),
-      make);
+      last_cache(), make);
 }
 
 }  // namespace cohort::models

@@ -38,6 +38,11 @@ class timed_model {
   [[nodiscard]] virtual std::string device() const = 0;
   /// What a share was rounded to, in units of the device.
   [[nodiscard]] virtual std::string partition(std::size_t share) const = 0;
+  /// Of the device's last cache.
+  [[nodiscard]] virtual std::size_t cache_bytes() const noexcept = 0;
+  /// Bytes read and written in a second by copies of `bytes` (less if memory is short), the fastest
+  /// of several: the peak of what serves a working set of that size. Not for work beside others.
+  [[nodiscard]] virtual double copy_rate(std::size_t bytes) = 0;
   /// Runs one batch on the partition of a share. @throws config_error If the work fails.
   virtual measurement run(std::size_t share, std::uint32_t batch) = 0;
 };

@@ -19,8 +19,10 @@
 #include "commands.hpp"
 #include "fit.hpp"
 #include "json_writer.hpp"
+#include "models/definition.hpp"
 #include "models/registry.hpp"
 #include "models/timed_model.hpp"
+#include "models/traffic.hpp"
 #include "progress.hpp"
 #include "table.hpp"
 #include "text.hpp"
@@ -68,6 +70,9 @@ struct model_profile {
   double slo_ms = 0;
   double memory_mb = 0;
   std::vector<std::string> partitions;  ///< What each share was rounded to.
+  std::size_t cache_bytes = 0;
+  double cache_rate = 0;   ///< Bytes per second, of copies that fit the cache.
+  double memory_rate = 0;  ///< Of those that do not.
   std::vector<profile_point> points;
   linear_fit fit;  ///< Of the whole device.
 };
@@ -193,6 +198,9 @@ model_profile profile_model(const std::string& name, const plan& p) {
     progress_bar bar{name, "rounds"};
     measure(out, p, *model, bar);
   }
+  out.cache_bytes = model->cache_bytes();
+  out.cache_rate = model->copy_rate(std::max<std::size_t>(1, out.cache_bytes / 4));
+  out.memory_rate = model->copy_rate(4 * std::max<std::size_t>(1, out.cache_bytes));
   std::vector<fit_point> largest;
   for (const profile_point& point : out.points) {
     if (point.partition == p.partitions.back()) largest.push_back({point.batch, point.at(0.5)});
@@ -224,6 +232,25 @@ std::string slo_csv(const std::vector<model_profile>& profiles) {
   std::string out = "model,slo_ms,mem_mb\n";
   for (const model_profile& m : profiles) {
     out += fmt::format("{},{},{}\n", m.name, m.slo_ms, m.memory_mb);
+  }
+  return out;
+}
+
+/// Utilisation from counted bytes, over the rate of copies measured in the same run.
+std::string util_csv(const std::vector<model_profile>& profiles, const plan& p) {
+  std::string out = "model,batch,l2_util_pct,dram_util_pct\n";
+  for (const model_profile& m : profiles) {
+    const models::definition d = models::definition_of(m.name);
+    for (const profile_point& x : m.points) {
+      if (x.partition != p.partitions.back()) continue;
+      const models::traffic t = models::count_traffic(d, x.batch, m.cache_bytes);
+      const double seconds = x.at(0.5) / 1e3;
+      const auto percent = [&](double bytes, double rate) {
+        return std::min(100.0, 100 * bytes / rate / seconds);
+      };
+      out += fmt::format("{},{},{:.2f},{:.2f}\n", m.name, x.batch, percent(t.bytes, m.cache_rate),
+                         percent(t.large_bytes, m.memory_rate));
+    }
   }
   return out;
 }
@@ -291,6 +318,8 @@ std::string profile_json(const std::vector<model_profile>& profiles, const plan&
         .field("max_relative_error", m.fit.error)
         .field("slo_ms", m.slo_ms)
         .field("mem_mb", m.memory_mb)
+        .field("cache_gb_s", m.cache_rate / 1e9)
+        .field("memory_gb_s", m.memory_rate / 1e9)
         .key("points")
         .begin_array();
     for (const profile_point& x : m.points) {
@@ -338,7 +367,7 @@ std::string profile_text(const std::vector<model_profile>& profiles, const plan&
     }
     out += t.text() + '\n';
   }
-  out += fmt::format("wrote latency.csv, slo.csv, workload.json, profile.json");
+  out += fmt::format("wrote latency.csv, slo.csv, util.csv, workload.json, profile.json");
   for (const model_profile& m : profiles) out += fmt::format(", {}.json", m.name);
   return out + fmt::format(" to {}\n", folder);
 }
@@ -352,7 +381,8 @@ int profile_command(const profile_options& o) {
   std::filesystem::create_directories(folder, error);
   if (error) throw input_error{fmt::format("--out: {}: {}", o.out, error.message())};
   // Known before minutes of measuring, not after.
-  std::vector<std::string> files{"latency.csv", "slo.csv", "workload.json", "profile.json"};
+  std::vector<std::string> files{"latency.csv", "slo.csv", "util.csv", "workload.json",
+                                 "profile.json"};
   for (const std::string& name : p.models) files.push_back(name + ".json");
   for (const std::string& name : files) check_writable((folder / name).string());
 
@@ -365,6 +395,7 @@ int profile_command(const profile_options& o) {
   const std::string summary = profile_json(profiles, p);
   write("latency.csv", latency_csv(profiles));
   write("slo.csv", slo_csv(profiles));
+  write("util.csv", util_csv(profiles, p));
   write("workload.json", workload_json(profiles, p));
   write("profile.json", summary);
   for (const model_profile& m : profiles) write(m.name + ".json", pipeline_json(m, p));

@@ -26,7 +26,8 @@ std::unique_ptr<timed_model> time_on_gpu(const timing_plan& p) {
     return make_cuda_factory(plan.model, e, plan.seed);
   };
   return std::make_unique<timed_model_on<runtime::cuda_executor, decltype(make)>>(
-      std::move(executor), p, fmt::format("{}, {} SMs", d.name, d.multiprocessors), make);
+      std::move(executor), p, fmt::format("{}, {} SMs", d.name, d.multiprocessors), d.l2_bytes,
+      make);
 }
 
 }  // namespace cohort::models
