@@ -4,6 +4,10 @@
 /// compile than the few headers a program needs.
 #pragma once
 
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/batch_table.hpp>
+#include <cohort/batching/meta_ops.hpp>
+#include <cohort/batching/observer.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>

@@ -1,0 +1,6 @@
+foreach(name meta_ops)
+  cohort_add_test(batching/${name}_test.cpp)
+endforeach()
+foreach(name batch_observer)
+  cohort_add_fail_test(batching/${name}_fail.cpp)
+endforeach()
