@@ -32,7 +32,8 @@ struct table_options {
 /// A request's place in a row.
 struct slot {
   staged_request request{};
-  bool live = false;  ///< It has not ended. The place of one that has is carried on, unused.
+  bool live = false;     ///< It has not ended. The place of one that has is carried on, unused.
+  bool leaving = false;  ///< Cancelled while in a stage: it ends when the stage is done.
 };
 
 /// A batch. Stages are counted from 0. Invariants, for every stage s:

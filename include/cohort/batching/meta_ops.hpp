@@ -276,7 +276,7 @@ class meta_ops {
   }
 
   void grow(batch_row& r, std::span<const staged_request> requests) noexcept {
-    for (const staged_request& q : requests) r.slots[r.size++] = {q, true};
+    for (const staged_request& q : requests) r.slots[r.size++] = {.request = q, .live = true};
     r.live += static_cast<std::uint32_t>(requests.size());
   }
 
