@@ -122,7 +122,8 @@ std::string chart::svg() const {
   if (x_marker > 0 && (x_most <= 0 || x_marker <= x_most)) {
     out += fmt::format(
         R"(<line class="marker" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/><text class="tick" text-anchor="end" x="{3:.1f}" y="{4}">{5}</text>)",
-        f.x(x_marker), top, height - bottom, f.x(x_marker) - 4, height - bottom - 6, escaped(x_marker_label));
+        f.x(x_marker), top, height - bottom, f.x(x_marker) - 4, height - bottom - 6,
+        escaped(x_marker_label));
   }
   std::vector<std::pair<std::string, std::size_t>> names;
   for (const chart_series& s : series) {

@@ -255,7 +255,7 @@ std::vector<sim::staged_arrival> draw_staged_arrivals(double rate, std::uint64_t
                                                       std::uint64_t seed,
                                                       const std::vector<std::uint32_t>& lengths) {
   sim::workload w;
-  w.models.push_back({.name = "m", .latency = linear_latency{duration{1}, duration{1}}});
+  w.models.push_back({.name = "m", .latency = linear_latency{duration{1}, duration{1}}, .slo = {}});
   sim::arrival_stream stream{w, rate, seed};
   std::vector<sim::staged_arrival> out;
   out.reserve(requests);

@@ -45,6 +45,8 @@ struct staged_settings {
 class staged_runner {
  public:
   explicit staged_runner(staged_model_spec spec);
+  staged_runner(const staged_runner&) = delete;  // The policy refers to the profile.
+  staged_runner& operator=(const staged_runner&) = delete;
 
   [[nodiscard]] const staged_model_spec& spec() const noexcept { return spec_; }
   [[nodiscard]] const batching::stage_profile& profile() const noexcept { return profile_; }

@@ -132,7 +132,7 @@ class diversity {
     const std::uint32_t room = profile_->batch_max() - v.requests_in_flight;
     const std::uint32_t oldest = v.waiting[0].bucket;
     if (options_.input == input_rule::clusters) {
-      return {.count = room, .bucket = oldest, .same_bucket = true};
+      return {.count = room, .bucket = oldest, .fill = fill_order::same_bucket};
     }
     const duration alone = profile_->total(1, oldest);
     // All that waits, if no one is slowed down by it.
@@ -149,7 +149,7 @@ class diversity {
       if (size > room || profile_->total(size, oldest) != alone) break;
       most = size;
     }
-    return {.count = most, .bucket = oldest};
+    return {.count = most, .bucket = oldest, .fill = fill_order::longest_first};
   }
 
   const stage_profile* profile_;

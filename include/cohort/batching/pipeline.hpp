@@ -248,7 +248,7 @@ class pipeline {
       again_ = d.again;
       return false;
     }
-    gather(std::min({d.count, eligible, profile_->batch_max()}), d.bucket, eligible, d.same_bucket);
+    gather(std::min({d.count, eligible, profile_->batch_max()}), d.bucket, eligible, d.fill);
     if (group_.empty()) return false;
     ops_.make(group_, now, policy_.foresees_split(static_cast<std::uint32_t>(group_.size())),
               d.bucket);
@@ -258,10 +258,21 @@ class pipeline {
 
   /// Moves up to `count` of the first `eligible` waiting requests of at most `bucket` to `group_`.
   void gather(std::uint32_t count, std::uint32_t bucket, std::uint32_t eligible,
-              bool same_bucket = false) {
+              fill_order fill = fill_order::oldest) {
     group_.clear();
+    if (fill == fill_order::oldest) {
+      gather_between(count, 0, bucket, eligible);
+      return;
+    }
+    for (std::uint32_t b = bucket + 1; b-- > 0 && group_.size() < count;) {
+      gather_between(count, b, b, eligible);
+      if (fill == fill_order::same_bucket) return;
+    }
+  }
+  void gather_between(std::uint32_t count, std::uint32_t least, std::uint32_t most,
+                      std::uint32_t& eligible) {
     for (std::uint32_t i = 0; i < eligible && group_.size() < count;) {
-      if (waiting_[i].bucket > bucket || (same_bucket && waiting_[i].bucket != bucket)) {
+      if (waiting_[i].bucket < least || waiting_[i].bucket > most) {
         ++i;
         continue;
       }

@@ -62,11 +62,17 @@ struct entry_view {
   double running_share;              ///< Sum of the device shares of what runs.
   bool window;  ///< A fixed window has closed: its requests are one row, or one a cluster.
 };
-/// The row to make: of the eligible requests whose bucket is at most `bucket`, the `count` oldest.
+/// Which of those that fit are taken into a row.
+enum class fill_order : std::uint8_t {
+  oldest,         ///< By age.
+  same_bucket,    ///< By age, and only those of the row's very bucket.
+  longest_first,  ///< Those that waste the least padding, then by age.
+};
+/// The row to make: `count` of the eligible requests whose bucket is at most `bucket`.
 struct entry_decision {
   std::uint32_t count = 0;  ///< 0: none now.
   std::uint32_t bucket = 0;
-  bool same_bucket = false;  ///< Only requests of that very bucket.
+  fill_order fill = fill_order::oldest;
   time_point again = never;  ///< With count 0: when to ask again, if nothing happens before.
 };
 
