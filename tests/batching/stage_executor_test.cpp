@@ -97,7 +97,8 @@ struct scenario {
   std::uint32_t sets = 1;
   std::uint32_t batches = 3;
   std::uint32_t split_after = nowhere;  // Every row of two or more splits after this stage.
-  std::uint32_t stretches = 0;          // How many rows may be stretched, each once and by one.
+  std::uint32_t stretches = 0;          // Stretches by one request.
+  std::uint32_t times = 1;              // How often one row may be.
   bool serial_children = false;
   bool nested = false;  // Children of two or more split again after the next stage.
 };
@@ -117,7 +118,7 @@ struct verdict {
 template <class Rules>
 struct world {
   static constexpr std::uint32_t stages = 4;
-  static constexpr std::uint32_t width = 3;
+  static constexpr std::uint32_t width = 4;
   struct cell {
     std::uint64_t tag = UINT64_MAX;
     std::uint32_t version = 0;  // Boundary for which it was written.
@@ -311,9 +312,9 @@ struct explorer {
       }
       if (w.stretched < how.stretches && w.ops.can_stretch(1, t0) == meta_refusal::none) {
         const batch_row& r = *w.ops.table().latest();
-        if (r.size == size) {
+        if (r.size < size + how.times) {
           state to = w;
-          const staged_request late{.tag = r.slots[0].request.tag + size};
+          const staged_request late{.tag = r.slots[0].request.tag + r.size};
           REQUIRE(to.ops.stretch(std::span{&late, 1}, t0));
           ++to.stretched;
           next(std::move(to), true);
@@ -407,6 +408,12 @@ TEST_CASE("no interleaving has one with nested splits") {
 TEST_CASE("no interleaving has one with rows held at any stage") {
   for (const std::uint32_t sets : {1U, 2U}) {
     const scenario s{.sets = sets, .batches = 4, .stretches = 4};
+    check_good(explore(s), s);
+  }
+}
+TEST_CASE("no interleaving has one with rows stretched again while stragglers catch up") {
+  for (const std::uint32_t sets : {1U, 2U}) {
+    const scenario s{.sets = sets, .batches = 3, .stretches = 3, .times = 3};
     check_good(explore(s), s);
   }
 }

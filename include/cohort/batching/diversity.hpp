@@ -43,7 +43,6 @@ struct diversity_options {
   /// Of `halving`: how much slower two halves may be, as a part; 0 to below 1. Measured profiles
   /// carry a cost per launch, so that exact equality never shows.
   double split_tolerance = 0.01;
-  double expected = 0;  ///< Of the planner.
 };
 
 /// Policies I, II and III together, input diversity first. Pure; copies share their plans.
@@ -60,9 +59,8 @@ class diversity {
     if (plans) {
       auto all = std::make_shared<std::vector<planner>>();
       for (std::uint32_t k = 0; k < profile.buckets(); ++k) {
-        all->emplace_back(profile, plan_options{.may_split = o.split == split_rule::planned,
-                                                .bucket = k,
-                                                .expected = o.expected});
+        all->emplace_back(profile,
+                          plan_options{.may_split = o.split == split_rule::planned, .bucket = k});
       }
       plans_ = std::move(all);
     }
@@ -89,7 +87,14 @@ class diversity {
   [[nodiscard]] std::uint32_t stretch(const hand_over_view& v) const noexcept {
     if (options_.stretch == stretch_rule::always) return v.may_join;
     if (options_.stretch != stretch_rule::planned) return 0;
-    return (*plans_)[v.row.bucket].stretch(v.stage, v.row.size, v.waiting.size(), v.may_join);
+    const std::uint32_t front = v.row.entered();
+    // Seen from the stage left, the others are ahead if they were issued to the next.
+    const std::uint32_t ahead = v.row.issued[v.stage + 1];
+    return (*plans_)[v.row.bucket].stretch({.stage = v.stage,
+                                            .front = std::max(front, v.stage),
+                                            .late = v.row.size - ahead,
+                                            .ahead = ahead},
+                                           v.waiting.size(), v.may_join);
   }
 
   [[nodiscard]] std::uint32_t split(const hand_over_view& v,

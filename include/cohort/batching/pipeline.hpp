@@ -406,8 +406,12 @@ class pipeline {
         lanes_[l].complete_held(s);
         break;
       case progress::followed:
-        ops_.hand_over(s, work.batch, now);
-        lanes_[l].complete(s);
+        if (stretch(s, work.batch, now)) {
+          lanes_[l].complete_held(s);
+        } else {
+          ops_.hand_over(s, work.batch, now);
+          lanes_[l].complete(s);
+        }
         break;
       case progress::whole:
         hand_over(l, s, work.batch, now, sink);

@@ -20,8 +20,6 @@ namespace cohort::batching {
 struct plan_options {
   bool may_split = true;     ///< Rows may be cut at hand-overs.
   std::uint32_t bucket = 0;  ///< Size class whose times it uses.
-  /// Requests that will come and wait too, besides those that do: weight of device time spent.
-  double expected = 0;
 };
 
 /// Plans on a device that runs one item at a time, depth first. While an item of a requests runs
@@ -35,11 +33,10 @@ struct plan_options {
 /// line. Immutable. Thread safety: full.
 class planner {
  public:
-  /// @throws config_error If the bucket is not one of the profile's, or `expected` is below 0.
+  /// @throws config_error If the bucket is not one of the profile's.
   explicit planner(const stage_profile& p, const plan_options& o = {})
       : profile_{&p}, options_{o}, horizon_{std::clamp(2 * p.batch_max(), 64U, 256U)} {
     expects(o.bucket < p.buckets(), "planner: bucket must be one of the profile's");
-    expects(o.expected >= 0, "planner: expected must be at least 0");
     cells_.resize(std::size_t{p.stages() + 1} * (p.batch_max() + 1) * (horizon_ + 1));
     for (std::uint32_t s = p.stages(); s-- > 1;) {
       for (std::uint32_t n = 1; n <= p.batch_max(); ++n) {
@@ -68,18 +65,30 @@ class planner {
     return parts;
   }
 
-  /// How many of `w` waiting requests, at most `may_join`, should join a row of n that has left
-  /// `stage`: they run the stages so far on their own while it is held.
-  [[nodiscard]] std::uint32_t stretch(std::uint32_t stage, std::uint32_t n, std::uint32_t w,
+  /// A row that stands at a hand-over, seen by `stretch`.
+  struct standing {
+    std::uint32_t stage;  ///< The stage that its last `late` requests have left.
+    std::uint32_t front;  ///< The stage that its others have left or are in; at least `stage`.
+    std::uint32_t late;   ///< At least 1.
+    std::uint32_t ahead;  ///< The others; 0 if the row stands whole, and then front is stage.
+  };
+  /// How many of `w` waiting requests, at most `may_join`, should join the row: they run the stages
+  /// up to `stage` on their own, and then go on with the late ones, while what is ahead is held.
+  [[nodiscard]] std::uint32_t stretch(const standing& r, std::uint32_t w,
                                       std::uint32_t may_join) const noexcept {
+    const std::uint32_t n = r.ahead + r.late;
+    const auto sum = [&](std::uint32_t j) {
+      const double alone =
+          j == 0 ? 0 : to_ms(profile_->time_between(0, r.stage + 1, j, options_.bucket));
+      const double together =
+          to_ms(profile_->time_between(r.stage + 1, r.front + 1, r.late + j, options_.bucket));
+      return (n + w) * (alone + together) + cost(r.front + 1, n + j, w - j) + left(w - j);
+    };
     std::uint32_t join = 0;
-    double least = cost(stage + 1, n, w) + left(w);
+    double least = sum(0);
     for (std::uint32_t j = 1; j <= may_join; ++j) {
-      const double catch_up = to_ms(profile_->time_between(0, stage + 1, j, options_.bucket));
-      const double sum =
-          (n + w + options_.expected) * catch_up + cost(stage + 1, n + j, w - j) + left(w - j);
-      if (sum < least * (1 - 1e-9)) {
-        least = sum;
+      if (const double s = sum(j); s < least * (1 - 1e-9)) {
+        least = s;
         join = j;
       }
     }
@@ -124,7 +133,7 @@ class planner {
   }
 
   [[nodiscard]] cell best(std::uint32_t s, std::uint32_t n, std::uint32_t m) const noexcept {
-    const double unfinished = n + m + options_.expected;
+    const double unfinished = n + m;
     cell c{unfinished * ms(s, n) + cost(s + 1, n, m), n};
     if (!options_.may_split) return c;
     for (const std::uint32_t a : profile_->sizes()) {
@@ -138,7 +147,7 @@ class planner {
   [[nodiscard]] entry_cell best_entry(std::uint32_t w) const noexcept {
     entry_cell c{};
     const auto consider = [&](std::uint32_t b) {
-      const double sum = (w + options_.expected) * ms(0, b) + cost(1, b, w - b) + left(w - b);
+      const double sum = w * ms(0, b) + cost(1, b, w - b) + left(w - b);
       if (c.first == 0 || sum < c.cost * (1 - 1e-9))
         c = {sum, row_time(b, w - b) + waiting_[w - b].time, b};
     };

@@ -76,7 +76,8 @@ struct entry_decision {
   time_point again = never;  ///< With count 0: when to ask again, if nothing happens before.
 };
 
-/// What is known at a hand-over: a row stands whole between two stages.
+/// What is known at a hand-over: a row stands whole between two stages; or, for `stretch`, the part
+/// of it that follows `row.issued[stage + 1]` requests gone ahead.
 struct hand_over_view {
   time_point now;
   const batch_row& row;
