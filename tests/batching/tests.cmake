@@ -1,4 +1,4 @@
-foreach(name meta_ops pipeline stage_executor)
+foreach(name meta_ops pipeline planner slicer stage_executor)
   cohort_add_test(batching/${name}_test.cpp)
 endforeach()
 foreach(name batch_observer)
