@@ -14,6 +14,7 @@
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
 #include <cohort/batching/slicer.hpp>
+#include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_executor.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/core/assert.hpp>
