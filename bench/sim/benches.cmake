@@ -9,3 +9,5 @@ set_tests_properties(sim.policy_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SER
 # The bars of staged batching in virtual time: minutes. Its profiles lie outside of the tree.
 add_executable(sim.pipeline_bars sim/pipeline_bars.cpp)
 target_link_libraries(sim.pipeline_bars PRIVATE cohort_cli cohort_dev)
+add_executable(sim.pipeline_sweeps sim/pipeline_sweeps.cpp)
+target_link_libraries(sim.pipeline_sweeps PRIVATE cohort_cli cohort_dev)

@@ -28,7 +28,7 @@ bool quick = false;
 bool missed = false;
 std::uint64_t requests = 30000;
 std::uint32_t seeds = 3;
-std::vector<double> window_choices{1, 2, 5, 10, 20, 30, 40, 60};
+std::vector<double> window_choices{5, 10, 20, 30, 40, 60};
 
 struct figures {
   double mean = 0;

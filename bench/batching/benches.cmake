@@ -1,0 +1,1 @@
+cohort_add_bench(batching/pipeline_bench.cpp)
