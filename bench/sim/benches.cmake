@@ -5,3 +5,9 @@ add_executable(sim.policy_bars sim/policy_bars.cpp sim/drawn_workload.cpp)
 target_link_libraries(sim.policy_bars PRIVATE cohort::cohort cohort_zoo cohort_dev)
 add_test(NAME sim.policy_bars COMMAND sim.policy_bars --quick)
 set_tests_properties(sim.policy_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
+# The bars of staged batching in virtual time: minutes. Its profiles lie outside of the tree.
+add_executable(sim.pipeline_bars sim/pipeline_bars.cpp)
+target_link_libraries(sim.pipeline_bars PRIVATE cohort_cli cohort_dev)
+add_executable(sim.pipeline_sweeps sim/pipeline_sweeps.cpp)
+target_link_libraries(sim.pipeline_sweeps PRIVATE cohort_cli cohort_dev)

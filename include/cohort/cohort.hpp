@@ -4,6 +4,19 @@
 /// compile than the few headers a program needs.
 #pragma once
 
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/batch_table.hpp>
+#include <cohort/batching/buffer_set.hpp>
+#include <cohort/batching/diversity.hpp>
+#include <cohort/batching/meta_ops.hpp>
+#include <cohort/batching/observer.hpp>
+#include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/planner.hpp>
+#include <cohort/batching/policy.hpp>
+#include <cohort/batching/slicer.hpp>
+#include <cohort/batching/stage_driver.hpp>
+#include <cohort/batching/stage_executor.hpp>
+#include <cohort/batching/stage_profile.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
@@ -45,8 +58,13 @@
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/cellular.hpp>
 #include <cohort/sim/goodput.hpp>
+#include <cohort/sim/pipeline_peak.hpp>
+#include <cohort/sim/pipeline_simulation.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
+#include <cohort/sim/stage_device.hpp>
+#include <cohort/sim/staged_rivals.hpp>
 #include <cohort/sim/workload.hpp>

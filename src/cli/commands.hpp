@@ -97,6 +97,22 @@ struct load_command_options {
 };
 int load_command(const load_command_options& o);
 
+struct pipeline_command_options {
+  std::string file;
+  std::string policy;
+  text_option rate;
+  text_option lengths;
+  text_option arrivals;
+  text_option buffer_sets;
+  text_option requests;
+  std::string overhead_ms = "0";
+  std::string seed = "1";
+  text_option trace;
+  bool events = false;
+  bool json = false;
+};
+int pipeline_command(const pipeline_command_options& o);
+
 struct page_options {
   std::string profile;
   std::vector<std::string> runs;  ///< NAME=FILE.json, as `cohort load --json` prints.

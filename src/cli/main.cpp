@@ -108,6 +108,29 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   add_search_options(sub, o);
 }
 
+void add_pipeline(CLI::App& app, pipeline_command_options& o) {
+  CLI::App* sub = add(app, "pipeline", "Run batches that requests enter and leave between stages",
+                      "cohort pipeline unet.json --policy dvabatch --rate 1000");
+  option(sub, "MODEL", o.file, "MODEL.json, or - for standard input", "FILE")->required();
+  option(sub, "--policy", o.policy,
+         "zero-batch, delay-batch:MS, lazy-batch, cellular, dvabatch or early-exit:P (P: chance to "
+         "leave after each stage)",
+         "P")
+      ->required();
+  option(sub, "--rate", o.rate, "Requests a second, Poisson", "RPS");
+  option(sub, "--lengths", o.lengths, "CSV of request sizes, used in order", "FILE");
+  option(sub, "--arrivals", o.arrivals, "CSV of arrivals: time_ms[,size]; instead of --rate",
+         "FILE");
+  option(sub, "--buffer-sets", o.buffer_sets, "Buffers at each boundary [the model's, or 2]", "K");
+  option(sub, "--requests", o.requests, "Requests to draw at --rate [30000]", "N");
+  option(sub, "--overhead-ms", o.overhead_ms, "Added to every item of a stage [0]", "X");
+  option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
+  option(sub, "--trace", o.trace, "Write a Chrome trace, one row a stage, to open in Perfetto",
+         "FILE");
+  flag(sub, "--events", o.events, "List the latency of every request");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 void add_profile(CLI::App& app, profile_options& o) {
   CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
                       "cohort profile --model all --executor host --out profiles");
@@ -215,6 +238,7 @@ int run(int argc, char** argv) {
   simulate_options simulate;
   goodput_options goodput;
   min_devices_options min_devices;
+  pipeline_command_options pipeline;
   profile_options profile;
   add_workload(app, workload);
   add_simulate(app, simulate);
@@ -222,6 +246,7 @@ int run(int argc, char** argv) {
   add_min_devices(app, min_devices);
   load_command_options load;
   page_options page;
+  add_pipeline(app, pipeline);
   add_profile(app, profile);
   add_load(app, load);
   add_page(app, page);
@@ -241,6 +266,7 @@ int run(int argc, char** argv) {
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
   if (name == "min-devices") return min_devices_command(min_devices);
+  if (name == "pipeline") return pipeline_command(pipeline);
   if (name == "load") return load_command(load);
   if (name == "report") return page_command(page);
   return profile_command(profile);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: is `dvabatch` never slower than the better of zero-batch and a tuned delay-batch, how
+// much faster is it on average, and what peak does it reach, on the six profiles of the DVABatch
+// paper? pipeline_bars DIR [--quick]: DIR holds the six MODEL.json files and rte_lengths.csv.
+// Prints a table; the exit status is 1 if a bar is missed. --quick runs a short pass and judges
+// nothing.
+#include "staged_model_file.hpp"
+#include "staged_policy.hpp"
+#include "text.hpp"
+
+#include <cohort/sim/pipeline_peak.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+using namespace cohort;
+using namespace cohort::cli;
+using kind = staged_policy::kind;
+
+bool quick = false;
+bool missed = false;
+std::uint64_t requests = 30000;
+std::uint32_t seeds = 3;
+std::vector<double> window_choices{5, 10, 20, 30, 40, 60};
+
+struct figures {
+  double mean = 0;
+  double p99 = 0;
+};
+
+figures measure(const staged_runner& m, const staged_policy& p,
+                const std::vector<std::uint32_t>& lengths, double rate) {
+  figures f;
+  for (std::uint32_t s = 1; s <= seeds; ++s) {
+    const auto r = m.run(p, draw_staged_arrivals(rate, requests, s, lengths));
+    f.mean += r.mean_ms() / seeds;
+    f.p99 += r.percentile_ms(0.99) / seeds;
+  }
+  return f;
+}
+
+double peak(const staged_runner& m, const staged_policy& p,
+            const std::vector<std::uint32_t>& lengths, double start) {
+  const auto holds = [&](double rate) {
+    return measure(m, p, lengths, rate).p99 <= to_ms(m.spec().slo);
+  };
+  return sim::find_peak(holds, quick ? 0.2 : 0.002, start);
+}
+
+void judge(const std::string& what, double figure, double least) {
+  const bool met = figure >= least;
+  missed |= !met && !quick;
+  fmt::print("  {:<64} {:>8.3f}   bar: at least {:<6} {}\n", what, figure, least,
+             quick ? "not judged"
+             : met ? "met"
+                   : "MISSED");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 2) {
+    fmt::print(stderr, "pipeline_bars: expected the folder of the profiles\n");
+    return 2;
+  }
+  const std::string dir = argv[1];
+  quick = argc > 2 && std::string_view{argv[2]} == "--quick";
+  if (quick) requests = 2000, seeds = 1;
+  if (argc > 3 && std::string_view{argv[2]} == "--windows") {
+    window_choices.clear();
+    for (int i = 3; i < argc; ++i) {
+      window_choices.push_back(parse_number("--windows", argv[i], {.low = 0, .high = 1e6}));
+    }
+  }
+  const double loads[] = {0.25, 0.6, 0.9};
+  double against_zero[3] = {};
+  double against_delay[3] = {};
+  double worst = 1;
+  const std::vector<std::string> names{"unet",      "linknet",   "vgg19",
+                                       "resnet152", "bert_base", "bert_large"};
+  fmt::print(
+      "profile     window  peak delay  peak dva  ratio | mean ms zero/delay/dva/whole8 at 1/4, "
+      "3/5, "
+      "9/10\n");
+  for (const std::string& name : names) {
+    const std::string file = dir + "/" + name + ".json";
+    const staged_runner m{parse_staged_model(file, read_file(file))};
+    staged_model_spec small_spec = m.spec();
+    small_spec.batch_max = 8;
+    const staged_runner small{std::move(small_spec)};
+    const std::string csv = dir + "/rte_lengths.csv";
+    const auto lengths = parse_lengths(csv, read_file(csv), m.spec());
+    std::vector<duration> windows;
+    for (const double ms : window_choices) windows.push_back(from_ms(ms));
+    if (quick) windows.resize(1);
+    double start = 500;
+    const sim::tuned_window tuned = sim::tune_delay(windows, 0.05, [&](duration w) {
+      return start = peak(m, {.what = kind::delay_batch, .delay = w}, lengths, start);
+    });
+    const staged_policy delay{.what = kind::delay_batch, .delay = tuned.window};
+    const double dva = peak(m, {}, lengths, tuned.peak_rps);
+    fmt::print("{:<11} {:>6}  {:>10.0f}  {:>8.0f}  {:>5.3f} |", name, to_ms(tuned.window),
+               tuned.peak_rps, dva, dva / tuned.peak_rps);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double rate = loads[i] * tuned.peak_rps;
+      const double z = measure(m, {.what = kind::zero_batch}, lengths, rate).mean;
+      const double d = measure(m, delay, lengths, rate).mean;
+      const double v = measure(m, {}, lengths, rate).mean;
+      const double s = measure(small, {.what = kind::zero_batch}, lengths, rate).mean;
+      fmt::print("  {:.2f}/{:.2f}/{:.2f}/{:.2f}", z, d, v, s);
+      against_zero[i] += (1 - v / z) / 6;
+      against_delay[i] += (1 - v / d) / 6;
+      worst = std::min(worst, std::min(z, d) / v);
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+    const bool sized = !m.spec().buckets.empty();
+    judge(name + ": peak over delay-batch", dva / tuned.peak_rps, sized ? 2.5 : 0.99);
+  }
+  judge("better of zero- and delay-batch over dvabatch, mean, at worst", worst, 1 / 1.02);
+  const double zero_bars[] = {0.09, 0.25, 0.55};
+  const double delay_bars[] = {0.20, 0.35, 0.55};
+  for (std::size_t i = 0; i < 3; ++i) {
+    judge(fmt::format("mean reduction against zero-batch at {} of the peak", loads[i]),
+          against_zero[i], zero_bars[i]);
+    judge(fmt::format("mean reduction against delay-batch at {} of the peak", loads[i]),
+          against_delay[i], delay_bars[i]);
+  }
+  return missed ? 1 : 0;
+} catch (const std::exception& e) {
+  fmt::print(stderr, "pipeline_bars: {}\n", e.what());
+  return 2;
+}

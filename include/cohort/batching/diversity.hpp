@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The three policies of DVABatch, as printed and in a planned form, and their combination.
+#pragma once
+
+#include <cohort/batching/planner.hpp>
+#include <cohort/batching/policy.hpp>
+#include <cohort/batching/stage_profile.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace cohort::batching {
+
+/// Input diversity: which requests share a row, and what they are padded to.
+enum class input_rule : std::uint8_t {
+  none,      ///< All that wait, padded to the longest.
+  clusters,  ///< As printed: each row holds the requests of one bucket.
+  filled,    ///< The bucket of the oldest, filled with shorter ones where they cost no time.
+};
+/// Operator diversity: whether a row is split at a hand-over.
+enum class split_rule : std::uint8_t {
+  none,
+  halving,  ///< As printed: in halves, again and again, while two halves are not slower.
+  planned,  ///< Into the measured sizes with the least predicted sum of finish times.
+};
+/// Load diversity: whether requests join a row that runs.
+enum class stretch_rule : std::uint8_t {
+  none,
+  always,   ///< As printed: on arrival, whenever it is allowed.
+  planned,  ///< At hand-overs, as many as minimise the predicted sum of finish times.
+};
+
+struct diversity_options {
+  input_rule input = input_rule::none;
+  split_rule split = split_rule::planned;
+  stretch_rule stretch = stretch_rule::planned;
+  /// Of `halving`: how much slower two halves may be, as a part; 0 to below 1. Measured profiles
+  /// carry a cost per launch, so that exact equality never shows.
+  double split_tolerance = 0.01;
+};
+
+/// Policies I, II and III together, input diversity first. Pure; copies share their plans.
+/// Source: DVABatch, section 7; the planned forms are this project's (docs/batching/diversity.md).
+class diversity {
+ public:
+  /// @param profile Outlives the policy.
+  /// @throws config_error If the tolerance is not in [0, 1).
+  explicit diversity(const stage_profile& profile, const diversity_options& o = {})
+      : profile_{&profile}, options_{o} {
+    expects(o.split_tolerance >= 0 && o.split_tolerance < 1,
+            "diversity: split_tolerance must be at least 0 and below 1");
+    const bool plans = o.split == split_rule::planned || o.stretch == stretch_rule::planned;
+    if (plans) {
+      auto all = std::make_shared<std::vector<planner>>();
+      for (std::uint32_t k = 0; k < profile.buckets(); ++k) {
+        all->emplace_back(profile,
+                          plan_options{.may_split = o.split == split_rule::planned, .bucket = k});
+      }
+      plans_ = std::move(all);
+    }
+    if (o.split == split_rule::halving) {
+      for (std::uint32_t s = 0; s + 1 < profile.stages() && !foreseen_; ++s) {
+        foreseen_ = halves(s, profile.batch_max(), 0);
+      }
+    }
+  }
+
+  [[nodiscard]] entry_decision entry(const entry_view& v) const noexcept {
+    if (options_.input != input_rule::none) return sized_entry(v);
+    entry_decision d{.count = std::min(v.eligible, profile_->batch_max())};
+    for (std::uint32_t i = 0; i < d.count; ++i) d.bucket = std::max(d.bucket, v.waiting[i].bucket);
+    if (plans_ && !v.window) {
+      d.count = std::min(d.count, (*plans_)[d.bucket].entry(v.eligible));
+    }
+    return d;
+  }
+
+  [[nodiscard]] bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept {
+    return options_.stretch == stretch_rule::always;
+  }
+  [[nodiscard]] std::uint32_t stretch(const hand_over_view& v) const noexcept {
+    if (options_.stretch == stretch_rule::always) return v.may_join;
+    if (options_.stretch != stretch_rule::planned) return 0;
+    const std::uint32_t front = v.row.entered();
+    // Seen from the stage left, the others are ahead if they were issued to the next.
+    const std::uint32_t ahead = v.row.issued[v.stage + 1];
+    return (*plans_)[v.row.bucket].stretch({.stage = v.stage,
+                                            .front = std::max(front, v.stage),
+                                            .late = v.row.size - ahead,
+                                            .ahead = ahead},
+                                           v.waiting.size(), v.may_join);
+  }
+
+  [[nodiscard]] std::uint32_t split(const hand_over_view& v,
+                                    std::span<std::uint32_t> sizes) const noexcept {
+    if (options_.split == split_rule::planned) {
+      return (*plans_)[v.row.bucket].split(v.stage, v.row.size, v.waiting.size(), sizes);
+    }
+    if (options_.split != split_rule::halving) return 0;
+    std::uint32_t parts = 0;
+    halve(v.stage, v.row.size, v.row.bucket, sizes, parts);
+    return parts;
+  }
+  /// Judged at the largest batch: a small row that splits nowhere may grow into one that does.
+  [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return foreseen_; }
+  [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
+
+ private:
+  /// T_b >= 2 (1 − eps) T_{b/2}, T_x being the time of x requests through all later stages.
+  [[nodiscard]] bool halves(std::uint32_t stage, std::uint32_t b,
+                            std::uint32_t bucket) const noexcept {
+    if (b < 2) return false;
+    const auto remaining = [&](std::uint32_t n) {
+      return static_cast<double>(
+          profile_->time_between(stage + 1, profile_->stages(), n, bucket).count());
+    };
+    return remaining(b) >= 2 * (1 - options_.split_tolerance) * remaining((b + 1) / 2);
+  }
+  void halve(std::uint32_t stage, std::uint32_t b, std::uint32_t bucket,
+             std::span<std::uint32_t> sizes, std::uint32_t& parts) const noexcept {
+    if (!halves(stage, b, bucket)) {
+      sizes[parts++] = b;
+      return;
+    }
+    halve(stage, b - b / 2, bucket, sizes, parts);
+    halve(stage, b / 2, bucket, sizes, parts);
+  }
+
+  [[nodiscard]] entry_decision sized_entry(const entry_view& v) const noexcept {
+    if (v.requests_in_flight >= profile_->batch_max() || v.running_share >= 1 - 1e-9) return {};
+    const std::uint32_t room = profile_->batch_max() - v.requests_in_flight;
+    const std::uint32_t oldest = v.waiting[0].bucket;
+    if (options_.input == input_rule::clusters) {
+      return {.count = room, .bucket = oldest, .fill = fill_order::same_bucket};
+    }
+    const duration alone = profile_->total(1, oldest);
+    // All that waits, if no one is slowed down by it.
+    if (v.eligible <= room) {
+      std::uint32_t longest = 0;
+      for (std::uint32_t i = 0; i < v.eligible; ++i)
+        longest = std::max(longest, v.waiting[i].bucket);
+      if (profile_->total(v.eligible, longest) == alone) {
+        return {.count = v.eligible, .bucket = longest};
+      }
+    }
+    std::uint32_t most = 1;
+    for (const std::uint32_t size : profile_->sizes()) {
+      if (size > room || profile_->total(size, oldest) != alone) break;
+      most = size;
+    }
+    return {.count = most, .bucket = oldest, .fill = fill_order::longest_first};
+  }
+
+  const stage_profile* profile_;
+  diversity_options options_;
+  std::shared_ptr<const std::vector<planner>> plans_;
+  bool foreseen_ = false;
+};
+static_assert(staging_policy<diversity>);
+
+}  // namespace cohort::batching

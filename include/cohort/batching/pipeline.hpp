@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Batches that requests enter and leave between stages: table, buffers, executors and a policy as
+/// one value, `pipeline`.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/batch_table.hpp>
+#include <cohort/batching/meta_ops.hpp>
+#include <cohort/batching/observer.hpp>
+#include <cohort/batching/policy.hpp>
+#include <cohort/batching/stage_executor.hpp>
+#include <cohort/batching/stage_profile.hpp>
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::batching {
+
+/// When waiting requests may become a row, if no fixed window is set.
+enum class entry_rule : std::uint8_t {
+  stage_free,  ///< When the first stage could start them at once.
+  idle,        ///< When no row exists: for a device that runs one item at a time anyway.
+};
+
+/// How a pipeline is made.
+struct pipeline_options {
+  std::uint32_t buffer_sets = 2;  ///< At least 1. One makes it serial.
+  /// Each buffer set has executors of its own, so that rows overlap also within a stage; the number
+  /// of sets is then the number of rows in flight.
+  bool executors_per_set = false;
+  entry_rule entry = entry_rule::stage_free;
+  /// Requests that arrive within this time of the first form one row (or one a cluster), which may
+  /// wait for the first stage. Unset: bound late, by `entry`. At least 0.
+  std::optional<duration> window{};
+  stretch_limits stretch{};
+  bool serial_children = false;      ///< Parts of a split row run one after the other, to the end.
+  std::uint32_t max_rows = 256;      ///< Rows at one time, parts included; 1 to 65536.
+  std::uint32_t max_waiting = 4096;  ///< Requests that wait to enter; at least 1.
+};
+
+/// An item that a stage starts on now.
+struct stage_launch {
+  std::uint32_t stage;          ///< From 0.
+  std::uint32_t lane;           ///< Executors of the set, with `executors_per_set`; else 0.
+  std::uint32_t set;            ///< Buffer set.
+  std::uint32_t first;          ///< First slot in the buffers.
+  std::uint32_t count;          ///< Slots, at least 1.
+  std::uint32_t bucket;         ///< Size class it is padded to.
+  std::uint64_t order;          ///< Age of its row; older ones come first on a serial device.
+  std::span<const slot> slots;  ///< `count` of them; not all need be live. Valid during the call.
+};
+
+namespace requirement {
+template <class S>
+concept sink_takes_launches = requires(S& s, const stage_launch& l) {
+  s.launch(l);
+};
+template <class S>
+concept sink_takes_ends = requires(S& s, const staged_request& r, outcome how, time_point now) {
+  s.end(r, how, now);
+};
+template <class S>
+concept sink_takes_moves = requires(S& s, std::uint32_t set, std::uint32_t boundary,
+                                    std::uint32_t from, std::uint32_t to) {
+  s.move(set, boundary, from, to);
+};
+}  // namespace requirement
+
+/// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
+/// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
+/// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
+/// that was launched into it and before what follows. Must not call back.
+template <class S>
+concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
+    requirement::sink_takes_moves<S>;
+
+/// Staged batching as a value: owns no thread, reads no clock, launches nothing. Within one instant
+/// call `on_arrival` for all that arrive, as one group, then `on_complete`, then `advance`: only
+/// `advance` closes windows and starts work. `next_wake` says when to call it if nothing happens.
+/// Every accepted request ends exactly once: completed, cancelled or failed.
+/// Cost: O(stages · lanes + requests touched) a call, and the policy's. Allocates only while a
+/// queue grows to a length it never had. Thread safety: none.
+/// @tparam Policy `staging_policy`.  @tparam Observer `batch_observer`.
+/// Source: DVABatch; docs/batching/pipeline.md.
+template <staging_policy Policy = plain_policy, batch_observer Observer = null_batch_observer>
+class pipeline {
+ public:
+  /// @param profile Outlives the pipeline. Its stages and batch_max are the model's.
+  /// @throws config_error If an option is outside its range.
+  pipeline(const stage_profile& profile, const pipeline_options& o, Policy policy,
+           Observer obs = {})
+      : profile_{&profile},
+        options_{o},
+        policy_{std::move(policy)},
+        ops_{{.stages = profile.stages(), .batch_max = profile.batch_max(), .max_rows = o.max_rows},
+             o.stretch,
+             std::move(obs)} {
+    expects(o.buffer_sets >= 1, "pipeline: buffer_sets must be at least 1");
+    expects(o.max_waiting >= 1, "pipeline: max_waiting must be at least 1");
+    expects(!o.window || *o.window >= duration{0}, "pipeline: window must be at least 0");
+    const std::uint32_t lanes = o.executors_per_set ? o.buffer_sets : 1;
+    sets_per_lane_ = o.buffer_sets / lanes;
+    lanes_.assign(lanes, executor_chain{profile.stages(), sets_per_lane_});
+    group_.reserve(profile.batch_max());
+    parts_.resize(profile.batch_max());
+    waiting_.reserve(std::min(o.max_waiting, 4096U));
+  }
+
+  [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
+  [[nodiscard]] Observer& observer() noexcept { return ops_.observer(); }
+  [[nodiscard]] const meta_ops<Observer>& operations() const noexcept { return ops_; }
+  [[nodiscard]] const executor_chain& lane(std::uint32_t l) const noexcept { return lanes_[l]; }
+  [[nodiscard]] std::uint32_t lanes() const noexcept {
+    return static_cast<std::uint32_t>(lanes_.size());
+  }
+  [[nodiscard]] std::uint32_t waiting() const noexcept { return waiting_.size(); }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
+  /// Whether nothing waits or runs; then all buffers are available and the table is empty.
+  [[nodiscard]] bool is_idle() const noexcept {
+    return waiting_.empty() && ops_.table().empty() &&
+           std::ranges::all_of(lanes_, [](const executor_chain& c) { return c.is_idle(); });
+  }
+
+  /// Requests that arrive at one instant. @returns How many were accepted, from the first; the
+  /// others found `max_waiting` requests waiting.
+  std::size_t on_arrival(std::span<const staged_request> group, time_point now) {
+    if (group.empty()) return 0;
+    if (!window_open() && stretch_arrivals(group, now)) return group.size();
+    std::size_t taken = 0;
+    for (const staged_request& r : group) {
+      COHORT_ASSERT(r.bucket < profile_->buckets());
+      if (waiting_.size() >= options_.max_waiting) break;
+      if (options_.window && !window_open()) closes_ = now + *options_.window;
+      waiting_.push(r);
+      ++taken;
+      if (options_.window && waiting_.size() - eligible_ == profile_->batch_max()) close_window();
+    }
+    return taken;
+  }
+
+  /// The stage of a lane has done what was launched on it. @param failed Its requests fail.
+  template <pipeline_sink Sink>
+  void on_complete(std::uint32_t lane, std::uint32_t stage, time_point now, Sink& sink,
+                   bool failed = false) {
+    running_share_ -= share_of(lane, stage);
+    leave_stage(lane, stage, now, sink, failed);
+    if (ops_.table().empty()) running_share_ = 0;  // No residue of rounding.
+  }
+
+  /// A request is not wanted any more. One that waits ends at once; one in a stage when the stage
+  /// is done. @returns Whether it was here. O(requests here).
+  template <pipeline_sink Sink>
+  bool on_cancel(std::uint64_t tag, time_point now, Sink& sink) {
+    for (std::uint32_t i = 0; i < waiting_.size(); ++i) {
+      if (waiting_[i].tag != tag) continue;
+      const staged_request r = waiting_.take(i);
+      if (i < eligible_) --eligible_;
+      if (waiting_.size() == eligible_) closes_ = never;
+      sink.end(r, outcome::cancelled, now);
+      return true;
+    }
+    for (batch_row* r = table().oldest(); r != nullptr; r = table().after(*r)) {
+      for (std::uint32_t k = 0; k < r->size; ++k) {
+        slot& x = r->slots[k];
+        if (!x.live || x.request.tag != tag) continue;
+        if (x.leaving) return false;
+        if (is_running(*r, k)) {
+          x.leaving = true;
+        } else {
+          end(*r, k, meta_op::cancel, outcome::cancelled, now, sink);
+        }
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Closes a window that is due, makes rows, and starts all that can start.
+  template <pipeline_sink Sink>
+  void advance(time_point now, Sink& sink) {
+    if (closes_ <= now) close_window();
+    again_ = never;
+    do {
+      run_lanes(now, sink);
+    } while (enter(now));
+  }
+
+  /// When `advance` must be called if nothing happens before, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept { return std::min(closes_, again_); }
+
+ private:
+  [[nodiscard]] batch_table& table() noexcept { return ops_.table(); }
+  [[nodiscard]] bool window_open() const noexcept { return closes_ != never; }
+  void close_window() noexcept {
+    closes_ = never;
+    eligible_ = waiting_.size();
+  }
+  [[nodiscard]] bool is_serial_blocked(const batch_row& r) noexcept {
+    return r.serial && ops_.has_earlier_sibling(r.id);
+  }
+  [[nodiscard]] std::uint32_t lane_of(const batch_row& r) const noexcept {
+    return r.set / sets_per_lane_;
+  }
+  [[nodiscard]] double share_of(std::uint32_t lane, std::uint32_t stage) const noexcept {
+    const item i = ops_.trimmed(lanes_[lane][stage].work);
+    return profile_->share(stage, i.count, ops_.table()[i.batch].bucket);
+  }
+
+  bool stretch_arrivals(std::span<const staged_request> group, time_point now) {
+    const batch_row* latest = table().latest();
+    const auto n = static_cast<std::uint32_t>(group.size());
+    if (latest == nullptr || !waiting_.empty() || !policy_.stretches_on_arrival(*latest, n)) {
+      return false;
+    }
+    for (const staged_request& r : group) {
+      if (r.bucket > latest->bucket) return false;
+    }
+    if (!ops_.stretch(group, now)) return false;
+    in_flight_ += n;
+    return true;
+  }
+
+  /// Makes one row of waiting requests, if the rules and the policy want one now.
+  bool enter(time_point now) {
+    const std::uint32_t eligible = options_.window ? eligible_ : waiting_.size();
+    if (eligible == 0 || ops_.table().free_rows() == 0) return false;
+    if (!options_.window && !can_start_row()) return false;
+    const entry_view view{.now = now,
+                          .waiting = waiting_,
+                          .eligible = eligible,
+                          .rows = ops_.table().rows(),
+                          .requests_in_flight = in_flight_,
+                          .running_share = running_share_,
+                          .window = options_.window.has_value()};
+    const entry_decision d = policy_.entry(view);
+    if (d.count == 0) {
+      again_ = d.again;
+      return false;
+    }
+    gather(std::min({d.count, eligible, profile_->batch_max()}), d.bucket, eligible, d.fill);
+    if (group_.empty()) return false;
+    ops_.make(group_, now, policy_.foresees_split(static_cast<std::uint32_t>(group_.size())),
+              d.bucket);
+    in_flight_ += static_cast<std::uint32_t>(group_.size());
+    return true;
+  }
+
+  /// Moves up to `count` of the first `eligible` waiting requests of at most `bucket` to `group_`.
+  void gather(std::uint32_t count, std::uint32_t bucket, std::uint32_t eligible,
+              fill_order fill = fill_order::oldest) {
+    group_.clear();
+    if (fill == fill_order::oldest) {
+      gather_between(count, 0, bucket, eligible);
+      return;
+    }
+    for (std::uint32_t b = bucket + 1; b-- > 0 && group_.size() < count;) {
+      gather_between(count, b, b, eligible);
+      if (fill == fill_order::same_bucket) return;
+    }
+  }
+  void gather_between(std::uint32_t count, std::uint32_t least, std::uint32_t most,
+                      std::uint32_t& eligible) {
+    for (std::uint32_t i = 0; i < eligible && group_.size() < count;) {
+      if (waiting_[i].bucket < least || waiting_[i].bucket > most) {
+        ++i;
+        continue;
+      }
+      group_.push_back(waiting_.take(i));
+      --eligible;
+      if (i < eligible_) --eligible_;
+    }
+  }
+
+  /// Whether a new row would start at once.
+  [[nodiscard]] bool can_start_row() const noexcept {
+    if (options_.entry == entry_rule::idle) return ops_.table().empty();
+    const item_queue& first = ops_.queue(0);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (ops_.table()[first[i].batch].set == no_set) return false;
+    }
+    for (const executor_chain& c : lanes_) {
+      if (options_.executors_per_set ? c.is_idle()
+                                     : first.empty() && c[0].state == executor_state::active &&
+                                           c.buffers().legit_set(0) != no_set) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Lets every executor take and start what it can.
+  template <class Sink>
+  void run_lanes(time_point now, Sink& sink) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::uint32_t l = 0; l < lanes_.size(); ++l) {
+        executor_chain& c = lanes_[l];
+        c.settle([&](std::uint32_t s) {
+          moved = true;
+          started(l, s, now, sink);
+        });
+        for (std::uint32_t s = c.stages(); s-- > 0;) {
+          if (c[s].state == executor_state::active && pull(l, s, now, sink)) moved = true;
+        }
+      }
+    }
+  }
+
+  template <class Sink>
+  bool pull(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
+    executor_chain& c = lanes_[l];
+    const item_queue& q = ops_.queue(s);
+    for (std::size_t at = 0; at < q.size(); ++at) {
+      batch_row& r = table()[q[at].batch];
+      if (r.set == no_set) {
+        const std::uint32_t j = c.buffers().legit_set(s);
+        if (j == no_set || (options_.executors_per_set && !c.is_idle())) return false;
+        r.set = l * sets_per_lane_ + j;
+      } else if (lane_of(r) != l) {
+        continue;
+      }
+      if (is_serial_blocked(r)) return false;
+      const item next = ops_.take(s, at);
+      if (c.pull(s, next, r.set % sets_per_lane_)) started(l, s, now, sink);
+      return true;
+    }
+    return false;
+  }
+
+  /// An executor works on its item from now on: launches it, or passes it if no request is left.
+  template <class Sink>
+  void started(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
+    const item work = lanes_[l][s].work;
+    if (ops_.is_dead(work)) {
+      leave_stage(l, s, now, sink, false);
+      return;
+    }
+    const item i = ops_.trimmed(work);
+    const batch_row& r = table()[i.batch];
+    ops_.observer().launched(r, s, i, now);
+    running_share_ += share_of(l, s);
+    try {
+      sink.launch({.stage = s,
+                   .lane = l,
+                   .set = r.set,
+                   .first = r.base + i.start,
+                   .count = i.count,
+                   .bucket = r.bucket,
+                   .order = r.order,
+                   .slots = r.slots.subspan(i.start, i.count)});
+    } catch (...) {  // What cannot be launched fails its requests, not the pipeline.
+      running_share_ -= share_of(l, s);
+      leave_stage(l, s, now, sink, true);
+    }
+  }
+
+  [[nodiscard]] bool is_running(const batch_row& r, std::uint32_t place) const noexcept {
+    for (const executor_chain& c : lanes_) {
+      for (std::uint32_t s = 0; s < c.stages(); ++s) {
+        const stage_executor& e = c[s];
+        if (e.state == executor_state::working && e.work.batch == r.id && e.work.start <= place &&
+            place < e.work.start + e.work.count) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  template <class Sink>
+  void end(batch_row& r, std::uint32_t place, meta_op how, outcome o, time_point now, Sink& sink) {
+    const staged_request request = r.slots[place].request;
+    ops_.end(how, r.id, place, now);
+    --in_flight_;
+    sink.end(request, o, now);
+  }
+
+  template <class Sink>
+  void leave_stage(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink, bool failed) {
+    const item work = lanes_[l][s].work;
+    batch_row& r = table()[work.batch];
+    const bool last = s + 1 == profile_->stages();
+    for (std::uint32_t k = work.start; k < work.start + work.count; ++k) {
+      if (!r.slots[k].live) continue;
+      if (failed) {
+        end(r, k, meta_op::fail, outcome::failed, now, sink);
+      } else if (last) {
+        end(r, k, meta_op::leave, outcome::completed, now, sink);
+      } else if (r.slots[k].leaving) {
+        end(r, k, meta_op::cancel, outcome::cancelled, now, sink);
+      }
+    }
+    switch (ops_.finish(s, work, now)) {
+      case progress::held:
+        lanes_[l].complete_held(s);
+        break;
+      case progress::followed:
+        if (stretch(s, work.batch, now)) {
+          lanes_[l].complete_held(s);
+        } else {
+          ops_.hand_over(s, work.batch, now);
+          lanes_[l].complete(s);
+        }
+        break;
+      case progress::whole:
+        hand_over(l, s, work.batch, now, sink);
+        break;
+      case progress::ended:
+        ops_.remove(work.batch);
+        lanes_[l].complete(s);
+        break;
+    }
+  }
+
+  /// A row stands whole after stage s: who leaves, who joins, and in how many parts it goes on.
+  template <class Sink>
+  void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink) {
+    batch_row& standing = table()[id];
+    for (std::uint32_t k = 0; k < standing.size; ++k) {
+      if (standing.slots[k].live && policy_.leaves(standing.slots[k].request, s)) {
+        end(standing, k, meta_op::leave, outcome::completed, now, sink);
+      }
+    }
+    id = ops_.compact(s, id, now, [&](const batch_row& r, std::uint32_t from, std::uint32_t to) {
+      sink.move(r.set, s + 1, from, to);
+    });
+    if (stretch(s, id, now)) {
+      lanes_[l].complete_held(s);
+      return;
+    }
+    const batch_row& r = table()[id];
+    std::uint32_t parts = 1;
+    if (r.live > 1) {
+      const hand_over_view view{
+          .now = now, .row = r, .stage = s, .waiting = waiting_, .may_join = 0};
+      const std::uint32_t n = policy_.split(view, parts_);
+      if (n >= 2 && ops_.split(s, id, std::span{parts_}.first(n), now, options_.serial_children)) {
+        parts = n;
+      }
+    }
+    if (parts == 1) ops_.hand_over(s, id, now);
+    lanes_[l].complete(s, parts);
+  }
+
+  bool stretch(std::uint32_t s, batch_id id, time_point now) {
+    const batch_row& r = table()[id];
+    const std::uint32_t eligible = options_.window ? eligible_ : waiting_.size();
+    if (eligible == 0 || r.live == 0) return false;
+    std::uint32_t room = std::min(eligible, profile_->batch_max() - r.size);
+    if (room == 0 || ops_.can_stretch(r, 1, now) != meta_refusal::none) return false;
+    const hand_over_view view{
+        .now = now, .row = r, .stage = s, .waiting = waiting_, .may_join = room};
+    room = std::min(room, policy_.stretch(view));
+    if (room == 0) return false;
+    gather(room, r.bucket, eligible);
+    if (group_.empty()) return false;
+    ops_.stretch(group_, now);
+    ops_.observer().held(r, s, now);
+    in_flight_ += static_cast<std::uint32_t>(group_.size());
+    return true;
+  }
+
+  const stage_profile* profile_;
+  pipeline_options options_;
+  [[no_unique_address]] Policy policy_;
+  meta_ops<Observer> ops_;
+  std::vector<executor_chain> lanes_;
+  std::uint32_t sets_per_lane_ = 1;
+  waiting_list waiting_;
+  std::uint32_t eligible_ = 0;  // Of the waiting: those whose window has closed.
+  time_point closes_ = never;
+  time_point again_ = never;
+  std::uint32_t in_flight_ = 0;
+  double running_share_ = 0;
+  std::vector<staged_request> group_;
+  std::vector<std::uint32_t> parts_;
+};
+
+}  // namespace cohort::batching

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Carries out a pipeline on a device: streams, events and buffers behind the sink of `pipeline`.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/pipeline.hpp>
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/runtime/executor.hpp>
+#include <cohort/runtime/staged_model.hpp>
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::batching {
+
+/// Where a request's data lie in the host's memory, one row each.
+struct staged_io {
+  const std::byte* input;
+  std::byte* output;
+};
+
+namespace requirement {
+template <class H>
+concept finds_rows_of_requests = requires(H& h, std::uint64_t tag) {
+  { h.io(tag) } -> std::same_as<staged_io>;
+};
+template <class H>
+concept is_told_ends = requires(H& h, const staged_request& r, outcome how, time_point now) {
+  h.ended(r, how, now);
+};
+}  // namespace requirement
+
+/// What a `stage_driver` asks of the program: `io(tag)`: the rows of a request, valid until it has
+/// ended; `ended(request, outcome, now)`.
+template <class H>
+concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
+
+/// Runs the stages of a model on an executor. The pipeline has two stages more than the model: the
+/// first copies inputs to the device, the last copies outputs back. Each stage of each lane has a
+/// stream of its own; stages are ordered on the device by events: a launch waits for the last write
+/// of its input and the last read of its output, and the host never waits on the path. The
+/// executor's completions are collected by the thread that owns the pipeline.
+/// Memory: sets × batch_max × (sum of the boundaries' bytes), allocated when it is made; nothing
+/// after. Thread safety: none, but for completions, which come from the executor's threads.
+/// @tparam Executor `runtime::executor`.  @tparam Model `runtime::staged_model` over its streams.
+/// @tparam Host `staged_host`.  Source: DVABatch, section 6.3.
+template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model,
+          staged_host Host>
+class stage_driver {
+ public:
+  /// @param models One instance for each stage of each lane, lane by lane: each has its own work
+  ///               space. All outlive the driver.
+  /// @throws config_error If a number does not fit, or the executor lacks the memory.
+  stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
+               std::uint32_t sets, std::uint32_t batch_max)
+      : executor_{&e}, host_{&host}, sets_{sets}, lanes_{lanes} {
+    expects(lanes >= 1 && sets >= 1, "stage_driver: lanes and sets must be at least 1");
+    expects(!models.empty(), "stage_driver: models must not be empty");
+    const auto model_stages = static_cast<std::uint32_t>(models.front()->stages());
+    expects(models.size() == std::size_t{lanes} * model_stages,
+            "stage_driver: models must be one for each stage of each lane");
+    models_.assign(models.begin(), models.end());
+    stages_ = model_stages + 2;
+    for (std::uint32_t b = 0; b <= model_stages; ++b) {
+      strides_.push_back(models.front()->boundary_bytes(b));
+      for (std::uint32_t j = 0; j < sets; ++j) {
+        buffers_.push_back(e.allocate(strides_.back() * batch_max));
+      }
+    }
+    for (std::uint32_t i = 0; i < (stages_ + 1) * sets; ++i) written_.push_back(e.make_event());
+    for (std::uint32_t i = 0; i < lanes * stages_; ++i) {
+      streams_.push_back(e.make_stream());
+      nodes_.push_back(std::make_unique<node>(signal_));
+    }
+  }
+  stage_driver(const stage_driver&) = delete;
+  stage_driver& operator=(const stage_driver&) = delete;
+
+  /// Stages of the pipeline: those of the model, and the copies in and out.
+  [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }
+
+  // The sink of the pipeline.
+  void launch(const stage_launch& l) {
+    auto& s = streams_[l.lane * stages_ + l.stage];
+    executor_->wait(s, event(l.stage, l.set));  // The last writer of the input,
+    if (l.stage + 2 <= stages_)
+      executor_->wait(s, event(l.stage + 2, l.set));  // reader of the output.
+    if (l.stage == 0) {
+      copy_in(s, l);
+    } else if (l.stage + 1 == stages_) {
+      copy_out(s, l);
+    } else {
+      const std::uint32_t b = l.stage - 1;
+      models_[l.lane * (stages_ - 2) + b]->enqueue(b, s,
+                                                   {.input = buffer(b, l.set),
+                                                    .output = buffer(b + 1, l.set),
+                                                    .input_stride = strides_[b],
+                                                    .output_stride = strides_[b + 1],
+                                                    .first = l.first,
+                                                    .count = l.count});
+    }
+    executor_->record(s, event(l.stage + 1, l.set));
+    node& n = *nodes_[l.lane * stages_ + l.stage];
+    n.state.store(node::running, std::memory_order_relaxed);
+    executor_->notify(s, n);
+  }
+  void move(std::uint32_t set, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
+    const std::uint32_t lane = lanes_ > 1 ? set : 0;
+    auto& s = streams_[lane * stages_ + boundary - 1];  // Of the stage that has written it.
+    const std::uint32_t b = boundary - 1;
+    executor_->copy(s, {.destination = buffer(b, set) + to * strides_[b],
+                        .source = buffer(b, set) + from * strides_[b],
+                        .row_bytes = strides_[b]});
+    executor_->record(s, event(boundary, set));
+  }
+  void end(const staged_request& r, outcome how, time_point now) { host_->ended(r, how, now); }
+
+  /// Tells the pipeline of every stage that is done. @returns Whether there was one.
+  template <class Pipeline>
+  bool collect(Pipeline& p, time_point now) {
+    bool any = false;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+      const int state = nodes_[i]->state.load(std::memory_order_acquire);
+      if (state != node::done && state != node::failed) continue;
+      nodes_[i]->state.store(node::idle, std::memory_order_relaxed);
+      any = true;
+      p.on_complete(i / stages_, i % stages_, now, *this, state == node::failed);
+    }
+    return any;
+  }
+
+  /// How many completions there have been; changes with each.
+  [[nodiscard]] std::uint64_t completions() const noexcept {
+    return signal_.load(std::memory_order_acquire);
+  }
+  /// Blocks until there have been other than `seen` completions.
+  void wait_for_completion(std::uint64_t seen) const noexcept { signal_.wait(seen); }
+
+ private:
+  struct node : runtime::completion {
+    static constexpr int idle = 0;
+    static constexpr int running = 1;
+    static constexpr int done = 2;
+    static constexpr int failed = 3;
+    explicit node(std::atomic<std::uint64_t>& s) : signal{&s} {
+      invoke = [](runtime::completion& self, bool has_failed) noexcept {
+        node& n = static_cast<node&>(self);
+        std::atomic<std::uint64_t>& out = *n.signal;
+        n.state.store(has_failed ? failed : done, std::memory_order_release);
+        out.fetch_add(1, std::memory_order_release);
+        out.notify_all();
+      };
+    }
+    std::atomic<int> state{idle};
+    std::atomic<std::uint64_t>* signal;
+  };
+
+  /// Of the boundary that a pipeline's stage `boundary` - 1 writes: recorded after each launch.
+  typename Executor::event& event(std::uint32_t boundary, std::uint32_t set) noexcept {
+    return written_[boundary * sets_ + set];
+  }
+  [[nodiscard]] std::byte* buffer(std::uint32_t model_boundary, std::uint32_t set) noexcept {
+    return reinterpret_cast<std::byte*>(buffers_[model_boundary * sets_ + set].data());
+  }
+  void copy_in(typename Executor::stream& s, const stage_launch& l) {
+    for (std::uint32_t i = 0; i < l.count; ++i) {
+      if (!l.slots[i].live) continue;
+      executor_->copy(s, {.destination = buffer(0, l.set) + (l.first + i) * strides_.front(),
+                          .source = host_->io(l.slots[i].request.tag).input,
+                          .row_bytes = strides_.front()});
+    }
+  }
+  void copy_out(typename Executor::stream& s, const stage_launch& l) {
+    const std::uint32_t b = stages_ - 2;
+    for (std::uint32_t i = 0; i < l.count; ++i) {
+      if (!l.slots[i].live) continue;
+      executor_->copy(s, {.destination = host_->io(l.slots[i].request.tag).output,
+                          .source = buffer(b, l.set) + (l.first + i) * strides_[b],
+                          .row_bytes = strides_[b]});
+    }
+  }
+
+  Executor* executor_;
+  Host* host_;
+  std::uint32_t sets_;
+  std::uint32_t lanes_;
+  std::uint32_t stages_ = 0;
+  std::vector<Model*> models_;
+  std::vector<std::size_t> strides_;
+  std::atomic<std::uint64_t> signal_{0};
+  std::vector<std::unique_ptr<node>> nodes_;
+  std::vector<typename Executor::buffer> buffers_;
+  std::vector<typename Executor::event> written_;
+  std::vector<typename Executor::stream> streams_;  // Last: destroyed first, which waits for work.
+};
+
+}  // namespace cohort::batching

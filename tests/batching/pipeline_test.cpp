@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/batching/pipeline.hpp>
+
+#include <cohort/batching/diversity.hpp>
+#include <cohort/sim/pipeline_simulation.hpp>
+#include <cohort/sim/staged_rivals.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::batching {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+using points = std::vector<std::vector<stage_point>>;
+
+std::vector<sim::staged_arrival> at_ms(const std::vector<double>& times,
+                                       const std::vector<std::uint32_t>& buckets = {}) {
+  std::vector<sim::staged_arrival> a;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    a.push_back({t0 + from_ms(times[i]), buckets.empty() ? 0 : buckets[i]});
+  }
+  return a;
+}
+
+template <class Policy>
+sim::staged_result run(const stage_profile& p, const std::vector<sim::staged_arrival>& arrivals,
+                       const pipeline_options& o, const Policy& policy, bool parallel = false) {
+  return sim::run_staged(
+      p, arrivals, {.parallel = parallel},
+      [&](sim::staged_counts c) {
+        return pipeline<Policy, sim::staged_counts>{p, o, policy, c};
+      },
+      [](time_point) {});
+}
+std::vector<double> ms(const sim::staged_result& r) {
+  std::vector<double> m;
+  for (const duration d : r.latency) m.push_back(to_ms(d));
+  return m;
+}
+using list = std::vector<double>;
+
+// Section 3 of DVABatch, T = 10 ms, at most 4 requests in a batch.
+TEST_CASE("case I: two batches of unlike lengths in parallel give 2.5 T, serial ones 3 T") {
+  const std::vector<stage_point> op{{.batch = 4, .bucket = 0, .time = 5ms, .share = 0.75},
+                                    {.batch = 4, .bucket = 1, .time = 10ms, .share = 0.25}};
+  const stage_profile p{points{op, op, op, op}, 4, 2};
+  const auto arrivals = at_ms({0, 0, 0, 0}, {0, 0, 0, 1});
+  for (const input_rule rule : {input_rule::clusters, input_rule::filled}) {
+    const diversity policy{
+        p, {.input = rule, .split = split_rule::none, .stretch = stretch_rule::none}};
+    pipeline_options o{.buffer_sets = 2, .executors_per_set = true};
+    CHECK(ms(run(p, arrivals, o, policy, true)) == list{20, 20, 20, 40});
+    o.buffer_sets = 1;
+    CHECK(ms(run(p, arrivals, o, policy, true)) == list{20, 20, 20, 60});
+    o.window = 0ms;
+    o.buffer_sets = 2;
+    CHECK(ms(run(p, arrivals, o, policy, true)) == list{20, 20, 20, 40});
+  }
+  const sim::whole_batch padded{{.batch_max = 4}};
+  CHECK(ms(run(p, arrivals, {.entry = entry_rule::idle}, padded, true)) == list{40, 40, 40, 40});
+}
+
+stage_profile operator_diversity() {
+  points stages{{{.batch = 4, .time = 10ms}}};
+  for (int i = 0; i < 3; ++i) {
+    stages.push_back({{.batch = 1, .time = 2500us},
+                      {.batch = 2, .time = 5ms},
+                      {.batch = 3, .time = 7500us},
+                      {.batch = 4, .time = 10ms}});
+  }
+  return {stages, 4};
+}
+
+/// Halves at every boundary once: the control that must give another figure.
+struct halve_once : plain_policy {
+  static std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) noexcept {
+    if (v.row.size < 2) return 0;
+    sizes[0] = v.row.size - v.row.size / 2;
+    sizes[1] = v.row.size / 2;
+    return 2;
+  }
+};
+
+TEST_CASE("case II: splitting into four after A gives 2.875 T, a halving at each boundary 3 T") {
+  const stage_profile p = operator_diversity();
+  const auto arrivals = at_ms({0, 0, 0, 0});
+  for (const std::uint32_t sets : {1U, 2U}) {
+    const pipeline_options o{.buffer_sets = sets, .entry = entry_rule::idle};
+    for (const split_rule rule : {split_rule::halving, split_rule::planned}) {
+      const diversity policy{p, {.split = rule, .stretch = stretch_rule::none}};
+      const sim::staged_result r = run(p, arrivals, o, policy);
+      CHECK(ms(r) == list{17.5, 25, 32.5, 40});
+      CHECK(r.split == 1);
+      CHECK(r.mean_batch == std::vector<double>{4, 1, 1, 1});
+    }
+    CHECK(ms(run(p, arrivals, o, halve_once{{.batch_max = 4}})) == list{20, 25, 35, 40});
+    CHECK(ms(run(p, arrivals, o, plain_policy{4})) == list{40, 40, 40, 40});
+  }
+}
+TEST_CASE("case II: with a tolerance of 0 halving misfires on rounding; equality splits") {
+  points stages{
+      {{.batch = 4, .time = 10ms}},
+      {{.batch = 1, .time = 2501us}, {.batch = 2, .time = 5001us}, {.batch = 4, .time = 10ms}}};
+  const stage_profile p{stages, 4};
+  const auto arrivals = at_ms({0, 0, 0, 0});
+  const pipeline_options o{.entry = entry_rule::idle};
+  const auto split = [&](double eps) {
+    return run(p, arrivals, o,
+               diversity{p,
+                         {.split = split_rule::halving,
+                          .stretch = stretch_rule::none,
+                          .split_tolerance = eps}})
+        .split;
+  };
+  CHECK(split(0) == 0);
+  CHECK(split(0.01) == 1);
+  CHECK_THROWS_AS(diversity(p, {.split_tolerance = 1}), config_error);
+}
+
+stage_profile flat() {
+  const std::vector<stage_point> op{{.batch = 4, .time = 10ms}};
+  return {points{op, op, op, op}, 4};
+}
+TEST_CASE("case III: stretching gives 5.25 T, waiting for the window 8 T") {
+  const stage_profile p = flat();
+  const auto arrivals = at_ms({0, 50, 50, 50});
+  pipeline_options o{.window = 40ms, .stretch = {.longest_wait = 15ms}};
+  const diversity policy{p, {.split = split_rule::none, .stretch = stretch_rule::always}};
+  for (const std::uint32_t sets : {1U, 2U}) {
+    o.buffer_sets = sets;
+    const sim::staged_result r = run(p, arrivals, o, policy);
+    CHECK(ms(r) == list{90, 40, 40, 40});
+    CHECK(r.made == 1);
+    CHECK(r.stretched == 1);
+    CHECK(r.held == 1);
+    CHECK(ms(run(p, at_ms({0, 45, 45, 45}), o, policy)) != list{90, 40, 40, 40});
+    CHECK(ms(run(p, arrivals, o, plain_policy{4})) == list{80, 80, 80, 80});
+  }
+  o.stretch.longest_wait = 10ms;  // Elapsed = T: refused.
+  CHECK(ms(run(p, arrivals, o, policy)) == list{80, 80, 80, 80});
+}
+TEST_CASE("case III: requests of one row that wait for stage 1 are merged") {
+  const stage_profile p = flat();
+  const pipeline_options o{.window = 40ms, .stretch = {.longest_wait = 15ms}};
+  const diversity policy{p, {.split = split_rule::none, .stretch = stretch_rule::always}};
+  CHECK(ms(run(p, at_ms({0, 50, 50.5, 51}), o, policy)) == list{100, 50, 49.5, 49});
+}
+TEST_CASE("planned stretch merges the same with late binding") {
+  const stage_profile p = flat();
+  const pipeline_options o{.entry = entry_rule::idle};
+  const diversity policy{p, {.split = split_rule::none}};
+  // 1 runs A 0-10; 2 to 4 came at 10: they run A 10-20, then all B, C, D 20-50.
+  CHECK(ms(run(p, at_ms({0, 10, 10, 10}), o, policy)) == list{50, 40, 40, 40});
+  // At 30 one stage is left: a newcomer would cost 1 30 ms to save itself 10.
+  CHECK(ms(run(p, at_ms({0, 30}), o, policy)) == list{40, 50});
+}
+TEST_CASE("a window closes early when the largest batch waits, and with it the row's time begins") {
+  const stage_profile p = flat();
+  const pipeline_options o{.window = 40ms};
+  CHECK(ms(run(p, at_ms({0, 1, 2, 3}), o, plain_policy{4})) == list{43, 42, 41, 40});
+  CHECK(ms(run(p, at_ms({0, 1, 2, 3, 3}), o, plain_policy{4})) == list{43, 42, 41, 40, 80});
+}
+TEST_CASE("whole_batch waits for its delay, or for the largest batch") {
+  const stage_profile p = flat();
+  const pipeline_options o{.entry = entry_rule::idle};
+  CHECK(ms(run(p, at_ms({0, 5}), o, sim::whole_batch{{4}, 0ms})) == list{40, 75});
+  CHECK(ms(run(p, at_ms({0, 5}), o, sim::whole_batch{{4}, 7ms})) == list{47, 42});
+  CHECK(ms(run(p, at_ms({0, 1, 2, 3}), o, sim::whole_batch{{4}, 7ms})) == list{43, 42, 41, 40});
+}
+TEST_CASE("lazy_batch catches up only while the oldest stays within its SLO") {
+  const stage_profile p = flat();
+  const pipeline_options o{.entry = entry_rule::idle};
+  CHECK(ms(run(p, at_ms({0, 10}), o, sim::lazy_batch{{4}, &p, 50ms})) == list{50, 40});
+  CHECK(ms(run(p, at_ms({0, 10}), o, sim::lazy_batch{{4}, &p, 49ms})) == list{40, 70});
+}
+TEST_CASE("requests that leave early end at their stage and the rest goes on smaller") {
+  points stages;
+  for (int i = 0; i < 2; ++i)
+    stages.push_back(
+        {{.batch = 1, .time = 1ms}, {.batch = 2, .time = 2ms}, {.batch = 4, .time = 4ms}});
+  const stage_profile p{stages, 4};
+  struct odd_leave : plain_policy {
+    static bool leaves(const staged_request& r, std::uint32_t) noexcept { return r.tag % 2 == 1; }
+  };
+  const auto r =
+      run(p, at_ms({0, 0, 0, 0}), {.entry = entry_rule::idle}, odd_leave{{.batch_max = 4}});
+  CHECK(ms(r) == list{6, 4, 6, 4});
+  CHECK(r.mean_batch == std::vector<double>{4, 2});
+}
+
+/// Ends as told; what is launched waits until the test completes it.
+struct manual_sink {
+  std::vector<stage_launch> launched;
+  std::map<std::uint64_t, std::vector<outcome>> ends;
+  bool throws = false;
+  void launch(const stage_launch& l) {
+    if (throws) throw std::runtime_error{"no"};
+    launched.push_back(l);
+  }
+  void end(const staged_request& r, outcome how, time_point) { ends[r.tag].push_back(how); }
+  void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) {}
+};
+
+TEST_CASE("a cancelled straggler releases the held row") {
+  const stage_profile p = flat();
+  pipeline<diversity> x{p,
+                        {.stretch = {}},
+                        diversity{p, {.split = split_rule::none, .stretch = stretch_rule::always}}};
+  manual_sink sink;
+  const staged_request first{.tag = 1};
+  x.on_arrival(std::span{&first, 1}, t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 2);
+  const staged_request late{.tag = 2};
+  x.on_arrival(std::span{&late, 1}, t0);
+  CHECK(x.on_cancel(2, t0, sink));
+  CHECK_FALSE(x.on_cancel(2, t0, sink));
+  CHECK_FALSE(x.on_cancel(3, t0, sink));
+  x.on_complete(0, 1, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 3);
+  CHECK(sink.launched[2].stage == 2);
+  CHECK(sink.launched[2].count == 1);
+  CHECK(sink.ends[2] == std::vector{outcome::cancelled});
+}
+TEST_CASE("a request cancelled in a stage ends when the stage does; in the last, it completes") {
+  const stage_profile p{points{{{.batch = 4, .time = 1ms}}, {{.batch = 4, .time = 1ms}}}, 4};
+  pipeline<> x{p, {}, plain_policy{4}};
+  manual_sink sink;
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  x.on_arrival(two, t0);
+  x.advance(t0, sink);
+  CHECK(x.on_cancel(1, t0, sink));
+  CHECK(sink.ends.empty());
+  x.on_complete(0, 0, t0, sink);
+  CHECK(sink.ends[1] == std::vector{outcome::cancelled});
+  x.advance(t0, sink);
+  CHECK(sink.launched[1].count == 1);
+  CHECK(x.on_cancel(2, t0, sink));
+  x.on_complete(0, 1, t0, sink);
+  CHECK(sink.ends[2] == std::vector{outcome::completed});
+  x.advance(t0, sink);
+  CHECK(x.is_idle());
+}
+TEST_CASE("a stage that fails or cannot be launched fails its requests only") {
+  const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};
+  pipeline<> x{p, {}, plain_policy{2}};
+  manual_sink sink;
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink, true);
+  x.advance(t0, sink);
+  CHECK(sink.ends[1] == std::vector{outcome::failed});
+  CHECK(sink.ends[2] == std::vector{outcome::failed});
+  REQUIRE(sink.launched.size() == 2);
+  CHECK(sink.launched[1].slots[0].request.tag == 3);
+  sink.throws = true;
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  CHECK(sink.ends[3] == std::vector{outcome::failed});
+  CHECK(x.is_idle());
+}
+TEST_CASE("bad options are errors, and a full waiting list refuses the rest") {
+  const stage_profile p = flat();
+  CHECK_THROWS_AS((pipeline<>{p, {.buffer_sets = 0}, {}}), config_error);
+  CHECK_THROWS_AS((pipeline<>{p, {.window = -1ms}, {}}), config_error);
+  CHECK_THROWS_AS((pipeline<>{p, {.max_waiting = 0}, {}}), config_error);
+  CHECK_THROWS_AS((pipeline<>{p, {.max_rows = 0}, {}}), config_error);
+  pipeline<> x{p, {.max_waiting = 2}, plain_policy{4}};
+  const std::vector<staged_request> three(3);
+  CHECK(x.on_arrival(three, t0) == 2);
+}
+
+/// Any decision that the interface allows.
+struct random_policy : plain_policy {
+  test::random_source* random;
+  entry_decision entry(const entry_view& v) const noexcept {
+    return {.count = random->below(v.eligible + 1), .bucket = random->below(2U)};
+  }
+  bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept {
+    return random->one_in(2);
+  }
+  std::uint32_t stretch(const hand_over_view& v) const noexcept {
+    return random->below(v.may_join + 1);
+  }
+  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
+    std::uint32_t left = v.row.size;
+    std::uint32_t parts = 0;
+    while (left > 0) {
+      sizes[parts] = 1 + random->below(left);
+      left -= sizes[parts++];
+    }
+    return parts;
+  }
+  bool foresees_split(std::uint32_t) const noexcept { return random->one_in(4); }
+  bool leaves(const staged_request&, std::uint32_t) const noexcept { return random->one_in(8); }
+};
+
+TEST_CASE("under random decisions every request ends once, in order, from the slot it was put in") {
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const std::uint32_t stages = 1 + random.below(4U);
+    points all(stages, {{.batch = 5, .bucket = 0, .time = 1ms, .share = 0.5},
+                        {.batch = 5, .bucket = 1, .time = 1ms, .share = 0.5}});
+    const stage_profile p{all, 5, 2};
+    pipeline_options o{.buffer_sets = 1 + random.below(3U),
+                       .executors_per_set = random.one_in(2),
+                       .entry = random.one_in(2) ? entry_rule::idle : entry_rule::stage_free,
+                       .stretch = {.longest_wait = random.one_in(3) ? duration{20} : unbounded},
+                       .serial_children = random.one_in(2),
+                       .max_rows = 2 + random.below(30U)};
+    if (random.one_in(2)) o.window = duration{random.below(8)};
+    pipeline<random_policy> x{p, o, random_policy{{.batch_max = 5}, &random}};
+
+    // What every buffer holds: the tag, and for which boundary it was computed.
+    struct cell {
+      std::uint64_t tag = UINT64_MAX;
+      std::uint32_t version = UINT32_MAX;
+    };
+    struct sink_type {
+      std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cell>
+          cells;  // set, boundary, slot.
+      std::vector<stage_launch> running;
+      std::vector<std::vector<std::uint64_t>> tags;
+      std::map<std::uint64_t, int> ends;
+      void launch(const stage_launch& l) {
+        for (const stage_launch& other : running) {  // I1.
+          REQUIRE_FALSE(
+              (other.set == l.set && (other.stage == l.stage || other.stage + 1 == l.stage ||
+                                      l.stage + 1 == other.stage)));
+        }
+        std::vector<std::uint64_t> t;
+        for (std::uint32_t i = 0; i < l.count; ++i) {
+          t.push_back(l.slots[i].live ? l.slots[i].request.tag : UINT64_MAX);
+          if (l.stage == 0) cells[{l.set, 0, l.first + i}] = {t.back(), 0};
+          if (!l.slots[i].live) continue;
+          const cell& c = cells[{l.set, l.stage, l.first + i}];
+          REQUIRE(c.tag == t.back());  // I3.
+          REQUIRE(c.version == l.stage);
+        }
+        running.push_back(l);
+        tags.push_back(t);
+      }
+      void end(const staged_request& r, outcome, time_point) { ++ends[r.tag]; }
+      void move(std::uint32_t set, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
+        cells[{set, boundary, to}] = cells[{set, boundary, from}];
+      }
+    } sink;
+    std::uint64_t accepted = 0;
+    time_point now = t0;
+    for (int step = 0; step < 300 || !x.is_idle(); ++step) {
+      REQUIRE(step < 20000);
+      now += duration{1};
+      const std::uint32_t choice = random.below(4U);
+      if (choice == 0 && step < 300) {
+        std::vector<staged_request> group(1 + random.below(4U));
+        for (staged_request& r : group)
+          r = {.tag = accepted + static_cast<std::uint64_t>(&r - group.data()),
+               .arrival = now,
+               .bucket = random.below(2U)};
+        accepted += x.on_arrival(group, now);
+      } else if (choice == 1 && accepted > 0 && random.one_in(3)) {
+        x.on_cancel(random.below(accepted), now, sink);
+      } else if (!sink.running.empty()) {
+        const std::size_t i = random.below(sink.running.size());
+        const stage_launch l = sink.running[i];
+        const auto tags = sink.tags[i];
+        sink.running.erase(sink.running.begin() + static_cast<std::ptrdiff_t>(i));
+        sink.tags.erase(sink.tags.begin() + static_cast<std::ptrdiff_t>(i));
+        for (std::uint32_t k = 0; k < l.count; ++k) {
+          if (tags[k] == UINT64_MAX) continue;
+          REQUIRE(sink.cells[{l.set, l.stage, l.first + k}].tag == tags[k]);  // Not overwritten.
+          sink.cells[{l.set, l.stage + 1, l.first + k}] = {tags[k], l.stage + 1};
+        }
+        x.on_complete(l.lane, l.stage, now, sink, random.one_in(20));
+      }
+      x.advance(now, sink);
+      if (o.buffer_sets == 1) REQUIRE(sink.running.size() <= 1);  // I4.
+    }
+    CHECK(sink.ends.size() == accepted);  // I8.
+    for (const auto& [tag, times] : sink.ends) REQUIRE(times == 1);
+    CHECK(x.in_flight() ==
+          0);  // I13: is_idle also says that buffers and table are as at the start.
+  }
+}
+}  // namespace
+}  // namespace cohort::batching

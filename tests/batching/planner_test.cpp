@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/batching/planner.hpp>
+
+#include <cohort/batching/stage_profile.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::batching {
+namespace {
+using namespace std::chrono_literals;
+using points = std::vector<std::vector<stage_point>>;
+
+TEST_CASE("a profile answers with the next larger batch measured") {
+  const stage_profile p{points{{{.batch = 4, .time = 3ms}, {.batch = 1, .time = 1ms}}}, 4};
+  CHECK(p.time(0, 1) == 1ms);
+  CHECK(p.time(0, 2) == 3ms);
+  CHECK(p.time(0, 4) == 3ms);
+  CHECK(std::vector<std::uint32_t>(p.sizes().begin(), p.sizes().end()) ==
+        std::vector<std::uint32_t>{1, 4});
+  CHECK_THROWS_AS(stage_profile({}, 4), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{}}, 4), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{{.batch = 3, .time = 1ms}}}, 4), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{{.batch = 0, .time = 1ms}}}, 1), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{{.batch = 4}, {.batch = 4}}}, 4), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{{.batch = 4, .share = 0}}}, 4), config_error);
+  CHECK_THROWS_AS(stage_profile(points{{{.batch = 4, .bucket = 1}}}, 4), config_error);
+}
+TEST_CASE("a row that gains nothing from company goes on in parts of one") {
+  const stage_profile p{points{{{.batch = 4, .time = 10ms}},
+                               {{.batch = 1, .time = 3ms},
+                                {.batch = 2, .time = 6ms},
+                                {.batch = 3, .time = 9ms},
+                                {.batch = 4, .time = 12ms}}},
+                        4};
+  const planner plan{p};
+  std::vector<std::uint32_t> sizes(4);
+  REQUIRE(plan.split(0, 4, 0, sizes) == 4);
+  CHECK(plan.cost(1, 4, 0) == doctest::Approx(3 + 6 + 9 + 12));
+  CHECK(plan.entry(4) == 4);
+  const planner whole{p, {.may_split = false}};
+  CHECK(whole.split(0, 4, 0, sizes) == 1);
+  CHECK(whole.cost(1, 4, 1) == doctest::Approx(5 * 12));
+}
+TEST_CASE("a larger part is worth it if others wait behind") {
+  // Two in 3 ms, one in 2: alone, 2 + 4 and 3 + 3 are equal; with one behind, two at once are
+  // better.
+  const stage_profile p{
+      points{{{.batch = 2, .time = 1ms}}, {{.batch = 1, .time = 2ms}, {.batch = 2, .time = 3ms}}},
+      2};
+  const planner plan{p};
+  std::vector<std::uint32_t> sizes(2);
+  CHECK(plan.split(0, 2, 1, sizes) == 1);
+}
+
+/// The least sum of finish times over every way to run n requests before stage s and m that only
+/// wait, depth first, with every division: by recursion over all, without tables.
+double brute(const stage_profile& p, std::uint32_t s, std::uint32_t n, std::uint32_t m) {
+  if (s == p.stages() || n == 0) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::uint32_t a = 1; a <= n; ++a) {
+    const bool measured = std::ranges::find(p.sizes(), a) != p.sizes().end();
+    if (a < n && !measured) continue;
+    least = std::min(least, (n + m) * to_ms(p.time(s, a)) + brute(p, s + 1, a, m + n - a) +
+                                brute(p, s, n - a, m));
+  }
+  return least;
+}
+TEST_CASE("plans agree with trying every division") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    points stages(2 + random.below(2U));
+    for (auto& s : stages) {
+      duration t{0};
+      for (const std::uint32_t b : {1U, 2U, 3U, 5U}) {
+        t += 1ms * random.below(5) + 1us;
+        s.push_back({.batch = b, .time = t});
+      }
+    }
+    const stage_profile p{stages, 5};
+    const planner plan{p};
+    for (std::uint32_t n = 1; n <= 5; ++n) {
+      for (const std::uint32_t m : {0U, 1U, 7U}) {
+        REQUIRE(plan.cost(1, n, m) == doctest::Approx(brute(p, 1, n, m)));
+        std::vector<std::uint32_t> sizes(n);
+        const std::uint32_t parts = plan.split(0, n, m, sizes);
+        REQUIRE(std::accumulate(sizes.begin(), sizes.begin() + parts, 0U) == n);
+      }
+    }
+  }
+}
+TEST_CASE("costs go on beyond the horizon") {
+  const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};
+  const planner plan{p};
+  CHECK(plan.cost(1, 1, 1000) == doctest::Approx(1001));
+  CHECK(plan.left(200) > plan.left(100));
+  CHECK(plan.entry(5000) == 2);
+  CHECK_THROWS_AS(planner(p, {.bucket = 1}), config_error);
+}
+}  // namespace
+}  // namespace cohort::batching

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/batching/stage_driver.hpp>
+
+#include <cohort/batching/policy.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <models/registry.hpp>
+#include <support/random_source.hpp>
+
+namespace cohort::batching {
+namespace {
+using namespace std::chrono_literals;
+
+/// Stretches, splits and makes rows at random.
+struct random_policy : plain_policy {
+  test::random_source* random;
+  entry_decision entry(const entry_view& v) const noexcept {
+    return {.count = random->below(std::min(v.eligible, batch_max) + 1)};
+  }
+  std::uint32_t stretch(const hand_over_view& v) const noexcept {
+    return random->below(v.may_join + 1);
+  }
+  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
+    if (random->one_in(2)) return 0;
+    std::uint32_t left = v.row.size;
+    std::uint32_t parts = 0;
+    while (left > 0) {
+      sizes[parts] = 1 + random->below(left);
+      left -= sizes[parts++];
+    }
+    return parts;
+  }
+};
+
+/// The program around a driver: rows of inputs and outputs, and how each request ended.
+struct program {
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<std::vector<float>> outputs;
+  std::vector<int> ends;
+  std::vector<outcome> how;
+  std::vector<std::size_t> which;  // Input of each request.
+
+  staged_io io(std::uint64_t tag) {
+    return {inputs[which[tag]].data(), reinterpret_cast<std::byte*>(outputs[tag].data())};
+  }
+  void ended(const staged_request& r, outcome o, time_point) {
+    ++ends[r.tag];
+    how[r.tag] = o;
+  }
+};
+struct counts : null_batch_observer {
+  int stretches = 0;
+  int splits = 0;
+  int holds = 0;
+  void stretched(const batch_row&, std::uint32_t, time_point) noexcept { ++stretches; }
+  void split(const batch_row&, std::uint32_t, time_point) noexcept { ++splits; }
+  void held(const batch_row&, std::uint32_t, time_point) noexcept { ++holds; }
+};
+
+double error(const std::vector<double>& expected, const std::vector<float>& got) {
+  double largest = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+  }
+  return worst / largest;
+}
+
+TEST_CASE("outputs under random stretch, split and cancel are those of each request alone") {
+  constexpr std::uint32_t batch_max = 5;
+  constexpr std::size_t kinds = 4;
+  for (const std::string_view name : models::model_names()) {
+    CAPTURE(name);
+    runtime::host_executor e{{.pool_bytes = std::size_t{512} << 20U}};
+    const auto factory = models::make_host_factory(std::string{name}, e, 7);
+    std::vector<std::vector<std::byte>> inputs;
+    std::vector<std::vector<double>> expected;
+    for (std::uint64_t k = 0; k < kinds; ++k) {
+      inputs.push_back(models::sample_input(factory->info(), k));
+      expected.push_back(factory->reference(inputs.back()));
+    }
+    int stretches = 0;
+    int splits = 0;
+    int holds = 0;
+    int completed = 0;
+    int cancelled = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      CAPTURE(seed);
+      test::random_source random{seed};
+      const std::uint32_t sets = 1 + random.below(2U);
+      const bool per_set = random.one_in(2);
+      const std::uint32_t lanes = per_set ? sets : 1;
+      std::vector<std::unique_ptr<models::host_model>> owned;
+      std::vector<models::host_model*> instances;
+      const std::size_t stages = factory->make(1)->stages();
+      for (std::size_t i = 0; i < lanes * stages; ++i) {
+        owned.push_back(factory->make(batch_max));
+        instances.push_back(owned.back().get());
+      }
+      program host;
+      host.inputs = inputs;
+      const std::size_t total = 40;
+      for (std::size_t i = 0; i < total; ++i) {
+        host.which.push_back(random.below(kinds));
+        host.outputs.emplace_back(expected[0].size(), std::numeric_limits<float>::quiet_NaN());
+      }
+      host.ends.resize(total);
+      host.how.resize(total);
+      stage_driver<runtime::host_executor, models::host_model, program> driver{
+          e, instances, host, lanes, sets, batch_max};
+      const stage_profile profile{
+          std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}),
+          batch_max};
+      pipeline<random_policy, counts> p{
+          profile,
+          {.buffer_sets = sets, .executors_per_set = per_set, .serial_children = random.one_in(2)},
+          random_policy{{batch_max}, &random}};
+      std::uint64_t sent = 0;
+      time_point now{};
+      while (sent < total || !p.is_idle()) {
+        now += 1ns;
+        const std::uint64_t seen = driver.completions();
+        bool moved = false;
+        if (sent < total && random.one_in(2)) {
+          std::vector<staged_request> group(
+              std::min<std::uint64_t>(total - sent, 1 + random.below(3U)));
+          for (staged_request& r : group) r = {.tag = sent++, .arrival = now};
+          REQUIRE(p.on_arrival(group, now) == group.size());
+          moved = true;
+        }
+        if (sent > 0 && random.one_in(12)) p.on_cancel(random.below(sent), now, driver);
+        moved |= driver.collect(p, now);
+        p.advance(now, driver);
+        // Something runs unless the policy chose not to make a row: then ask again.
+        if (!moved && p.in_flight() > 0) driver.wait_for_completion(seen);
+      }
+      for (std::size_t i = 0; i < total; ++i) {
+        CAPTURE(i);
+        REQUIRE(host.ends[i] == 1);
+        if (host.how[i] == outcome::completed) {
+          ++completed;
+          REQUIRE(error(expected[host.which[i]], host.outputs[i]) <= models::tolerance);
+        } else {
+          REQUIRE(host.how[i] == outcome::cancelled);
+          ++cancelled;
+        }
+      }
+      stretches += p.observer().stretches;
+      splits += p.observer().splits;
+      holds += p.observer().holds;
+    }
+    CHECK(stretches > 5);
+    CHECK(splits > 5);
+    CHECK(holds > 5);
+    CHECK(completed > 100);
+    CHECK(cancelled > 0);
+  }
+}
+
+/// A model of which one stage throws for a slice that holds slot 1.
+struct failing_model {
+  static std::string_view name() { return "failing"; }
+  static std::size_t stages() { return 2; }
+  static std::size_t boundary_bytes(std::size_t) { return sizeof(float); }
+  void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
+    executor->launch(s, [stage, x] {
+      for (std::uint32_t i = x.first; i < x.first + x.count; ++i) {
+        float v = 0;
+        std::memcpy(&v, x.input + i * x.input_stride, sizeof(v));
+        if (stage == 1 && v > 100) throw std::runtime_error{"stage failed"};
+        v += 1;
+        std::memcpy(x.output + i * x.output_stride, &v, sizeof(v));
+      }
+    });
+  }
+  runtime::host_executor* executor;
+};
+
+TEST_CASE("a stage that fails midway fails the requests of its item and no others") {
+  runtime::host_executor e;
+  failing_model model{&e};
+  failing_model* instances[] = {&model, &model};
+  struct scalars {
+    std::vector<float> in{1, 2, 200, 3};
+    std::vector<float> out{0, 0, 0, 0};
+    std::vector<outcome> how{4};
+    staged_io io(std::uint64_t tag) {
+      return {reinterpret_cast<const std::byte*>(&in[tag]),
+              reinterpret_cast<std::byte*>(&out[tag])};
+    }
+    void ended(const staged_request& r, outcome o, time_point) { how[r.tag] = o; }
+  } host;
+  host.how.resize(4);
+  stage_driver<runtime::host_executor, failing_model, scalars> driver{e, instances, host, 1, 2, 2};
+  const stage_profile profile{std::vector<std::vector<stage_point>>(4, {{.batch = 2}}), 2};
+  pipeline<> p{profile, {}, plain_policy{2}};
+  const std::vector<staged_request> four{{.tag = 0}, {.tag = 1}, {.tag = 2}, {.tag = 3}};
+  p.on_arrival(four, time_point{});
+  p.advance(time_point{}, driver);
+  while (!p.is_idle()) {
+    const std::uint64_t seen = driver.completions();
+    if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
+    p.advance(time_point{}, driver);
+  }
+  CHECK(host.how[0] == outcome::completed);
+  CHECK(host.how[1] == outcome::completed);
+  CHECK(host.how[2] == outcome::failed);
+  CHECK(host.how[3] == outcome::failed);
+  CHECK(host.out[1] == 4);
+}
+TEST_CASE("a driver with the wrong number of models is an error") {
+  runtime::host_executor e;
+  failing_model model{&e};
+  failing_model* one[] = {&model};
+  program host;
+  using driver = stage_driver<runtime::host_executor, failing_model, program>;
+  CHECK_THROWS_AS((driver{e, one, host, 1, 2, 2}), config_error);
+  CHECK_THROWS_AS((driver{e, {}, host, 1, 2, 2}), config_error);
+}
+}  // namespace
+}  // namespace cohort::batching
