@@ -38,6 +38,10 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/wake_histogram.hpp>
+#include <cohort/kv/column_window.hpp>
+#include <cohort/kv/copy_plan.hpp>
+#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/prepared.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
