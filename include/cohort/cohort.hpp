@@ -41,12 +41,16 @@
 #include <cohort/kv/column_window.hpp>
 #include <cohort/kv/copy_plan.hpp>
 #include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/pick_policy.hpp>
 #include <cohort/kv/prepared.hpp>
+#include <cohort/kv/waiting_list.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/decode.hpp>
+#include <cohort/sim/decode_simulation.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>

@@ -1,3 +1,6 @@
-foreach(name column_window copy_plan decode_batch prepared)
+foreach(name column_window copy_plan decode_batch pick_policy prepared waiting_list)
   cohort_add_test(kv/${name}_test.cpp)
+endforeach()
+foreach(name pick_policy)
+  cohort_add_fail_test(kv/${name}_fail.cpp)
 endforeach()
