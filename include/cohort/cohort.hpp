@@ -38,11 +38,17 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/wake_histogram.hpp>
+#include <cohort/kv/budget.hpp>
+#include <cohort/kv/chunked_prefill.hpp>
 #include <cohort/kv/column_window.hpp>
 #include <cohort/kv/copy_plan.hpp>
 #include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/decode_scheduler.hpp>
 #include <cohort/kv/pick_policy.hpp>
+#include <cohort/kv/prefill_groups.hpp>
+#include <cohort/kv/prefix_store.hpp>
 #include <cohort/kv/prepared.hpp>
+#include <cohort/kv/row_groups.hpp>
 #include <cohort/kv/waiting_list.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>

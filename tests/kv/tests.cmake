@@ -1,4 +1,5 @@
-foreach(name column_window copy_plan decode_batch pick_policy prepared waiting_list)
+foreach(name budget chunked_prefill column_window copy_plan decode_batch decode_scheduler pick_policy
+             prefill_groups prefix_store prepared row_groups waiting_list)
   cohort_add_test(kv/${name}_test.cpp)
 endforeach()
 foreach(name pick_policy)
