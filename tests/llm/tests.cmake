@@ -1,0 +1,5 @@
+if(TARGET cohort_llm)
+  foreach(name kernels llama)
+    cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm)
+  endforeach()
+endif()
