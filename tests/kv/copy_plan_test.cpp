@@ -26,6 +26,11 @@ TEST_CASE("a plan without copies is not empty if it asks for other memory") {
   CHECK(plan.capacity() == 128);
   plan.clear();
   CHECK(plan.capacity() == 0);
+  plan.set_rows(3);
+  CHECK_FALSE(plan.empty());
+  CHECK(plan.rows() == 3);
+  plan.clear();
+  CHECK(plan.rows() == 0);
 }
 
 }  // namespace

@@ -181,6 +181,7 @@ TEST_CASE("fewer rows: those beyond move down, column by column where they are")
   plan.clear();
   b.resize(2, plan);
   CHECK(b.size() == 2);
+  CHECK(plan.rows() == 2);
   REQUIRE(plan.copies().size() == 1);
   CHECK(plan.copies()[0] == column_copy{.kind = copy_kind::shift,
                                         .from_slot = 3,

@@ -45,7 +45,7 @@ TEST_CASE("plans run on real memory leave every sequence its own values") {
     host_executor::stream stream = executor.make_stream();
     const std::size_t room = executor.free_bytes();
     {
-      kv_memory<host_executor> memory{executor, shape, 4, 4};
+      kv_memory<host_executor> memory{executor, shape, 4};
       decode_batch batch{{.slots = 4, .columns = 4}};
       copy_plan plan;
       const auto run = [&] {
@@ -55,16 +55,18 @@ TEST_CASE("plans run on real memory leave every sequence its own values") {
       };
       const auto at = [&](std::uint32_t slot, std::size_t plane, std::uint32_t column) {
         // plane = (layer · 2 + part) · heads + head.
-        const std::size_t head = plane % shape.heads;
-        const std::size_t part = plane / shape.heads;
-        return reinterpret_cast<float*>(memory.batch()) +
-               (((part * memory.slots() + slot) * shape.heads + head) * memory.columns() + column) *
-                   shape.head_size;
+        return reinterpret_cast<float*>(memory.slot(slot)) +
+               (plane * memory.columns() + column) * shape.head_size;
       };
       std::vector<prepared> aside;
       std::uint64_t next = 1;
       for (int n = 0; n < 150; ++n) {
-        const std::uint32_t slot = random.below(4U);
+        if (random.one_in(10)) {
+          const std::uint32_t rows = 1 + random.below(5U);
+          if (rows >= batch.live()) batch.resize(rows, plan);
+          run();
+        }
+        const std::uint32_t slot = random.below(batch.size());
         if (batch.is_free(slot)) {
           prepared p;
           if (!aside.empty() && random.one_in(2)) {
@@ -96,7 +98,7 @@ TEST_CASE("plans run on real memory leave every sequence its own values") {
         } else {
           batch.step(plan);
           run();
-          for (std::uint32_t i = 0; i < 4; ++i) {
+          for (std::uint32_t i = 0; i < batch.size(); ++i) {
             if (!batch[i].live) continue;
             batch.produce(i, 0);
             for (std::size_t plane = 0; plane < 12; ++plane) {
@@ -109,7 +111,7 @@ TEST_CASE("plans run on real memory leave every sequence its own values") {
         }
         REQUIRE(memory.columns() == batch.window().capacity());
         REQUIRE(memory.stored() == aside.size());
-        for (std::uint32_t i = 0; i < 4; ++i) {
+        for (std::uint32_t i = 0; i < batch.size(); ++i) {
           if (!batch[i].live) continue;
           std::uint32_t position = 0;
           batch.for_each_run(i, [&](column_run r) {
@@ -131,12 +133,40 @@ TEST_CASE("plans run on real memory leave every sequence its own values") {
   }
 }
 
+TEST_CASE("rows that are given up give their memory back") {
+  host_executor executor{{.pool_bytes = 1U << 20U}};
+  host_executor::stream stream = executor.make_stream();
+  const std::size_t room = executor.free_bytes();
+  kv_memory<host_executor> memory{executor, shape, 8};
+  decode_batch batch{{.slots = 4, .columns = 8}};
+  copy_plan plan;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const std::uint64_t storage = memory.allocate(4);
+    batch.insert(i,
+                 {.id = request_id{i}, .storage = storage, .prompt = 4, .length = 4, .produced = 1},
+                 plan);
+    memory.execute(stream, plan);
+    plan.clear();
+    memory.release(stream, storage);
+  }
+  wait_for(executor, stream);
+  memory.collect();
+  const std::size_t slot = shape.column_bytes() * 8;  // A multiple of 64.
+  CHECK(executor.free_bytes() == room - 4 * slot);
+  batch.remove(0);
+  batch.remove(3);
+  batch.resize(2, plan);
+  memory.execute(stream, plan);
+  wait_for(executor, stream);
+  memory.collect();
+  CHECK(executor.free_bytes() == room - 2 * slot);
+}
+
 TEST_CASE("an executor without room says so, and dimensions are checked") {
   host_executor executor{{.pool_bytes = 4096}};
-  CHECK_THROWS_AS((kv_memory<host_executor>{executor, shape, 4, 64}), config_error);
-  CHECK_THROWS_AS((kv_memory<host_executor>{executor, {.layers = 0}, 1, 1}), config_error);
-  CHECK_THROWS_AS((kv_memory<host_executor>{executor, shape, 0, 1}), config_error);
-  kv_memory<host_executor> memory{executor, shape, 1, 4};
+  CHECK_THROWS_AS((kv_memory<host_executor>{executor, {.layers = 0}, 1}), config_error);
+  CHECK_THROWS_AS((kv_memory<host_executor>{executor, shape, 0}), config_error);
+  kv_memory<host_executor> memory{executor, shape, 4};
   CHECK_THROWS_AS((void)memory.allocate(1000), config_error);
   CHECK(memory.stored() == 0);
 }

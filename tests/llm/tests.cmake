@@ -1,5 +1,5 @@
 if(TARGET cohort_llm)
-  foreach(name kernels llama)
+  foreach(name generator kernels llama sampler)
     cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm)
   endforeach()
 endif()

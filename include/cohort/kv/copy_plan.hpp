@@ -33,7 +33,8 @@ struct column_copy {
 
 /// The copies of one operation, in the order in which they must run. If `capacity()` is not 0 the
 /// batch needs memory of that many columns a slot: make it first, run the copies (those of kind
-/// `resize` read the old memory, all others the new one), then free the old memory. Reuse a plan:
+/// `resize` read the old memory, all others the new one), then free the old memory. If `rows()` is
+/// not 0 the memory of slots from there on is not needed once the copies have run. Reuse a plan:
 /// after the first growth it allocates nothing. Thread safety: none.
 class copy_plan {
  public:
@@ -42,18 +43,26 @@ class copy_plan {
   void clear() noexcept {
     copies_.clear();
     capacity_ = 0;
+    rows_ = 0;
   }
-  [[nodiscard]] bool empty() const noexcept { return copies_.empty() && capacity_ == 0; }
+  [[nodiscard]] bool empty() const noexcept {
+    return copies_.empty() && capacity_ == 0 && rows_ == 0;
+  }
   [[nodiscard]] std::span<const column_copy> copies() const noexcept { return copies_; }
   /// New columns a slot, or 0: as before.
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
 
+  /// New number of slots, or 0: as before.
+  [[nodiscard]] std::uint32_t rows() const noexcept { return rows_; }
+
   void add(const column_copy& c) { copies_.push_back(c); }
   void set_capacity(std::uint32_t columns) noexcept { capacity_ = columns; }
+  void set_rows(std::uint32_t rows) noexcept { rows_ = rows; }
 
  private:
   std::vector<column_copy> copies_;
   std::uint32_t capacity_ = 0;
+  std::uint32_t rows_ = 0;
 };
 
 }  // namespace cohort::kv

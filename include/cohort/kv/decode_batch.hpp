@@ -355,6 +355,7 @@ inline void decode_batch::resize(std::uint32_t slots, copy_plan& plan) {
                 .count = r.count});
     });
   }
+  if (slots != size()) plan.set_rows(slots);
   slots_.resize(slots);
 }
 

@@ -29,11 +29,11 @@ struct kv_shape {
   }
 };
 
-/// The batch's memory, [layer][2][slot][head][column][head_size], and packed columns,
-/// [layer][2][head] [column][head_size]. Copies are enqueued on a stream and never waited for;
-/// memory that they still read is freed once they have run, when `collect` or an allocation finds
-/// it so. Allocates a buffer for each growth and each packed sequence, from the executor's pool.
-/// Thread safety: none.
+/// The batch's memory, a buffer [layer][2][head][column][head_size] for each slot in use, and
+/// packed columns of the same layout. Rows that a batch gives up are freed without touching the
+/// others. Copies are enqueued on a stream and never waited for; memory that they still read is
+/// freed once they have run, when `collect` or an allocation finds it so. Allocates a buffer for
+/// each slot and growth and each packed sequence, from the executor's pool. Thread safety: none.
 template <runtime::executor Executor>
 class kv_memory {
  public:
@@ -41,19 +41,19 @@ class kv_memory {
   using buffer = typename Executor::buffer;
   using event = typename Executor::event;
 
-  /// @param slots Most rows the batch will have.  @param columns Its first capacity.
-  /// @throws config_error If a dimension is 0 or the executor has no room.
-  kv_memory(Executor& executor, const kv_shape& shape, std::uint32_t slots, std::uint32_t columns)
-      : executor_{executor}, shape_{shape}, slots_{slots}, columns_{columns} {
+  /// @param columns The batch's first capacity; at least 1.
+  /// @throws config_error If a dimension is 0.
+  kv_memory(Executor& executor, const kv_shape& shape, std::uint32_t columns)
+      : executor_{executor}, shape_{shape}, columns_{columns} {
     expects(shape.column_bytes() > 0, "kv_memory: the shape's dimensions must be at least 1");
-    expects(slots >= 1 && columns >= 1, "kv_memory: slots and columns must be at least 1");
-    batch_ = executor_.allocate(batch_bytes(columns));
+    expects(columns >= 1, "kv_memory: columns must be at least 1");
   }
 
   [[nodiscard]] const kv_shape& shape() const noexcept { return shape_; }
-  [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+  /// Columns of a slot.
   [[nodiscard]] std::uint32_t columns() const noexcept { return columns_; }
-  [[nodiscard]] std::byte* batch() const noexcept { return batch_.data(); }
+  /// Memory of a slot that was used since the last growth.
+  [[nodiscard]] std::byte* slot(std::uint32_t i) const noexcept { return slots_[i].data(); }
 
   /// Packed storage of `columns` columns. @throws config_error If the executor has no room.
   std::uint64_t allocate(std::uint32_t columns);
@@ -73,7 +73,7 @@ class kv_memory {
   /// Packed storages in use.
   [[nodiscard]] std::size_t stored() const noexcept { return stored_; }
 
-  /// Enqueues the copies of a plan. @throws config_error If the executor has no room to grow.
+  /// Enqueues the copies of a plan. @throws config_error If the executor has no room.
   void execute(stream& s, const copy_plan& plan);
 
   /// Gives back memory whose copies have run.
@@ -91,48 +91,34 @@ class kv_memory {
     event after;
   };
 
-  [[nodiscard]] std::size_t batch_bytes(std::size_t columns) const noexcept {
-    return shape_.column_bytes() * slots_ * columns;
-  }
   void retire(stream& s, buffer memory) {
     event after = executor_.make_event();
     executor_.record(s, after);
     retired_.push_back({std::move(memory), std::move(after)});
     collect();
   }
-  /// A place in memory: head 0 of layer 0's keys at a column.
-  struct place {
-    std::byte* at;
-    std::size_t part;  ///< Between keys and values, and between these and the next layer's keys.
-    std::size_t head;
-  };
-  [[nodiscard]] place in_batch(std::byte* base, std::size_t columns, std::size_t slot,
-                               std::size_t column) const noexcept {
-    const std::size_t head = columns * shape_.head_bytes();
-    const std::size_t row = shape_.heads * head;
-    return {base + slot * row + column * shape_.head_bytes(), slots_ * row, head};
+  /// A slot that will hold something.
+  std::byte* use(std::uint32_t i) {
+    if (i >= slots_.size()) slots_.resize(i + 1);
+    if (slots_[i].size() == 0) slots_[i] = executor_.allocate(shape_.column_bytes() * columns_);
+    return slots_[i].data();
   }
-  [[nodiscard]] place in_packed(std::uint64_t storage, std::size_t column) const noexcept {
-    const std::size_t head = packed_[storage].columns * shape_.head_bytes();
-    return {packed_[storage].memory.data() + column * shape_.head_bytes(), shape_.heads * head,
-            head};
-  }
-  void copy(stream& s, place from, place to, std::size_t columns) {
-    for (std::size_t i = 0; i < 2 * shape_.layers; ++i) {
-      executor_.copy(s, {.destination = to.at + i * to.part,
-                         .source = from.at + i * from.part,
-                         .row_bytes = columns * shape_.head_bytes(),
-                         .rows = shape_.heads,
-                         .destination_pitch = to.head,
-                         .source_pitch = from.head});
-    }
+  void copy(stream& s, const std::byte* from, std::size_t from_columns, std::size_t from_column,
+            std::byte* to, std::size_t to_columns, std::size_t to_column, std::size_t count) {
+    // Planes of one head lie one behind the other, whatever layer and part.
+    executor_.copy(s, {.destination = to + to_column * shape_.head_bytes(),
+                       .source = from + from_column * shape_.head_bytes(),
+                       .row_bytes = count * shape_.head_bytes(),
+                       .rows = 2 * shape_.layers * shape_.heads,
+                       .destination_pitch = to_columns * shape_.head_bytes(),
+                       .source_pitch = from_columns * shape_.head_bytes()});
   }
 
   Executor& executor_;
   kv_shape shape_;
-  std::uint32_t slots_;
   std::uint32_t columns_;
-  buffer batch_;
+  std::vector<buffer> slots_;
+  std::vector<buffer> old_;
   std::vector<storage_entry> packed_;
   std::vector<std::uint64_t> free_;
   std::vector<retiree> retired_;
@@ -157,36 +143,44 @@ std::uint64_t kv_memory<Executor>::allocate(std::uint32_t columns) {
 
 template <runtime::executor Executor>
 void kv_memory<Executor>::execute(stream& s, const copy_plan& plan) {
-  buffer old;
-  std::byte* const old_base = batch_.data();
   const std::uint32_t old_columns = columns_;
   if (plan.capacity() != 0) {
     collect();
-    buffer grown = executor_.allocate(batch_bytes(plan.capacity()));
-    old = std::exchange(batch_, std::move(grown));
+    old_.swap(slots_);
+    slots_.clear();
     columns_ = plan.capacity();
   }
   for (const column_copy& c : plan.copies()) {
     switch (c.kind) {
       case copy_kind::enter:
-        copy(s, in_packed(c.storage, c.from_column),
-             in_batch(batch_.data(), columns_, c.to_slot, c.to_column), c.count);
+        copy(s, packed(c.storage), packed_columns(c.storage), c.from_column, use(c.to_slot),
+             columns_, c.to_column, c.count);
         break;
       case copy_kind::leave:
-        copy(s, in_batch(batch_.data(), columns_, c.from_slot, c.from_column),
-             in_packed(c.storage, c.to_column), c.count);
+        copy(s, use(c.from_slot), columns_, c.from_column, packed(c.storage),
+             packed_columns(c.storage), c.to_column, c.count);
         break;
-      case copy_kind::shift:
-        copy(s, in_batch(batch_.data(), columns_, c.from_slot, c.from_column),
-             in_batch(batch_.data(), columns_, c.to_slot, c.to_column), c.count);
+      case copy_kind::shift: {
+        std::byte* const to = use(c.to_slot);
+        copy(s, use(c.from_slot), columns_, c.from_column, to, columns_, c.to_column, c.count);
         break;
+      }
       case copy_kind::resize:
-        copy(s, in_batch(old_base, old_columns, c.from_slot, c.from_column),
-             in_batch(batch_.data(), columns_, c.to_slot, c.to_column), c.count);
+        copy(s, old_[c.from_slot].data(), old_columns, c.from_column, use(c.to_slot), columns_,
+             c.to_column, c.count);
         break;
     }
   }
-  if (plan.capacity() != 0) retire(s, std::move(old));
+  for (buffer& b : old_) {
+    if (b.size() > 0) retire(s, std::move(b));
+  }
+  old_.clear();
+  if (plan.rows() != 0) {
+    for (std::size_t i = plan.rows(); i < slots_.size(); ++i) {
+      if (slots_[i].size() > 0) retire(s, std::move(slots_[i]));
+    }
+    if (plan.rows() < slots_.size()) slots_.resize(plan.rows());
+  }
 }
 
 }  // namespace cohort::kv
