@@ -52,6 +52,8 @@ class kv_memory {
   [[nodiscard]] const kv_shape& shape() const noexcept { return shape_; }
   /// Columns of a slot.
   [[nodiscard]] std::uint32_t columns() const noexcept { return columns_; }
+  /// Gives a slot memory before work writes to it that no copy has gone to: a shaped prompt.
+  void prepare(std::uint32_t i) { use(i); }
   /// Memory of a slot that was used since the last growth.
   [[nodiscard]] std::byte* slot(std::uint32_t i) const noexcept { return slots_[i].data(); }
 
