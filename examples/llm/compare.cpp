@@ -138,7 +138,10 @@ class contest {
     if (result_.tokens[request].empty()) {
       result_.first_token_ms[request] = (at - requests_[request].arrival_s) * 1e3;
     } else {
-      result_.between_tokens_ms.push_back((at - last_[request]) * 1e3);
+      const double gap = (at - last_[request]) * 1e3;
+      result_.between_tokens_ms.push_back(gap);
+      if (!decoupled() || result_.tokens[request].size() > 1)
+        result_.running_gaps_ms.push_back(gap);
     }
     last_[request] = at;
     result_.tokens[request].push_back(token);
@@ -168,6 +171,7 @@ class contest {
         }
       }
       if (!current_) {
+        if (o_.method == decode_method::baton && staged_.size() >= o_.max_prepared) return;
         // The shortest prompt that waits.
         const auto at = std::min_element(waiting_.begin(), waiting_.end(), [&](auto a, auto b) {
           return requests_[a].prompt.size() < requests_[b].prompt.size();
@@ -430,6 +434,7 @@ class contest {
 compare_result compare(const llama& model, const std::vector<timed_request>& requests,
                        const compare_options& o) {
   expects(!requests.empty(), "compare: at least one request is needed");
+  expects(o.max_prepared >= 1, "compare: max_prepared must be at least 1");
   expects(o.prefill_chunk >= 1, "compare: prefill_chunk must be at least 1");
   return contest{model, requests, o}.run();
 }

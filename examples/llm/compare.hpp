@@ -27,6 +27,9 @@ struct compare_options {
   /// all first, and baton one piece between two iterations.
   bool own_prefill_stream = false;
   std::uint32_t prefill_chunk = 16;  ///< Token rows of a piece; at least 1.
+  /// Of baton: prefill waits while so many wait for a slot; at least 1. A sequence that has its
+  /// first token and no slot stands still, so more than a few only move the wait.
+  std::uint32_t max_prepared = 2;
 };
 
 struct compare_result {
@@ -35,6 +38,8 @@ struct compare_result {
   std::vector<std::vector<kv::token_id>> tokens;  ///< Greedy.
   std::vector<double> first_token_ms;             ///< Of each request, from its arrival.
   std::vector<double> between_tokens_ms;          ///< Of all requests, in no order.
+  std::vector<double>
+      running_gaps_ms;               ///< The same without the wait of a prefilled one for a slot.
   std::vector<double> iteration_ms;  ///< Decode iterations without prompts, with all slots live.
 };
 

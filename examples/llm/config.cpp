@@ -163,13 +163,13 @@ llama_config named_config(std::string_view name) {
   llama_config c;
   if (name == "tiny") return c;
   c.head_size = 64;
-  if (name == "small") {  // 9 M parameters.
+  if (name == "small") {  // 7 M parameters.
     c.layers = 6;
     c.hidden = 320;
     c.heads = 5;
     c.kv_heads = 5;
     c.ffn = 896;
-  } else if (name == "medium") {  // 49 M.
+  } else if (name == "medium") {  // 42 M.
     c.layers = 12;
     c.hidden = 576;
     c.heads = 9;
