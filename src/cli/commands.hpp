@@ -112,6 +112,18 @@ struct pipeline_command_options {
   bool json = false;
 };
 int pipeline_command(const pipeline_command_options& o);
+struct decode_command_options {
+  std::string file;
+  std::string batch;
+  std::string method;
+  std::string pick = "fifo";
+  text_option kernel;
+  text_option cost;
+  text_option trace;
+  std::string seed = "1";  ///< Nothing is random; accepted as everywhere.
+  bool json = false;
+};
+int decode_command(const decode_command_options& o);
 
 struct page_options {
   std::string profile;

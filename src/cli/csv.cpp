@@ -21,8 +21,10 @@ std::string_view trimmed(std::string_view s) {
 }  // namespace
 
 csv_reader::csv_reader(std::string file, std::string_view text,
-                       std::initializer_list<std::string_view> columns)
+                       std::initializer_list<std::string_view> columns,
+                       std::initializer_list<std::string_view> optional)
     : file_{std::move(file)}, rest_{text}, names_{columns.begin(), columns.end()} {
+  names_.insert(names_.end(), optional.begin(), optional.end());
   if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
   if (!is_utf8(rest_)) {
     std::size_t line = 1;
@@ -37,6 +39,10 @@ csv_reader::csv_reader(std::string file, std::string_view text,
   header_fields_ = fields_.size();
   for (const std::string& name : names_) {
     const auto found = std::ranges::find(fields_, name);
+    if (found == fields_.end() && positions_.size() >= columns.size()) {
+      positions_.push_back(absent);
+      continue;
+    }
     if (found == fields_.end()) {
       throw input_error{
           fmt::format("{}: line {}: missing: expected a column {}", file_, line_, name)};

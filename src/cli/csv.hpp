@@ -17,15 +17,21 @@ namespace cohort::cli {
 class csv_reader {
  public:
   /// @param file Named in errors.  @param text Must outlive the reader.
+  /// @param optional Columns that may be missing, numbered after `columns`.
   /// @throws input_error If the text is not UTF-8, has no header, or lacks or repeats a column.
   csv_reader(std::string file, std::string_view text,
-             std::initializer_list<std::string_view> columns);
+             std::initializer_list<std::string_view> columns,
+             std::initializer_list<std::string_view> optional = {});
+
+  /// Whether the text has the column; true of those that are not optional.
+  [[nodiscard]] bool has(std::size_t index) const noexcept { return positions_[index] != absent; }
 
   /// Moves on to the next row. @returns Whether there is one.
   /// @throws input_error If a row has not as many fields as the header, or a quote is not closed.
   bool next();
 
-  /// The field of the current row in the column given as number `index` to the constructor.
+  /// The field of the current row in the column given as number `index` to the constructor, which
+  /// must be there.
   [[nodiscard]] const std::string& field(std::size_t index) const noexcept {
     return fields_[positions_[index]];
   }
@@ -33,6 +39,8 @@ class csv_reader {
   [[nodiscard]] std::string place(std::size_t index) const;
 
  private:
+  static constexpr std::size_t absent = static_cast<std::size_t>(-1);
+
   bool read_row();
   std::string read_quoted();
 

@@ -213,6 +213,30 @@ void add_load(CLI::App& app, load_command_options& o) {
   flag(sub, "--json", o.json, "Print JSON");
 }
 
+void add_decode(CLI::App& app, decode_command_options& o) {
+  CLI::App* sub = add(app, "decode", "Count what a way of batching LLM requests costs",
+                      "cohort decode requests.csv --batch 8 --method baton");
+  option(sub, "REQUESTS", o.file,
+         "CSV: id,prompt_tokens,output_tokens[,arrival_ms,priority], or - for standard input",
+         "FILE")
+      ->required();
+  option(sub, "--batch", o.batch, "Slots of the batch", "B")->required();
+  option(sub, "--method", o.method, "run-to-completion, pd, shaping, orca or baton", "M")
+      ->required();
+  option(sub, "--pick", o.pick,
+         "Who enters next: fifo, best-fit or priority; groups are always fifo [fifo]", "P");
+  option(sub, "--kernel", o.kernel,
+         "Attention reads all rows over the longest, or own columns: dense, ragged [dense; orca: "
+         "ragged]",
+         "K");
+  option(sub, "--cost", o.cost,
+         "JSON: {iteration_ms, per_token_ms, per_column_ms} [1 ms an iteration]", "FILE");
+  option(sub, "--trace", o.trace, "Write a Chrome trace, one row a slot, to open in Perfetto",
+         "FILE");
+  option(sub, "--seed", o.seed, "Has no effect: nothing is random [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 void add_page(CLI::App& app, page_options& o) {
   CLI::App* sub = add(app, "report", "Make an HTML page of profiles and load runs",
                       "cohort report --profile profiles --run eager=eager.json --out report.html");
@@ -247,8 +271,10 @@ int run(int argc, char** argv) {
   load_command_options load;
   page_options page;
   add_pipeline(app, pipeline);
+  decode_command_options decode;
   add_profile(app, profile);
   add_load(app, load);
+  add_decode(app, decode);
   add_page(app, page);
 
   try {
@@ -268,6 +294,7 @@ int run(int argc, char** argv) {
   if (name == "min-devices") return min_devices_command(min_devices);
   if (name == "pipeline") return pipeline_command(pipeline);
   if (name == "load") return load_command(load);
+  if (name == "decode") return decode_command(decode);
   if (name == "report") return page_command(page);
   return profile_command(profile);
 }

@@ -63,5 +63,17 @@ TEST_CASE("what is no such table is refused with its line") {
                        "f.csv: line 3: this text is not allowed: expected UTF-8", input_error);
 }
 
+TEST_CASE("an optional column may be missing, and is checked if it is there") {
+  csv_reader with{"f", "b,a\n1,2\n", {"a"}, {"b", "c"}};
+  CHECK(with.has(0));
+  CHECK(with.has(1));
+  CHECK_FALSE(with.has(2));
+  REQUIRE(with.next());
+  CHECK(with.field(0) == "2");
+  CHECK(with.field(1) == "1");
+  CHECK_THROWS_WITH_AS((csv_reader{"f", "a,b,b\n", {"a"}, {"b"}}),
+                       "f: line 1: b is repeated: expected one column of that name", input_error);
+}
+
 }  // namespace
 }  // namespace cohort::cli

@@ -1,9 +1,12 @@
-foreach(name csv fit json_reader json_writer policy staged_model_file table text trace_file workload_file zoo chrome_trace)
+foreach(
+  name
+  chrome_trace csv decode_files fit json_reader json_writer policy staged_model_file table text
+  trace_file workload_file zoo)
   cohort_add_test(cli/${name}_test.cpp LIBS cohort_cli)
 endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command pipeline profile report worked_example)
+  foreach(name command decode pipeline profile report worked_example)
     cohort_add_test(cli/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300)
     target_compile_definitions(cli.${name}_test
                                PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")

@@ -52,8 +52,9 @@ std::size_t misread_versions(std::uint64_t seed) {
   for (std::size_t s = 0; s < streams; ++s) {
     lanes.push_back(e.make_stream());
     events.push_back(e.make_event());
-    f.hold(lanes.back());
   }
+  // Only then: making things may wait for the device where streams are held by work.
+  for (stream& s : lanes) f.hold(s);
   // For each buffer: who has touched it since others were last ordered behind them.
   std::vector<std::vector<bool>> touched(buffers, std::vector<bool>(streams, false));
   std::vector<std::uint64_t> current(buffers, 0);

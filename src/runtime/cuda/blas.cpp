@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <source_location>
 
 namespace cohort::runtime::cuda {
 namespace {
@@ -69,12 +70,13 @@ const library& cublas() {
   return l;
 }
 
-void check_blas(cublasStatus_t s, const char* call) {
+void check_blas(cublasStatus_t s, const char* call,
+                std::source_location where = std::source_location::current()) {
   if (s == CUBLAS_STATUS_SUCCESS) return;
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw cuda_error{fmt::format("{}: {}, device {}", call, cublas().status_name(s), device),
-                   cudaErrorUnknown, device, std::source_location::current()};
+  // A product that is refused says nothing of the device, unless the device says so itself.
+  const cudaError_t state = cudaPeekAtLastError();
+  fail(fmt::format("{}: {}", call, cublas().status_name(s)),
+       is_sticky(state) ? state : cudaErrorInvalidValue, where);
 }
 
 int blas_int(std::size_t value, const char* what) {
@@ -111,6 +113,9 @@ blas::blas(std::size_t workspace_bytes) : workspace_bytes_{workspace_bytes} {
     (void)cublas().destroy(h);
     check(e, "cudaMalloc of a cuBLAS workspace");
   }
+}
+void blas::unbind() noexcept {
+  (void)cublas().set_stream(static_cast<cublasHandle_t>(handle_), cudaStreamPerThread);
 }
 blas::~blas() {
   (void)cublas().destroy(static_cast<cublasHandle_t>(handle_));

@@ -23,6 +23,23 @@ device_buffer::~device_buffer() {
 
 namespace {
 
+/// Managed memory that lives on the device, so that copies of it are the device's: between places
+/// of the host a copy is made by the caller. Where that cannot be asked for, it is not.
+cudaError_t allocate_managed(void** p, std::size_t bytes) {
+  const cudaError_t e = cudaMallocManaged(p, bytes);
+  if (e != cudaSuccess) return e;
+  int device = 0;
+  (void)cudaGetDevice(&device);
+#if CUDART_VERSION >= 13000
+  (void)cudaMemAdvise(*p, bytes, cudaMemAdviseSetPreferredLocation,
+                      cudaMemLocation{cudaMemLocationTypeDevice, device});
+#else
+  (void)cudaMemAdvise(*p, bytes, cudaMemAdviseSetPreferredLocation, device);
+#endif
+  (void)cudaGetLastError();
+  return cudaSuccess;
+}
+
 /// How memory of a kind is had.
 struct allocator {
   const char* call;
@@ -37,8 +54,7 @@ allocator allocator_of(memory_kind kind) {
       return {"cudaMallocHost", [](void** p, std::size_t n) { return cudaMallocHost(p, n); },
               &cudaFreeHost};
     case memory_kind::managed:
-      return {"cudaMallocManaged", [](void** p, std::size_t n) { return cudaMallocManaged(p, n); },
-              &cudaFree};
+      return {"cudaMallocManaged", &allocate_managed, &cudaFree};
   }
   throw config_error{"cuda_options: pool_kind must be device, pinned or managed"};
 }
@@ -82,7 +98,9 @@ void device_pool::throw_exhausted(std::size_t bytes) const {
 
 void device_pool::sweep() {
   std::erase_if(retired_, [this](retired_block& r) {
-    if (!r.behind.view().is_done()) return false;
+    // An error other than the device's loss says nothing of the work, which may still run.
+    const cudaError_t e = r.behind.view().query();
+    if (e != cudaSuccess && !is_sticky(e)) return false;
     blocks_.give_back(r.at, r.bytes);
     spare_.push_back(std::move(r.behind));
     return true;
@@ -101,7 +119,11 @@ device_buffer device_pool::allocate(std::size_t bytes) {
 device_buffer device_pool::allocate(std::size_t bytes, stream_view s) {
   expects(bytes > 0, "cuda_executor: a buffer must have at least 1 byte");
   const std::lock_guard lock{mutex_};
+  expects(!s.is_capturing(), "allocate: not while the stream is captured");
   const auto take = [&](auto r) {
+    // Also on the stream that retired it, where this costs next to nothing: a handle may be that of
+    // a stream which is gone.
+    check(cudaStreamWaitEvent(s.native(), r->behind.native(), 0), "cudaStreamWaitEvent");
     device_buffer b = make_buffer(r->at, bytes, r->bytes);
     spare_.push_back(std::move(r->behind));
     retired_.erase(r);
@@ -118,12 +140,12 @@ device_buffer device_pool::allocate(std::size_t bytes, stream_view s) {
   }
   const auto any = std::ranges::find_if(retired_, fits);
   if (any == retired_.end()) throw_exhausted(bytes);
-  check(cudaStreamWaitEvent(s.native(), any->behind.native(), 0), "cudaStreamWaitEvent");
   return take(any);
 }
 
 void device_pool::retire(device_buffer b, stream_view s) {
   if (b.data_ == nullptr) return;
+  expects(!s.is_capturing(), "retire: not while the stream is captured");
   event behind;
   {
     const std::lock_guard lock{mutex_};

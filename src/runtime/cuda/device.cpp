@@ -63,12 +63,14 @@ inventory find_devices() {
     found.reason = describe(e, "cudaGetDeviceCount");
   }
   if (!found.reason.empty()) return found;
-  try {
-    for (int i = 0; i < count; ++i) found.devices.push_back(describe_device(i));
-  } catch (const cuda_error& failed) {
-    // Those that were found can be used.
-    if (found.devices.empty()) found.reason = failed.what();
+  for (int i = 0; i < count; ++i) {
+    try {
+      found.devices.push_back(describe_device(i));
+    } catch (const cuda_error& failed) {  // The others can be used.
+      found.reason = failed.what();
+    }
   }
+  if (!found.devices.empty()) found.reason.clear();
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <source_location>
 #include <string>
 
 namespace cohort::runtime::cuda {
@@ -28,6 +29,7 @@ struct driver_functions {
 [[nodiscard]] const driver_functions& driver();
 
 /// @throws cuda_error If `e` is not CUDA_SUCCESS.
-void check_driver(CUresult e, const char* call);
+void check_driver(CUresult e, const char* call,
+                  std::source_location where = std::source_location::current());
 
 }  // namespace cohort::runtime::cuda

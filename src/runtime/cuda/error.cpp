@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace cohort::runtime::cuda {
 
 bool is_sticky(cudaError_t e) noexcept {
@@ -18,15 +20,14 @@ bool is_sticky(cudaError_t e) noexcept {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained:
-    case cudaErrorTensorMemoryLeak:
     case cudaErrorExternalDevice:
     case cudaErrorCudartUnloading:
-    case cudaErrorContextIsDestroyed:
-    case cudaErrorUnknown:
       return true;
     default:
-      return false;
+      // Later than CUDA 12.5, which has no names for them.
+      constexpr int contained = 226;
+      constexpr int tensor_memory_leak = 721;
+      return static_cast<int>(e) == contained || static_cast<int>(e) == tensor_memory_leak;
   }
 }
 
@@ -37,23 +38,28 @@ std::string describe(cudaError_t e, const char* call) {
                      known ? fmt::format(", device {}", device) : "");
 }
 
-void check(cudaError_t e, const char* call, std::source_location where) {
-  if (e == cudaSuccess) return;
-  (void)cudaGetLastError();
+void fail(const std::string& what, cudaError_t code, std::source_location where) {
+  (void)cudaGetLastError();  // Else a later call of this thread would report it as its own.
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw cuda_error{describe(e, call), e, device, where};
+  const std::string_view file{where.file_name()};
+  throw cuda_error{fmt::format("{} at {}:{}", what, file.substr(file.rfind('/') + 1), where.line()),
+                   code, device, where};
 }
 
-device_guard::device_guard(int device) {
-  int current = -1;
-  check(cudaGetDevice(&current), "cudaGetDevice");
-  if (current == device) return;
-  check(cudaSetDevice(device), "cudaSetDevice");
-  former_ = current;
+void check(cudaError_t e, const char* call, std::source_location where) {
+  if (e != cudaSuccess) fail(describe(e, call), e, where);
 }
-device_guard::~device_guard() {
-  if (former_ >= 0) (void)cudaSetDevice(former_);
+
+device_scope::device_scope(int device) noexcept {
+  int current = -1;
+  error_ = cudaGetDevice(&current);
+  if (error_ != cudaSuccess || current == device) return;
+  error_ = cudaSetDevice(device);
+  if (error_ == cudaSuccess) former_ = current;
+}
+device_scope::~device_scope() {
+  if (former_ >= 0 && cudaSetDevice(former_) != cudaSuccess) (void)cudaGetLastError();
 }
 
 }  // namespace cohort::runtime::cuda

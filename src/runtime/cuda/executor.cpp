@@ -6,7 +6,9 @@
 #include <cohort/runtime/cuda/partition.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -18,7 +20,19 @@ namespace cohort::runtime {
 namespace detail {
 
 /// A stream that was left behind by `rebind`, with the partition it runs on.
-struct former_stream {
+class former_stream {
+ public:
+  former_stream(std::unique_ptr<cuda::green_context> p, cuda::stream s) noexcept
+      : partition{std::move(p)}, native{std::move(s)} {}
+  former_stream(former_stream&&) noexcept = default;
+  // The stream goes first, also here: one whose context is gone cannot be destroyed.
+  former_stream& operator=(former_stream&& other) noexcept {
+    native = std::move(other.native);
+    partition = std::move(other.partition);
+    return *this;
+  }
+  ~former_stream() = default;
+
   std::unique_ptr<cuda::green_context> partition;
   cuda::stream native;  // After the partition: destroyed before it.
 };
@@ -32,6 +46,13 @@ class cuda_device {
         pool{cuda::device_pool::make(o.device, o.pool_bytes, o.pool_kind)},
         partitions{cuda::partitioner::make(o.device)},
         notifications{o.device, o.poll_interval, events, health} {}
+
+  ~cuda_device() {
+    const cuda::device_scope current{options.device};
+    spare_blas_.clear();
+  }
+  cuda_device(const cuda_device&) = delete;
+  cuda_device& operator=(const cuda_device&) = delete;
 
   /// A handle that no stream uses, or a new one.
   std::unique_ptr<cuda::blas> take_blas() {
@@ -52,10 +73,14 @@ class cuda_device {
     spare_blas_.push_back(std::move(b));
   }
 
-  /// Ends former streams whose work is over, and takes one that may still run.
-  void leave(former_stream f) {
+  /// Ends former streams whose work is over: their partitions are free again.
+  void sweep() {
     const std::lock_guard lock{mutex_};
     std::erase_if(former_, [](const former_stream& x) { return x.native.view().is_idle(); });
+  }
+  /// Keeps one whose work may still run.
+  void leave(former_stream f) {
+    const std::lock_guard lock{mutex_};
     former_.push_back(std::move(f));
   }
 
@@ -77,7 +102,8 @@ class cuda_device {
 class cuda_stream_state {
  public:
   cuda_stream_state(std::shared_ptr<cuda_device> d, device_share share)
-      : device{std::move(d)}, where{start(*device, share)} {
+      : device{std::move(d)}, where{start(*device, share, nullptr)} {
+    const cuda::device_guard current{device->options.device};
     if (device->options.workspace_bytes > 0 && cuda::why_no_blas().empty()) {
       blas = device->take_blas();
       blas->bind(where.native.view(), where.partition ? multiprocessors() : 0);
@@ -89,15 +115,18 @@ class cuda_stream_state {
     const cudaError_t e = cudaStreamSynchronize(where.native.native());
     if (e != cudaSuccess) device->health.note(e, "cudaStreamSynchronize");
     device->notifications.close(lane);
+    if (blas != nullptr) blas->unbind();
     device->give_back(std::move(blas));
   }
   cuda_stream_state(const cuda_stream_state&) = delete;
   cuda_stream_state& operator=(const cuda_stream_state&) = delete;
 
-  static former_stream start(cuda_device& d, device_share share) {
+  /// @param instead_of The partition that the stream leaves, if any.
+  static former_stream start(cuda_device& d, device_share share, cuda::green_context* instead_of) {
     const cuda::device_guard current{d.options.device};
+    d.sweep();
     if (share == device_share{}) return {nullptr, cuda::stream::make()};
-    auto partition = d.partitions->make_partition(share);
+    auto partition = d.partitions->make_partition(share, instead_of);
     cuda::stream native = partition->make_stream();
     return {std::move(partition), std::move(native)};
   }
@@ -112,7 +141,8 @@ class cuda_stream_state {
   void fail(cudaError_t e, const char* call) noexcept {
     failed = true;
     device->health.note(e, call);
-    if (!cuda::is_sticky(e)) (void)cudaGetLastError();  // Else the next call would report it too.
+    // Always: the thread's last error would be taken for that of its next call, on any device.
+    (void)cudaGetLastError();
   }
   void expect(cudaError_t e, const char* call) noexcept {
     if (e != cudaSuccess) fail(e, call);
@@ -133,9 +163,12 @@ cuda_executor::cuda_executor(cuda_options o) {
   expects(o.poll_interval.count() >= 0, "cuda_options: poll_interval must be at least 0");
   const cuda::inventory found = cuda::find_devices();
   if (found.devices.empty()) throw config_error{fmt::format("cuda_executor: {}", found.reason)};
-  if (o.device < 0 || static_cast<std::size_t>(o.device) >= found.devices.size()) {
-    throw config_error{fmt::format("cuda_options: device {} is not allowed: expected 0 to {}",
-                                   o.device, found.devices.size() - 1)};
+  const auto usable = std::ranges::find(found.devices, o.device, &cuda::device_description::index);
+  if (usable == found.devices.end()) {
+    std::vector<int> indices;
+    for (const cuda::device_description& d : found.devices) indices.push_back(d.index);
+    throw config_error{fmt::format("cuda_options: device {} is not allowed: expected one of {}",
+                                   o.device, fmt::join(indices, ", "))};
   }
   device_ = std::make_shared<detail::cuda_device>(o);
 }
@@ -194,8 +227,8 @@ void cuda_executor::gemm(stream& s, const gemm_request& g) {
     throw config_error{cuda::why_no_blas().empty() ? "gemm: cuda_options has workspace_bytes 0"
                                                    : fmt::format("gemm: {}", cuda::why_no_blas())};
   }
-  const cuda::device_guard current{device()};
   try {
+    const cuda::device_guard current{device()};
     s.state_->blas->multiply(g);
   } catch (const cuda::cuda_error& e) {
     s.state_->fail(e.code(), "gemm");
@@ -203,6 +236,7 @@ void cuda_executor::gemm(stream& s, const gemm_request& g) {
 }
 
 void cuda_executor::notify(stream& s, completion& done) {
+  expects(!s.view().is_capturing(), "notify: not while the stream is captured");
   detail::cuda_stream_state& state = *s.state_;
   detail::notification_lane::entry e{.behind = {}, .done = &done, .failed = false};
   try {
@@ -227,14 +261,15 @@ void cuda_executor::replay(stream& s, const cuda::graph& g) {
 
 void cuda_executor::rebind(stream& s, device_share share) {
   detail::cuda_stream_state& state = *s.state_;
-  detail::former_stream next = detail::cuda_stream_state::start(*device_, share);
+  const cuda::device_guard current{device()};
+  detail::former_stream next =
+      detail::cuda_stream_state::start(*device_, share, state.where.partition.get());
   cuda::event here = device_->events.take();
   state.expect(cudaEventRecord(here.native(), view(s).native()), "cudaEventRecord");
   state.expect(cudaStreamWaitEvent(next.native.native(), here.native(), 0), "cudaStreamWaitEvent");
   device_->events.give_back(std::move(here));
   device_->leave(std::exchange(state.where, std::move(next)));
   if (state.blas != nullptr) {
-    const cuda::device_guard current{device()};
     state.blas->bind(view(s), state.where.partition ? state.multiprocessors() : 0);
   }
 }

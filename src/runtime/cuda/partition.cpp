@@ -47,6 +47,17 @@ driver_functions look_up_all() {
   return f;
 }
 
+/// The smallest partition.
+unsigned least_step(int device, [[maybe_unused]] const CUdevResource& all) {
+#if CUDA_VERSION >= 13000
+  if (all.sm.minSmPartitionSize > 0) return all.sm.minSmPartitionSize;
+#endif
+  // Before CUDA 13 the driver does not tell; its documentation does.
+  int major = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= 9 ? 8 : major == 8 ? 4 : 2;
+}
+
 }  // namespace
 
 const driver_functions& driver() {
@@ -54,15 +65,13 @@ const driver_functions& driver() {
   return functions;
 }
 
-void check_driver(CUresult e, const char* call) {
+void check_driver(CUresult e, const char* call, std::source_location where) {
   if (e == CUDA_SUCCESS) return;
   const char* name = nullptr;
   if (driver().error_name != nullptr) (void)driver().error_name(e, &name);
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw cuda_error{
-      fmt::format("{}: {}, device {}", call, name != nullptr ? name : "unknown error", device),
-      cudaErrorUnknown, device, std::source_location::current()};
+  const cudaError_t state = cudaPeekAtLastError();
+  fail(fmt::format("{}: {}", call, name != nullptr ? name : "unknown error"),
+       is_sticky(state) ? state : cudaErrorInvalidValue, where);
 }
 
 /// One split of the whole device: a partition is any set of its groups.
@@ -82,7 +91,7 @@ partitioner::partitioner(int device) : device_{device} {
     CUdevResource all{};
     check_driver(d.device_resource(handle, &all, CU_DEV_RESOURCE_TYPE_SM),
                  "cuDeviceGetDevResource");
-    const unsigned least = std::max(1U, all.sm.minSmPartitionSize);
+    const unsigned least = least_step(device, all);
     unsigned count = 0;
     check_driver(d.split(nullptr, &count, &all, nullptr, 0, least), "cuDevSmResourceSplitByCount");
     auto made = std::make_unique<resources>();
@@ -108,7 +117,8 @@ std::shared_ptr<partitioner> partitioner::make(int device) {
   return std::shared_ptr<partitioner>{new partitioner{device}};
 }
 
-std::unique_ptr<green_context> partitioner::make_partition(device_share share) {
+std::unique_ptr<green_context> partitioner::make_partition(device_share share,
+                                                           green_context* instead_of) {
   if (!reason_.empty()) {
     throw config_error{fmt::format("make_stream: a share of {} % of device {} is not possible: {}",
                                    share.percent(), device_, reason_)};
@@ -116,6 +126,7 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share) {
   const driver_functions& d = driver();
   std::unique_ptr<green_context> g{new green_context};
   const std::lock_guard lock{mutex_};
+  if (instead_of != nullptr) allocator_->give_back(instead_of->steps_);
   g->steps_ = allocator_->take(share);
   try {
     std::vector<CUdevResource> chosen;
@@ -134,10 +145,12 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share) {
     g->multiprocessors_ = got.sm.smCount;
   } catch (...) {
     allocator_->give_back(g->steps_);
+    if (instead_of != nullptr) allocator_->retake(instead_of->steps_);
     if (g->native_ != nullptr) (void)d.destroy(static_cast<CUgreenCtx>(g->native_));
     g->native_ = nullptr;
     throw;
   }
+  if (instead_of != nullptr) instead_of->steps_.clear();
   g->owner_ = shared_from_this();
   return g;
 }

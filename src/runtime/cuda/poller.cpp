@@ -69,13 +69,11 @@ bool poller::deliver(std::unique_lock<std::mutex>& lock) {
         // Without the lock, which `push` needs: only this thread takes from a lane, and a lane
         // with an entry is not closed, so that `first` stays where it is.
         lock.unlock();
-        const cudaError_t e = cudaEventQuery(first.behind.native());
+        const cudaError_t e = first.behind.view().query();
         lock.lock();
-        if (e == cudaErrorNotReady && health_.is_good()) break;
-        if (e != cudaSuccess && e != cudaErrorNotReady) {
-          first.failed = true;
-          health_.note(e, "cudaEventQuery");
-        }
+        health_.note(e, "cudaEventQuery");
+        // Work that may still run is told as over only if the device is lost.
+        if (e != cudaSuccess && health_.is_good()) break;
         first.failed = first.failed || !health_.is_good();
       }
       notification_lane::entry due = std::move(first);
@@ -100,6 +98,9 @@ bool poller::deliver(std::unique_lock<std::mutex>& lock) {
 void poller::run() {
   using clock = std::chrono::steady_clock;
   (void)cudaSetDevice(device_);
+  // Queries would else end the captures of other threads.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
   // Else each sleep takes 50 us more than it says.
   (void)prctl(PR_SET_TIMERSLACK, 1UL);
   // Stages follow each other within some ten microseconds: a look without sleep finds the next one.

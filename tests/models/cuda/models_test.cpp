@@ -20,7 +20,7 @@ struct cuda_ops_fixture {
   using operations = cuda_ops;
   runtime::cuda_executor executor{{.pool_bytes = std::size_t{4} << 20U,
                                    .pool_kind = readable,
-                                   .workspace_bytes = std::size_t{1} << 20U}};
+                                   .workspace_bytes = 0}};
   cuda_ops ops{executor};
   cuda_ops::stream stream = executor.make_stream();
   void settle() {

@@ -44,19 +44,30 @@ struct slow_copies : cuda_executor {
   test::random_source random{11};
 };
 
-template <class Executor, cuda::memory_kind Kind>
+template <class Executor, cuda::memory_kind Kind, bool Multiplies = true>
 struct cuda_fixture {
   using executor_type = Executor;
   static constexpr std::size_t pool_bytes = 1 << 16;
   static constexpr std::size_t most_gates = 16;
-  Executor executor{cuda_options{
-      .pool_bytes = pool_bytes, .pool_kind = Kind, .workspace_bytes = std::size_t{1} << 20U}};
+  Executor executor{cuda_options{.pool_bytes = pool_bytes,
+                                 .pool_kind = Kind,
+                                 .workspace_bytes = Multiplies ? std::size_t{1} << 20U : 0}};
 
   cuda_fixture() {
     std::memset(gates.data(), 0, gates.size());
-    // Handles of cuBLAS and kernels are made now: while a kernel spins, that could wait for it.
+    // Handles of cuBLAS, kernels and copies are made ready now: while a kernel spins, that could
+    // wait for it.
     std::vector<cuda_executor::stream> warm;
-    for (int i = 0; i < 6; ++i) warm.push_back(executor.make_stream());
+    for (int i = 0; i < (Multiplies ? 6 : 1); ++i) warm.push_back(executor.make_stream());
+    auto some = executor.allocate(64);
+    executor.copy(warm[0],
+                  {.destination = some.data(), .source = some.data() + 32, .row_bytes = 8});
+    executor.copy(warm[0], {.destination = some.data(),
+                            .source = some.data() + 32,
+                            .row_bytes = 4,
+                            .rows = 2,
+                            .destination_pitch = 8,
+                            .source_pitch = 8});
     executor.launch(warm[0], [](cuda::stream_view v) { test_kernels::load(v.native()); });
     settle(warm[0]);
   }

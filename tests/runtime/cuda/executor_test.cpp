@@ -6,7 +6,9 @@
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>
 #include <cohort/runtime/cuda/device.hpp>
+#include <cohort/runtime/cuda/partition.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -31,6 +33,8 @@ const cuda_options small{.pool_bytes = std::size_t{1} << 20U, .workspace_bytes =
 TEST_CASE("memory retired in the order of a stream is used again there at once") {
   cuda_executor e{small};
   auto s = e.make_stream();
+  auto other = e.make_stream();
+  auto mark = e.make_event();
   cuda::pinned_buffer gate{sizeof(int)};
   std::memset(gate.data(), 0, sizeof(int));
   e.launch(s, [](cuda::stream_view v) { test_kernels::load(v.native()); });
@@ -47,10 +51,8 @@ TEST_CASE("memory retired in the order of a stream is used again there at once")
   CHECK(again.data() == where);
   e.retire(std::move(again), s);
   // Another stream takes it behind an event: its work waits, the host does not.
-  auto other = e.make_stream();
   auto third = e.allocate(std::size_t{1} << 20U, other);
   CHECK(third.data() == where);
-  auto mark = e.make_event();
   e.record(other, mark);
   CHECK_FALSE(e.is_done(mark));
   reinterpret_cast<volatile int*>(gate.data())[0] = 1;
@@ -112,7 +114,53 @@ TEST_CASE("shares become partitions, disjoint while they fit, and streams move b
     e.launch(half, [](cuda::stream_view v) { test_kernels::spin(v.native(), 64, 1000); });
     CHECK_FALSE(fails(e, half));
     CHECK_FALSE(fails(e, rest));
+    // Never on what the other one has.
+    CHECK(half.multiprocessors() + rest.multiprocessors() <= d.multiprocessors);
   }
+}
+TEST_CASE(
+    "a partition that takes another's place may use the same multiprocessors, and no others'") {
+  const auto parts = cuda::partitioner::make(0);
+  if (parts->steps() < 4) return;
+  auto a = parts->make_partition(device_share{50});
+  auto b = parts->make_partition(device_share{50});
+  for (int i = 0; i < 6; ++i) {
+    auto next = parts->make_partition(device_share{i % 2 == 0 ? 25U : 50U}, b.get());
+    CHECK(b->steps().empty());
+    b = std::move(next);
+    for (const unsigned step : b->steps()) {
+      CHECK(std::ranges::find(a->steps(), step) == a->steps().end());
+    }
+  }
+}
+TEST_CASE("a product that cuBLAS refuses fails its batch, not the device") {
+  if (!cuda::why_no_blas().empty()) return;
+  cuda_executor e{cuda_options{.pool_bytes = std::size_t{1} << 20U}};
+  auto s = e.make_stream();
+  auto m = e.allocate(64 * 64 * sizeof(float));
+  gemm_request g{.m = 64,
+                 .n = 64,
+                 .k = 64,
+                 .a = m.data(),
+                 .lda = 1,  // Too small.
+                 .b = m.data(),
+                 .ldb = 64,
+                 .c = m.data(),
+                 .ldc = 64};
+  e.gemm(s, g);
+  CHECK(fails(e, s));
+  CHECK(e.is_healthy());
+  g.lda = 64;
+  e.gemm(s, g);
+  CHECK_FALSE(fails(e, s));
+}
+TEST_CASE("memory is not retired, and nothing notified, while a stream is captured") {
+  cuda_executor e{small};
+  auto s = e.make_stream();
+  cuda_notified n;
+  CHECK_THROWS_AS((void)e.capture(s, [&] { e.notify(s, n); }), config_error);
+  CHECK_THROWS_AS((void)e.capture(s, [&] { e.retire(e.allocate(64), s); }), config_error);
+  CHECK_FALSE(fails(e, s));
 }
 TEST_CASE("products in f16 and bf16 are exact where the numbers are") {
   if (!cuda::why_no_blas().empty()) {

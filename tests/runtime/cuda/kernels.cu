@@ -21,7 +21,12 @@ __global__ void copy_kernel(unsigned char* to, const unsigned char* from, std::s
   }
 }
 __global__ void hold_kernel(const volatile int* gate) {
-  while (*gate == 0) {
+  // Not for ever: a test that fails while it holds a stream must end, too.
+  constexpr unsigned long long most_ns = 10'000'000'000ULL;
+  unsigned long long start = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  for (unsigned long long now = start; *gate == 0 && now - start < most_ns;) {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   }
 }
 __global__ void spin_kernel(std::int64_t clocks) { wait_for(clocks); }

@@ -17,7 +17,7 @@ void load(cudaStream_t s);
 void copy(cudaStream_t s, void* to, const void* from, std::size_t row_bytes, std::size_t rows,
           std::size_t to_pitch, std::size_t from_pitch, std::int64_t clocks);
 
-/// Spins until the host sets `*gate`, which is in pinned memory.
+/// Spins until the host sets `*gate`, which is in pinned memory; at most ten seconds.
 void hold(cudaStream_t s, const int* gate);
 
 /// Keeps `blocks` multiprocessors busy for `clocks`.

@@ -55,6 +55,15 @@ TEST_CASE("what is given back is taken again") {
   a.give_back(second);
   CHECK(a.take(device_share{25}) == steps{2});
 }
+TEST_CASE("what is retaken counts again, also where others came in between") {
+  step_allocator a{2};
+  const steps all = a.take(device_share{100});
+  a.give_back(all);
+  CHECK(a.take(device_share{50}) == steps{0});
+  a.retake(all);
+  CHECK(a.users(0) == 2);
+  CHECK(a.users(1) == 1);
+}
 TEST_CASE("without any step there is nothing to allocate") {
   CHECK_THROWS_WITH_AS(step_allocator{0}, "step_allocator: steps must be at least 1", config_error);
 }

@@ -20,8 +20,9 @@ namespace cohort::runtime::cuda {
 [[nodiscard]] const std::string& why_no_blas();
 
 /// A cuBLAS handle bound to one stream, with a workspace of its own: streams never share one, so
-/// products on different streams neither wait for nor overwrite each other. Products accumulate in
-/// f32; f32 inputs are multiplied in full precision. Thread safety: one thread at a time.
+/// products on different streams neither wait for nor overwrite each other. f32 inputs are
+/// multiplied in full precision; all products accumulate in f32, but cuBLAS may add up parts of a
+/// product in the type of the output. Thread safety: one thread at a time.
 class blas {
  public:
   /// Takes `workspace_bytes` from the current device; 0 leaves the workspace to cuBLAS.
@@ -34,6 +35,8 @@ class blas {
   /// Later products go to `s`. The work on the former stream must be ordered before: the workspace
   /// moves along. @param multiprocessors Those of the stream's partition, 0: all.
   void bind(stream_view s, unsigned multiprocessors = 0);
+  /// Forgets the stream, before that is destroyed.
+  void unbind() noexcept;
   /// Enqueues a product. @throws config_error For sizes beyond 2³¹ − 1. @throws cuda_error
   void multiply(const gemm_request& g);
 

@@ -19,7 +19,8 @@ class cuda_error : public std::runtime_error {
   cuda_error(const std::string& what, cudaError_t code, int device, std::source_location where)
       : std::runtime_error{what}, code_{code}, device_{device}, where_{where} {}
 
-  /// `cudaErrorUnknown` for errors of other libraries.
+  /// For errors of the driver and of cuBLAS: what the runtime says of the device, else
+  /// `cudaErrorInvalidValue`.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
@@ -36,24 +37,41 @@ class cuda_error : public std::runtime_error {
 /// "cudaMalloc: out of memory (cudaErrorMemoryAllocation), device 0".
 [[nodiscard]] std::string describe(cudaError_t e, const char* call);
 
-/// Throws for an error that is not sticky after clearing it, so that the next call does not report
-/// it again.
-/// @throws cuda_error If `e` is not `cudaSuccess`.
+/// Clears the thread's last error and throws.
+/// @throws cuda_error With `what` and the place.
+[[noreturn]] void fail(const std::string& what, cudaError_t code,
+                       std::source_location where = std::source_location::current());
+
+/// @throws cuda_error If `e` is not `cudaSuccess`, after clearing it: CUDA remembers the last error
+/// for each thread, not for each device, and would report it again from a call for another one.
 void check(cudaError_t e, const char* call,
            std::source_location where = std::source_location::current());
 
 /// Makes a device current for the calling thread, and the former one again when it ends.
 /// Cost: some ten nanoseconds if it is current already.
-class device_guard {
+class device_scope {
  public:
-  /// @throws cuda_error If there is no such device.
-  explicit device_guard(int device);
-  ~device_guard();
-  device_guard(const device_guard&) = delete;
-  device_guard& operator=(const device_guard&) = delete;
+  explicit device_scope(int device) noexcept;
+  ~device_scope();
+  device_scope(const device_scope&) = delete;
+  device_scope& operator=(const device_scope&) = delete;
+
+  /// Why the device is not current; `cudaSuccess` if it is.
+  [[nodiscard]] cudaError_t error() const noexcept { return error_; }
 
  private:
   int former_ = -1;  // -1: nothing to restore.
+  cudaError_t error_;
+};
+
+/// As above, for where exceptions are allowed.
+class device_guard {
+ public:
+  /// @throws cuda_error If there is no such device, or it has failed.
+  explicit device_guard(int device) : scope_{device} { check(scope_.error(), "cudaSetDevice"); }
+
+ private:
+  device_scope scope_;
 };
 
 }  // namespace cohort::runtime::cuda

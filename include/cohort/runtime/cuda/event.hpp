@@ -24,8 +24,12 @@ class event_view {
 
   [[nodiscard]] constexpr cudaEvent_t native() const noexcept { return native_; }
   /// Whether the work marked by the latest record has finished. A failure counts as finished.
-  [[nodiscard]] bool is_done() const noexcept {
-    return cudaEventQuery(native_) != cudaErrorNotReady;
+  [[nodiscard]] bool is_done() const noexcept { return query() != cudaErrorNotReady; }
+  /// `cudaSuccess`, `cudaErrorNotReady`, or an error, which is not remembered for the thread.
+  [[nodiscard]] cudaError_t query() const noexcept {
+    const cudaError_t e = cudaEventQuery(native_);
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    return e;
   }
 
  private:

@@ -153,9 +153,11 @@ class cuda_executor::event {
 
 template <class F>
 void cuda_executor::launch(stream& s, F&& enqueue) {
-  const cuda::device_guard current{device()};
-  std::forward<F>(enqueue)(view(s));
-  if (const cudaError_t e = cudaGetLastError(); e != cudaSuccess) fail(s, e, "launch");
+  const cuda::device_scope current{device()};
+  (void)cudaGetLastError();  // Of earlier calls of the user's.
+  if (current.error() == cudaSuccess) std::forward<F>(enqueue)(view(s));
+  const cudaError_t e = current.error() != cudaSuccess ? current.error() : cudaGetLastError();
+  if (e != cudaSuccess) fail(s, e, "launch");
 }
 
 template <class F>

@@ -44,6 +44,10 @@ class step_allocator {
     for (const unsigned i : order) ++users_[i];
     return order;
   }
+  /// Takes them again, whoever else has.
+  void retake(const std::vector<unsigned>& steps) noexcept {
+    for (const unsigned i : steps) ++users_[i];
+  }
   /// Takes back what `take` gave.
   void give_back(const std::vector<unsigned>& steps) noexcept {
     for (const unsigned i : steps) --users_[i];
@@ -70,6 +74,8 @@ class green_context {
 
   /// A stream whose kernels run on the partition's multiprocessors. @throws cuda_error
   [[nodiscard]] stream make_stream() const;
+  /// Which steps of the device it has, ascending; none once another took its place.
+  [[nodiscard]] const std::vector<unsigned>& steps() const noexcept { return steps_; }
   /// Those it has: what the share was rounded to.
   [[nodiscard]] unsigned multiprocessors() const noexcept { return multiprocessors_; }
 
@@ -94,9 +100,12 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   partitioner& operator=(const partitioner&) = delete;
 
   /// A partition of about `share`. All streams of it must be destroyed before it is.
+  /// @param instead_of One whose multiprocessors count as free from now on, since its work moves
+  ///   here; unchanged if this throws.
   /// @throws config_error If the device cannot be partitioned, with the reason.
   /// @throws cuda_error If the driver refuses.
-  [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share);
+  [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share,
+                                                              green_context* instead_of = nullptr);
 
   /// Multiprocessors of one step; 0 if the device cannot be partitioned.
   [[nodiscard]] unsigned step() const noexcept { return step_; }

@@ -20,9 +20,17 @@ class stream_view {
 
   [[nodiscard]] constexpr cudaStream_t native() const noexcept { return native_; }
 
+  /// Whether calls on it are recorded into a graph at the moment.
+  [[nodiscard]] bool is_capturing() const noexcept {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(native_, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+  }
   /// Whether all work so far has finished. A failure of the device counts as finished.
   [[nodiscard]] bool is_idle() const noexcept {
-    return cudaStreamQuery(native_) != cudaErrorNotReady;
+    const cudaError_t e = cudaStreamQuery(native_);
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    return e != cudaErrorNotReady;
   }
 
  private:

@@ -1,0 +1,1 @@
+cohort_add_bench(kv/decode_batch_bench.cpp)

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The shape of a Llama model, from a config.json or by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::llm {
+
+/// How rotary positions are stretched for long contexts (`rope_scaling` of type llama3).
+struct rope_stretch {
+  bool on = false;
+  double factor = 1;
+  double low_frequency = 1;
+  double high_frequency = 4;
+  double original_positions = 8192;
+};
+
+/// Llama: RMSNorm, rotary positions (halves rotated), grouped-query attention, SwiGLU, no biases.
+struct llama_config {
+  std::size_t layers = 2;
+  std::size_t hidden = 64;
+  std::size_t heads = 4;
+  std::size_t kv_heads = 2;
+  std::size_t head_size = 16;
+  std::size_t ffn = 128;
+  std::size_t vocabulary = 259;
+  std::size_t max_positions = 2048;
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000;
+  rope_stretch stretch{};
+  bool tied = false;  ///< The output matrix is the embedding.
+  std::int32_t begin_token = 256;
+  std::vector<std::int32_t> end_tokens{257};
+
+  [[nodiscard]] std::size_t kv_width() const noexcept { return kv_heads * head_size; }
+  [[nodiscard]] std::size_t q_width() const noexcept { return heads * head_size; }
+  /// Bytes of keys and values of one column, in f32.
+  [[nodiscard]] std::size_t column_bytes() const noexcept {
+    return layers * 2 * kv_width() * sizeof(float);
+  }
+  /// Parameters, the output matrix counted if it is not tied.
+  [[nodiscard]] std::size_t parameters() const noexcept;
+};
+
+/// Reads a Hugging Face config.json. @param origin Named in errors.
+/// @throws config_error On one line, if a field is missing or out of range, or the model is not a
+///         Llama as above.
+[[nodiscard]] llama_config parse_config(std::string_view text, const std::string& origin);
+
+/// The text of a config.json that `parse_config` reads back.
+[[nodiscard]] std::string write_config(const llama_config& c);
+
+/// A named size for models with random weights, over bytes: tiny, small, medium or large.
+/// @throws config_error If there is none of that name.
+[[nodiscard]] llama_config named_config(std::string_view name);
+
+}  // namespace cohort::llm

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sampler.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace cohort::llm {
+namespace {
+
+constexpr std::uint64_t mix(std::uint64_t z) noexcept {
+  z += 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31U);
+}
+
+/// Bytes at the end of `text` that begin a UTF-8 character without ending it.
+std::size_t unfinished(std::string_view text) noexcept {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto c = static_cast<unsigned char>(text[text.size() - back]);
+    if ((c & 0xC0U) == 0x80U) continue;
+    const std::size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+    return length > back ? back : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void sampling::check() const {
+  expects(temperature >= 0 && temperature <= 100, "temperature must be in 0 to 100");
+  expects(top_p > 0 && top_p <= 1, "top_p must be above 0 and at most 1");
+  expects(std::abs(presence_penalty) <= 2, "presence_penalty must be in -2 to 2");
+  expects(std::abs(frequency_penalty) <= 2, "frequency_penalty must be in -2 to 2");
+  expects(logprobs <= 100, "logprobs must be at most 100");
+}
+
+double keyed_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(mix(mix(seed) ^ mix(~index)) >> 11U) * 0x1.0p-53;
+}
+
+sampled sampler::sample(std::span<const float> logits, const sampling& how, std::uint64_t index,
+                        std::span<const kv::token_id> produced) {
+  const auto n = static_cast<std::ptrdiff_t>(logits.size());
+  adjusted_.assign(logits.begin(), logits.end());
+  if (how.presence_penalty != 0 || how.frequency_penalty != 0) {
+    for (std::size_t i = 0; i < produced.size(); ++i) {
+      float& x = adjusted_[static_cast<std::size_t>(produced[i])];
+      x -= how.frequency_penalty;
+      const auto before = produced.first(i);
+      if (std::find(before.begin(), before.end(), produced[i]) == before.end()) {
+        x -= how.presence_penalty;
+      }
+    }
+  }
+  const auto by = [&](const auto& values) {
+    return [&values](kv::token_id a, kv::token_id b) {
+      const float x = values[static_cast<std::size_t>(a)];
+      const float y = values[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    };
+  };
+  const auto fill_order = [&] {
+    order_.resize(logits.size());
+    std::iota(order_.begin(), order_.end(), 0);
+  };
+
+  kv::token_id chosen = 0;
+  if (how.temperature == 0) {
+    chosen = static_cast<kv::token_id>(std::max_element(adjusted_.begin(), adjusted_.end()) -
+                                       adjusted_.begin());
+  } else {
+    fill_order();
+    std::ptrdiff_t kept = how.top_k == 0 ? n : std::min<std::ptrdiff_t>(n, how.top_k);
+    if (kept < n || how.top_p < 1) {
+      std::partial_sort(order_.begin(), order_.begin() + kept, order_.end(), by(adjusted_));
+    }
+    float most = adjusted_[static_cast<std::size_t>(order_[0])];
+    for (std::ptrdiff_t i = 1; i < kept; ++i) {
+      most =
+          std::max(most, adjusted_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])]);
+    }
+    const auto weight = [&](std::ptrdiff_t i) {
+      const float x = adjusted_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])];
+      return std::exp(static_cast<double>(x - most) / static_cast<double>(how.temperature));
+    };
+    double total = 0;
+    for (std::ptrdiff_t i = 0; i < kept; ++i) total += weight(i);
+    if (how.top_p < 1) {
+      double sum = 0;
+      for (std::ptrdiff_t i = 0; i < kept; ++i) {
+        sum += weight(i);
+        if (sum < static_cast<double>(how.top_p) * total) continue;
+        kept = i + 1;
+        total = sum;
+      }
+    }
+    double left = keyed_uniform(how.seed, index) * total;
+    std::ptrdiff_t at = 0;
+    for (; at + 1 < kept; ++at) {
+      left -= weight(at);
+      if (left < 0) break;
+    }
+    chosen = order_[static_cast<std::size_t>(at)];
+  }
+
+  // Log-probabilities are of the model's own distribution.
+  const float most = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float x : logits) total += std::exp(static_cast<double>(x - most));
+  const auto logprob = [&](kv::token_id t) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(t)] - most) -
+                              std::log(total));
+  };
+  sampled out{.chosen = {chosen, logprob(chosen)}, .top = {}};
+  if (how.logprobs > 0) {
+    fill_order();
+    const auto count = std::min<std::ptrdiff_t>(n, how.logprobs);
+    std::partial_sort(order_.begin(), order_.begin() + count, order_.end(), by(logits));
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      const kv::token_id t = order_[static_cast<std::size_t>(i)];
+      out.top.push_back({t, logprob(t)});
+    }
+  }
+  return out;
+}
+
+std::string stop_matcher::push(std::string_view bytes) {
+  if (stopped_) return {};
+  held_ += bytes;
+  std::size_t first = std::string::npos;
+  for (const std::string& s : stops_) {
+    if (!s.empty()) first = std::min(first, held_.find(s));
+  }
+  if (first != std::string::npos) {
+    stopped_ = true;
+    std::string out = held_.substr(0, first);
+    held_.clear();
+    return out;
+  }
+  std::size_t keep = unfinished(held_);
+  for (const std::string& s : stops_) {
+    for (std::size_t n = std::min(held_.size(), s.empty() ? 0 : s.size() - 1); n > keep; --n) {
+      if (held_.compare(held_.size() - n, n, s, 0, n) == 0) keep = n;
+    }
+  }
+  // A cut in front of a stop's beginning may itself fall into a character.
+  keep += unfinished(std::string_view{held_}.substr(0, held_.size() - keep));
+  std::string out = held_.substr(0, held_.size() - keep);
+  held_.erase(0, out.size());
+  return out;
+}
+
+std::string stop_matcher::finish() {
+  std::string out;
+  out.swap(held_);
+  return out;
+}
+
+}  // namespace cohort::llm

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Long prompts in pieces, into staging.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cohort::kv {
+
+/// A piece of a prompt: tokens [first, first + count), whose keys and values go behind the `first`
+/// ones already staged.
+struct prefill_chunk {
+  request_id id{};
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  bool is_last = false;  ///< It yields the first token.
+  friend bool operator==(const prefill_chunk&, const prefill_chunk&) = default;
+};
+
+/// How chunks are shared out.
+enum class chunk_order : std::uint8_t {
+  first_come,      ///< One prompt after another.
+  equal_progress,  ///< In turn, one chunk each: short prompts overtake long ones.
+};
+
+/// Prompts on their way through prefill, at most `chunk` tokens at a time, so that no piece of work
+/// on the prefill stream is long. Chunks go to staging, never to the batch, whose iterations they
+/// so cannot hold up. Sans-I/O: `next` says what to compute, `complete` that it was. Allocates to
+/// grow. Thread safety: none. `next` is O(1), the others O(waiting).
+class chunked_prefill {
+ public:
+  /// @param chunk Most tokens of a piece; at least 1.
+  /// @throws config_error If `chunk` is 0.
+  explicit chunked_prefill(std::uint32_t chunk, chunk_order order = chunk_order::first_come)
+      : chunk_{chunk}, order_{order} {
+    expects(chunk >= 1, "chunked_prefill: chunk must be at least 1");
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return jobs_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return jobs_.size(); }
+
+  /// @param tokens Length of the prompt; at least 1.  @param done Tokens staged before, by a cached
+  /// prefix; less than `tokens`.
+  /// @throws config_error If `done` is not less than `tokens`.
+  void push(request_id id, std::uint32_t tokens, std::uint32_t done = 0) {
+    expects(done < tokens, "chunked_prefill: done must be less than tokens");
+    jobs_.push_back({id, tokens, done});
+  }
+  /// The piece to compute now; the same until `complete` or `cancel`.
+  [[nodiscard]] std::optional<prefill_chunk> next() const noexcept {
+    if (jobs_.empty()) return std::nullopt;
+    const job& j = jobs_.front();
+    const std::uint32_t count = std::min(chunk_, j.tokens - j.done);
+    return prefill_chunk{j.id, j.done, count, j.done + count == j.tokens};
+  }
+  /// The piece of `next` was computed.
+  void complete() noexcept {
+    job& j = jobs_.front();
+    j.done += std::min(chunk_, j.tokens - j.done);
+    if (j.done == j.tokens) {
+      jobs_.erase(jobs_.begin());
+    } else if (order_ == chunk_order::equal_progress) {
+      std::rotate(jobs_.begin(), jobs_.begin() + 1, jobs_.end());
+    }
+  }
+  /// @returns Whether it was there. Its staging may be freed when the piece under way has ended.
+  bool cancel(request_id id) noexcept {
+    return std::erase_if(jobs_, [&](const job& j) { return j.id == id; }) > 0;
+  }
+
+ private:
+  struct job {
+    request_id id;
+    std::uint32_t tokens;
+    std::uint32_t done;
+  };
+
+  std::uint32_t chunk_;
+  chunk_order order_;
+  std::vector<job> jobs_;
+};
+
+}  // namespace cohort::kv

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/kv/decode_scheduler.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+#include "tagged_memory.hpp"
+
+namespace cohort::kv {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+
+/// Carries decisions out on tagged memory, and notes the ends.
+struct recording_sink {
+  explicit recording_sink(std::uint32_t columns) : memory{columns} {}
+
+  void execute(const copy_plan& plan) { memory.run(plan); }
+  std::uint64_t allocate(sequence&, std::uint32_t columns) {
+    CHECK(columns > 0);
+    memory.packed[next_storage];
+    return next_storage++;
+  }
+  void release(std::uint64_t storage) { REQUIRE(memory.packed.erase(storage) == 1); }
+  void finish(sequence& s, finish_reason why) {
+    REQUIRE(s.state == sequence_state::idle);
+    REQUIRE(ended.emplace(s.number, why).second);  // Exactly one.
+    order.push_back(s.id.value());
+  }
+  std::uint64_t prefill(const sequence& s) {
+    memory.prefill(next_storage, s.number, s.prompt);
+    return next_storage++;
+  }
+
+  test::tagged_memory memory;
+  std::uint64_t next_storage = 1;
+  std::map<std::uint64_t, finish_reason> ended;
+  std::vector<std::uint64_t> order;
+};
+
+/// Drives a scheduler; checks that each slot's columns are its own after every iteration.
+template <class Scheduler>
+struct driver {
+  driver(const scheduler_options& o) : scheduler{o}, sink{o.batch.columns} {}
+
+  void prefill_all() {
+    for (;;) {
+      const auto group = scheduler.next_prefill();
+      if (group.empty()) return;
+      for (sequence* s : std::vector<sequence*>(group.begin(), group.end())) {
+        scheduler.on_prefilled(*s, sink.prefill(*s), 1, false, sink);
+      }
+    }
+  }
+  /// Writes the tokens' columns, and checks that all others are still right.
+  void compute() {
+    const decode_batch& b = scheduler.batch();
+    for (std::uint32_t i = 0; i < b.size(); ++i) {
+      if (!b[i].live) continue;
+      const sequence& s = scheduler.in_slot(i);
+      REQUIRE(s.slot == i);
+      REQUIRE(s.id == b[i].who.id);
+      sink.memory.at(i, b.window().physical(b.window().end() - 1)) = {s.number,
+                                                                      b[i].who.length - 1};
+      const auto own = sink.memory.own(b, i);
+      REQUIRE(own.size() == b[i].who.length);
+      for (std::size_t p = 0; p < own.size(); ++p) {
+        REQUIRE(own[p] == test::cell{s.number, static_cast<std::int64_t>(p)});
+      }
+    }
+  }
+  bool iterate(time_point now = t0) {
+    if (!scheduler.begin(now, sink)) return false;
+    compute();
+    for (std::uint32_t i = 0; i < scheduler.batch().size(); ++i) {
+      if (scheduler.batch()[i].live) scheduler.on_token(i, 1, false, sink);
+    }
+    return true;
+  }
+
+  Scheduler scheduler;
+  recording_sink sink;
+};
+
+TEST_CASE("a slot that becomes free is filled before the next iteration") {
+  driver<decode_scheduler<fifo>> d{{.batch = {.slots = 2, .columns = 4}, .max_slots = 2}};
+  // The worked example: 9 iterations, 5 of 6 ever enter.
+  std::deque<sequence> all(6);
+  const std::uint32_t shape[6][2] = {{5, 3}, {2, 6}, {7, 1}, {3, 4}, {6, 2}, {4, 5}};
+  for (std::size_t i = 0; i < 6; ++i) {
+    all[i].id = request_id{i};
+    all[i].prompt = shape[i][0];
+    all[i].max_new = shape[i][1];
+    CHECK_FALSE(d.scheduler.submit(all[i]).has_value());
+  }
+  d.prefill_all();
+  CHECK(d.sink.order == std::vector<std::uint64_t>{2});  // One token: ends at prefill.
+  while (d.iterate()) {
+  }
+  CHECK(d.scheduler.iterations() == 9);
+  CHECK(d.scheduler.inserts() == 5);
+  CHECK(d.scheduler.starved() == 0);
+  CHECK(d.sink.order == std::vector<std::uint64_t>{2, 0, 3, 1, 4, 5});
+  CHECK(d.scheduler.empty());
+  CHECK(d.sink.memory.packed.empty());  // Nothing leaks.
+}
+
+TEST_CASE("a sequence is refused if it can never run, or if too many wait") {
+  decode_scheduler<> s{{.batch = {.slots = 1, .columns = 4},
+                        .max_slots = 1,
+                        .max_queued = 1,
+                        .max_positions = 64,
+                        .budget = {.high_bytes = 50, .low_bytes = 50, .bytes_per_column = 1}}};
+  sequence big;
+  big.prompt = 30;
+  big.max_new = 21;
+  CHECK(s.submit(big) == refusal::too_big);
+  big.max_new = 20;
+  CHECK_FALSE(s.submit(big).has_value());
+  sequence more;
+  CHECK(s.submit(more) == refusal::queue_full);
+  CHECK(more.state == sequence_state::idle);
+  more.prompt = 64;
+  CHECK(s.submit(more) == refusal::too_big);
+  more.prompt = 0;
+  CHECK(s.submit(more) == refusal::too_big);
+}
+
+TEST_CASE("reasons: stop, length, context, cancelled, deadline, error") {
+  driver<decode_scheduler<>> d{
+      {.batch = {.slots = 8, .columns = 4}, .max_slots = 8, .max_positions = 10}};
+  std::deque<sequence> all(7);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].id = request_id{i};
+    all[i].prompt = 3;
+    all[i].max_new = 5;
+    CHECK_FALSE(d.scheduler.submit(all[i]).has_value());
+  }
+  all[0].max_new = 2;
+  all[1].max_new = 100;
+  all[4].deadline = t0 + 1ms;
+  const auto group = d.scheduler.next_prefill();
+  REQUIRE(group.size() == 7);
+  d.scheduler.cancel(all[3], d.sink);  // Under prefill: later.
+  CHECK(d.sink.ended.empty());
+  for (std::size_t i = 0; i < 7; ++i) {
+    if (i == 5) {
+      d.scheduler.on_prefill_failed(all[5], d.sink);
+    } else {
+      d.scheduler.on_prefilled(all[i], d.sink.prefill(all[i]), 1, i == 6, d.sink);
+    }
+  }
+  CHECK(d.sink.ended.at(all[3].number) == finish_reason::cancelled);
+  CHECK(d.sink.ended.at(all[5].number) == finish_reason::error);
+  CHECK(d.sink.ended.at(all[6].number) == finish_reason::stop);
+  CHECK(d.iterate(t0));
+  CHECK(d.sink.ended.at(all[0].number) == finish_reason::length);
+  CHECK(d.iterate(t0 + 1ms));
+  CHECK(d.sink.ended.at(all[4].number) == finish_reason::deadline);
+  d.scheduler.cancel(all[2], d.sink);
+  CHECK(d.sink.ended.at(all[2].number) == finish_reason::cancelled);
+  while (d.iterate(t0 + 1ms)) {
+  }
+  // 3 + 7 tokens fill positions 0 to 9.
+  CHECK(d.sink.ended.at(all[1].number) == finish_reason::context_length);
+  CHECK(all[1].who.produced == 7);
+  CHECK(d.sink.memory.packed.empty());
+}
+
+TEST_CASE("a cancellation in the middle of an iteration waits for its token; finishing wins") {
+  driver<decode_scheduler<>> d{{.batch = {.slots = 2, .columns = 4}, .max_slots = 2}};
+  std::deque<sequence> all(2);
+  for (sequence& s : all) {
+    s.prompt = 2;
+    s.max_new = 2;
+    d.scheduler.submit(s);
+  }
+  all[1].max_new = 9;
+  d.prefill_all();
+  REQUIRE(d.scheduler.begin(t0, d.sink));
+  d.scheduler.cancel(all[0], d.sink);
+  d.scheduler.cancel(all[1], d.sink);
+  CHECK(d.sink.ended.empty());
+  d.scheduler.on_token(all[0].slot, 1, false, d.sink);
+  d.scheduler.on_token(all[1].slot, 1, false, d.sink);
+  CHECK(d.sink.ended.at(all[0].number) == finish_reason::length);
+  CHECK(d.sink.ended.at(all[1].number) == finish_reason::cancelled);
+}
+
+TEST_CASE("under its budget a batch sheds, and later gives the rows back") {
+  // 4 columns of slack at 2 × 20.
+  driver<decode_scheduler<>> d{
+      {.batch = {.slots = 2, .columns = 4},
+       .max_slots = 2,
+       .budget = {.high_bytes = 40, .low_bytes = 30, .bytes_per_column = 1, .min_residency = 2}}};
+  std::deque<sequence> all(2);
+  all[0].prompt = 10;
+  all[0].max_new = 25;
+  all[1].prompt = 8;
+  all[1].max_new = 20;
+  for (sequence& s : all) CHECK_FALSE(d.scheduler.submit(s).has_value());
+  d.prefill_all();
+  while (d.iterate()) {
+  }
+  CHECK(d.scheduler.preemptions() == 1);
+  CHECK(d.scheduler.inserts() == 3);
+  CHECK(d.scheduler.peak_bytes() <= 40);
+  CHECK(all[0].who.produced == 25);
+  CHECK(all[1].who.produced == 20);
+  CHECK(d.sink.memory.packed.empty());
+}
+
+TEST_CASE("a preempted sequence goes before its equals that never ran") {
+  driver<decode_scheduler<>> d{{.batch = {.slots = 1, .columns = 4}, .max_slots = 1}};
+  std::deque<sequence> all(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    all[i].id = request_id{i};
+    all[i].prompt = 3;
+    all[i].max_new = 5;
+  }
+  d.scheduler.submit(all[1]);
+  d.prefill_all();
+  d.iterate();
+  d.scheduler.submit(all[0]);
+  d.prefill_all();
+  d.scheduler.preempt(all[1], d.sink);
+  CHECK(all[1].state == sequence_state::prepared);
+  d.iterate();
+  CHECK(all[1].state == sequence_state::running);
+  CHECK(all[1].who.produced == 3);
+}
+
+TEST_CASE("bad options are refused") {
+  CHECK_THROWS_AS((decode_scheduler<>{{.batch = {.slots = 4}, .max_slots = 3}}), config_error);
+  scheduler_options line{.batch = {.layout = column_layout::line}};
+  line.budget.commit = kv_commit::ring;
+  CHECK_THROWS_AS((decode_scheduler<>{line}), config_error);
+  CHECK_THROWS_AS((decode_scheduler<>{{.max_queued = 0}}), config_error);
+  CHECK_THROWS_AS((decode_scheduler<>{{.max_prepared = 0}}), config_error);
+  CHECK_THROWS_AS((decode_scheduler<>{{.max_positions = 1}}), config_error);
+}
+
+/// Everything at random; each sequence must end once, and memory must be right all along.
+template <class Pick>
+void fuzz(std::uint64_t seed, int operations) {
+  CAPTURE(seed);
+  test::random_source random{seed};
+  scheduler_options o{.batch = {.slots = 1 + random.below(4U), .columns = 4}};
+  o.batch.layout = random.one_in(2) ? column_layout::ring : column_layout::line;
+  o.max_slots = o.batch.slots + random.below(3U);
+  o.max_queued = 1 + random.below(30U);
+  o.max_prepared = 1 + random.below(6U);
+  o.max_positions = random.one_in(2) ? 40 : 1000;
+  o.prefill = {.max_rows = 1 + random.below(4U), .max_waste = 0.5};
+  const std::uint64_t high = 60 + random.below(200U);
+  o.budget = {.high_bytes = high,
+              .low_bytes = high / 2 + random.below(high / 2 + 1),
+              .bytes_per_column = 1,
+              .lookahead = 1 + random.below(3U),
+              .min_residency = random.below(8U)};
+  if (o.batch.layout == column_layout::ring && random.one_in(2)) {
+    o.budget.commit = kv_commit::ring;
+  }
+  driver<decode_scheduler<Pick>> d{o};
+  std::deque<sequence> pool(64);
+  std::deque<sequence*> under_prefill;
+  std::uint64_t accepted = 0;
+  time_point now = t0;
+  const auto answer = [&](sequence* s) {
+    if (random.one_in(20)) {
+      d.scheduler.on_prefill_failed(*s, d.sink);
+    } else {
+      d.scheduler.on_prefilled(*s, d.sink.prefill(*s), 1, random.one_in(10), d.sink);
+    }
+  };
+  for (int n = 0; n < operations; ++n) {
+    now += 1ms;
+    sequence& s = pool[random.below(pool.size())];
+    switch (random.below(8)) {
+      case 0:
+      case 1:
+        if (s.state != sequence_state::idle) break;
+        s.prompt = 1 + random.below(29U);
+        s.max_new = 1 + random.below(24U);
+        s.priority = static_cast<std::uint8_t>(random.below(3U));
+        s.deadline = random.one_in(5) ? now + 1ms * random.below(60) : never;
+        if (!d.scheduler.submit(s)) s.id = request_id{++accepted};
+        s.who.id = s.id;
+        break;
+      case 2:
+        if (under_prefill.empty()) {
+          for (sequence* p : d.scheduler.next_prefill()) under_prefill.push_back(p);
+        }
+        break;
+      case 3:
+        if (!under_prefill.empty()) {
+          answer(under_prefill.front());
+          under_prefill.pop_front();
+        }
+        break;
+      case 4:
+        if (random.one_in(4)) d.scheduler.cancel(s, d.sink);
+        break;
+      case 5:
+        if (s.state == sequence_state::running && random.one_in(3)) {
+          d.scheduler.preempt(s, d.sink);
+        }
+        break;
+      default:
+        if (!d.scheduler.begin(now, d.sink)) break;
+        d.compute();
+        REQUIRE(d.scheduler.starved() == 0);
+        REQUIRE(d.scheduler.peak_bytes() <= high);
+        for (std::uint32_t i = 0; i < d.scheduler.batch().size(); ++i) {
+          if (random.one_in(10)) d.scheduler.cancel(s, d.sink);
+          if (d.scheduler.batch()[i].live) {
+            d.scheduler.on_token(i, 1, random.one_in(30), d.sink);
+          }
+        }
+        break;
+    }
+  }
+  // What was accepted ends, without further ado.
+  for (int n = 0; n < 100000 && !d.scheduler.empty(); ++n) {
+    if (under_prefill.empty()) {
+      for (sequence* p : d.scheduler.next_prefill()) under_prefill.push_back(p);
+    }
+    while (!under_prefill.empty()) {
+      answer(under_prefill.front());
+      under_prefill.pop_front();
+    }
+    d.iterate(now);
+  }
+  REQUIRE(d.scheduler.empty());
+  REQUIRE(d.sink.ended.size() == accepted);
+  REQUIRE(d.sink.memory.packed.empty());
+}
+
+TEST_CASE("every accepted sequence gets exactly one final event, whatever happens") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    fuzz<by_priority>(seed, 1000);
+    fuzz<fifo>(seed + 1000, 1000);
+    fuzz<best_fit>(seed + 2000, 1000);
+  }
+}
+
+TEST_CASE("100 000 operations with aborts lose no slot and no memory") {
+  fuzz<by_priority>(4711, 100000);
+}
+
+}  // namespace
+}  // namespace cohort::kv

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <llm/generator.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::llm {
+namespace {
+
+time_point no_time() { return {}; }
+
+llama tiny(std::uint64_t seed) {
+  llama_config c = named_config("tiny");
+  c.max_positions = 200;
+  return llama{random_weights(c, seed)};
+}
+
+void draw(generation& g, test::random_source& random, std::uint64_t id) {
+  g.id = request_id{id};
+  g.text.resize(1 + random.below(random.one_in(5) ? 90U : 20U));
+  for (kv::token_id& t : g.text) t = static_cast<kv::token_id>(random.below(256));
+  g.max_new = 1 + random.below(24U);
+  g.stop_tokens = {static_cast<kv::token_id>(random.below(256)),
+                   static_cast<kv::token_id>(random.below(256))};
+  if (random.one_in(2)) {
+    g.how = {.temperature = 0.8F, .top_k = random.below(30U), .top_p = 0.95F, .seed = id};
+  }
+}
+
+/// The same request with nobody beside it.
+std::vector<kv::token_id> alone(const llama& model, const generation& like) {
+  generator solo{model, {.slots = 1, .columns = 256}};
+  generation g;
+  g.text = like.text;
+  g.max_new = like.max_new;
+  g.stop_tokens = like.stop_tokens;
+  g.how = like.how;
+  REQUIRE_FALSE(solo.submit(g).has_value());
+  while (solo.turn(no_time)) {
+  }
+  return g.produced;
+}
+
+TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares the batch") {
+  std::uint64_t preemptions = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const llama model = tiny(seed);
+    // Room for 224 columns in all: preemption happens.
+    generator g{model,
+                {.slots = 1 + random.below(6U),
+                 .columns = 4,
+                 .kv_bytes = 224 * model.config().column_bytes(),
+                 .staging_bytes = 8U << 20U,
+                 .prefill_chunk = 1 + random.below(40U),
+                 .prefill = {.max_rows = 3, .max_waste = 0.5}}};
+    std::deque<generation> all;
+    std::size_t cancelled = 0;
+    std::size_t next = 0;
+    bool busy = true;
+    while (busy || next < 30) {
+      if (next < 30 && random.one_in(2)) {
+        draw(all.emplace_back(), random, ++next);
+        all.back().priority = static_cast<std::uint8_t>(random.below(2U));
+        REQUIRE_FALSE(g.submit(all.back()).has_value());
+      }
+      if (!all.empty() && random.one_in(40)) g.cancel(all[random.below(all.size())]);
+      busy = g.turn(no_time);
+    }
+    CHECK(g.state().starved() == 0);
+    CHECK(g.state().peak_bytes() <= 224 * model.config().column_bytes());
+    for (const generation& q : all) {
+      REQUIRE(q.finished.has_value());
+      const std::vector<kv::token_id> truth = alone(model, q);
+      if (q.finished == kv::finish_reason::cancelled) {
+        ++cancelled;
+        REQUIRE(q.produced.size() <= truth.size());
+        REQUIRE(std::equal(q.produced.begin(), q.produced.end(), truth.begin()));
+      } else {
+        REQUIRE(q.produced == truth);
+      }
+      REQUIRE(q.times.size() == q.produced.size());
+    }
+    CHECK(cancelled < all.size() / 2);
+    preemptions += g.state().preemptions();
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("on_token sees every token of the text and may end it") {
+  const llama model = tiny(3);
+  generator g{model, {.slots = 2, .columns = 16}};
+  generation q;
+  q.text = {1, 2, 3};
+  q.max_new = 20;
+  q.how.logprobs = 2;
+  std::vector<kv::token_id> seen;
+  q.on_token = [&](generation&, const sampled& s) {
+    CHECK(s.top.size() == 2);
+    CHECK(s.top[0].token == s.chosen.token);  // Greedy.
+    seen.push_back(s.chosen.token);
+    return seen.size() == 5;
+  };
+  REQUIRE_FALSE(g.submit(q).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(q.finished == kv::finish_reason::stop);
+  CHECK(seen == q.produced);
+  CHECK(seen.size() == 5);
+}
+
+TEST_CASE("what cannot run is refused, what is wrong throws") {
+  const llama model = tiny(1);
+  generator g{model, {.slots = 1, .columns = 16, .kv_bytes = 64 * model.config().column_bytes()}};
+  generation q;
+  CHECK_THROWS_AS(g.submit(q), config_error);
+  q.text = {259};
+  CHECK_THROWS_AS(g.submit(q), config_error);
+  q.text = {-1};
+  CHECK_THROWS_AS(g.submit(q), config_error);
+  q.text.assign(200, 1);
+  CHECK(g.submit(q) == refusal::too_big);
+  q.text.assign(60, 1);
+  q.max_new = 10;
+  CHECK(g.submit(q) == refusal::too_big);
+  q.text = {1};
+  q.how.top_p = 2;
+  CHECK_THROWS_AS(g.submit(q), config_error);
+  CHECK_THROWS_AS((generator{model, {.prefill_chunk = 0}}), config_error);
+}
+
+TEST_CASE("a generator may be destroyed while a prompt is under way") {
+  const llama model = tiny(2);
+  generation q;
+  q.text.assign(150, 7);
+  q.max_new = 2;
+  generator g{model, {.slots = 1, .columns = 16}};
+  generation first;
+  first.text = {1};
+  first.max_new = 50;
+  REQUIRE_FALSE(g.submit(first).has_value());
+  g.turn(no_time);
+  REQUIRE_FALSE(g.submit(q).has_value());
+  g.turn(no_time);
+}
+
+}  // namespace
+}  // namespace cohort::llm

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <llm/sampler.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::llm {
+namespace {
+
+const std::vector<float> logits = {std::log(0.1F), std::log(0.4F), std::log(0.3F), std::log(0.2F)};
+
+std::vector<double> shares(const sampling& how, int draws = 40000) {
+  sampler s;
+  std::vector<double> out(logits.size());
+  for (int i = 0; i < draws; ++i) {
+    out[static_cast<std::size_t>(
+        s.sample(logits, how, static_cast<std::uint64_t>(i), {}).chosen.token)] += 1.0 / draws;
+  }
+  return out;
+}
+
+TEST_CASE("at temperature 0 the most likely is taken, the first of equals") {
+  sampler s;
+  CHECK(s.sample(logits, {}, 0, {}).chosen.token == 1);
+  CHECK(s.sample(std::vector<float>{1, 2, 2}, {}, 0, {}).chosen.token == 1);
+}
+
+TEST_CASE("draws follow the probabilities") {
+  const std::vector<double> p = shares({.temperature = 1});
+  CHECK(p[0] == doctest::Approx(0.1).epsilon(0.08));
+  CHECK(p[1] == doctest::Approx(0.4).epsilon(0.04));
+  CHECK(p[2] == doctest::Approx(0.3).epsilon(0.04));
+  // At temperature 0.5 they are squared: 1, 16, 9, 4 of 30.
+  CHECK(shares({.temperature = 0.5F})[1] == doctest::Approx(16.0 / 30).epsilon(0.04));
+  const std::vector<double> k = shares({.temperature = 1, .top_k = 2});
+  CHECK(k[1] == doctest::Approx(4.0 / 7).epsilon(0.04));
+  CHECK(k[0] + k[3] == 0);
+  // 0.4 + 0.3 reach 0.65.
+  const std::vector<double> n = shares({.temperature = 1, .top_p = 0.65F});
+  CHECK(n[2] == doctest::Approx(3.0 / 7).epsilon(0.04));
+  CHECK(n[0] + n[3] == 0);
+  CHECK(shares({.temperature = 1, .top_p = 0.01F})[1] == doctest::Approx(1));
+}
+
+TEST_CASE("a token is a function of seed and index") {
+  sampler a;
+  sampler b;
+  const sampling how{.temperature = 1, .seed = 5};
+  bool differs = false;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const auto token = a.sample(logits, how, 99 - i, {}).chosen.token;
+    (void)b.sample(logits, how, 3, {});
+    CHECK(b.sample(logits, how, 99 - i, {}).chosen.token == token);
+    differs = differs ||
+              token != a.sample(logits, {.temperature = 1, .seed = 6}, 99 - i, {}).chosen.token;
+  }
+  CHECK(differs);
+}
+
+TEST_CASE("log-probabilities are the model's own, whatever is drawn") {
+  sampler s;
+  const sampled r = s.sample(logits, {.temperature = 0.1F, .presence_penalty = 2, .logprobs = 3}, 0,
+                             std::vector<kv::token_id>{1, 2});
+  CHECK(r.chosen.token == 3);  // 0.4 and 0.3 lose e^2.
+  CHECK(r.chosen.logprob == doctest::Approx(std::log(0.2)));
+  REQUIRE(r.top.size() == 3);
+  CHECK(r.top[0].token == 1);
+  CHECK(r.top[0].logprob == doctest::Approx(std::log(0.4)));
+  CHECK(r.top[2].token == 3);
+}
+
+TEST_CASE("presence counts once, frequency each time") {
+  sampler s;
+  const std::vector<float> even = {0, 0.9F, 0.5F};
+  const std::vector<kv::token_id> twice = {1, 1};
+  CHECK(s.sample(even, {.presence_penalty = 0.3F}, 0, twice).chosen.token == 1);
+  CHECK(s.sample(even, {.frequency_penalty = 0.3F}, 0, twice).chosen.token == 2);
+}
+
+TEST_CASE("parameters outside their ranges are refused") {
+  CHECK_THROWS_AS((sampling{.temperature = -1}.check()), config_error);
+  CHECK_THROWS_AS((sampling{.temperature = std::numeric_limits<float>::quiet_NaN()}.check()),
+                  config_error);
+  CHECK_THROWS_AS((sampling{.top_p = 0}.check()), config_error);
+  CHECK_THROWS_AS((sampling{.top_p = 1.1F}.check()), config_error);
+  CHECK_THROWS_AS((sampling{.presence_penalty = 3}.check()), config_error);
+  CHECK_THROWS_AS((sampling{.logprobs = 101}.check()), config_error);
+  CHECK_NOTHROW(sampling{}.check());
+}
+
+TEST_CASE("a stop string ends the text, also across tokens; what may become one is held back") {
+  stop_matcher m{{"END", "EXIT"}};
+  CHECK(m.push("say E") == "say ");
+  CHECK(m.push("N") == "");
+  CHECK(m.push("T") == "ENT");
+  CHECK(m.push("EX") == "");
+  CHECK(m.push("IT and more") == "");
+  CHECK(m.is_stopped());
+  CHECK(m.push("x") == "");
+  CHECK(m.finish() == "");
+  stop_matcher open{{"END"}};
+  CHECK(open.push("EN") == "");
+  CHECK(open.finish() == "EN");
+}
+
+TEST_CASE("characters come whole") {
+  stop_matcher m;
+  CHECK(m.push("\xE2\x82") == "");
+  CHECK(m.push("\xAC!\xF0\x9F") == "\xE2\x82\xAC!");
+  CHECK(m.finish() == "\xF0\x9F");
+}
+
+TEST_CASE("in random pieces the text is what a search of the whole finds") {
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const auto word = [&](std::size_t n) {
+      std::string w(n, 'a');
+      for (char& c : w) c = static_cast<char>('a' + random.below(2));
+      return w;
+    };
+    const std::string text = word(random.below(30U));
+    const std::vector<std::string> stops = {word(1 + random.below(5U)), word(2 + random.below(5U))};
+    stop_matcher m{stops};
+    std::string out;
+    for (std::size_t at = 0; at < text.size() && !m.is_stopped();) {
+      const std::size_t n = 1 + random.below(4U);
+      out += m.push(text.substr(at, n));
+      at += n;
+      // Nothing of a stop may have been given out.
+      for (const std::string& s : stops) REQUIRE(out.find(s) == std::string::npos);
+    }
+    const std::size_t first = std::min(text.find(stops[0]), text.find(stops[1]));
+    if (!m.is_stopped()) out += m.finish();
+    REQUIRE(m.is_stopped() == (first != std::string::npos));
+    if (m.is_stopped()) {
+      REQUIRE(text.starts_with(out));
+    } else {
+      REQUIRE(out == text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::llm

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <llm/weights.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <llm/safetensors.hpp>
+#include <support/random_source.hpp>
+
+namespace cohort::llm {
+namespace {
+using nlohmann::json;
+
+/// A folder that goes with the test.
+struct folder {
+  folder() : path{"scratch.llm." + std::to_string(getpid())} {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directory(path);
+  }
+  ~folder() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+std::string safetensors(const std::string& header, std::size_t data) {
+  const std::uint64_t size = header.size();
+  std::string out(8, '\0');
+  std::memcpy(out.data(), &size, 8);
+  return out + header + std::string(data, '\0');
+}
+
+std::span<const std::byte> bytes(const std::string& s) {
+  return std::as_bytes(std::span{s.data(), s.size()});
+}
+
+TEST_CASE("a model is read back as it was written, whole or in shards") {
+  const folder f;
+  for (const std::size_t shards : {1U, 3U}) {
+    llama_config c = named_config("tiny");
+    c.tied = shards == 3;
+    c.stretch = {.on = true, .factor = 8, .original_positions = 1024};
+    const llama_weights w = random_weights(c, 5);
+    save_weights(w, f.path, shards);
+    const llama_weights r = load_weights(f.path);
+    CHECK(r.config.layers == c.layers);
+    CHECK(r.config.tied == c.tied);
+    CHECK(r.config.end_tokens == c.end_tokens);
+    CHECK(r.config.stretch.factor == 8);
+    CHECK(r.embedding == w.embedding);
+    CHECK(r.head == w.head);
+    CHECK(r.layers[1].qkv == w.layers[1].qkv);
+    CHECK(r.layers[0].gate_up == w.layers[0].gate_up);
+    CHECK(r.layers[1].down == w.layers[1].down);
+    std::filesystem::remove(f.path + "/model.safetensors");
+  }
+}
+
+TEST_CASE("half precision is widened exactly") {
+  const std::string header =
+      R"({"h":{"dtype":"F16","shape":[5],"data_offsets":[0,10]},"b":{"dtype":"BF16","shape":[1,2],"data_offsets":[10,14]},"i":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})";
+  std::string file = safetensors(header, 14);
+  const std::uint16_t values[] = {0x3C00, 0xC000, 0x0001, 0x7BFF, 0x8000, 0x3F80, 0xC0A0};
+  std::memcpy(file.data() + file.size() - 14, values, 14);
+  const auto t = read_safetensors(bytes(file), "f");
+  CHECK(t.size() == 2);
+  float h[5];
+  CHECK(to_f32(t.at("h"), h));
+  CHECK(h[0] == 1);
+  CHECK(h[1] == -2);
+  CHECK(h[2] == 0x1.0p-24F);
+  CHECK(h[3] == 65504);
+  CHECK(std::signbit(h[4]));
+  float b[2];
+  CHECK(to_f32(t.at("b"), b));
+  CHECK(b[0] == 1);
+  CHECK(b[1] == -5);
+  const std::uint16_t infinite = 0x7C00;
+  std::memcpy(file.data() + file.size() - 14, &infinite, 2);
+  CHECK_FALSE(to_f32(read_safetensors(bytes(file), "f").at("h"), h));
+}
+
+TEST_CASE("headers that lie are refused") {
+  const auto refused = [](const std::string& file) {
+    try {
+      (void)read_safetensors(bytes(file), "f");
+    } catch (const config_error& e) {
+      return std::string{e.what()}.find('\n') == std::string::npos;
+    }
+    return false;
+  };
+  const auto entry = [](const std::string& shape, const std::string& offsets) {
+    return safetensors(
+        R"({"t":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}", 8);
+  };
+  CHECK_FALSE(refused(entry("[2]", "[0,8]")));
+  CHECK(refused(entry("[2]", "[0,9]")));
+  CHECK(refused(entry("[3]", "[0,12]")));
+  CHECK(refused(entry("[2]", "[8,0]")));
+  CHECK(refused(entry("[2]", "[-8,0]")));
+  CHECK(refused(entry("[-2]", "[0,8]")));
+  CHECK(refused(entry("[4611686018427387904,4]", "[0,0]")));
+  CHECK(refused(entry("[1e300]", "[0,8]")));
+  CHECK(refused(entry("{}", "[0,8]")));
+  CHECK(refused(entry("[2]", "[0]")));
+  CHECK(refused(entry("[2]", "[18446744073709551608,18446744073709551615]")));
+  CHECK(refused(entry("[1,1,1,1,1,1,1,1,2]", "[0,8]")));
+  CHECK(refused(safetensors("[]", 0)));
+  CHECK(refused(safetensors("{", 0)));
+  CHECK(refused("1234567"));
+  CHECK(refused(std::string(8, '\xFF')));
+}
+
+TEST_CASE("random damage never does worse than an error") {
+  const folder f;
+  llama_config c = named_config("tiny");
+  c.layers = 1;
+  save_weights(random_weights(c, 1), f.path);
+  const std::string path = f.path + "/model.safetensors";
+  std::string file(std::filesystem::file_size(path), '\0');
+  std::ifstream{path, std::ios::binary}.read(file.data(),
+                                             static_cast<std::streamsize>(file.size()));
+  std::uint64_t header = 0;
+  std::memcpy(&header, file.data(), 8);
+  int errors = 0;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    std::string bad = file.substr(0, random.one_in(10) ? random.below(file.size()) : file.size());
+    for (std::uint32_t n = 1 + random.below(3U); n > 0 && !bad.empty(); --n) {
+      const std::size_t at = random.below(std::min<std::size_t>(bad.size(), header + 8));
+      bad[at] = static_cast<char>(static_cast<unsigned char>(random.below(256U)));
+    }
+    try {
+      for (const auto& [name, t] : read_safetensors(bytes(bad), "f")) {
+        std::vector<float> values(t.count());
+        (void)to_f32(t, values.data());
+      }
+    } catch (const config_error&) {
+      ++errors;
+    }
+  }
+  CHECK(errors > 1000);
+}
+
+TEST_CASE("a folder with something missing or wrong is refused, naming it") {
+  const folder f;
+  const auto complaint = [&] {
+    try {
+      (void)load_weights(f.path);
+    } catch (const config_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{};
+  };
+  CHECK(complaint() == f.path + "/config.json: is not a file");
+  llama_config c = named_config("tiny");
+  llama_weights w = random_weights(c, 1);
+  save_weights(w, f.path);
+  CHECK(complaint().empty());
+  json config = json::parse(read_text(f.path + "/config.json"));
+  config["vocab_size"] = 258;
+  config["eos_token_id"] = 257;
+  write_text(f.path + "/config.json", config.dump());
+  CHECK(complaint() == f.path +
+                           "/model.safetensors: tensor model.embed_tokens.weight: shape is "
+                           "[259,64], expected [258,64]");
+  config["vocab_size"] = 10'000'000;
+  write_text(f.path + "/config.json", config.dump());
+  CHECK(complaint().find("do not fit in the") != std::string::npos);  // Before it allocates.
+  w.layers[0].down[3] = std::numeric_limits<float>::quiet_NaN();
+  save_weights(w, f.path);
+  CHECK(complaint().ends_with("mlp.down_proj.weight: values must be finite"));
+  write_text(f.path + "/model.safetensors.index.json", R"({"weight_map":{"a":"../model"}})");
+  CHECK(complaint().find("expected a file name") != std::string::npos);
+}
+
+TEST_CASE("a config that is not this Llama is refused") {
+  const json good = json::parse(write_config(named_config("tiny")));
+  CHECK(parse_config(good.dump(), "c").hidden == 64);
+  for (const auto& [field, value] :
+       std::vector<std::pair<std::string, json>>{{"model_type", "gpt2"},
+                                                 {"hidden_act", "gelu"},
+                                                 {"attention_bias", true},
+                                                 {"num_hidden_layers", 0},
+                                                 {"num_hidden_layers", 2.5},
+                                                 {"num_key_value_heads", 3},
+                                                 {"head_dim", 3},
+                                                 {"hidden_size", nullptr},
+                                                 {"vocab_size", -5},
+                                                 {"rms_norm_eps", 0},
+                                                 {"rope_theta", "x"},
+                                                 {"eos_token_id", 259},
+                                                 {"rope_scaling", {{"rope_type", "yarn"}}},
+                                                 {"max_position_embeddings", 1}}) {
+    CAPTURE(field);
+    json bad = good;
+    bad[field] = value;
+    CHECK_THROWS_AS((void)parse_config(bad.dump(), "c"), config_error);
+  }
+  CHECK_THROWS_AS((void)parse_config("{", "c"), config_error);
+  CHECK_THROWS_AS((void)named_config("huge"), config_error);
+}
+
+}  // namespace
+}  // namespace cohort::llm
