@@ -162,6 +162,18 @@ TEST_CASE("--trace writes a span for each item") {
   CHECK(spans == 2);
   CHECK(t["traceEvents"].back()["dur"] == 10000);
 }
+TEST_CASE("--svg draws every item on a timeline") {
+  const json m =
+      model({stage("A<", {{{"batch", 4}, {"ms", 10}}}), stage("B", {{{"batch", 4}, {"ms", 10}}})});
+  const files f{m, "time_ms\n0\n15\n"};
+  const std::string svg = scratch("timeline.svg");
+  (void)f.run("zero-batch", "--svg " + svg);
+  const std::string text = cohort::test::slurp(svg);
+  std::remove(svg.c_str());
+  CHECK(text.find("batch 0, slots 0 to 0, 10.000 to 20.000 ms") != std::string::npos);
+  CHECK(text.find(", slots 0 to 0, 20.000 to 30.000 ms") != std::string::npos);
+  CHECK(text.find(">A</text>") != std::string::npos);
+}
 TEST_CASE("what profile measures, pipeline reads") {
   const std::string folder = scratch("profiles");
   const auto measured = cohort_command(
