@@ -73,18 +73,25 @@ int main(int argc, char** argv) try {
   const std::string dir = argv[1];
   quick = argc > 2 && std::string_view{argv[2]} == "--quick";
   if (quick) requests = 2000, seeds = 1;
-  if (argc > 3 && std::string_view{argv[2]} == "--windows") {
-    window_choices.clear();
-    for (int i = 3; i < argc; ++i) {
-      window_choices.push_back(parse_number("--windows", argv[i], {.low = 0, .high = 1e6}));
+  std::vector<std::string> names;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view what = argv[i];
+    if (what != "--windows" && what != "--models") continue;
+    if (what == "--windows") window_choices.clear();
+    for (; i + 1 < argc && !std::string_view{argv[i + 1]}.starts_with("--"); ++i) {
+      if (what == "--models") {
+        names.emplace_back(argv[i + 1]);
+      } else {
+        window_choices.push_back(parse_number("--windows", argv[i + 1], {.low = 0, .high = 1e6}));
+      }
     }
   }
+  if (names.empty()) names = {"unet", "linknet", "vgg19", "resnet152", "bert_base", "bert_large"};
   const double loads[] = {0.25, 0.6, 0.9};
   double against_zero[3] = {};
   double against_delay[3] = {};
-  double worst = 1;
-  const std::vector<std::string> names{"unet",      "linknet",   "vgg19",
-                                       "resnet152", "bert_base", "bert_large"};
+  double worst = 1e300;
+  const auto count = static_cast<double>(names.size());
   fmt::print(
       "profile     window  peak delay  peak dva  ratio | mean ms zero/delay/dva/whole8 at 1/4, "
       "3/5, "
@@ -93,10 +100,11 @@ int main(int argc, char** argv) try {
     const std::string file = dir + "/" + name + ".json";
     const staged_runner m{parse_staged_model(file, read_file(file))};
     staged_model_spec small_spec = m.spec();
-    small_spec.batch_max = 8;
+    small_spec.batch_max = std::min(8U, small_spec.batch_max);
     const staged_runner small{std::move(small_spec)};
     const std::string csv = dir + "/rte_lengths.csv";
-    const auto lengths = parse_lengths(csv, read_file(csv), m.spec());
+    std::vector<std::uint32_t> lengths;
+    if (!m.spec().buckets.empty()) lengths = parse_lengths(csv, read_file(csv), m.spec());
     std::vector<duration> windows;
     for (const double ms : window_choices) windows.push_back(from_ms(ms));
     if (quick) windows.resize(1);
@@ -115,8 +123,8 @@ int main(int argc, char** argv) try {
       const double v = measure(m, {}, lengths, rate).mean;
       const double s = measure(small, {.what = kind::zero_batch}, lengths, rate).mean;
       fmt::print("  {:.2f}/{:.2f}/{:.2f}/{:.2f}", z, d, v, s);
-      against_zero[i] += (1 - v / z) / 6;
-      against_delay[i] += (1 - v / d) / 6;
+      against_zero[i] += (1 - v / z) / count;
+      against_delay[i] += (1 - v / d) / count;
       worst = std::min(worst, std::min(z, d) / v);
     }
     fmt::print("\n");

@@ -108,6 +108,7 @@ struct pipeline_command_options {
   std::string overhead_ms = "0";
   std::string seed = "1";
   text_option trace;
+  text_option svg;
   bool events = false;
   bool json = false;
 };

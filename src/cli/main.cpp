@@ -127,6 +127,7 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a stage, to open in Perfetto",
          "FILE");
+  option(sub, "--svg", o.svg, "Draw the first 200 items on a timeline", "FILE");
   flag(sub, "--events", o.events, "List the latency of every request");
   flag(sub, "--json", o.json, "Print JSON");
 }

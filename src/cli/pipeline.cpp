@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,8 +79,8 @@ std::string trace_text(const staged_model_spec& m, const sim::staged_result& r) 
         .field("ph", "X")
         .field("pid", 1)
         .field("tid", l.lane * stages + l.stage)
-        .field("ts", to_ms(l.launched) * 1e3)
-        .field("dur", to_ms(l.ended - l.launched) * 1e3)
+        .field("ts", to_ms(l.started) * 1e3)
+        .field("dur", to_ms(l.ended - l.started) * 1e3)
         .key("args")
         .begin_object()
         .field("size", l.count)
@@ -88,6 +89,65 @@ std::string trace_text(const staged_model_spec& m, const sim::staged_result& r) 
   }
   out.end_array().end_object();
   return out.take();
+}
+
+/// The first items of a run on a timeline: one row a stage and lane, one colour a batch, the slots
+/// that ran in each.
+std::string timeline_svg(const staged_model_spec& m, const sim::staged_result& r) {
+  constexpr std::size_t most = 200;
+  constexpr double left = 90;
+  constexpr double width = 860;
+  constexpr double height = 26;
+  constexpr const char* colours[] = {"#8ecae6", "#ffb703", "#90be6d", "#f28482", "#cdb4db"};
+  const auto stages = static_cast<std::uint32_t>(m.stages.size());
+  const std::size_t shown = std::min(most, r.launches.size());
+  double begin = 1e300;
+  double end = 0;
+  std::uint32_t rows = stages;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const sim::staged_launch& l = r.launches[i];
+    begin = std::min(begin, to_ms(l.started));
+    end = std::max(end, to_ms(l.ended));
+    rows = std::max(rows, (l.lane + 1) * stages);
+  }
+  const double scale = width / std::max(1e-9, end - begin);
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
+      "font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      left + width + 20, rows * height + 50);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    const double y = 14 + row * height;
+    std::string name = m.stages[row % stages].name;
+    std::erase_if(name, [](char c) { return c == '<' || c == '&' || c == '>'; });
+    out += fmt::format(
+        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/><text "
+        "x=\"{3}\" "
+        "y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
+        left, left + width, y + height, left - 8, y + 17, name);
+  }
+  for (std::size_t i = 0; i < shown; ++i) {
+    const sim::staged_launch& l = r.launches[i];
+    const double x = left + (to_ms(l.started) - begin) * scale;
+    const double wide = to_ms(l.ended - l.started) * scale;
+    const double y = 16 + (l.lane * stages + l.stage) * height;
+    out += fmt::format(
+        "<g><title>batch {0}, slots {1} to {2}, {3:.3f} to {4:.3f} ms</title><rect x=\"{5:.2f}\" "
+        "y=\"{6:.1f}\" width=\"{7:.2f}\" height=\"{8}\" fill=\"{9}\" stroke=\"#555\" "
+        "stroke-width=\"0.6\"/>",
+        l.order, l.first, l.first + l.count - 1, to_ms(l.started), to_ms(l.ended), x, y, wide,
+        height - 4, colours[l.order % std::size(colours)]);
+    if (wide > 30) {
+      out += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}-{}</text>",
+                         x + wide / 2, y + 15, l.first, l.first + l.count - 1);
+    }
+    out += "</g>\n";
+  }
+  const double y = 14 + rows * height + 22;
+  out += fmt::format(
+      "<text x=\"{}\" y=\"{}\">{:.3f} ms</text><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.3f} "
+      "ms</text>\n</svg>\n",
+      left, y, begin, left + width, y, end);
+  return out;
 }
 
 std::string json_text(const std::string& policy, const staged_model_spec& m,
@@ -146,10 +206,11 @@ std::string table_text(const std::string& policy, const staged_model_spec& m,
 
 int pipeline_command(const pipeline_command_options& o) {
   const staged_policy policy = parse_staged_policy(o.policy);
-  staged_settings settings{.seed = parse_seed(o.seed), .record_launches = o.trace.has_value()};
+  staged_settings settings{.seed = parse_seed(o.seed), .record_launches = o.trace || o.svg};
   settings.overhead =
       from_ms(parse_number("--overhead-ms", o.overhead_ms, {.low = 0, .high = 1e6}));
   if (o.trace) check_writable(*o.trace);
+  if (o.svg) check_writable(*o.svg);
   staged_model_spec m = parse_staged_model(o.file, read_file(o.file));
   if (o.buffer_sets) {
     m.buffer_sets = static_cast<std::uint32_t>(
@@ -166,6 +227,7 @@ int pipeline_command(const pipeline_command_options& o) {
     });
   }
   if (o.trace) write_file(*o.trace, trace_text(runner.spec(), r));
+  if (o.svg) write_file(*o.svg, timeline_svg(runner.spec(), r));
   print(o.json ? json_text(o.policy, runner.spec(), r, o.events)
                : table_text(o.policy, runner.spec(), r, o.events));
   return 0;

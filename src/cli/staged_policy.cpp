@@ -88,13 +88,16 @@ sim::staged_result staged_runner::run(const staged_policy& p,
     case kind::early_exit:
       break;
   }
+  // Late binding has few rows at a time, with their children; a fixed window lets rows queue. When
+  // the table is full, rows stay whole and requests wait.
+  const std::uint32_t rows = spec_.window ? 8192 : 2 * (spec_.buffer_sets + 1) * spec_.batch_max;
   const batching::pipeline_options staged{
       .buffer_sets = spec_.buffer_sets,
       .executors_per_set = spec_.parallel,
       .entry = spec_.parallel ? entry_rule::stage_free : entry_rule::idle,
       .window = spec_.window,
       .stretch = {.longest_wait = spec_.tcomp_wait.value_or(default_wait(spec_, profile_))},
-      .max_rows = std::clamp(2 * (most + spec_.batch_max), 256U, 65536U),
+      .max_rows = std::clamp(rows, 256U, std::max(256U, (1U << 21U) / spec_.batch_max)),
       .max_waiting = most};
   if (p.what == kind::dvabatch) return with(diversity_, staged);
   return with(sim::early_exit<batching::diversity>{diversity_, p.part, o.seed}, staged);

@@ -1,5 +1,5 @@
 foreach(name allocation meta_ops pipeline planner slicer stage_executor)
-  cohort_add_test(batching/${name}_test.cpp)
+  cohort_add_test(batching/${name}_test.cpp TIMEOUT 300)
 endforeach()
 foreach(name batch_observer pipeline_sink staged_host staging_policy)
   cohort_add_fail_test(batching/${name}_fail.cpp)

@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,6 +161,31 @@ TEST_CASE("--trace writes a span for each item") {
   for (const json& e : t["traceEvents"]) spans += e["ph"] == "X" ? 1 : 0;
   CHECK(spans == 2);
   CHECK(t["traceEvents"].back()["dur"] == 10000);
+}
+TEST_CASE("--svg draws every item on a timeline") {
+  const json m =
+      model({stage("A<", {{{"batch", 4}, {"ms", 10}}}), stage("B", {{{"batch", 4}, {"ms", 10}}})});
+  const files f{m, "time_ms\n0\n15\n"};
+  const std::string svg = scratch("timeline.svg");
+  (void)f.run("zero-batch", "--svg " + svg);
+  const std::string text = cohort::test::slurp(svg);
+  std::remove(svg.c_str());
+  CHECK(text.find("batch 0, slots 0 to 0, 10.000 to 20.000 ms") != std::string::npos);
+  CHECK(text.find(", slots 0 to 0, 20.000 to 30.000 ms") != std::string::npos);
+  CHECK(text.find(">A</text>") != std::string::npos);
+}
+TEST_CASE("what profile measures, pipeline reads") {
+  const std::string folder = scratch("profiles");
+  const auto measured = cohort_command(
+      "profile --model lenet --batches 1,2,4 --repeats 3 --slo-ms 10000 --out " + folder);
+  REQUIRE(measured.status == 0);
+  const auto r = cohort_command("pipeline " + folder +
+                                "/lenet.json --policy dvabatch --rate 50 --requests 200 --json");
+  CAPTURE(r.err);
+  REQUIRE(r.status == 0);
+  CHECK(json::parse(r.out)["completed"] == 200);
+  CHECK(json::parse(r.out)["mean_batch"].size() == 3);
+  std::filesystem::remove_all(folder);
 }
 TEST_CASE("without --json the answer is a table") {
   const files f{model({stage("A", {{{"batch", 4}, {"ms", 10}}})}), "time_ms\n0\n"};

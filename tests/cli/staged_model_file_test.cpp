@@ -129,11 +129,11 @@ TEST_CASE("arrivals and lengths are checked row by row") {
   CHECK(a[1].at == time_point{1500us});
   CHECK(parse_staged_arrivals("a.csv", "size,time_ms\nx,3\n", plain)[0].at == time_point{3ms});
   CHECK_THROWS_WITH_AS(
-      parse_staged_arrivals("a.csv", "time_ms\n2\n1\n", plain),
+      (void)parse_staged_arrivals("a.csv", "time_ms\n2\n1\n", plain),
       "a.csv: line 3, time_ms: 1 is not allowed: expected at least 2, the time of the row before",
       input_error);
   CHECK_THROWS_WITH_AS(
-      parse_staged_arrivals("a.csv", "time_ms,size\n0,33\n", sized),
+      (void)parse_staged_arrivals("a.csv", "time_ms,size\n0,33\n", sized),
       "a.csv: line 2, size: 33 is not allowed: expected at most 32, the model's last bucket",
       input_error);
   CHECK_THROWS_AS((void)parse_staged_arrivals("a.csv", "time_ms\n0\n", sized), input_error);

@@ -91,6 +91,7 @@ TEST_CASE("overhead is added to every item, and launches are recorded") {
   CHECK(r.latency == std::vector<duration>{22ms, 22ms, 44ms});
   REQUIRE(r.launches.size() == 4);
   CHECK(r.launches[1].launched == t0 + 11ms);
+  CHECK(r.launches[1].started == t0 + 11ms);
   CHECK(r.launches[1].ended == t0 + 22ms);
   CHECK(r.mean_batch == std::vector<double>{1.5, 1.5});
 }

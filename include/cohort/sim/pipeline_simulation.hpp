@@ -36,6 +36,7 @@ struct staged_run_options {
 /// One item that ran, for traces.
 struct staged_launch {
   time_point launched;
+  time_point started;  ///< When the device took it: later than launched if it was busy.
   time_point ended;
   std::uint32_t stage;
   std::uint32_t lane;
@@ -134,7 +135,7 @@ staged_result run_staged(const batching::stage_profile& profile,
                   .work_ns = static_cast<double>(t.count()),
                   .share = profile.share(l.stage, l.count, l.bucket)});
       if (options.record_launches) {
-        result.launches.push_back({now, never, l.stage, l.lane, l.order, l.first, l.count});
+        result.launches.push_back({now, now, never, l.stage, l.lane, l.order, l.first, l.count});
       }
     }
     void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {}
@@ -149,6 +150,7 @@ staged_result run_staged(const batching::stage_profile& profile,
   std::vector<batching::staged_request> group;
   std::size_t next = 0;
   std::uint64_t events = 0;
+  time_point free_at{};  // When a serial device last ended an item.
   for (;;) {
     const time_point now = std::min(
         {next < arrivals.size() ? arrivals[next].at : never, device.next(), p.next_wake()});
@@ -164,10 +166,12 @@ staged_result run_staged(const batching::stage_profile& profile,
         for (auto l = result.launches.rbegin(); l != result.launches.rend(); ++l) {
           if (l->lane == i.lane && l->stage == i.stage && l->ended == never) {
             l->ended = now;
+            l->started = std::max(l->launched, o.parallel ? l->launched : free_at);
             break;
           }
         }
       }
+      free_at = now;
       p.on_complete(i.lane, i.stage, now, to);
     });
     p.advance(now, to);
