@@ -33,7 +33,8 @@ struct compare_options {
 };
 
 struct compare_result {
-  double seconds = 0;  ///< From the first arrival to the last token.
+  double seconds = 0;      ///< From the first arrival to the last token.
+  double cpu_seconds = 0;  ///< Of the process: what the work cost, whoever else uses the machine.
   std::uint64_t iterations = 0;
   std::vector<std::vector<kv::token_id>> tokens;  ///< Greedy.
   std::vector<double> first_token_ms;             ///< Of each request, from its arrival.

@@ -131,9 +131,9 @@ int compare_all(const compare_command_options& o) {
   }
   fmt::print("{} requests, {} tokens to produce, {} slots, {} M parameters\n\n", requests.size(),
              tokens, o.slots, model.config().parameters() / 1000000);
-  fmt::print("{:<22}{:>9}{:>9}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}  {}\n", "method", "s",
-             "tokens/s", "iterations", "ttft p50", "ttft p99", "gap p50", "gap p99", "run p99",
-             "tokens");
+  fmt::print("{:<22}{:>9}{:>9}{:>9}{:>11}{:>12}{:>12}{:>12}{:>12}{:>12}  {}\n", "method", "s",
+             "cpu s", "tokens/s", "iterations", "ttft p50", "ttft p99", "gap p50", "gap p99",
+             "run p99", "tokens");
   const auto at = [](std::vector<double> v, double q) {
     if (v.empty()) return 0.0;
     std::sort(v.begin(), v.end());
@@ -158,8 +158,9 @@ int compare_all(const compare_command_options& o) {
                                       .prefill_chunk = o.chunk});
     if (truth.empty()) truth = c.tokens;
     fmt::print(
-        "{:<22}{:>9.3f}{:>9.1f}{:>10}{:>9.2f} ms{:>9.2f} ms{:>9.2f} ms{:>9.2f} ms{:>9.2f} ms  {}\n",
-        r.name, c.seconds, static_cast<double>(tokens) / c.seconds, c.iterations,
+        "{:<22}{:>9.3f}{:>9.3f}{:>9.1f}{:>11}{:>9.2f} ms{:>9.2f} ms{:>9.2f} ms{:>9.2f} ms{:>9.2f} "
+        "ms  {}\n",
+        r.name, c.seconds, c.cpu_seconds, static_cast<double>(tokens) / c.seconds, c.iterations,
         at(c.first_token_ms, 0.5), at(c.first_token_ms, 0.99), at(c.between_tokens_ms, 0.5),
         at(c.between_tokens_ms, 0.99), at(c.running_gaps_ms, 0.99),
         c.tokens == truth ? "same" : "DIFFERENT");

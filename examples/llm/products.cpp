@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "vector.hpp"
@@ -23,7 +24,9 @@ COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_
     COHORT_LLM_UNROLL
     for (std::size_t n = 0; n < N; ++n) {
       load(a[n], w + n * inputs + k);
-      __builtin_prefetch(w + (n + N) * inputs + k);
+      // Beyond the last output too: as a number, since no such pointer may be formed.
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(w) +
+                                                       ((n + N) * inputs + k) * sizeof(float)));
     }
     COHORT_LLM_UNROLL
     for (std::size_t m = 0; m < M; ++m) {
@@ -178,6 +181,7 @@ COHORT_LLM_INLINE void normalise(float* s, std::size_t columns) {
 COHORT_LLM_CLONES
 void multiply(const float* x, const float* w, float* y, std::size_t rows, std::size_t outputs,
               std::size_t inputs, std::size_t y_pitch, bool add) {
+  if (rows == 0) return;  // y may be null.
   if (rows <= 8) return few_rows(x, w, y, rows, outputs, inputs, y_pitch, add);
   // A panel of w stays in the second-level cache while all rows pass over it.
   const std::size_t width =

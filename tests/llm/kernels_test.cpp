@@ -52,6 +52,11 @@ TEST_CASE("a product's row has the same bits among one to eight rows, and is rig
   }
 }
 
+TEST_CASE("no rows are no work") {
+  const values w(12, 1.0F);
+  multiply(nullptr, w.data(), nullptr, 0, 3, 4, 3);
+}
+
 TEST_CASE("attention has the same bits wherever a ring wraps, and is right") {
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     CAPTURE(seed);

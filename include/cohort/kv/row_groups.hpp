@@ -58,8 +58,9 @@ inline std::span<const row_group> row_groups::split(std::span<const std::uint64_
   for (std::uint32_t i = 0; i < spans.size(); ++i) {
     if (spans[i] > 0) order_.push_back(i);
   }
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return spans[a] > spans[b]; });
+  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return spans[a] != spans[b] ? spans[a] > spans[b] : a < b;
+  });
   const auto n = static_cast<std::uint32_t>(order_.size());
   if (n == 0) return groups_;
   constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();

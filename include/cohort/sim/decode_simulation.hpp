@@ -63,8 +63,8 @@ class decode_simulation {
       result_.useful_tokens += requests_[i].output;
     }
     if (is_decoupled()) prefill_all();
-    std::stable_sort(ready_.begin(), ready_.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return available_[a] < available_[b];
+    std::sort(ready_.begin(), ready_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair{available_[a], a} < std::pair{available_[b], b};
     });
     const bool groups =
         options_.method == decode_method::run_to_completion || options_.method == decode_method::pd;
@@ -146,8 +146,8 @@ class decode_simulation {
 /// most one batch of them. The padding is that of all requests grouped by length.
 inline void decode_simulation::prefill_all() {
   std::vector<std::uint32_t> by_length = ready_;
-  std::stable_sort(by_length.begin(), by_length.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return requests_[a].prompt < requests_[b].prompt;
+  std::sort(by_length.begin(), by_length.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair{requests_[a].prompt, a} < std::pair{requests_[b].prompt, b};
   });
   for (std::size_t i = 0; i < by_length.size(); i += options_.batch) {
     const std::size_t end = std::min<std::size_t>(by_length.size(), i + options_.batch);
@@ -158,8 +158,8 @@ inline void decode_simulation::prefill_all() {
   }
 
   std::vector<std::uint32_t> by_arrival = ready_;
-  std::stable_sort(by_arrival.begin(), by_arrival.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return requests_[a].arrival < requests_[b].arrival;
+  std::sort(by_arrival.begin(), by_arrival.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair{requests_[a].arrival, a} < std::pair{requests_[b].arrival, b};
   });
   using key = std::pair<std::uint32_t, std::uint32_t>;  // Length, index.
   std::priority_queue<key, std::vector<key>, std::greater<>> pool;
