@@ -38,6 +38,17 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/wake_histogram.hpp>
+#include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/feasibility.hpp>
+#include <cohort/packing/interference.hpp>
+#include <cohort/packing/knee.hpp>
+#include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/order.hpp>
+#include <cohort/packing/plan.hpp>
+#include <cohort/packing/profile.hpp>
+#include <cohort/packing/requirements.hpp>
+#include <cohort/packing/squishy.hpp>
+#include <cohort/packing/verify.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
