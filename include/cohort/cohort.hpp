@@ -48,6 +48,9 @@
 #include <cohort/packing/profile.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/packing/squishy.hpp>
+#include <cohort/packing/subcluster.hpp>
+#include <cohort/packing/subcluster_exact.hpp>
+#include <cohort/packing/subcluster_search.hpp>
 #include <cohort/packing/verify.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>

@@ -3,7 +3,7 @@ foreach(name csv fit json_reader json_writer policy table text trace_file worklo
 endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command profile report worked_example)
+  foreach(name command pack profile report subclusters worked_example)
     cohort_add_test(cli/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300)
     target_compile_definitions(cli.${name}_test
                                PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")
