@@ -21,7 +21,7 @@ namespace cohort::cli {
 namespace {
 
 constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
-constexpr const char* pack_algorithms = "squishy, squishy-even, elastic or elastic-int";
+constexpr const char* pack_algorithms = "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
 
 /// A subcommand with an example below its help.

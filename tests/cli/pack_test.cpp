@@ -71,7 +71,8 @@ TEST_CASE_FIXTURE(fixture, "pack prints every field of the contract") {
 TEST_CASE_FIXTURE(fixture,
                   "what every algorithm schedules passes --verify; what is bent does not") {
   for (const char* options :
-       {"squishy", "squishy-even", "elastic", "elastic-int", "elastic --interference",
+       {"squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact",
+        "exact --interference", "exact --slo-rule sum", "elastic --interference",
         "elastic --order load --knee gain", "elastic --slo-rule sum"}) {
     CAPTURE(options);
     const json a = answer(std::string{"- --algorithm "} + options, demand);
@@ -106,6 +107,19 @@ TEST_CASE_FIXTURE(fixture, "a demand that is too large is told with exit status 
       answer("- --algorithm squishy", R"({"gpus":9,"slo_ms":{"b":3.5},"demand":{"b":1}})", 1);
   CHECK(slo["status"] == "infeasible");
   CHECK(slo["slo_ms"] == json{{"b", 3.5}});
+}
+TEST_CASE_FIXTURE(fixture, "exact proves what cannot be, and bounds what can") {
+  // Two devices carry 8 / 9 a ms each.
+  const auto with = [](const char* rate) {
+    return std::string{R"({"gpus":2,"sizes":[50,100],"demand":{"b":)"} + rate + "}}";
+  };
+  json a = answer("- --algorithm exact", with("1600"));
+  CHECK(a["status"] == "feasible");
+  CHECK(a["bound"].get<double>() == doctest::Approx(16000 / 9.0 / 1600).epsilon(1e-3));
+  a = answer("- --algorithm exact", with("1800"), 1);
+  CHECK(a["status"] == "infeasible");
+  CHECK(a["bound"].get<double>() < 1);
+  CHECK(a["reason"] == "no plan serves the demand: proven");
 }
 TEST_CASE_FIXTURE(fixture, "scenarios are answered line by line, and one that fails makes it 1") {
   const std::string lines = demand + "\n\n" + R"({"gpus":1,"demand":{"a":4000}})" + "\n" + demand;
@@ -189,7 +203,7 @@ TEST_CASE_FIXTURE(fixture, "bad profiles are refused with their place") {
 TEST_CASE_FIXTURE(fixture, "bad usage is refused") {
   refuses(
       "- --algorithm magic", demand,
-      R"(--algorithm: "magic" is not allowed: expected squishy, squishy-even, elastic or elastic-int)");
+      R"(--algorithm: "magic" is not allowed: expected squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact)");
   refuses("-", demand, "--algorithm: missing: expected a value");
   refuses("--algorithm elastic", demand,
           "pack: expected one of DEMAND.json, --scenarios FILE.jsonl and --verify FILE");

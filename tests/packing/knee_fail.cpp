@@ -6,9 +6,15 @@ namespace cohort::packing {
 
 struct guesses {
 #ifdef COHORT_WELL_FORMED
-  std::size_t operator()(const latency_grid&, std::uint32_t) const noexcept { return 0; }
+  std::size_t operator()(const latency_grid&, std::uint32_t,
+                         std::span<const std::size_t>) const noexcept {
+    return 0;
+  }
 #else
-  double operator()(const latency_grid&, std::uint32_t) const noexcept { return 50; }
+  double operator()(const latency_grid&, std::uint32_t,
+                    std::span<const std::size_t>) const noexcept {
+    return 50;
+  }
 #endif
 };
 

@@ -21,6 +21,35 @@
 
 namespace cohort::packing {
 
+namespace detail {
+
+/// Places one model, of which a gpu-let of size `knee` makes best use.
+/// @returns The rate that could not be placed.
+inline double place(workspace& w, std::uint32_t model, double rate, std::size_t knee) {
+  const latency_grid& grid = w.grid();
+  double left = rate;
+  while (left > rate * tolerance) {
+    const std::size_t needed = least_size(grid, w.problem().rule, model, left);
+    const std::size_t ideal = std::min({knee, needed, grid.sizes() - 1});
+    const std::optional<std::size_t> chosen = w.best_fit(ideal, model);
+    if (chosen) {
+      const std::size_t size = w.cut_size(*chosen, ideal);
+      const double part = std::min(left, grid.capacity_rps(model, size));
+      if (part > 0) {
+        if (!w.merge(model, part)) w.assign(w.cut(*chosen, ideal), model, part);
+        left -= part;
+        continue;
+      }
+    }
+    const double part = w.take_largest(model, left);
+    if (part <= 0) return left;
+    left -= part;
+  }
+  return 0;
+}
+
+}  // namespace detail
+
 /// gpu-let's algorithm 1. For each model, until its rate is served: the ideal size is the smaller
 /// of its knee and the smallest size that carries the rest of its rate; the smallest free gpu-let
 /// at least as large is taken, cutting a whole device if need be; but if a gpu-let in use can carry
@@ -47,38 +76,14 @@ struct basic_elastic {
                                                      const Knee& knee) {
     detail::workspace w{grid, problem};
     for (const std::uint32_t m : models) {
-      const double left = place(w, m, problem.rates_rps[m], knee(grid, m));
+      const double left =
+          detail::place(w, m, problem.rates_rps[m], knee(grid, m, grid.all_sizes()));
       if (left > 0) {
         return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second find no gpu-let",
                                       grid.profile(m).name, left, problem.rates_rps[m])};
       }
     }
     return {.status = packing_status::feasible, .plan = w.make_plan()};
-  }
-
- private:
-  /// @returns The rate that could not be placed.
-  static double place(detail::workspace& w, std::uint32_t model, double rate, std::size_t knee) {
-    const latency_grid& grid = w.grid();
-    double left = rate;
-    while (left > rate * tolerance) {
-      const std::size_t needed = least_size(grid, w.problem().rule, model, left);
-      const std::size_t ideal = std::min({knee, needed, grid.sizes() - 1});
-      const std::optional<std::size_t> chosen = w.best_fit(ideal, model);
-      if (chosen) {
-        const std::size_t size = w.cut_size(*chosen, ideal);
-        const double part = std::min(left, grid.capacity_rps(model, size));
-        if (part > 0) {
-          if (!w.merge(model, part)) w.assign(w.cut(*chosen, ideal), model, part);
-          left -= part;
-          continue;
-        }
-      }
-      const double part = w.take_largest(model, left);
-      if (part <= 0) return left;
-      left -= part;
-    }
-    return 0;
   }
 };
 

@@ -10,24 +10,27 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace cohort::packing {
 
 namespace requirement {
 template <class K>
-concept call_returns_a_size = requires(const K& k, const latency_grid& grid, std::uint32_t model) {
-  { k(grid, model) } -> std::same_as<std::size_t>;
+concept call_returns_a_size = requires(const K& k, const latency_grid& grid, std::uint32_t model,
+                                       std::span<const std::size_t> sizes) {
+  { k(grid, model, sizes) } -> std::same_as<std::size_t>;
 };
 template <class K>
-concept knee_is_noexcept = requires(const K& k, const latency_grid& grid, std::uint32_t model) {
-  { k(grid, model) }
+concept knee_is_noexcept = requires(const K& k, const latency_grid& grid, std::uint32_t model,
+                                    std::span<const std::size_t> sizes) {
+  { k(grid, model, sizes) }
   noexcept;
 };
 }  // namespace requirement
 
-/// Chooses the size (index in the grid) at which a model uses a device best. Semantics: pure;
-/// depends on the grid alone; the size chosen has a capacity above 0 if any has. Models:
-/// `largest_curvature`, `best_marginal_gain`, `most_per_size`.
+/// Chooses, among some sizes (indices in the grid, ascending, not empty), the one at which a model
+/// uses a device best. Semantics: pure; the size chosen has a capacity above 0 if any of them has.
+/// Models: `largest_curvature`, `best_marginal_gain`, `most_per_size`.
 template <class K>
 concept knee_policy = std::copy_constructible<K> && requirement::call_returns_a_size<K> &&
     requirement::knee_is_noexcept<K>;
@@ -36,20 +39,20 @@ concept knee_policy = std::copy_constructible<K> && requirement::call_returns_a_
 /// bends most: largest drop from the slope before a size to the slope after it, over the distance
 /// between the middles of the two segments. Source: gpu-let, section 4.3. O(sizes).
 struct largest_curvature {
-  [[nodiscard]] std::size_t operator()(const latency_grid& grid,
-                                       std::uint32_t model) const noexcept {
-    const std::size_t last = grid.sizes() - 1;
+  [[nodiscard]] std::size_t operator()(const latency_grid& grid, std::uint32_t model,
+                                       std::span<const std::size_t> sizes) const noexcept {
+    const std::size_t last = sizes.back();
     const double top = grid.capacity_rps(model, last);
     if (top <= 0) return last;
     std::size_t best = last;
     double most = 0;
     double x0 = 0;
     double y0 = 0;
-    for (std::size_t s = 0; s < last; ++s) {
-      const double x1 = grid.size_pct(s) / 100.0;
-      const double y1 = grid.capacity_rps(model, s) / top;
-      const double x2 = grid.size_pct(s + 1) / 100.0;
-      const double y2 = grid.capacity_rps(model, s + 1) / top;
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+      const double x1 = grid.size_pct(sizes[i]) / 100.0;
+      const double y1 = grid.capacity_rps(model, sizes[i]) / top;
+      const double x2 = grid.size_pct(sizes[i + 1]) / 100.0;
+      const double y2 = grid.capacity_rps(model, sizes[i + 1]) / top;
       const double first = (y1 - y0) / (x1 - x0);
       const double second = (y2 - y1) / (x2 - x1);
       const double bend = (first - second) / ((x2 - x0) / 2);
@@ -58,7 +61,7 @@ struct largest_curvature {
       const double curvature = bend / std::pow(1 + slope * slope, 1.5);
       if (y1 > 0 && curvature > most) {
         most = curvature;
-        best = s;
+        best = sizes[i];
       }
       x0 = x1;
       y0 = y1;
@@ -71,13 +74,13 @@ static_assert(knee_policy<largest_curvature>);
 /// The size that adds most capacity for each percent that it has more than the size before.
 /// O(sizes).
 struct best_marginal_gain {
-  [[nodiscard]] std::size_t operator()(const latency_grid& grid,
-                                       std::uint32_t model) const noexcept {
-    std::size_t best = grid.sizes() - 1;
+  [[nodiscard]] std::size_t operator()(const latency_grid& grid, std::uint32_t model,
+                                       std::span<const std::size_t> sizes) const noexcept {
+    std::size_t best = sizes.back();
     double most = 0;
     double x0 = 0;
     double y0 = 0;
-    for (std::size_t s = 0; s < grid.sizes(); ++s) {
+    for (const std::size_t s : sizes) {
       const double x1 = grid.size_pct(s);
       const double y1 = grid.capacity_rps(model, s);
       const double gain = (y1 - y0) / (x1 - x0);
@@ -95,11 +98,11 @@ static_assert(knee_policy<best_marginal_gain>);
 
 /// The size with the largest capacity for each percent. O(sizes).
 struct most_per_size {
-  [[nodiscard]] std::size_t operator()(const latency_grid& grid,
-                                       std::uint32_t model) const noexcept {
-    std::size_t best = grid.sizes() - 1;
+  [[nodiscard]] std::size_t operator()(const latency_grid& grid, std::uint32_t model,
+                                       std::span<const std::size_t> sizes) const noexcept {
+    std::size_t best = sizes.back();
     double most = 0;
-    for (std::size_t s = 0; s < grid.sizes(); ++s) {
+    for (const std::size_t s : sizes) {
       const double rate = grid.capacity_rps(model, s) / grid.size_pct(s);
       if (rate > most) {
         most = rate;

@@ -53,6 +53,8 @@ class latency_grid {
   [[nodiscard]] std::uint32_t max_batch(std::size_t m) const noexcept {
     return tables_[m].max_batch();
   }
+  /// The indices of all sizes.
+  [[nodiscard]] const std::vector<std::size_t>& all_sizes() const noexcept { return all_sizes_; }
   /// Index of the largest size that is at most `pct`, if any.
   [[nodiscard]] std::optional<std::size_t> size_within(std::uint32_t pct) const noexcept {
     const auto above = std::ranges::upper_bound(options_.sizes, pct);
@@ -97,6 +99,7 @@ class latency_grid {
   grid_options options_;
   std::vector<latency_table> tables_;
   std::vector<row> rows_;
+  std::vector<std::size_t> all_sizes_;
 };
 
 inline latency_grid::latency_grid(std::vector<model_profile> models, grid_options options)
@@ -123,6 +126,7 @@ inline latency_grid::latency_grid(std::vector<model_profile> models, grid_option
   std::ranges::sort(names);
   expects(std::ranges::adjacent_find(names) == names.end(),
           "latency_grid: names of models must be distinct");
+  for (std::size_t s = 0; s < sizes(); ++s) all_sizes_.push_back(s);
   std::optional<worst_neighbours> pad;
   if (options_.pad_for) {
     pad.emplace(*options_.pad_for, models_, options_.sizes, options_.max_gpulets_per_gpu);

@@ -5,6 +5,7 @@
 
 #include <cohort/packing/feasibility.hpp>
 #include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/layout.hpp>
 #include <cohort/packing/plan.hpp>
 
 #include <algorithm>
@@ -27,6 +28,17 @@ class workspace {
     count_.assign(problem.gpus, 1);
     for (std::uint32_t g = 0; g < problem.gpus; ++g) {
       gpulets_.push_back({.gpu = g, .size = grid.sizes() - 1});
+    }
+  }
+
+  /// Starts with devices that are cut already, and for good: one layout for each.
+  workspace(const latency_grid& grid, const packing_problem& problem,
+            std::span<const layout* const> layouts)
+      : grid_{&grid}, problem_{&problem} {
+    memory_.assign(problem.gpus, 0.0);
+    count_.assign(problem.gpus, grid.options().max_gpulets_per_gpu);
+    for (std::uint32_t g = 0; g < problem.gpus; ++g) {
+      for (const std::size_t s : *layouts[g]) gpulets_.push_back({.gpu = g, .size = s});
     }
   }
 
