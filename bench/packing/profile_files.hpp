@@ -40,9 +40,7 @@ inline std::vector<std::vector<std::string>> csv_rows(const std::filesystem::pat
 
 /// Reads latency.csv, slo.csv, util.csv and interference.csv of a folder.
 inline profile_files read_profiles(const std::filesystem::path& dir) {
-  const auto whole = [](const std::string& s) {
-    return static_cast<std::uint32_t>(std::stoul(s));
-  };
+  const auto whole = [](const std::string& s) { return static_cast<std::uint32_t>(std::stoul(s)); };
   std::map<std::string, packing::model_profile> models;
   for (const auto& r : csv_rows(dir / "slo.csv")) {
     models[r[0]].name = r[0];
