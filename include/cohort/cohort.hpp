@@ -51,6 +51,7 @@
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/portfolio.hpp>
 #include <cohort/packing/profile.hpp>
+#include <cohort/packing/reorganizer.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/packing/self_tuning.hpp>
 #include <cohort/packing/squishy.hpp>
