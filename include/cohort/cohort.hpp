@@ -38,6 +38,7 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/wake_histogram.hpp>
+#include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/configuration.hpp>
 #include <cohort/packing/elastic_partition.hpp>
 #include <cohort/packing/exact_partition.hpp>
@@ -51,7 +52,9 @@
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/portfolio.hpp>
 #include <cohort/packing/profile.hpp>
+#include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/reorganizer.hpp>
+#include <cohort/packing/replan.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/packing/self_tuning.hpp>
 #include <cohort/packing/squishy.hpp>
@@ -64,7 +67,9 @@
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/closed_loop.hpp>
 #include <cohort/sim/goodput.hpp>
+#include <cohort/sim/plan_simulation.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>

@@ -108,6 +108,8 @@ struct pack_options {
   text_option knee;
   text_option pad;
   text_option svg;
+  text_option simulate_s;
+  std::string burst_margin = "0";
   std::string time_limit_s = "10";
   std::string seed = "1";
   bool interference = false;

@@ -131,7 +131,7 @@ schedule parse_schedule(const std::string& where, std::string_view text,
   const json_cursor root{where, document};
   root.only({"algorithm", "schedulable", "status", "bound", "reason", "seconds", "gpus",
              "max_gpulets_per_gpu", "sizes", "memory_mb", "slo_ms", "interference", "slo_rule",
-             "demand", "gpulets"});
+             "demand", "gpulets", "burst_margin", "simulated"});
   schedule s;
   s.demand = read_demand(root, profiles);
   if (!root.find("sizes")) s.demand.sizes = profiles.common_sizes();

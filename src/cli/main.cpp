@@ -21,7 +21,8 @@ namespace cohort::cli {
 namespace {
 
 constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
-constexpr const char* pack_algorithms = "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
+constexpr const char* pack_algorithms =
+    "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
 
 /// A subcommand with an example below its help.
@@ -216,6 +217,9 @@ void add_pack(CLI::App& app, pack_options& o) {
   option(sub, "--order", o.order, "Of elastic: rate, rate-slo or load", "O");
   option(sub, "--knee", o.knee, "Of elastic: curvature, gain or per-size", "K");
   option(sub, "--time-limit-s", o.time_limit_s, "For exact and ideal, each demand [10]", "S");
+  option(sub, "--burst-margin", o.burst_margin,
+         "Plan for so many deviations of Poisson arrivals within an SLO more [0]", "Z");
+  option(sub, "--simulate-s", o.simulate_s, "Run the plan under Poisson arrivals for so long", "S");
   option(sub, "--svg", o.svg, "Write a picture of the plan", "FILE");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");

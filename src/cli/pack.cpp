@@ -6,10 +6,13 @@
 #include "plan_picture.hpp"
 #include "profile_dir.hpp"
 #include "progress.hpp"
+#include "table.hpp"
 #include "text.hpp"
 
+#include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/verify.hpp>
+#include <cohort/sim/plan_simulation.hpp>
 
 #include <fmt/format.h>
 
@@ -57,34 +60,74 @@ class grid_cache {
 };
 
 struct answer {
-  packing_result result;
+  packing_result result{};
   double seconds = 0;
+  std::optional<std::vector<sim::plan_counts>> simulated{};  ///< By model.
+};
+
+/// What is done to every demand.
+struct pack_job {
+  const pack_algorithm& algorithm;
+  profile_dir profiles;
+  packing::burst_margin margin{};
+  std::optional<double> simulate_s{};
+  std::uint64_t seed = 1;
 };
 
 packing_problem problem_of(const demand& d, packing::slo_rule rule) {
   return {.gpus = d.gpus, .rule = rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps};
 }
 
-answer solve(const pack_algorithm& algorithm, const demand& d, grid_cache& grids,
-             const profile_dir& profiles) {
+/// The plan under Poisson arrivals of the rates asked for, with interference if it was planned for.
+std::vector<sim::plan_counts> simulate(const pack_job& job, const demand& d,
+                                       const latency_grid& grid, const packing::plan& p) {
+  std::vector<sim::plan_simulation::source> sources;
+  for (const double rate : d.rates_rps) {
+    sources.push_back({[rate](double) { return rate; }, rate});
+  }
+  sim::plan_simulation s{grid, std::move(sources),
+                         job.algorithm.interference ? job.profiles.interference : std::nullopt,
+                         job.seed};
+  s.install(p);
+  s.run(1e3 * *job.simulate_s);
+  return s.counts();
+}
+
+answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
+  const pack_algorithm& algorithm = job.algorithm;
   using clock = std::chrono::steady_clock;
   const latency_grid& grid = grids.get(d);
-  const packing_problem problem = problem_of(d, algorithm.rule);
+  packing_problem problem = problem_of(d, algorithm.rule);
+  problem.rates_rps = job.margin.plan_rps(grid, std::move(problem.rates_rps));
   const clock::time_point start = clock::now();
   answer a{.result = algorithm.run(grids.shared(), problem)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
   // Without padding a plan may be broken by its own neighbours.
   if (a.result.schedulable() && algorithm.interference && !algorithm.padded) {
-    const auto broken = verify(grid, problem, a.result.plan, profiles.interference);
+    const auto broken = verify(grid, problem, a.result.plan, job.profiles.interference);
     if (!broken.empty()) {
       a.result = {.reason = "with interference, " + broken.front(), .bound = a.result.bound};
     }
   }
+  if (job.simulate_s && a.result.schedulable()) {
+    a.simulated = simulate(job, d, grid, a.result.plan);
+  }
   return a;
 }
 
-void write_answer(json_writer& out, const pack_algorithm& algorithm, const demand& d,
-                  const profile_dir& profiles, const answer& a, json_writer::layout layout) {
+double violation_rate(const std::vector<sim::plan_counts>& counts) {
+  sim::plan_counts all;
+  for (const sim::plan_counts& c : counts) {
+    all.completed += c.completed;
+    all.violated += c.violated;
+  }
+  return all.violation_rate();
+}
+
+void write_answer(json_writer& out, const pack_job& job, const demand& d, const answer& a,
+                  json_writer::layout layout) {
+  const pack_algorithm& algorithm = job.algorithm;
+  const profile_dir& profiles = job.profiles;
   using enum json_writer::layout;
   const packing_result& r = a.result;
   out.begin_object(layout)
@@ -132,11 +175,24 @@ void write_answer(json_writer& out, const pack_algorithm& algorithm, const deman
     }
     out.end_array().end_object();
   }
-  out.end_array().end_object();
+  out.end_array();
+  if (job.margin.deviations > 0) out.field("burst_margin", job.margin.deviations);
+  if (a.simulated) {
+    out.key("simulated")
+        .begin_object(line)
+        .field("seconds", *job.simulate_s)
+        .field("violation_rate", violation_rate(*a.simulated))
+        .key("per_model")
+        .begin_object();
+    for (const std::size_t i : d.named) {
+      out.field(profiles.models[i].name, (*a.simulated)[i].violation_rate());
+    }
+    out.end_object().end_object();
+  }
+  out.end_object();
 }
 
-int pack_scenarios(const pack_options& o, const pack_algorithm& algorithm,
-                   const profile_dir& profiles) {
+int pack_scenarios(const pack_options& o, const pack_job& job) {
   const std::string text = read_file(*o.scenarios);
   const std::string name = *o.scenarios == "-" ? "standard input" : *o.scenarios;
   std::vector<demand> demands;
@@ -147,18 +203,18 @@ int pack_scenarios(const pack_options& o, const pack_algorithm& algorithm,
     at = end + 1;
     ++line;
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    demands.push_back(parse_demand(fmt::format("{}: line {}", name, line), row, profiles));
+    demands.push_back(parse_demand(fmt::format("{}: line {}", name, line), row, job.profiles));
   }
   if (demands.empty()) throw input_error{name + ": no lines: expected at least one demand"};
 
-  grid_cache grids{profiles, algorithm.padded};
+  grid_cache grids{job.profiles, job.algorithm.padded};
   bool all = true;
-  progress_bar bar{algorithm.name, "demands"};
+  progress_bar bar{job.algorithm.name, "demands"};
   for (std::size_t i = 0; i < demands.size(); ++i) {
-    const answer a = solve(algorithm, demands[i], grids, profiles);
+    const answer a = solve(job, demands[i], grids);
     all = all && a.result.schedulable();
     json_writer out;
-    write_answer(out, algorithm, demands[i], profiles, a, json_writer::layout::line);
+    write_answer(out, job, demands[i], a, json_writer::layout::line);
     print(out.take());
     const auto done = static_cast<double>(i + 1);
     bar.update(done / static_cast<double>(demands.size()), done);
@@ -204,24 +260,34 @@ int pack_command(const pack_options& o) {
     if (o.scenarios) fail("--svg", quote_short(*o.svg), "no picture of several demands");
     check_writable(*o.svg);
   }
-  const profile_dir profiles = read_profile_dir(o.profiles, algorithm.interference);
-  if (o.scenarios) return pack_scenarios(o, algorithm, profiles);
+  pack_job job{.algorithm = algorithm, .profiles = {}, .seed = parse_integer("--seed", o.seed, {})};
+  job.margin.deviations = parse_number("--burst-margin", o.burst_margin, {.low = 0, .high = 100});
+  if (o.simulate_s) {
+    job.simulate_s =
+        parse_number("--simulate-s", *o.simulate_s, {.low = 0, .high = 1e6, .above_low = true});
+  }
+  job.profiles = read_profile_dir(o.profiles, algorithm.interference);
+  if (o.scenarios) return pack_scenarios(o, job);
 
   const std::string name = o.file == "-" ? "standard input" : o.file;
-  const demand d = parse_demand(name, read_file(o.file), profiles);
-  grid_cache grids{profiles, algorithm.padded};
-  const answer a = solve(algorithm, d, grids, profiles);
+  const demand d = parse_demand(name, read_file(o.file), job.profiles);
+  grid_cache grids{job.profiles, algorithm.padded};
+  const answer a = solve(job, d, grids);
   if (o.svg && a.result.schedulable()) {
     write_file(*o.svg, plan_svg(grids.get(d), d.gpus, a.result.plan));
   }
   if (o.json) {
     json_writer out;
-    write_answer(out, algorithm, d, profiles, a, json_writer::layout::lines);
+    write_answer(out, job, d, a, json_writer::layout::lines);
     print(out.take());
   } else if (a.result.schedulable()) {
     print(fmt::format("{}: schedulable, {} % of a GPU in use\n\n{}", algorithm.name,
                       packing::used_pct(a.result.plan),
                       plan_text(grids.get(d), d.gpus, a.result.plan)));
+    if (a.simulated) {
+      print(fmt::format("\nsimulated for {} s: {} of the requests late or dropped\n", *o.simulate_s,
+                        percent(violation_rate(*a.simulated))));
+    }
   } else {
     print(fmt::format("{}: not schedulable ({}): {}\n", algorithm.name,
                       status_names[static_cast<std::size_t>(a.result.status)], a.result.reason));

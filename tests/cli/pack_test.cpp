@@ -144,6 +144,21 @@ TEST_CASE_FIXTURE(fixture, "a rate of 0 is absent, and an empty plan serves noth
   CHECK(a["gpulets"] == json::array());
   CHECK(a["schedulable"] == true);
 }
+TEST_CASE_FIXTURE(fixture, "--simulate-s runs the plan, and --burst-margin makes it hold") {
+  const std::string tight = R"({"gpus":1,"sizes":[50,100],"demand":{"a":395,"b":350}})";
+  const json bare = answer("- --algorithm elastic --simulate-s 60", tight);
+  CHECK(bare["simulated"]["seconds"] == 60);
+  CHECK(bare["simulated"]["per_model"].size() == 2);
+  const json wide = answer("- --algorithm elastic --simulate-s 60 --burst-margin 1",
+                           R"({"gpus":2,"sizes":[50,100],"demand":{"a":395,"b":350}})");
+  CHECK(wide["burst_margin"] == 1);
+  CHECK(wide["simulated"]["violation_rate"].get<double>() <
+        bare["simulated"]["violation_rate"].get<double>());
+  CHECK(wide["demand"] == json{{"a", 395}, {"b", 350}});
+  CHECK(answer("--verify -", wide.dump())["valid"] == true);
+  CHECK(answer("- --algorithm elastic --simulate-s 9 --seed 5", tight)["simulated"] ==
+        answer("- --algorithm elastic --simulate-s 9 --seed 5", tight)["simulated"]);
+}
 TEST_CASE_FIXTURE(fixture, "--svg writes a picture") {
   const std::string file = test::scratch("plan.svg");
   REQUIRE(pack("- --algorithm elastic --svg " + file, demand).status == 0);

@@ -1,3 +1,3 @@
-foreach(name workload arrivals recorder simulation goodput)
+foreach(name workload arrivals recorder simulation goodput plan_simulation closed_loop)
   cohort_add_test(sim/${name}_test.cpp)
 endforeach()
