@@ -3,6 +3,7 @@
 /// All that gpu-lets of each size can do: the Pareto-optimal rate vectors.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/feasibility.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
@@ -65,7 +66,7 @@ inline configuration_set::configuration_set(const latency_grid& grid, slo_rule r
                                             std::uint64_t max_vectors)
     : rule_{rule}, models_{std::move(models)}, sizes_(grid.sizes()) {
   // Models with tight SLOs first: they cut the search early.
-  std::ranges::stable_sort(models_, {}, [&grid](std::uint32_t m) { return grid.slo_ms(m); });
+  detail::sort_stably(models_, {}, [&grid](std::uint32_t m) { return grid.slo_ms(m); });
   std::vector<std::uint32_t> batches(models_.size(), 0);
   for (std::size_t s = 0; s < grid.sizes() && complete_; ++s) {
     if (s > 0) sizes_[s] = sizes_[s - 1];
@@ -124,7 +125,7 @@ inline void configuration_set::keep_best(list& l) const {
   for (std::size_t i = 0; i < l.rates.size(); ++i) {
     if (scale[i % n] > 0) sum[i / n] += l.rates[i] / scale[i % n];
   }
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+  detail::sort_stably(order, [&](std::size_t a, std::size_t b) {
     return sum[a] != sum[b] ? sum[a] > sum[b] : l.size[a] < l.size[b];
   });
   list kept;

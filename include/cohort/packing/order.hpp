@@ -3,6 +3,7 @@
 /// In which order a greedy packer places the models.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
 
@@ -70,7 +71,7 @@ template <order_policy Order>
   for (std::uint32_t m = 0; m < grid.models(); ++m) {
     if (p.rates_rps[m] > 0) models.push_back(m);
   }
-  std::ranges::stable_sort(models, {}, [&](std::uint32_t m) { return order(grid, p, m); });
+  detail::sort_stably(models, {}, [&](std::uint32_t m) { return order(grid, p, m); });
   return models;
 }
 

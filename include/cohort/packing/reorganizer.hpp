@@ -6,6 +6,7 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
 
@@ -207,7 +208,7 @@ inline void reorganizer::match_devices() {
       if (kept > 0) pairs.push_back({kept, destroyed, from, to});
     }
   }
-  std::ranges::stable_sort(pairs, [](const pair& a, const pair& b) {
+  sort_stably(pairs, [](const pair& a, const pair& b) {
     if (a.kept != b.kept) return a.kept > b.kept;
     if (a.destroyed != b.destroyed) return a.destroyed < b.destroyed;
     return (a.from == a.to) > (b.from == b.to);  // Of equals, a device that keeps its number.

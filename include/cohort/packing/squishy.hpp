@@ -3,6 +3,7 @@
 /// Squishy bin packing: whole partitions for saturated models, residues merged in time.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/feasibility.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
@@ -133,7 +134,7 @@ inline packing_result basic_squishy::operator()(const latency_grid& grid,
       residues.push_back(detail::make_residue(grid, *size, m, left));
     }
   }
-  std::ranges::stable_sort(residues, std::ranges::greater{}, &detail::residue::occupancy);
+  detail::sort_stably(residues, std::ranges::greater{}, &detail::residue::occupancy);
   for (const detail::residue& r : residues) {
     detail::squishy_node* best = nullptr;
     detail::squishy_node best_merge;

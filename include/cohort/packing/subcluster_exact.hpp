@@ -3,6 +3,7 @@
 /// The best assignment of a few models to sub-clusters, with proof.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/subcluster.hpp>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ class subcluster_exact {
     average_memory_ = p.average_memory();
     weight_ = p.effective_weight();
     std::iota(order_.begin(), order_.end(), 0U);
-    std::ranges::stable_sort(order_, std::ranges::greater{}, [this](std::uint32_t i) {
+    detail::sort_stably(order_, std::ranges::greater{}, [this](std::uint32_t i) {
       return problem_.models[i].rate_rps + weight_ * problem_.models[i].static_mb;
     });
     rate_.assign(p.count, 0.0);

@@ -3,6 +3,7 @@
 /// An anytime search for even assignments of models to sub-clusters.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/subcluster.hpp>
 
 #include <algorithm>
@@ -136,9 +137,8 @@ inline void subcluster_search::start_greedy() {
   const std::size_t n = problem_->models.size();
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(order, std::ranges::greater{}, [this](std::uint32_t i) {
-    return std::max(rate_[i], weight_ * memory_[i]);
-  });
+  detail::sort_stably(order, std::ranges::greater{},
+                      [this](std::uint32_t i) { return std::max(rate_[i], weight_ * memory_[i]); });
   // Each model, the largest first, goes where the sums of rates and memories so far stay evenest.
   std::vector<double> rate(problem_->count, 0.0);
   std::vector<double> memory(problem_->count, 0.0);

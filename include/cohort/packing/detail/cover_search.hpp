@@ -5,6 +5,7 @@
 
 #include <cohort/packing/configuration.hpp>
 #include <cohort/packing/detail/cover_lp.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/feasibility.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/layout.hpp>
@@ -129,8 +130,7 @@ inline void cover_search::cap_configurations() {
     }
     std::vector<std::size_t> order(sum.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, std::ranges::greater{},
-                             [&sum](std::size_t c) { return sum[c]; });
+    sort_stably(order, std::ranges::greater{}, [&sum](std::size_t c) { return sum[c]; });
     for (const std::size_t c : order) {
       if (sum[c] <= 0) continue;
       const double* mine = all.data() + c * n;
@@ -271,7 +271,7 @@ inline cover_verdict cover_search::run(std::uint64_t max_combinations) {
     exclude(all, lp.prices());
   }
   std::erase_if(all, [](const candidate& c) { return c.excluded; });
-  std::ranges::stable_sort(all, std::ranges::greater{}, &candidate::worth);
+  sort_stably(all, std::ranges::greater{}, &candidate::worth);
 
   // The most promising first, each with a small budget, then with larger ones.
   for (std::uint64_t budget = 50; !all.empty(); budget *= 8) {
@@ -382,7 +382,7 @@ inline cover_verdict cover_search::descend(node& n) {
   }
   const std::size_t size = groups[branch];
   std::vector<priced>& tries = worth[branch];
-  std::ranges::stable_sort(tries, std::ranges::greater{}, &priced::first);
+  sort_stably(tries, std::ranges::greater{}, &priced::first);
 
   bool cut = false;
   std::vector<std::uint32_t> tried;

@@ -3,6 +3,7 @@
 /// Devices and gpu-lets while a greedy packer fills them.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/feasibility.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/layout.hpp>
@@ -144,7 +145,7 @@ class workspace {
       }
       p.push_back(std::move(out));
     }
-    std::ranges::stable_sort(p, {}, [](const gpulet& g) { return g.gpu; });
+    sort_stably(p, {}, [](const gpulet& g) { return g.gpu; });
     return p;
   }
 
