@@ -50,7 +50,7 @@ class exact_partition {
     for (std::uint32_t m = 0; m < grid.models(); ++m) {
       if (problem.rates_rps[m] > 0) models.push_back(m);
     }
-    return solve(grid, problem, [&] { return configuration_set{grid, problem.rule, models}; });
+    return solve(grid, problem, configuration_set{grid, problem.rule, models});
   }
   /// With configurations made before, of the same grid and rule and of all models in demand: many
   /// demands can share them.
@@ -62,16 +62,14 @@ class exact_partition {
       expects(problem.rates_rps[m] <= 0 || std::ranges::count(set.models(), m) > 0,
               "exact_partition: the configurations lack a model in demand");
     }
-    return solve(grid, problem, [&set]() -> const configuration_set& { return set; });
+    return solve(grid, problem, set);
   }
 
  private:
-  template <class MakeSet>
   [[nodiscard]] packing_result solve(const latency_grid& grid, const packing_problem& problem,
-                                     MakeSet make_set) const {
+                                     const configuration_set& set) const {
     if (packing_result no = refuse_impossible(grid, problem); !no.reason.empty()) return no;
     packing_result found = portfolio{.stop = options_.stop}(grid, problem);
-    decltype(auto) set = make_set();
     detail::cover_search search{grid, problem, set, options_.max_nodes, options_.stop};
     if (set.complete()) found.bound = search.bound();
     if (found.schedulable()) return found;

@@ -53,7 +53,7 @@ struct basic_ideal {
         }
       }
       std::ranges::sort(at_hand);
-      at_hand.erase(std::unique(at_hand.begin(), at_hand.end()), at_hand.end());
+      at_hand.erase(std::ranges::unique(at_hand).begin(), at_hand.end());
       detail::workspace w{grid, problem, cut};
       const bool served = std::ranges::all_of(models, [&](std::uint32_t m) {
         return detail::place(w, m, problem.rates_rps[m], knee(grid, m, at_hand)) <= 0;

@@ -5,6 +5,7 @@
 
 #include <cohort/packing/latency_grid.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -69,7 +70,7 @@ inline void extend_layout(const latency_grid& grid, layout& so_far, std::uint32_
   for (std::uint32_t g = 1; g <= gpus && ways <= static_cast<double>(most); ++g) {
     ways *= static_cast<double>(layouts - 1 + g) / g;
   }
-  return ways >= static_cast<double>(most) ? most : static_cast<std::uint64_t>(ways + 0.5);
+  return ways >= static_cast<double>(most) ? most : static_cast<std::uint64_t>(std::llround(ways));
 }
 
 /// Steps through the choices of a layout for each device, as non-decreasing indices; starts at all

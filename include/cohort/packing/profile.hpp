@@ -69,7 +69,7 @@ class latency_table {
     }
     for (auto* list : {&batches_, &sizes_}) {
       std::ranges::sort(*list);
-      list->erase(std::unique(list->begin(), list->end()), list->end());
+      list->erase(std::ranges::unique(*list).begin(), list->end());
     }
     if (batches_.front() != 1) refuse("the latency of batch 1 is missing");
     cells_.assign(batches_.size() * sizes_.size(), 0.0);

@@ -77,7 +77,7 @@ class subcluster_search {
   double memory_cap_ = 0;       // Likewise.
   double average_rate_;
   double average_memory_;
-  double weight_;  // Of memory against rate, both as parts of their averages.
+  double weight_ = 1;  // Of memory against rate, both as parts of their averages.
   std::uint64_t state_;
   std::vector<cluster> clusters_;
   std::vector<std::uint32_t> where_;     // Sub-cluster of each model.
@@ -111,7 +111,6 @@ inline subcluster_search::subcluster_search(const subcluster_problem& p, std::ui
     : problem_{&p},
       average_rate_{p.count > 0 ? p.average_rate() : 0},
       average_memory_{p.count > 0 ? p.average_memory() : 0},
-      weight_{1},
       state_{seed} {
   check_problem(p);
   const double rate = average_rate_ > 0 ? average_rate_ : 1;

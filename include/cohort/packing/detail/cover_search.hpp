@@ -386,8 +386,8 @@ inline cover_verdict cover_search::descend(node& n) {
 
   bool cut = false;
   std::vector<std::uint32_t> tried;
-  for (std::size_t t = 0; t < tries.size(); ++t) {
-    const std::uint32_t c = tries[t].second;
+  for (const priced& dearest : tries) {
+    const std::uint32_t c = dearest.second;
     const std::span<const double> r = rates_of(size, c);
     // Cut to the need, it may be no better than one that was tried.
     const bool dominated = std::ranges::any_of(tried, [&](std::uint32_t other) {
