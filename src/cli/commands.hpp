@@ -125,6 +125,39 @@ struct decode_command_options {
   bool json = false;
 };
 int decode_command(const decode_command_options& o);
+struct pack_options {
+  std::string file;
+  std::string profiles;
+  text_option algorithm;
+  std::string slo_rule = "own";
+  text_option scenarios;
+  text_option verify;
+  text_option order;
+  text_option knee;
+  text_option pad;
+  text_option svg;
+  text_option simulate_s;
+  std::string burst_margin = "0";
+  std::string time_limit_s = "10";
+  std::string seed = "1";
+  bool interference = false;
+  bool json = false;
+};
+int pack_command(const pack_options& o);
+
+struct subclusters_options {
+  std::string file;
+  std::string count;
+  std::string memory_mb;
+  std::string rate_cap;
+  text_option weight;
+  std::string time_limit_s = "10";
+  text_option current;
+  text_option max_move_cost;
+  std::string seed = "1";
+  bool json = false;
+};
+int subclusters_command(const subclusters_options& o);
 
 struct page_options {
   std::string profile;

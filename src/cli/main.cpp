@@ -21,6 +21,8 @@ namespace cohort::cli {
 namespace {
 
 constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
+constexpr const char* pack_algorithms =
+    "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
 
 /// A subcommand with an example below its help.
@@ -247,6 +249,46 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
 }
 
+void add_pack(CLI::App& app, pack_options& o) {
+  CLI::App* sub = add(app, "pack", "Place models on partitions of GPUs so that every SLO is met",
+                      "cohort pack demand.json --profiles profiles --algorithm elastic");
+  option(sub, "DEMAND", o.file, "DEMAND.json, or - for standard input", "FILE");
+  option(sub, "--profiles", o.profiles, "Folder with latency.csv and slo.csv", "DIR")->required();
+  option(sub, "--algorithm", o.algorithm, pack_algorithms, "A");
+  option(sub, "--slo-rule", o.slo_rule,
+         "own: every model has its slot in the cycle; sum: all wait for all batches [own]", "RULE");
+  option(sub, "--scenarios", o.scenarios, "One demand a line instead; one answer a line", "FILE");
+  option(sub, "--verify", o.verify, "Check a schedule instead of making one", "FILE");
+  flag(sub, "--interference", o.interference,
+       "Plans must hold with interference (util.csv, interference.csv)");
+  option(sub, "--pad", o.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
+  option(sub, "--order", o.order, "Of elastic: rate, rate-slo or load", "O");
+  option(sub, "--knee", o.knee, "Of elastic: curvature, gain or per-size", "K");
+  option(sub, "--time-limit-s", o.time_limit_s, "For exact and ideal, each demand [10]", "S");
+  option(sub, "--burst-margin", o.burst_margin,
+         "Plan for so many deviations of Poisson arrivals within an SLO more [0]", "Z");
+  option(sub, "--simulate-s", o.simulate_s, "Run the plan under Poisson arrivals for so long", "S");
+  option(sub, "--svg", o.svg, "Write a picture of the plan", "FILE");
+  option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
+void add_subclusters(CLI::App& app, subclusters_options& o) {
+  CLI::App* sub = add(app, "subclusters", "Spread models over sub-clusters evenly",
+                      "cohort subclusters models.csv --count 20 --memory-mb 40000 --rate-cap 9000");
+  option(sub, "MODELS", o.file, "MODELS.csv, or - for standard input", "FILE")->required();
+  option(sub, "--count", o.count, "Number of sub-clusters", "L")->required();
+  option(sub, "--memory-mb", o.memory_mb, "Memory of a backend", "S")->required();
+  option(sub, "--rate-cap", o.rate_cap, "Most requests a second of a sub-cluster", "R")->required();
+  option(sub, "--weight", o.weight,
+         "Of memory against rate in the objective [average rate / average memory]", "W");
+  option(sub, "--time-limit-s", o.time_limit_s, "Time to improve the assignment [10]", "S");
+  option(sub, "--current", o.current, "An assignment to start from", "FILE");
+  option(sub, "--max-move-cost", o.max_move_cost, "Most that leaving it may cost", "C");
+  option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Tries schedulers for DNN inference on your own numbers, in virtual time."};
   app.name("cohort");
@@ -277,6 +319,10 @@ int run(int argc, char** argv) {
   add_load(app, load);
   add_decode(app, decode);
   add_page(app, page);
+  pack_options pack;
+  subclusters_options subclusters;
+  add_pack(app, pack);
+  add_subclusters(app, subclusters);
 
   try {
     app.parse(argc, argv);
@@ -297,6 +343,8 @@ int run(int argc, char** argv) {
   if (name == "load") return load_command(load);
   if (name == "decode") return decode_command(decode);
   if (name == "report") return page_command(page);
+  if (name == "pack") return pack_command(pack);
+  if (name == "subclusters") return subclusters_command(subclusters);
   return profile_command(profile);
 }
 

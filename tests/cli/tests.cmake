@@ -6,7 +6,7 @@ foreach(
 endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command decode pipeline profile report worked_example)
+  foreach(name command decode pack pipeline profile report subclusters worked_example)
     cohort_add_test(cli/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300)
     target_compile_definitions(cli.${name}_test
                                PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")

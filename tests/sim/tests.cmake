@@ -1,3 +1,6 @@
-foreach(name workload arrivals recorder simulation staged_simulation goodput decode decode_simulation)
+foreach(
+  name
+  arrivals closed_loop decode decode_simulation goodput plan_simulation recorder simulation
+  staged_simulation workload)
   cohort_add_test(sim/${name}_test.cpp)
 endforeach()

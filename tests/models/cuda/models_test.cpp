@@ -18,9 +18,8 @@ constexpr runtime::cuda::memory_kind readable = runtime::cuda::memory_kind::mana
 
 struct cuda_ops_fixture {
   using operations = cuda_ops;
-  runtime::cuda_executor executor{{.pool_bytes = std::size_t{4} << 20U,
-                                   .pool_kind = readable,
-                                   .workspace_bytes = 0}};
+  runtime::cuda_executor executor{
+      {.pool_bytes = std::size_t{4} << 20U, .pool_kind = readable, .workspace_bytes = 0}};
   cuda_ops ops{executor};
   cuda_ops::stream stream = executor.make_stream();
   void settle() {

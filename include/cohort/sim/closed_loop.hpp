@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A server that plans anew as its load changes, in virtual time.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/packing/plan.hpp>
+#include <cohort/packing/rate_forecast.hpp>
+#include <cohort/packing/reorganizer.hpp>
+#include <cohort/packing/replan.hpp>
+#include <cohort/packing/requirements.hpp>
+#include <cohort/sim/plan_simulation.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// How the loop is closed.
+struct closed_loop_options {
+  double length_ms = 1'800'000;       ///< Above 0.
+  double reorganization_ms = 12'000;  ///< From decision to the new plan in service; below a period.
+  packing::rate_forecast::options forecast{};
+  packing::replan_policy::options replan{};
+  double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
+  std::uint64_t seed = 1;
+};
+
+/// What one period saw.
+struct closed_loop_period {
+  double end_s = 0;
+  std::vector<double> arrived_rps;  ///< By model.
+  double completed_rps = 0;         ///< In time, over all models.
+  double violation_rate = 0;        ///< Part of those that ended.
+  std::uint32_t used_pct = 0;       ///< Sum of the sizes in service at its end.
+  bool replanned = false;
+  std::size_t loads = 0;  ///< Models loaded for it.
+};
+
+struct closed_loop_result {
+  std::vector<closed_loop_period> periods;
+  std::vector<plan_counts> total;  ///< By model.
+  double violation_rate = 0;
+  std::size_t interrupted = 0;  ///< Models that a reorganization could not keep served.
+};
+
+/// Runs sources against a packer that plans once a period for what the forecast says. A demand that
+/// cannot be served is scaled down until it can. The first plan is made for the rates at the start.
+/// @throws config_error If an option is out of its range.
+template <packing::packer Packer>
+[[nodiscard]] closed_loop_result run_closed_loop(
+    const packing::latency_grid& grid, packing::packing_problem problem,
+    const std::vector<plan_simulation::source>& sources,
+    const std::optional<packing::interference_model>& interference, const Packer& packer,
+    const closed_loop_options& o) {
+  const packing::replan_policy policy{o.replan};
+  const double period_ms = to_ms(policy.period());
+  expects(o.length_ms > 0, "closed_loop: length_ms must be above 0");
+  expects(o.reorganization_ms >= 0 && o.reorganization_ms < period_ms,
+          "closed_loop: reorganization_ms must be at least 0 and below a period");
+  expects(o.margin >= 0, "closed_loop: margin must be at least 0");
+  const std::size_t models = grid.models();
+  std::vector<packing::rate_forecast> forecasts(models, packing::rate_forecast{o.forecast});
+  std::vector<double> planned(models, 0.0);
+  std::vector<packing::live_gpulet> live;
+  const packing::reorganization_limits limits{
+      .gpus = problem.gpus,
+      .max_gpulets_per_gpu = grid.options().max_gpulets_per_gpu,
+      .memory_mb = problem.memory_mb};
+  plan_simulation s{grid, sources, interference, o.seed};
+  closed_loop_result result;
+
+  // The plan for some rates, or for as much of them as can be served.
+  const auto make_plan = [&](std::vector<double> rates) {
+    for (int step = 0; step < 60; ++step) {
+      problem.rates_rps = rates;
+      packing::packing_result r = packer(grid, problem);
+      if (r.schedulable()) return std::pair{std::move(r.plan), std::move(rates)};
+      for (double& x : rates) x *= 0.97;
+    }
+    return std::pair{packing::plan{}, std::vector<double>(models, 0.0)};
+  };
+  const auto install = [&](const packing::plan& p) {
+    const packing::reorganization moves = packing::reorganize(grid, live, p, limits);
+    live = moves.after;
+    packing::plan now;
+    for (const packing::live_gpulet& g : live) now.push_back(g.what);
+    s.install(now);
+    result.interrupted += moves.interrupted.size();
+    return moves.loads;
+  };
+  std::vector<double> start(models, 0.0);
+  for (std::size_t m = 0; m < models && m < sources.size(); ++m) {
+    if (sources[m].most_rps > 0) start[m] = sources[m].rate_rps(0) * (1 + o.margin);
+  }
+  auto first = make_plan(std::move(start));
+  planned = std::move(first.second);
+  install(first.first);
+
+  std::vector<plan_counts> before = s.counts();
+  std::optional<packing::plan> coming;
+  for (double at = 0; at < o.length_ms;) {
+    closed_loop_period period;
+    if (coming) {
+      s.run(std::min(at + o.reorganization_ms, o.length_ms));
+      period.loads = install(*coming);
+      period.replanned = true;
+      coming.reset();
+    }
+    at = std::min(at + period_ms, o.length_ms);
+    s.run(at);
+    period.end_s = at / 1e3;
+    std::uint64_t ended = 0;
+    std::uint64_t violated = 0;
+    for (std::size_t m = 0; m < models; ++m) {
+      const plan_counts& c = s.counts()[m];
+      const std::uint64_t arrived = c.arrived - before[m].arrived;
+      forecasts[m].add(arrived, policy.period());
+      period.arrived_rps.push_back(static_cast<double>(arrived) / period_ms * 1e3);
+      period.completed_rps +=
+          static_cast<double>(c.completed - before[m].completed) / period_ms * 1e3;
+      violated += c.violated - before[m].violated;
+      ended += c.completed - before[m].completed + c.violated - before[m].violated;
+    }
+    before = s.counts();
+    period.violation_rate =
+        ended > 0 ? static_cast<double>(violated) / static_cast<double>(ended) : 0;
+    for (const packing::live_gpulet& g : live) period.used_pct += g.what.size.percent();
+    result.periods.push_back(std::move(period));
+
+    // The plan made now serves from the end of the reorganization to that of the one after.
+    const double ahead = 1 + o.reorganization_ms / period_ms;
+    std::vector<double> wanted;
+    for (const packing::rate_forecast& f : forecasts) {
+      wanted.push_back(f.plan_rps(ahead) * (1 + o.margin));
+    }
+    if (policy.decide(planned, wanted, ended, violated)) {
+      auto next = make_plan(std::move(wanted));
+      coming = std::move(next.first);
+      planned = std::move(next.second);
+    }
+  }
+  result.total = s.counts();
+  plan_counts all;
+  for (const plan_counts& c : result.total) {
+    all.completed += c.completed;
+    all.violated += c.violated;
+  }
+  result.violation_rate = all.violation_rate();
+  return result;
+}
+
+}  // namespace cohort::sim

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Gpu-lets of a plan in virtual time, under random arrivals, while plans come and go.
+#pragma once
+
+#include <cohort/core/time.hpp>
+#include <cohort/packing/interference.hpp>
+#include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/plan.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// What became of the requests of one model.
+struct plan_counts {
+  std::uint64_t arrived = 0;
+  std::uint64_t completed = 0;  ///< In time.
+  std::uint64_t violated = 0;   ///< Late, dropped, or without a gpu-let to go to.
+
+  [[nodiscard]] double violation_rate() const noexcept {
+    const std::uint64_t ended = completed + violated;
+    return ended > 0 ? static_cast<double>(violated) / static_cast<double>(ended) : 0;
+  }
+};
+
+/// Serves Poisson arrivals by a plan. A request goes to the gpu-let of its model that has least
+/// waiting for its planned rate. A gpu-let runs one batch at a time: of the model that must start
+/// first if its oldest request is to be in time, and at most the planned batch, or more if all
+/// others can still start in time after it. Requests that cannot be in time any more, or that would
+/// keep a batch below the planned one, are dropped. Batches last as measured on the gpu-let's size
+/// and, with interference, longer by the factor that the neighbours' worst models inflict. Times
+/// are in ms from the start. Deterministic. Thread safety: none.
+class plan_simulation {
+ public:
+  /// Rate of a model at a time: requests a second, at most `most_rps`.
+  struct source {
+    std::function<double(double at_ms)> rate_rps;
+    double most_rps = 0;
+  };
+
+  /// @param grid Must outlive the simulation.
+  plan_simulation(const packing::latency_grid& grid, std::vector<source> sources,
+                  std::optional<packing::interference_model> interference, std::uint64_t seed);
+
+  /// From now on serves by this plan. A gpu-let that stays (device, size) keeps its requests;
+  /// those of one that goes are shared out anew, and its running batch ends as it would.
+  void install(const packing::plan& p);
+  /// Runs until that time.
+  void run(double until_ms);
+
+  [[nodiscard]] const std::vector<plan_counts>& counts() const noexcept { return counts_; }
+  [[nodiscard]] double now_ms() const noexcept { return now_; }
+
+ private:
+  static constexpr double none = std::numeric_limits<double>::infinity();
+  struct place {
+    std::uint32_t model;
+    std::uint32_t batch;
+    double rate_rps;
+    std::vector<double> latency_ms{};  // By batch − 1.
+    std::deque<double> arrivals{};     // Of the waiting requests.
+  };
+  struct server {
+    device_id gpu;
+    device_share size;
+    double busy_until = -1;
+    std::vector<place> places{};
+  };
+
+  double draw_gap(std::uint32_t model);
+  void arrive(std::uint32_t model, double arrived_ms);
+  void dispatch(server& s);
+  [[nodiscard]] double latest_start(const place& p) const;
+
+  const packing::latency_grid& grid_;
+  std::vector<source> sources_;
+  std::optional<packing::interference_model> interference_;
+  std::vector<std::mt19937_64> random_;
+  std::vector<double> next_;  // Candidate arrival of each model.
+  std::vector<server> servers_;
+  std::vector<plan_counts> counts_;
+  double now_ = 0;
+};
+
+inline plan_simulation::plan_simulation(const packing::latency_grid& grid,
+                                        std::vector<source> sources,
+                                        std::optional<packing::interference_model> interference,
+                                        std::uint64_t seed)
+    : grid_{grid},
+      sources_{std::move(sources)},
+      interference_{interference},
+      next_(grid.models(), none),
+      counts_(grid.models()) {
+  std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
+  std::mt19937_64 root{seeds};
+  sources_.resize(grid.models());
+  for (std::uint32_t m = 0; m < grid.models(); ++m) {
+    random_.emplace_back(root());
+    if (sources_[m].most_rps > 0) next_[m] = draw_gap(m);
+  }
+}
+
+inline double plan_simulation::draw_gap(std::uint32_t model) {
+  const double u = (static_cast<double>(random_[model]() >> 11U) + 1) * 0x1p-53;
+  return -std::log(u) / sources_[model].most_rps * 1e3;
+}
+
+inline void plan_simulation::install(const packing::plan& p) {
+  std::vector<server> before = std::move(servers_);
+  servers_.clear();
+  for (const packing::gpulet& g : p) {
+    server s{.gpu = g.gpu, .size = g.size};
+    for (const packing::placed_model& m : g.models) {
+      const auto model = m.model.value();
+      place at{.model = model, .batch = m.batch, .rate_rps = m.rate_rps};
+      for (std::uint32_t b = 1; b <= grid_.max_batch(model); ++b) {
+        double f = 1;
+        if (interference_) {
+          const packing::device_usage self =
+              packing::usage_of(grid_.profile(model), b, g.size.percent());
+          for (const packing::gpulet& n : p) {
+            if (&n == &g || n.gpu != g.gpu) continue;
+            double worst = 1;
+            for (const packing::placed_model& o : n.models) {
+              worst = std::max(worst, interference_->factor(
+                                          self, packing::usage_of(grid_.profile(o.model.index()),
+                                                                  o.batch, n.size.percent())));
+            }
+            f += worst - 1;
+          }
+        }
+        at.latency_ms.push_back(f * grid_.measured(model)(b, g.size.percent()));
+      }
+      s.places.push_back(std::move(at));
+    }
+    const auto same = std::ranges::find_if(before, [&g](const server& old) {
+      return old.gpu == g.gpu && old.size == g.size && !old.places.empty();
+    });
+    if (same != before.end()) {
+      s.busy_until = same->busy_until;
+      for (place& old : same->places) {
+        const auto at = std::ranges::find(s.places, old.model, &place::model);
+        if (at != s.places.end()) at->arrivals.swap(old.arrivals);
+      }
+      same->gpu = device_id{static_cast<std::uint32_t>(-1)};  // Taken.
+    }
+    servers_.push_back(std::move(s));
+  }
+  std::vector<std::pair<double, std::uint32_t>> homeless;
+  for (const server& old : before) {
+    for (const place& at : old.places) {
+      for (const double a : at.arrivals) homeless.emplace_back(a, at.model);
+    }
+  }
+  std::ranges::sort(homeless);
+  for (const auto& [at, model] : homeless) arrive(model, at);
+}
+
+/// Gives a request to the place that has least waiting for its rate.
+inline void plan_simulation::arrive(std::uint32_t model, double arrived_ms) {
+  place* best = nullptr;
+  server* on = nullptr;
+  double least = none;
+  for (server& s : servers_) {
+    for (place& p : s.places) {
+      if (p.model != model) continue;
+      const double waiting =
+          static_cast<double>(p.arrivals.size() + 1) / std::max(p.rate_rps, 1e-9);
+      if (waiting >= least) continue;
+      least = waiting;
+      best = &p;
+      on = &s;
+    }
+  }
+  if (best == nullptr) {
+    ++counts_[model].violated;
+    return;
+  }
+  best->arrivals.push_back(arrived_ms);
+  dispatch(*on);
+}
+
+/// When the waiting requests of a place, up to its batch, must start for the oldest to be in time.
+inline double plan_simulation::latest_start(const place& p) const {
+  if (p.arrivals.empty()) return none;
+  const auto b = std::min<std::size_t>(p.arrivals.size(), p.batch);
+  return p.arrivals.front() + grid_.slo_ms(p.model) - p.latency_ms[b - 1];
+}
+
+inline void plan_simulation::dispatch(server& s) {
+  if (s.busy_until > now_) return;
+  for (place& p : s.places) {
+    const double least = grid_.slo_ms(p.model) - p.latency_ms[0];
+    while (!p.arrivals.empty() && p.arrivals.front() + least < now_ - 1e-9) {
+      p.arrivals.pop_front();
+      ++counts_[p.model].violated;
+    }
+  }
+  place* first = nullptr;
+  for (place& p : s.places) {
+    if (!p.arrivals.empty() && (first == nullptr || latest_start(p) < latest_start(*first))) {
+      first = &p;
+    }
+  }
+  if (first == nullptr) return;
+  double others = none;
+  for (const place& p : s.places) {
+    if (&p != first) others = std::min(others, latest_start(p));
+  }
+  // The largest batch that is in time, and within the plan or harmless. The oldest requests are
+  // given up where they would keep the batch below the planned one: else a backlog, of which all
+  // are almost late, would be served in small batches and never shrink.
+  std::size_t b = 0;
+  for (;;) {
+    const double in_time = first->arrivals.front() + grid_.slo_ms(first->model) + 1e-9;
+    const auto whole = std::min<std::size_t>(first->arrivals.size(), first->batch);
+    b = std::min(first->arrivals.size(), first->latency_ms.size());
+    while (b > 1) {
+      const double end = now_ + first->latency_ms[b - 1];
+      if (end <= in_time && (b <= first->batch || end <= others)) break;
+      --b;
+    }
+    if (b >= whole) break;
+    first->arrivals.pop_front();
+    ++counts_[first->model].violated;
+  }
+  s.busy_until = now_ + first->latency_ms[b - 1];
+  plan_counts& c = counts_[first->model];
+  for (std::size_t i = 0; i < b; ++i) {
+    const bool good = s.busy_until <= first->arrivals.front() + grid_.slo_ms(first->model) + 1e-9;
+    ++(good ? c.completed : c.violated);
+    first->arrivals.pop_front();
+  }
+}
+
+inline void plan_simulation::run(double until_ms) {
+  for (;;) {
+    double at = until_ms;
+    std::uint32_t model = 0;
+    bool arrival = false;
+    for (std::uint32_t m = 0; m < next_.size(); ++m) {
+      if (next_[m] >= at) continue;
+      at = next_[m];
+      model = m;
+      arrival = true;
+    }
+    server* ends = nullptr;
+    for (server& s : servers_) {
+      if (s.busy_until <= now_ || s.busy_until >= at) continue;
+      at = s.busy_until;
+      ends = &s;
+    }
+    now_ = at;
+    if (ends != nullptr) {
+      dispatch(*ends);
+    } else if (arrival) {
+      const double part = sources_[model].rate_rps(now_) / sources_[model].most_rps;
+      next_[model] = now_ + draw_gap(model);
+      const double u = static_cast<double>(random_[model]() >> 11U) * 0x1p-53;
+      if (u >= part) continue;  // Thinned to the rate of now.
+      ++counts_[model].arrived;
+      arrive(model, now_);
+    } else {
+      return;
+    }
+  }
+}
+
+}  // namespace cohort::sim

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "demand_file.hpp"
+#include "json_writer.hpp"
+#include "pack_algorithm.hpp"
+#include "plan_picture.hpp"
+#include "profile_dir.hpp"
+#include "progress.hpp"
+#include "table.hpp"
+#include "text.hpp"
+
+#include <cohort/packing/burst_margin.hpp>
+#include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/verify.hpp>
+#include <cohort/sim/plan_simulation.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::cli {
+namespace {
+
+using packing::latency_grid;
+using packing::packing_problem;
+using packing::packing_result;
+
+constexpr const char* status_names[] = {"feasible", "infeasible", "unknown"};
+
+/// Grids are made anew only when what they depend on changes from one demand to the next.
+class grid_cache {
+ public:
+  grid_cache(const profile_dir& profiles, bool padded) : profiles_{profiles}, padded_{padded} {}
+
+  const latency_grid& get(const demand& d) {
+    if (!grid_ || d.sizes != sizes_ || d.slos_ms != slos_ms_ ||
+        d.max_gpulets_per_gpu != grid_->options().max_gpulets_per_gpu) {
+      sizes_ = d.sizes;
+      slos_ms_ = d.slos_ms;
+      std::vector<packing::model_profile> models = profiles_.models;
+      for (std::size_t i = 0; i < models.size(); ++i) models[i].slo_ms = d.slos_ms[i];
+      packing::grid_options options{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
+      if (padded_) options.pad_for = profiles_.interference;
+      grid_ = std::make_shared<const latency_grid>(std::move(models), std::move(options));
+    }
+    return *grid_;
+  }
+  [[nodiscard]] std::shared_ptr<const latency_grid> shared() const { return grid_; }
+
+ private:
+  const profile_dir& profiles_;
+  bool padded_;
+  std::vector<std::uint32_t> sizes_;
+  std::vector<double> slos_ms_;
+  std::shared_ptr<const latency_grid> grid_;
+};
+
+struct answer {
+  packing_result result{};
+  double seconds = 0;
+  std::optional<std::vector<sim::plan_counts>> simulated{};  ///< By model.
+};
+
+/// What is done to every demand.
+struct pack_job {
+  const pack_algorithm& algorithm;
+  profile_dir profiles;
+  packing::burst_margin margin{};
+  std::optional<double> simulate_s{};
+  std::uint64_t seed = 1;
+};
+
+packing_problem problem_of(const demand& d, packing::slo_rule rule) {
+  return {.gpus = d.gpus, .rule = rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps};
+}
+
+/// The plan under Poisson arrivals of the rates asked for, with interference if it was planned for.
+std::vector<sim::plan_counts> simulate(const pack_job& job, const demand& d,
+                                       const latency_grid& grid, const packing::plan& p) {
+  std::vector<sim::plan_simulation::source> sources;
+  for (const double rate : d.rates_rps) {
+    sources.push_back({[rate](double) { return rate; }, rate});
+  }
+  sim::plan_simulation s{grid, std::move(sources),
+                         job.algorithm.interference ? job.profiles.interference : std::nullopt,
+                         job.seed};
+  s.install(p);
+  s.run(1e3 * *job.simulate_s);
+  return s.counts();
+}
+
+answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
+  const pack_algorithm& algorithm = job.algorithm;
+  using clock = std::chrono::steady_clock;
+  const latency_grid& grid = grids.get(d);
+  packing_problem problem = problem_of(d, algorithm.rule);
+  problem.rates_rps = job.margin.plan_rps(grid, std::move(problem.rates_rps));
+  const clock::time_point start = clock::now();
+  answer a{.result = algorithm.run(grids.shared(), problem)};
+  a.seconds = std::chrono::duration<double>(clock::now() - start).count();
+  // Without padding a plan may be broken by its own neighbours.
+  if (a.result.schedulable() && algorithm.interference && !algorithm.padded) {
+    const auto broken = verify(grid, problem, a.result.plan, job.profiles.interference);
+    if (!broken.empty()) {
+      a.result = {.reason = "with interference, " + broken.front(), .bound = a.result.bound};
+    }
+  }
+  if (job.simulate_s && a.result.schedulable()) {
+    a.simulated = simulate(job, d, grid, a.result.plan);
+  }
+  return a;
+}
+
+double violation_rate(const std::vector<sim::plan_counts>& counts) {
+  sim::plan_counts all;
+  for (const sim::plan_counts& c : counts) {
+    all.completed += c.completed;
+    all.violated += c.violated;
+  }
+  return all.violation_rate();
+}
+
+void write_answer(json_writer& out, const pack_job& job, const demand& d, const answer& a,
+                  json_writer::layout layout) {
+  const pack_algorithm& algorithm = job.algorithm;
+  const profile_dir& profiles = job.profiles;
+  using enum json_writer::layout;
+  const packing_result& r = a.result;
+  out.begin_object(layout)
+      .field("algorithm", algorithm.name)
+      .field("schedulable", r.schedulable())
+      .field("status", status_names[static_cast<std::size_t>(r.status)])
+      .key("bound");
+  r.bound ? out.value(*r.bound) : out.null();
+  out.key("reason");
+  r.reason.empty() ? out.null() : out.value(r.reason);
+  out.field("seconds", a.seconds)
+      .field("gpus", d.gpus)
+      .field("max_gpulets_per_gpu", d.max_gpulets_per_gpu)
+      .key("sizes")
+      .begin_array(line);
+  for (const std::uint32_t pct : d.sizes) out.value(pct);
+  out.end_array();
+  if (std::isfinite(d.memory_mb)) out.field("memory_mb", d.memory_mb);
+  bool own_slos = false;
+  for (std::size_t i = 0; i < profiles.models.size(); ++i) {
+    if (d.slos_ms[i] == profiles.models[i].slo_ms) continue;
+    if (!std::exchange(own_slos, true)) out.key("slo_ms").begin_object(line);
+    out.field(profiles.models[i].name, d.slos_ms[i]);
+  }
+  if (own_slos) out.end_object();
+  out.field("interference", algorithm.interference)
+      .field("slo_rule", algorithm.rule == packing::slo_rule::own ? "own" : "sum")
+      .key("demand")
+      .begin_object(line);
+  for (const std::size_t i : d.named) out.field(profiles.models[i].name, d.rates_rps[i]);
+  out.end_object().key("gpulets").begin_array(layout);
+  for (const packing::gpulet& g : r.plan) {
+    out.begin_object(line)
+        .field("gpu", g.gpu.value())
+        .field("size", g.size.percent())
+        .field("duty_ms", g.duty_ms)
+        .key("models")
+        .begin_array();
+    for (const packing::placed_model& m : g.models) {
+      out.begin_object()
+          .field("model", profiles.models[m.model.index()].name)
+          .field("batch", m.batch)
+          .field("rate", m.rate_rps)
+          .end_object();
+    }
+    out.end_array().end_object();
+  }
+  out.end_array();
+  if (job.margin.deviations > 0) out.field("burst_margin", job.margin.deviations);
+  if (a.simulated) {
+    out.key("simulated")
+        .begin_object(line)
+        .field("seconds", *job.simulate_s)
+        .field("violation_rate", violation_rate(*a.simulated))
+        .key("per_model")
+        .begin_object();
+    for (const std::size_t i : d.named) {
+      out.field(profiles.models[i].name, (*a.simulated)[i].violation_rate());
+    }
+    out.end_object().end_object();
+  }
+  out.end_object();
+}
+
+int pack_scenarios(const pack_options& o, const pack_job& job) {
+  const std::string text = read_file(*o.scenarios);
+  const std::string name = *o.scenarios == "-" ? "standard input" : *o.scenarios;
+  std::vector<demand> demands;
+  std::size_t line = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view row = std::string_view{text}.substr(at, end - at);
+    at = end + 1;
+    ++line;
+    if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    demands.push_back(parse_demand(fmt::format("{}: line {}", name, line), row, job.profiles));
+  }
+  if (demands.empty()) throw input_error{name + ": no lines: expected at least one demand"};
+
+  grid_cache grids{job.profiles, job.algorithm.padded};
+  bool all = true;
+  progress_bar bar{job.algorithm.name, "demands"};
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const answer a = solve(job, demands[i], grids);
+    all = all && a.result.schedulable();
+    json_writer out;
+    write_answer(out, job, demands[i], a, json_writer::layout::line);
+    print(out.take());
+    const auto done = static_cast<double>(i + 1);
+    bar.update(done / static_cast<double>(demands.size()), done);
+  }
+  return all ? 0 : 1;
+}
+
+int pack_verify(const pack_options& o) {
+  const std::string text = read_file(*o.verify);
+  const std::string name = *o.verify == "-" ? "standard input" : *o.verify;
+  const profile_dir profiles = read_profile_dir(o.profiles, schedule_has_interference(name, text));
+  const schedule s = parse_schedule(name, text, profiles);
+  grid_cache grids{profiles, false};
+  const std::vector<std::string> broken =
+      verify(grids.get(s.demand), problem_of(s.demand, s.rule), s.plan,
+             s.interference ? profiles.interference : std::nullopt);
+  if (o.json) {
+    json_writer out;
+    out.begin_object().field("valid", broken.empty()).key("violations").begin_array();
+    for (const std::string& b : broken) out.value(b);
+    print(out.end_array().end_object().take());
+  } else if (broken.empty()) {
+    print("valid: every constraint holds\n");
+  } else {
+    std::string lines;
+    for (const std::string& b : broken) lines += b + '\n';
+    print(lines);
+  }
+  return broken.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int pack_command(const pack_options& o) {
+  const int inputs = !o.file.empty() + o.scenarios.has_value() + o.verify.has_value();
+  if (inputs != 1) {
+    throw input_error{
+        "pack: expected one of DEMAND.json, --scenarios FILE.jsonl and --verify FILE"};
+  }
+  if (o.verify) return pack_verify(o);
+  const pack_algorithm algorithm = choose_algorithm(o);
+  if (o.svg) {
+    if (o.scenarios) fail("--svg", quote_short(*o.svg), "no picture of several demands");
+    check_writable(*o.svg);
+  }
+  pack_job job{.algorithm = algorithm, .profiles = {}, .seed = parse_integer("--seed", o.seed, {})};
+  job.margin.deviations = parse_number("--burst-margin", o.burst_margin, {.low = 0, .high = 100});
+  if (o.simulate_s) {
+    job.simulate_s =
+        parse_number("--simulate-s", *o.simulate_s, {.low = 0, .high = 1e6, .above_low = true});
+  }
+  job.profiles = read_profile_dir(o.profiles, algorithm.interference);
+  if (o.scenarios) return pack_scenarios(o, job);
+
+  const std::string name = o.file == "-" ? "standard input" : o.file;
+  const demand d = parse_demand(name, read_file(o.file), job.profiles);
+  grid_cache grids{job.profiles, algorithm.padded};
+  const answer a = solve(job, d, grids);
+  if (o.svg && a.result.schedulable()) {
+    write_file(*o.svg, plan_svg(grids.get(d), d.gpus, a.result.plan));
+  }
+  if (o.json) {
+    json_writer out;
+    write_answer(out, job, d, a, json_writer::layout::lines);
+    print(out.take());
+  } else if (a.result.schedulable()) {
+    print(fmt::format("{}: schedulable, {} % of a GPU in use\n\n{}", algorithm.name,
+                      packing::used_pct(a.result.plan),
+                      plan_text(grids.get(d), d.gpus, a.result.plan)));
+    if (a.simulated) {
+      print(fmt::format("\nsimulated for {} s: {} of the requests late or dropped\n", *o.simulate_s,
+                        percent(violation_rate(*a.simulated))));
+    }
+  } else {
+    print(fmt::format("{}: not schedulable ({}): {}\n", algorithm.name,
+                      status_names[static_cast<std::size_t>(a.result.status)], a.result.reason));
+  }
+  return a.result.schedulable() ? 0 : 1;
+}
+
+}  // namespace cohort::cli

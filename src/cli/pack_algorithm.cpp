@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pack_algorithm.hpp"
+
+#include "text.hpp"
+
+#include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/exact_partition.hpp>
+#include <cohort/packing/ideal.hpp>
+#include <cohort/packing/self_tuning.hpp>
+#include <cohort/packing/squishy.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::cli {
+namespace {
+using packing::latency_grid;
+using packing::packing_problem;
+
+/// Index of an option's value among the names allowed.
+template <std::size_t N>
+std::size_t choose(std::string_view option, std::string_view value,
+                   const std::array<std::string_view, N>& names) {
+  std::string expected;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (value == names[i]) return i;
+    if (i > 0) expected += i + 1 == N ? " or " : ", ";
+    expected += names[i];
+  }
+  fail(option, quote_short(value), expected);
+}
+
+/// The orders and knees that have names, as one policy each, so that the packer is compiled once.
+struct chosen_order {
+  static constexpr std::array<std::string_view, 3> names{"rate", "rate-slo", "load"};
+  std::size_t which = 0;
+
+  double operator()(const latency_grid& grid, const packing_problem& p,
+                    std::uint32_t model) const noexcept {
+    switch (which) {
+      case 0:
+        return packing::rate_descending{}(grid, p, model);
+      case 1:
+        return packing::rate_slo_ascending{}(grid, p, model);
+      default:
+        return packing::load_descending{}(grid, p, model);
+    }
+  }
+};
+struct chosen_knee {
+  static constexpr std::array<std::string_view, 3> names{"curvature", "gain", "per-size"};
+  std::size_t which = 0;
+
+  std::size_t operator()(const latency_grid& grid, std::uint32_t model,
+                         std::span<const std::size_t> sizes) const noexcept {
+    switch (which) {
+      case 0:
+        return packing::largest_curvature{}(grid, model, sizes);
+      case 1:
+        return packing::best_marginal_gain{}(grid, model, sizes);
+      default:
+        return packing::most_per_size{}(grid, model, sizes);
+    }
+  }
+};
+
+constexpr std::array<std::string_view, 7> algorithms{
+    "squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact"};
+constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
+// Configurations of few models are made once for all demands; of many, for those in each demand.
+constexpr std::size_t few_models = 6;
+
+/// A time limit that starts anew with each demand.
+class stopwatch {
+ public:
+  explicit stopwatch(double limit_s) : limit_{limit_s} {}
+  void start() { start_ = clock::now(); }
+  [[nodiscard]] std::function<bool()> stop() const {
+    return [*this] { return std::chrono::duration<double>(clock::now() - start_) > limit_; };
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  std::chrono::duration<double> limit_;
+  clock::time_point start_;
+};
+
+/// `exact`, with the configurations of the last grid kept.
+auto exact_with_limit(double limit_s) {
+  struct kept {
+    std::shared_ptr<const latency_grid> grid;
+    std::optional<packing::configuration_set> set;
+  };
+  return [limit_s, cache = std::make_shared<kept>()](
+             const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
+    stopwatch watch{limit_s};
+    watch.start();
+    const packing::exact_partition exact{
+        {.max_nodes = std::numeric_limits<std::uint64_t>::max(), .stop = watch.stop()}};
+    if (grid->models() > few_models) return exact(*grid, p);
+    if (cache->grid != grid || cache->set->rule() != p.rule) {
+      std::vector<std::uint32_t> all(grid->models());
+      std::iota(all.begin(), all.end(), 0U);
+      cache->grid = grid;
+      cache->set.emplace(*grid, p.rule, std::move(all));
+    }
+    return exact(*grid, p, *cache->set);
+  };
+}
+
+}  // namespace
+
+pack_algorithm choose_algorithm(const pack_options& o) {
+  if (!o.algorithm) throw input_error{"--algorithm: missing: expected a value"};
+  const std::size_t which = choose("--algorithm", *o.algorithm, algorithms);
+  pack_algorithm a{.name = *o.algorithm};
+  a.rule = choose<2>("--slo-rule", o.slo_rule, {"own", "sum"}) == 0 ? packing::slo_rule::own
+                                                                    : packing::slo_rule::sum;
+  const bool is_elastic = a.name == "elastic" || a.name == "elastic-int";
+  a.interference = o.interference || a.name == "elastic-int";
+  a.padded = a.interference;
+  if (o.pad) {
+    const bool worst = choose<2>("--pad", *o.pad, {"worst-neighbour", "none"}) == 0;
+    if (worst && !a.interference) {
+      fail("--pad", quote_short(*o.pad), "--interference or elastic-int with it");
+    }
+    a.padded = worst;
+  }
+  if (!is_elastic) {
+    if (o.order) fail("--order", quote_short(*o.order), "it only with elastic and elastic-int");
+    if (o.knee) fail("--knee", quote_short(*o.knee), "it only with elastic and elastic-int");
+  }
+  const auto with = [](auto packer) {
+    return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
+      return packer(*grid, p);
+    };
+  };
+  const double limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s);
+  if (a.name == "squishy" || a.name == "squishy-even") {
+    a.run = with(which == 0 ? packing::squishy : packing::squishy_even);
+  } else if (is_elastic) {
+    const bool with_interference = a.name == "elastic-int";
+    chosen_order order{.which = with_interference ? 1U : 0U};
+    chosen_knee knee{.which = with_interference ? 2U : 0U};
+    if (o.order) order.which = choose("--order", *o.order, chosen_order::names);
+    if (o.knee) knee.which = choose("--knee", *o.knee, chosen_knee::names);
+    a.run = with(packing::basic_elastic<chosen_order, chosen_knee>{order, knee});
+  } else if (a.name == "self-tuning") {
+    a.run = with(packing::self_tuning{});
+  } else if (a.name == "ideal") {
+    a.run = [limit_s](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
+      stopwatch watch{limit_s};
+      watch.start();
+      packing::ideal ideal;
+      ideal.max_combinations = std::numeric_limits<std::uint64_t>::max();
+      ideal.stop = watch.stop();
+      return ideal(*grid, p);
+    };
+  } else {
+    a.run = exact_with_limit(limit_s);
+  }
+  return a;
+}
+
+}  // namespace cohort::cli

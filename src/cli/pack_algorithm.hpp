@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The packers that `pack` knows, by name.
+#pragma once
+
+#include "commands.hpp"
+
+#include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/plan.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace cohort::cli {
+
+/// A packer as the user chose it.
+struct pack_algorithm {
+  std::string name;
+  packing::slo_rule rule = packing::slo_rule::own;
+  bool interference = false;  ///< Plans must hold with interference.
+  bool padded = false;        ///< They are made for the worst neighbour.
+  std::function<packing::packing_result(const std::shared_ptr<const packing::latency_grid>&,
+                                        const packing::packing_problem&)>
+      run{};
+};
+
+/// @throws input_error If an option is bad, or does not go with the algorithm.
+[[nodiscard]] pack_algorithm choose_algorithm(const pack_options& o);
+
+}  // namespace cohort::cli
