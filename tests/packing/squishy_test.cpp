@@ -69,7 +69,7 @@ TEST_CASE("what cannot be is refused with the model and the reason") {
 TEST_CASE("a problem that is out of range is an error") {
   const latency_grid g{{unit_model("a", 40)}, halves()};
   const auto refused = [&g](const packing_problem& p) {
-    CHECK_THROWS_AS(squishy(g, p), config_error);
+    CHECK_THROWS_AS(static_cast<void>(squishy(g, p)), config_error);
   };
   refused({.gpus = 0, .rates_rps = {1}});
   refused({.gpus = 1, .memory_mb = 0, .rates_rps = {1}});
@@ -77,10 +77,10 @@ TEST_CASE("a problem that is out of range is an error") {
   refused({.gpus = 1, .rates_rps = {-1}});
   refused({.gpus = 1, .rates_rps = {1e308 * 10}});
   const packing_problem p{.gpus = 1, .rates_rps = {1}};
-  CHECK_THROWS_AS(basic_squishy{.parts = 3}(g, p), config_error);
-  CHECK_THROWS_AS(basic_squishy{.parts = 0}(g, p), config_error);
+  CHECK_THROWS_AS(static_cast<void>(basic_squishy{.parts = 3}(g, p)), config_error);
+  CHECK_THROWS_AS(static_cast<void>(basic_squishy{.parts = 0}(g, p)), config_error);
   const latency_grid one{{unit_model("a", 40)}, {.sizes = {50, 100}, .max_gpulets_per_gpu = 1}};
-  CHECK_THROWS_AS(squishy_even(one, p), config_error);
+  CHECK_THROWS_AS(static_cast<void>(squishy_even(one, p)), config_error);
 }
 TEST_CASE("plans for random demands pass the verifier") {
   int feasible = 0;
