@@ -9,6 +9,8 @@ cohort_add_test(runtime/staged_model_test.cpp)
 if(TARGET cohort_cuda)
   cohort_add_test(runtime/cuda/partition_test.cpp LIBS cohort_cuda LABELS cuda)
   cohort_add_test(runtime/cuda/device_test.cpp LIBS cohort_cuda LABELS cuda)
+  cohort_add_test(runtime/cuda/poller_test.cpp LIBS cohort_cuda LABELS cuda)
+  target_include_directories(runtime.cuda.poller_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
   add_library(cohort_test_kernels STATIC runtime/cuda/kernels.cu)
   target_link_libraries(cohort_test_kernels PUBLIC CUDA::cudart_static)
   cohort_add_test(runtime/cuda/conformance_test.cpp LIBS cohort_cuda cohort_test_kernels LABELS cuda gpu

@@ -45,7 +45,9 @@ class cuda_device {
         events{o.device},
         pool{cuda::device_pool::make(o.device, o.pool_bytes, o.pool_kind)},
         partitions{cuda::partitioner::make(o.device)},
-        notifications{o.device, o.poll_interval, events, health} {}
+        notifications{o.device, o.poll_interval, events, health} {
+    events.reserve(64);
+  }
 
   ~cuda_device() {
     const cuda::device_scope current{options.device};

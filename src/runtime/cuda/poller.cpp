@@ -44,14 +44,14 @@ void poller::open(notification_lane& lane) {
 }
 void poller::close(notification_lane& lane) {
   std::unique_lock lock{mutex_};
-  changed_.wait(lock, [&] { return lane.entries.empty() && !lane.is_delivering; });
+  changed_.wait(lock, [&] { return lane.is_empty() && !lane.is_delivering; });
   std::erase(lanes_, &lane);
 }
 void poller::push(notification_lane& lane, notification_lane::entry e) {
   bool was_idle = false;
   {
     const std::lock_guard lock{mutex_};
-    lane.entries.push_back(std::move(e));
+    lane.push(std::move(e));
     was_idle = outstanding_++ == 0;
   }
   if (was_idle) changed_.notify_all();
@@ -63,21 +63,20 @@ bool poller::deliver(std::unique_lock<std::mutex>& lock) {
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     notification_lane& lane = *lanes_[i];
-    while (!lane.entries.empty()) {
-      notification_lane::entry& first = lane.entries.front();
-      if (first.behind) {
-        // Without the lock, which `push` needs: only this thread takes from a lane, and a lane
-        // with an entry is not closed, so that `first` stays where it is.
+    while (!lane.is_empty()) {
+      if (lane.front().behind) {
+        // Without the lock, which `push` needs. Only this thread takes from a lane, and one with an
+        // entry is not closed; but its ring may grow meanwhile.
+        const cuda::event_view behind = lane.front().behind.view();
         lock.unlock();
-        const cudaError_t e = first.behind.view().query();
+        const cudaError_t e = behind.query();
         lock.lock();
         health_.note(e, "cudaEventQuery");
         // Work that may still run is told as over only if the device is lost.
         if (e != cudaSuccess && health_.is_good()) break;
-        first.failed = first.failed || !health_.is_good();
+        lane.front().failed = lane.front().failed || !health_.is_good();
       }
-      notification_lane::entry due = std::move(first);
-      lane.entries.pop_front();
+      notification_lane::entry due = lane.pop();
       lane.is_delivering = true;
       lock.unlock();
       events_.give_back(std::move(due.behind));
@@ -86,7 +85,7 @@ bool poller::deliver(std::unique_lock<std::mutex>& lock) {
       lane.is_delivering = false;
       --outstanding_;
       any = true;
-      if (lane.entries.empty()) {
+      if (lane.is_empty()) {
         changed_.notify_all();  // Who closes it may wait. The list of lanes may change from here.
         break;
       }

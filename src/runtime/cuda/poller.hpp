@@ -9,10 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace cohort::runtime::detail {
@@ -31,15 +32,44 @@ class device_health {
   std::string failure_;
 };
 
-/// One stream's notifications, in its order.
-struct notification_lane {
+/// One stream's notifications, in its order: a ring that grows to the most that were outstanding,
+/// so that a stream at work does not allocate.
+class notification_lane {
+ public:
   struct entry {
     cuda::event behind;  // Empty: due at once.
-    completion* done;
-    bool failed;
+    completion* done = nullptr;
+    bool failed = false;
   };
-  std::deque<entry> entries;
+
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] entry& front() noexcept { return ring_[first_]; }
+  void push(entry e) {
+    if (count_ == ring_.size()) grow();
+    ring_[(first_ + count_++) % ring_.size()] = std::move(e);
+  }
+  entry pop() noexcept {
+    entry e = std::move(ring_[first_]);
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+    return e;
+  }
+
   bool is_delivering = false;
+
+ private:
+  void grow() {
+    std::vector<entry> larger(2 * ring_.size());
+    for (std::size_t i = 0; i < count_; ++i) {
+      larger[i] = std::move(ring_[(first_ + i) % ring_.size()]);
+    }
+    ring_ = std::move(larger);
+    first_ = 0;
+  }
+
+  std::vector<entry> ring_ = std::vector<entry>(8);
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
 };
 
 /// Polls the first event of every lane and calls the completions, on its own thread. Polling

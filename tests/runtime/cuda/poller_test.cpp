@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What needs no GPU: notifications without an event are due at once.
+#include <doctest/doctest.h>
+#include <runtime/cuda/poller.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace cohort::runtime::detail {
+namespace {
+
+struct counted : completion {
+  counted() {
+    invoke = [](completion& c, bool f) noexcept {
+      auto& self = static_cast<counted&>(c);
+      self.failed = f;
+      self.order = ++*self.next;
+    };
+  }
+  int* next = nullptr;
+  int order = 0;
+  bool failed = false;
+};
+
+TEST_CASE("a lane is a queue, however much it grows") {
+  notification_lane lane;
+  std::deque<counted> all(100);
+  std::size_t in = 0;
+  std::size_t out = 0;
+  // Two in, one out: the ring grows several times while it is in the middle of itself.
+  while (in < all.size()) {
+    lane.push({.behind = {}, .done = &all[in++], .failed = in % 3 == 0});
+    lane.push({.behind = {}, .done = &all[in++], .failed = false});
+    CHECK(lane.front().done == &all[out]);
+    CHECK(lane.pop().done == &all[out++]);
+  }
+  while (!lane.is_empty()) CHECK(lane.pop().done == &all[out++]);
+  CHECK(out == all.size());
+}
+TEST_CASE("notifications of a lane come in order; closing it waits for them") {
+  device_health health;
+  cuda::event_pool events{0};
+  poller p{0, std::chrono::microseconds{10}, events, health};
+  constexpr std::size_t lanes = 3;
+  constexpr std::size_t each = 1000;
+  std::vector<std::thread> streams;
+  std::deque<std::deque<counted>> done(lanes);
+  std::deque<int> next(lanes, 0);
+  for (std::size_t s = 0; s < lanes; ++s) {
+    done[s].resize(each);
+    streams.emplace_back([&, s] {
+      notification_lane lane;
+      p.open(lane);
+      for (std::size_t i = 0; i < each; ++i) {
+        done[s][i].next = &next[s];
+        p.push(lane, {.behind = {}, .done = &done[s][i], .failed = i % 2 == 1});
+      }
+      p.close(lane);
+    });
+  }
+  for (std::thread& t : streams) t.join();
+  for (std::size_t s = 0; s < lanes; ++s) {
+    for (std::size_t i = 0; i < each; ++i) {
+      REQUIRE(done[s][i].order == static_cast<int>(i) + 1);
+      REQUIRE(done[s][i].failed == (i % 2 == 1));
+    }
+  }
+}
+TEST_CASE("only errors that stay make a device unhealthy, and the first one is remembered") {
+  device_health health;
+  health.note(cudaErrorNotReady, "cudaEventQuery");
+  health.note(cudaErrorInvalidValue, "cudaEventRecord");
+  CHECK(health.is_good());
+  CHECK(health.failure().empty());
+  health.note(cudaErrorIllegalAddress, "cudaEventQuery");
+  health.note(cudaErrorLaunchFailure, "launch");
+  CHECK_FALSE(health.is_good());
+  CHECK(health.failure().starts_with("cudaEventQuery: an illegal memory access"));
+}
+}  // namespace
+}  // namespace cohort::runtime::detail
