@@ -239,6 +239,31 @@ TEST_CASE("a preempted sequence goes before its equals that never ran") {
   CHECK(all[1].who.produced == 3);
 }
 
+TEST_CASE("among equals the oldest are prefilled first, however many wait") {
+  scheduler_options o{};
+  o.prefill.max_rows = 1;
+  decode_scheduler<> scheduler{o};
+  std::deque<sequence> all(100);
+  for (sequence& s : all) {
+    s.prompt = 4;
+    s.priority = static_cast<std::uint8_t>(&s == &all.back() ? 0 : 1);
+    REQUIRE_FALSE(scheduler.submit(s));
+  }
+  recording_sink sink{64};
+  const auto next = [&]() -> sequence* {
+    const auto group = scheduler.next_prefill();
+    if (group.empty()) return nullptr;
+    sequence* s = group.front();
+    scheduler.on_prefill_failed(*s, sink);
+    return s;
+  };
+  CHECK(next() == &all.back());  // The most important.
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(next() == &all[i]);
+  }
+  CHECK(next() == nullptr);
+}
 TEST_CASE("bad options are refused") {
   CHECK_THROWS_AS((decode_scheduler<>{{.batch = {.slots = 4}, .max_slots = 3}}), config_error);
   scheduler_options line{.batch = {.layout = column_layout::line}};

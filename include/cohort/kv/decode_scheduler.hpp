@@ -224,8 +224,9 @@ template <pick_policy Pick>
 std::span<sequence* const> decode_scheduler<Pick>::next_prefill() {
   group_.clear();
   if (out_ > 0 || queued_.empty() || prepared_.size() >= o_.max_prepared) return {};
-  std::sort(queued_.begin(), queued_.end(),
-            [](const sequence* a, const sequence* b) { return a->priority < b->priority; });
+  std::sort(queued_.begin(), queued_.end(), [](const sequence* a, const sequence* b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->number < b->number;
+  });
   lengths_.clear();
   for (const sequence* s : queued_) lengths_.push_back(s->prompt);
   for (const std::uint32_t i : groups_.next(lengths_)) group_.push_back(queued_[i]);
