@@ -176,7 +176,7 @@ class contest {
       if (!current_) {
         if (o_.method == decode_method::baton && staged_.size() >= o_.max_prepared) return;
         // The shortest prompt that waits.
-        const auto at = std::min_element(waiting_.begin(), waiting_.end(), [&](auto a, auto b) {
+        const auto at = std::ranges::min_element(waiting_, [&](auto a, auto b) {
           return requests_[a].prompt.size() < requests_[b].prompt.size();
         });
         if (at == waiting_.end()) return;
@@ -212,8 +212,8 @@ class contest {
   }
   /// Of pd: in the order of the requests.
   void sort_staged() {
-    std::sort(staged_.begin(), staged_.end(),
-              [](const staged& a, const staged& b) { return a.request < b.request; });
+    std::ranges::sort(staged_,
+                      [](const staged& a, const staged& b) { return a.request < b.request; });
   }
 
   kv::prepared describe(std::size_t request) const {
@@ -338,7 +338,7 @@ class contest {
       execute();
       iterate(rows * longest - prompts, longest, true);
     }
-    while (std::any_of(members.begin(), members.end(), [&](std::size_t r) { return !over(r); })) {
+    while (std::ranges::any_of(members, [&](std::size_t r) { return !over(r); })) {
       admit();
       if (o_.own_prefill_stream && prefilled) prefill();
       batch_.step(plan_);

@@ -95,7 +95,7 @@ bool generator::accept(generation& g, std::span<const float> logits, time_point 
   token = s.chosen.token;
   g.produced.push_back(token);
   g.times.push_back(now);
-  if (std::find(g.stop_tokens.begin(), g.stop_tokens.end(), token) != g.stop_tokens.end()) {
+  if (std::ranges::find(g.stop_tokens, token) != g.stop_tokens.end()) {
     return true;
   }
   return g.on_token && g.on_token(g, s);

@@ -136,7 +136,7 @@ int compare_all(const compare_command_options& o) {
              "run p99", "tokens");
   const auto at = [](std::vector<double> v, double q) {
     if (v.empty()) return 0.0;
-    std::sort(v.begin(), v.end());
+    std::ranges::sort(v);
     return v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
   };
   std::vector<std::vector<kv::token_id>> truth;

@@ -25,6 +25,7 @@ COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_
     for (std::size_t n = 0; n < N; ++n) {
       load(a[n], w + n * inputs + k);
       // Beyond the last output too: as a number, since no such pointer may be formed.
+      // NOLINTNEXTLINE(performance-no-int-to-ptr)
       __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(w) +
                                                        ((n + N) * inputs + k) * sizeof(float)));
     }

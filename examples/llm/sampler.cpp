@@ -51,7 +51,7 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
       float& x = adjusted_[static_cast<std::size_t>(produced[i])];
       x -= how.frequency_penalty;
       const auto before = produced.first(i);
-      if (std::find(before.begin(), before.end(), produced[i]) == before.end()) {
+      if (std::ranges::find(before, produced[i]) == before.end()) {
         x -= how.presence_penalty;
       }
     }
@@ -70,8 +70,7 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
 
   kv::token_id chosen = 0;
   if (how.temperature == 0) {
-    chosen = static_cast<kv::token_id>(std::max_element(adjusted_.begin(), adjusted_.end()) -
-                                       adjusted_.begin());
+    chosen = static_cast<kv::token_id>(std::ranges::max_element(adjusted_) - adjusted_.begin());
   } else {
     fill_order();
     std::ptrdiff_t kept = how.top_k == 0 ? n : std::min<std::ptrdiff_t>(n, how.top_k);
@@ -108,7 +107,7 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
   }
 
   // Log-probabilities are of the model's own distribution.
-  const float most = *std::max_element(logits.begin(), logits.end());
+  const float most = *std::ranges::max_element(logits);
   double total = 0;
   for (const float x : logits) total += std::exp(static_cast<double>(x - most));
   const auto logprob = [&](kv::token_id t) {

@@ -123,10 +123,9 @@ std::size_t first_word(std::string_view text, word_split how) noexcept {
   if (first.value == '\'') {  // Contractions.
     for (const std::string_view tail : {"s", "t", "re", "ve", "m", "ll", "d"}) {
       std::string_view rest = text.substr(1, tail.size());
-      const bool same =
-          std::equal(rest.begin(), rest.end(), tail.begin(), tail.end(), [&](char a, char b) {
-            return a == b || (!gpt2 && a >= 'A' && a <= 'Z' && static_cast<char>(a + 32) == b);
-          });
+      const bool same = std::ranges::equal(rest, tail, [&](char a, char b) {
+        return a == b || (!gpt2 && a >= 'A' && a <= 'Z' && static_cast<char>(a + 32) == b);
+      });
       if (same) return 1 + tail.size();
     }
   }

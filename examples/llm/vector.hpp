@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numbers>
 
 // One binary for all machines of an architecture: the loops are compiled twice, and the loader
 // chooses. Nothing here relies on which.
@@ -56,10 +57,12 @@ COHORT_LLM_INLINE float sum_of(const vector& v) {
 /// 2].
 COHORT_LLM_INLINE vector exponential(vector x) {
   const integers in_range = x > -87.0F;
-  const vector t = x * 1.44269504F;
+  const vector t = x * std::numbers::log2e_v<float>;
   // Round to the nearest integer by adding 1.5 · 2^23.
   const vector shifted = t + 12582912.0F;
   const vector n = shifted - 12582912.0F;
+  // ln 2 in two parts, so that the first product is exact.
+  // NOLINTNEXTLINE(modernize-use-std-numbers)
   const vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   vector p = r * 1.9875691500e-4F + 1.3981999507e-3F;
   p = p * r + 8.3334519073e-3F;

@@ -139,7 +139,7 @@ std::vector<std::string> weight_files(const std::string& directory) {
     names.insert(file.get<std::string>());
   }
   std::vector<std::string> out;
-  for (const std::string& n : names) out.push_back(directory + "/" + n);
+  for (const std::string& n : names) out.push_back(fmt::format("{}/{}", directory, n));
   return out;
 }
 
@@ -240,7 +240,8 @@ void save_weights(const llama_weights& w, const std::string& directory, std::siz
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const std::uint64_t size = text.size();
-    std::ofstream out{directory + "/" + file, std::ios::binary};
+    const std::string path = fmt::format("{}/{}", directory, file);
+    std::ofstream out{path, std::ios::binary};
     out.write(reinterpret_cast<const char*>(&size), sizeof size);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
     for (std::size_t i = first; i < last; ++i) {
@@ -248,7 +249,7 @@ void save_weights(const llama_weights& w, const std::string& directory, std::siz
                 static_cast<std::streamsize>(all[i].count() * sizeof(float)));
     }
     out.flush();
-    if (!out) throw config_error{directory + "/" + file + ": cannot be written"};
+    if (!out) throw config_error{path + ": cannot be written"};
   }
   if (shards > 1) {
     write_text(directory + "/model.safetensors.index.json",

@@ -224,7 +224,7 @@ template <pick_policy Pick>
 std::span<sequence* const> decode_scheduler<Pick>::next_prefill() {
   group_.clear();
   if (out_ > 0 || queued_.empty() || prepared_.size() >= o_.max_prepared) return {};
-  std::sort(queued_.begin(), queued_.end(), [](const sequence* a, const sequence* b) {
+  std::ranges::sort(queued_, [](const sequence* a, const sequence* b) {
     return a->priority != b->priority ? a->priority < b->priority : a->number < b->number;
   });
   lengths_.clear();

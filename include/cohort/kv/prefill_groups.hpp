@@ -74,7 +74,7 @@ inline std::span<const std::uint32_t> prefill_groups::next(std::span<const std::
   if (lengths.empty()) return {};
   order_.resize(lengths.size());
   std::iota(order_.begin(), order_.end(), 0U);
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::ranges::sort(order_, [&](std::uint32_t a, std::uint32_t b) {
     return lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
   });
   const auto at = [&](std::size_t i) -> std::uint64_t { return lengths[order_[i]]; };

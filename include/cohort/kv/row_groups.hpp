@@ -58,7 +58,7 @@ inline std::span<const row_group> row_groups::split(std::span<const std::uint64_
   for (std::uint32_t i = 0; i < spans.size(); ++i) {
     if (spans[i] > 0) order_.push_back(i);
   }
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::ranges::sort(order_, [&](std::uint32_t a, std::uint32_t b) {
     return spans[a] != spans[b] ? spans[a] > spans[b] : a < b;
   });
   const auto n = static_cast<std::uint32_t>(order_.size());

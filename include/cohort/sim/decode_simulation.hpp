@@ -63,7 +63,7 @@ class decode_simulation {
       result_.useful_tokens += requests_[i].output;
     }
     if (is_decoupled()) prefill_all();
-    std::sort(ready_.begin(), ready_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    std::ranges::sort(ready_, [&](std::uint32_t a, std::uint32_t b) {
       return std::pair{available_[a], a} < std::pair{available_[b], b};
     });
     const bool groups =
@@ -146,7 +146,7 @@ class decode_simulation {
 /// most one batch of them. The padding is that of all requests grouped by length.
 inline void decode_simulation::prefill_all() {
   std::vector<std::uint32_t> by_length = ready_;
-  std::sort(by_length.begin(), by_length.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::ranges::sort(by_length, [&](std::uint32_t a, std::uint32_t b) {
     return std::pair{requests_[a].prompt, a} < std::pair{requests_[b].prompt, b};
   });
   for (std::size_t i = 0; i < by_length.size(); i += options_.batch) {
@@ -158,7 +158,7 @@ inline void decode_simulation::prefill_all() {
   }
 
   std::vector<std::uint32_t> by_arrival = ready_;
-  std::sort(by_arrival.begin(), by_arrival.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::ranges::sort(by_arrival, [&](std::uint32_t a, std::uint32_t b) {
     return std::pair{requests_[a].arrival, a} < std::pair{requests_[b].arrival, b};
   });
   using key = std::pair<std::uint32_t, std::uint32_t>;  // Length, index.
