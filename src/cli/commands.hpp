@@ -161,7 +161,8 @@ int subclusters_command(const subclusters_options& o);
 
 struct page_options {
   std::string profile;
-  std::vector<std::string> runs;  ///< NAME=FILE.json, as `cohort load --json` prints.
+  std::vector<std::string> runs;     ///< NAME=FILE.json, as `cohort load --json` prints.
+  std::vector<std::string> figures;  ///< CAPTION=FILE.svg.
   std::string out;
 };
 int page_command(const page_options& o);

@@ -246,6 +246,9 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--profile", o.profile, "Folder that `cohort profile` wrote", "DIR")->required();
   option(sub, "--run", o.runs, "What `cohort load --json` printed; repeatable", "NAME=FILE")
       ->required();
+  option(sub, "--figure", o.figures,
+         "A drawing of `cohort pipeline` or `cohort pack`, put into the page; repeatable",
+         "CAPTION=FILE.svg");
   option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
 }
 

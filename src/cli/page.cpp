@@ -252,8 +252,27 @@ svg .title{font-size:13px;font-weight:600;fill:var(--ink)}
 svg line.grid{stroke:var(--line)}svg .marker{stroke:var(--soft);stroke-dasharray:4 3}
 svg path{fill:none;stroke-width:2;stroke-linejoin:round}
 .stroke0{stroke:var(--c0)}.stroke1{stroke:var(--c1)}.stroke2{stroke:var(--c2)}.stroke3{stroke:var(--c3)}
+.figure{max-width:1000px;background:#fff;padding:.5rem}.figure svg text{fill:inherit}
 .fill0{fill:var(--c0)}.fill1{fill:var(--c1)}.fill2{fill:var(--c2)}.fill3{fill:var(--c3)}
 )";
+
+/// The drawings, each below its caption, in the file itself.
+std::string figures(const std::vector<std::string>& named) {
+  std::string out;
+  for (const std::string& f : named) {
+    const std::size_t at = f.find('=');
+    if (at == std::string::npos || at == 0) fail("--figure", quote_short(f), "CAPTION=FILE.svg");
+    const std::string path = f.substr(at + 1);
+    const std::string svg = read_file(path);
+    const std::size_t start = svg.find("<svg");
+    if (start == std::string::npos || svg.find("<script") != std::string::npos) {
+      throw input_error{fmt::format("--figure: {}: not a drawing", path)};
+    }
+    out += fmt::format("<h2>{}</h2><div class=\"figure\">{}</div>", escaped(f.substr(0, at)),
+                       svg.substr(start));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -277,10 +296,10 @@ int page_command(const page_options& o) {
           "class=\"grid\">{}</div><h2>How they were batched</h2><div "
           "class=\"grid\">{}{}</div><h2>What the models cost</h2><p>Measured on this machine "
           "before the runs; the scheduler plans with these.</p><div "
-          "class=\"grid\">{}</div></body></html>\n",
+          "class=\"grid\">{}</div>{}</body></html>\n",
           style, decimal(first.offered, 1), first.models.size(), decimal(first.duration, 1),
           escaped(first.executor), summary(runs), latency_charts(runs), batch_chart(runs),
-          time_chart(runs), profile_charts(profiles)));
+          time_chart(runs), profile_charts(profiles), figures(o.figures)));
   print_summary(runs, o.out);
   return 0;
 }

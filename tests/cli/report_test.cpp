@@ -48,11 +48,12 @@ json answers() {
 }
 
 command_result report(const folder& f, const json& run,
-                      const std::string& profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n") {
+                      const std::string& profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n",
+                      const std::string& more = "") {
   test::spill(f.path + "/latency.csv", "model,batch,partition_pct,latency_ms\n" + profile);
   test::spill(f.path + "/run.json", run.dump());
   return cohort_command("report --profile " + f.path + " --run eager=" + f.path +
-                        "/run.json --out " + f.path + "/page.html");
+                        "/run.json --out " + f.path + "/page.html" + more);
 }
 
 TEST_CASE("a report is one page that says what was measured") {
@@ -97,6 +98,24 @@ TEST_CASE("numbers that cannot be drawn are refused, and no page is left") {
   }
   const folder f;
   CHECK(report(f, answers(), "lenet,1,100,1e308\nlenet,2,100,1.7e308\n").status == 2);
+}
+TEST_CASE("drawings are put into the page; what is none is refused") {
+  const folder f;
+  const std::string profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n";
+  test::spill(f.path + "/plan.svg", "<?xml version=\"1.0\"?><svg id=\"plan\"></svg>");
+  test::spill(f.path + "/other.txt", "no drawing");
+  const auto with = [&](const std::string& figure) {
+    return report(f, answers(), profile, " --figure \"" + figure + "\"");
+  };
+  CHECK(with("A <plan>=" + f.path + "/plan.svg").status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("<h2>A &lt;plan&gt;</h2><div class=\"figure\"><svg id=\"plan\">") !=
+        std::string::npos);
+  CHECK(with("plan").status == 2);
+  CHECK(with("plan=" + f.path + "/none.svg").status == 2);
+  const command_result r = with("plan=" + f.path + "/other.txt");
+  CHECK(r.status == 2);
+  CHECK(r.err.find("not a drawing") != std::string::npos);
 }
 TEST_CASE("a missing field is named") {
   for (const char* field : {"executor", "latency_ms", "verified", "per_model", "batches"}) {
