@@ -50,7 +50,9 @@
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/pipeline_backend.hpp>
 #include <cohort/engine/profile_backend.hpp>
+#include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/staged_backend.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 #include <cohort/kv/budget.hpp>

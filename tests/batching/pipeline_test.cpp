@@ -125,6 +125,48 @@ TEST_CASE("case II: with a tolerance of 0 halving misfires on rounding; equality
   CHECK_THROWS_AS(diversity(p, {.split_tolerance = 1}), config_error);
 }
 
+/// Case II on the table alone, without executors: one item at a time on a device that takes the
+/// latest stage that has one (depth first), or the earliest (breadth first).
+std::vector<double> run_table(const stage_profile& p, bool breadth_first) {
+  meta_ops<> ops{{.stages = p.stages(), .batch_max = p.batch_max(), .max_rows = 8}};
+  std::vector<staged_request> all(4);
+  for (std::uint32_t i = 0; i < 4; ++i) all[i].tag = i;
+  REQUIRE(ops.make(all, t0));
+  std::vector<double> ends(4);
+  time_point now = t0;
+  for (;;) {
+    std::uint32_t stage = p.stages();
+    for (std::uint32_t s = 0; s < p.stages(); ++s) {
+      if (!ops.queue(s).empty() && (stage == p.stages() || !breadth_first)) stage = s;
+    }
+    if (stage == p.stages()) return ends;
+    const item work = ops.take(stage);
+    now += p.time(stage, work.count);
+    for (std::uint32_t k = work.start; k < work.start + work.count; ++k) {
+      ends[ops.table()[work.batch].slots[k].request.tag] = to_ms(now - t0);
+    }
+    switch (ops.finish(stage, work, now)) {
+      case progress::whole:
+        if (stage == 0) {
+          REQUIRE(ops.split(stage, work.batch, std::vector<std::uint32_t>{1, 1, 1, 1}, now, false));
+        } else {
+          ops.hand_over(stage, work.batch, now);
+        }
+        break;
+      case progress::ended:
+        ops.remove(work.batch);
+        break;
+      default:
+        FAIL("nothing is stretched here");
+    }
+  }
+}
+TEST_CASE("case II: the parts breadth first would give 3.625 T; the buffers do not allow it") {
+  const stage_profile p = operator_diversity();
+  CHECK(run_table(p, false) == list{17.5, 25, 32.5, 40});
+  CHECK(run_table(p, true) == list{32.5, 35, 37.5, 40});
+}
+
 stage_profile flat() {
   const std::vector<stage_point> op{{.batch = 4, .time = 10ms}};
   return {points{op, op, op, op}, 4};
@@ -251,6 +293,44 @@ TEST_CASE("a request cancelled in a stage ends when the stage does; in the last,
   CHECK(sink.ends[2] == std::vector{outcome::completed});
   x.advance(t0, sink);
   CHECK(x.is_idle());
+}
+/// Case III on a device that runs items one by one, in the order in which they became ready: one
+/// request at 0, three at 50 ms, and which of two things at one instant the pipeline hears first.
+std::vector<double> run_case_3(bool completion_first, std::uint32_t sets) {
+  const stage_profile p = flat();
+  pipeline<diversity> x{p,
+                        {.buffer_sets = sets, .window = 40ms, .stretch = {.longest_wait = 15ms}},
+                        diversity{p, {.split = split_rule::none, .stretch = stretch_rule::always}}};
+  struct : manual_sink {
+    std::vector<double> at = std::vector<double>(4);
+    void end(const staged_request& r, outcome, time_point now) { at[r.tag] = to_ms(now - t0); }
+  } sink;
+  const std::vector<staged_request> all{{.tag = 0}, {.tag = 1}, {.tag = 2}, {.tag = 3}};
+  x.on_arrival(std::span{all}.first(1), t0);
+  x.advance(t0, sink);
+  std::size_t started = 0;
+  time_point busy_until = never;
+  for (time_point now = t0; now <= t0 + 200ms; now += 10ms) {
+    const bool arrive = now == t0 + 50ms;
+    if (arrive && !completion_first) x.on_arrival(std::span{all}.subspan(1), now);
+    if (busy_until == now) {
+      busy_until = never;
+      x.on_complete(0, sink.launched[started++].stage, now, sink);
+      x.advance(now, sink);
+    }
+    if (arrive && completion_first) x.on_arrival(std::span{all}.subspan(1), now);
+    x.advance(now, sink);
+    if (busy_until == never && started < sink.launched.size()) busy_until = now + 10ms;
+  }
+  CHECK(x.is_idle());
+  return {sink.at[0], sink.at[1] - 50, sink.at[2] - 50, sink.at[3] - 50};
+}
+TEST_CASE(
+    "case III: heard before a completion of the same instant arrivals give 5.25 T, else 6.25") {
+  for (const std::uint32_t sets : {1U, 2U}) {
+    CHECK(run_case_3(false, sets) == list{90, 40, 40, 40});
+    CHECK(run_case_3(true, sets) == list{100, 50, 50, 50});
+  }
 }
 TEST_CASE("a stage that fails or cannot be launched fails its requests only") {
   const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};

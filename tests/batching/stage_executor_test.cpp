@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -90,6 +91,40 @@ struct literal_hold : repaired_rules {
 struct literal_split : repaired_rules {
   static constexpr bool split_counts_parts = false;
 };
+struct out_busy_dropped : repaired_rules {
+  static bool is_legit(const buffer_sets& b, std::uint32_t stage, std::uint32_t set) noexcept {
+    return b.at(stage, set).valid && b.at(stage, set).use == buffer_use::none;
+  }
+};
+struct valid_dropped : repaired_rules {
+  static bool is_legit(const buffer_sets& b, std::uint32_t stage, std::uint32_t set) noexcept {
+    return b.at(stage, set).use == buffer_use::none && b.at(stage + 1, set).use == buffer_use::none;
+  }
+};
+struct sets_ignored : repaired_rules {
+  static bool is_legit(const buffer_sets&, std::uint32_t, std::uint32_t) noexcept { return true; }
+};
+struct returned_when_done : repaired_rules {
+  static constexpr return_rule returns = return_rule::when_done;
+};
+struct returned_when_started : repaired_rules {
+  static constexpr return_rule returns = return_rule::when_started;
+};
+struct early_and_out_busy_dropped : out_busy_dropped {
+  static constexpr return_rule returns = return_rule::when_started;
+};
+struct never_returned : repaired_rules {
+  static constexpr return_rule returns = return_rule::never;
+};
+struct input_kept_valid : repaired_rules {
+  static constexpr bool consumes_input = false;
+};
+struct outputs_not_drained : repaired_rules {
+  static constexpr bool drains_outputs = false;
+};
+/// Rules that the explorer follows itself, outside the executors.
+struct serial_ignored : repaired_rules {};
+struct row_changes_sets : repaired_rules {};
 
 constexpr std::uint32_t nowhere = UINT32_MAX;
 
@@ -110,6 +145,7 @@ struct verdict {
   std::size_t good_ends = 0;
   std::uint32_t max_working = 0;
   bool depth_first = true;
+  bool siblings_together = false;  // Two parts of one row were at work at once.
   bool held = false;
   bool had_split = false;
 };
@@ -229,6 +265,17 @@ struct explorer {
   void visit(state w) {
     result.max_working = std::max(result.max_working, w.chain.working());
     result.depth_first &= w.in_order;
+    for (std::uint32_t s = 0; s + 1 < w.chain.stages(); ++s) {
+      for (std::uint32_t t = s + 1; t < w.chain.stages(); ++t) {
+        if (w.chain[s].state != executor_state::working ||
+            w.chain[t].state != executor_state::working) {
+          continue;
+        }
+        const batch_row& a = w.ops.table()[w.chain[s].work.batch];
+        const batch_row& b = w.ops.table()[w.chain[t].work.batch];
+        result.siblings_together |= a.id != b.id && a.parent != no_batch && a.parent == b.parent;
+      }
+    }
     if (seen.insert(w.key()).second) open.push_back(std::move(w));
   }
 
@@ -237,9 +284,11 @@ struct explorer {
     if (w.chain[s].state != executor_state::active || w.ops.queue(s).empty()) return false;
     const item next = w.ops.queue(s)[0];
     batch_row& r = w.ops.table()[next.batch];
-    if (r.serial && w.ops.has_earlier_sibling(next.batch)) return false;
-    if (r.set == no_set) {
-      if ((r.set = w.chain.buffers().legit_set(0)) == no_set) return false;
+    if constexpr (!std::is_same_v<Rules, serial_ignored>) {
+      if (r.serial && w.ops.has_earlier_sibling(next.batch)) return false;
+    }
+    if (r.set == no_set || (std::is_same_v<Rules, row_changes_sets> && s == 0)) {
+      if ((r.set = w.chain.legit_set(0)) == no_set) return false;
     }
     w.ops.take(s);
     right = !w.chain.pull(s, next, r.set) || w.started(s);
@@ -394,7 +443,10 @@ TEST_CASE("no interleaving has one with a split after any stage") {
       for (const bool serial : {false, true}) {
         const scenario s{
             .sets = sets, .batches = 4, .split_after = after, .serial_children = serial};
-        check_good(explore(s), s);
+        const verdict v = explore(s);
+        check_good(v, s);
+        // Parts share a set: neighbouring stages never have two, those beyond do.
+        CHECK(v.siblings_together == (sets > 1 && !serial && after + 3 < 4));
       }
     }
   }
@@ -433,6 +485,60 @@ TEST_CASE("the printed rules are caught: hold deadlocks, split is overwritten") 
     const verdict split = explore<literal_split>({.sets = sets, .batches = 3, .split_after = 1});
     CHECK(split.hazards > 0);
   }
+}
+
+// Each rule of the protocol taken out, on its own.
+const scenario plain_one{.sets = 1, .batches = 3};
+const scenario plain_two{.sets = 2, .batches = 3};
+const scenario split_one{.sets = 1, .batches = 3, .split_after = 0};
+const scenario split_two{.sets = 2, .batches = 3, .split_after = 0};
+const scenario stretched_two{.sets = 2, .batches = 3, .stretches = 2};
+
+TEST_CASE_TEMPLATE("without the token of a set, or with sets ignored, buffers are overwritten",
+                   Mutant, valid_dropped, input_kept_valid, sets_ignored) {
+  for (const scenario& s : {plain_one, plain_two, split_one, split_two, stretched_two}) {
+    const verdict v = explore<Mutant>(s);
+    CHECK(v.hazards > 0);
+    if (s.sets == 1) CHECK(v.max_working > 1);
+  }
+}
+TEST_CASE_TEMPLATE("a set that never comes back is a deadlock", Mutant, never_returned,
+                   outputs_not_drained) {
+  for (const scenario& s : {plain_one, plain_two, split_one, split_two, stretched_two}) {
+    const verdict v = explore<Mutant>(s);
+    CHECK(v.deadlocks > 0);
+    CHECK(v.good_ends == 0);
+  }
+}
+TEST_CASE_TEMPLATE("a set given back early lets two work on one set", Mutant, returned_when_done,
+                   returned_when_started) {
+  CHECK(explore<Mutant>(plain_one).max_working == 2);
+  const verdict split = explore<Mutant>(split_one);
+  CHECK(split.max_working == 2);
+  // From the start on, parts of the row that are still unread are overwritten as well.
+  CHECK((split.hazards > 0) == (Mutant::returns == return_rule::when_started));
+}
+TEST_CASE("parts that should be serial and are not work at once") {
+  const scenario serial{.sets = 2, .batches = 3, .split_after = 0, .serial_children = true};
+  CHECK_FALSE(explore(serial).siblings_together);
+  CHECK(explore<serial_ignored>(serial).siblings_together);
+}
+TEST_CASE("a row that changes its set leaves what it has written behind") {
+  CHECK(explore<row_changes_sets>(stretched_two).hazards > 0);
+}
+TEST_CASE("that a buffer in use is not touched follows from the tokens, and guards them") {
+  // Alone it can be left out: no order of events can tell.
+  for (const scenario& s : {plain_one, plain_two, split_one, split_two, stretched_two}) {
+    const verdict right = explore(s);
+    const verdict v = explore<out_busy_dropped>(s);
+    CHECK(v.states == right.states);
+    CHECK(v.hazards + v.deadlocks == 0);
+    CHECK(v.max_working == right.max_working);
+  }
+  // Where a set is given back early it is what keeps the buffers whole.
+  CHECK(explore<returned_when_started>(plain_one).hazards == 0);
+  CHECK(explore<early_and_out_busy_dropped>(plain_one).hazards > 0);
+  CHECK(explore<early_and_out_busy_dropped>(plain_two).hazards > 0);
 }
 }  // namespace
 }  // namespace cohort::batching

@@ -8,3 +8,6 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator 
   cohort_add_test(engine/allocation_test.cpp)
 endif()
 cohort_add_test(engine/staged_backend_test.cpp LIBS cohort_host)
+if(TARGET cohort_models OR COHORT_BUILD_EXAMPLES OR COHORT_BUILD_APPS)
+  cohort_add_test(engine/pipeline_backend_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
+endif()

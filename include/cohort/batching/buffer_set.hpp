@@ -64,13 +64,6 @@ class buffer_sets {
     const buffer_state& in = at(stage, set);
     return in.valid && in.use == buffer_use::none && at(stage + 1, set).use == buffer_use::none;
   }
-  /// The first set that the stage may work on, or `no_set`.
-  [[nodiscard]] std::uint32_t legit_set(std::uint32_t stage) const noexcept {
-    for (std::uint32_t j = 0; j < sets_; ++j) {
-      if (is_legit(stage, j)) return j;
-    }
-    return no_set;
-  }
   [[nodiscard]] bool all_available() const noexcept {
     for (const buffer_state& b : states_) {
       if (b != buffer_state{}) return false;

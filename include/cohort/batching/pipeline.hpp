@@ -290,9 +290,9 @@ class pipeline {
       if (ops_.table()[first[i].batch].set == no_set) return false;
     }
     for (const executor_chain& c : lanes_) {
-      if (options_.executors_per_set ? c.is_idle()
-                                     : first.empty() && c[0].state == executor_state::active &&
-                                           c.buffers().legit_set(0) != no_set) {
+      if (options_.executors_per_set
+              ? c.is_idle()
+              : first.empty() && c[0].state == executor_state::active && c.legit_set(0) != no_set) {
         return true;
       }
     }
@@ -324,7 +324,7 @@ class pipeline {
     for (std::size_t at = 0; at < q.size(); ++at) {
       batch_row& r = table()[q[at].batch];
       if (r.set == no_set) {
-        const std::uint32_t j = c.buffers().legit_set(s);
+        const std::uint32_t j = c.legit_set(s);
         if (j == no_set || (options_.executors_per_set && !c.is_idle())) return false;
         r.set = l * sets_per_lane_ + j;
       } else if (lane_of(r) != l) {

@@ -41,7 +41,9 @@ concept is_told_ends = requires(H& h, const staged_request& r, outcome how, time
 }  // namespace requirement
 
 /// What a `stage_driver` asks of the program: `io(tag)`: the rows of a request, valid until it has
-/// ended; `ended(request, outcome, now)`.
+/// ended; `ended(request, outcome, now)`. It may have `publish(state, value)`, called on the
+/// executor's threads: stores `value` in `state`, a `std::atomic<int>&`, with release order, and
+/// wakes the thread that collects.
 template <class H>
 concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
 
@@ -80,7 +82,7 @@ class stage_driver {
     for (std::uint32_t i = 0; i < (stages_ + 1) * sets; ++i) written_.push_back(e.make_event());
     for (std::uint32_t i = 0; i < lanes * stages_; ++i) {
       streams_.push_back(e.make_stream());
-      nodes_.push_back(std::make_unique<node>(signal_));
+      nodes_.push_back(std::make_unique<node>(signal_, host));
     }
   }
   stage_driver(const stage_driver&) = delete;
@@ -152,17 +154,23 @@ class stage_driver {
     static constexpr int running = 1;
     static constexpr int done = 2;
     static constexpr int failed = 3;
-    explicit node(std::atomic<std::uint64_t>& s) : signal{&s} {
+    node(std::atomic<std::uint64_t>& s, Host& h) : signal{&s}, host{&h} {
       invoke = [](runtime::completion& self, bool has_failed) noexcept {
         node& n = static_cast<node&>(self);
         std::atomic<std::uint64_t>& out = *n.signal;
-        n.state.store(has_failed ? failed : done, std::memory_order_release);
+        const int value = has_failed ? failed : done;
+        if constexpr (requires { n.host->publish(n.state, value); }) {
+          n.host->publish(n.state, value);
+        } else {
+          n.state.store(value, std::memory_order_release);
+        }
         out.fetch_add(1, std::memory_order_release);
         out.notify_all();
       };
     }
     std::atomic<int> state{idle};
     std::atomic<std::uint64_t>* signal;
+    Host* host;
   };
 
   /// Of the boundary that a pipeline's stage `boundary` - 1 writes: recorded after each launch.

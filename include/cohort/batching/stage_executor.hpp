@@ -36,8 +36,11 @@ struct stage_executor {
   std::uint32_t finished = no_set;
 };
 
-/// How the protocol treats the two cases in which the printed rules fail. The shipped rules are
-/// right (docs/batching/stage_executor.md); tests show what the printed ones do.
+/// When a stage gives a set that it has finished with back to the stage before.
+enum class return_rule : std::uint8_t { when_active, when_done, when_started, never };
+
+/// The rules of the protocol, with the two cases repaired in which the printed ones fail. These are
+/// right (docs/batching/stage_executor.md); tests show what goes wrong without each.
 struct repaired_rules {
   /// A held row keeps its input valid, and its stage gives the set back at once; else the straggler
   /// can never run.
@@ -45,6 +48,15 @@ struct repaired_rules {
   /// A set goes back only after the last part of a split row was consumed; else the stage before
   /// overwrites the others.
   static constexpr bool split_counts_parts = true;
+  /// An input that was consumed is invalid until the stage after gives its set back.
+  static constexpr bool consumes_input = true;
+  /// Completion drains the outputs at once, as the stage after the last would.
+  static constexpr bool drains_outputs = true;
+  static constexpr return_rule returns = return_rule::when_active;
+  [[nodiscard]] static bool is_legit(const buffer_sets& b, std::uint32_t stage,
+                                     std::uint32_t set) noexcept {
+    return b.is_legit(stage, set);
+  }
 };
 
 /// The executors of one pipeline and their buffers. Every transition is one call, so that a driver
@@ -94,7 +106,14 @@ class basic_executor_chain {
 
   [[nodiscard]] bool can_start(std::uint32_t stage) const noexcept {
     const stage_executor& e = executors_[stage];
-    return e.state == executor_state::checking && buffers_.is_legit(stage, e.set);
+    return e.state == executor_state::checking && Rules::is_legit(buffers_, stage, e.set);
+  }
+  /// The first set that the stage may work on, or `no_set`.
+  [[nodiscard]] std::uint32_t legit_set(std::uint32_t stage) const noexcept {
+    for (std::uint32_t j = 0; j < buffers_.sets(); ++j) {
+      if (Rules::is_legit(buffers_, stage, j)) return j;
+    }
+    return no_set;
   }
   void start(std::uint32_t stage) noexcept {
     COHORT_ASSERT(can_start(stage));
@@ -102,6 +121,7 @@ class basic_executor_chain {
     e.state = executor_state::working;
     buffers_.at(stage, e.set).use = buffer_use::reading;
     buffers_.at(stage + 1, e.set).use = buffer_use::writing;
+    if constexpr (Rules::returns == return_rule::when_started) give_back(stage, e.set);
   }
 
   /// The item is done and its row was held: stragglers follow.
@@ -121,21 +141,25 @@ class basic_executor_chain {
   void complete(std::uint32_t stage, std::uint32_t parts = 1) noexcept {
     stage_executor& e = leave(stage);
     buffer_state& in = buffers_.at(stage, e.set);
-    in.valid = false;
+    if constexpr (Rules::consumes_input) in.valid = false;
     bool last_part = true;
     if constexpr (Rules::split_counts_parts) {
       // What was a part of a split row in the input may now be several in the output.
       if (in.unread_parts > 0) last_part = --in.unread_parts == 0;
       if (parts > 1) buffers_.at(stage + 1, e.set).unread_parts += parts;
     }
-    if (last_part) e.finished = e.set;
-    if (stage + 1 == stages()) in.valid = true;  // The outputs are drained: completion is the next.
+    if (last_part) {
+      if constexpr (Rules::returns == return_rule::when_active) e.finished = e.set;
+      if constexpr (Rules::returns == return_rule::when_done) give_back(stage, e.set);
+    }
+    if constexpr (Rules::drains_outputs) {
+      if (stage + 1 == stages()) in.valid = true;
+    }
     re_enter(stage);
   }
 
   [[nodiscard]] bool can_activate(std::uint32_t stage) const noexcept {
-    return executors_[stage].state == executor_state::inactive &&
-           buffers_.legit_set(stage) != no_set;
+    return executors_[stage].state == executor_state::inactive && legit_set(stage) != no_set;
   }
   void activate(std::uint32_t stage) noexcept {
     stage_executor& e = executors_[stage];

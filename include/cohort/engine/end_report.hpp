@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How backends tell an engine that batches have ended.
+/// How backends tell an engine that batches or single requests have ended.
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+
+#include <atomic>
 
 namespace cohort::engine {
 
@@ -20,6 +23,39 @@ class end_report {
  private:
   void* engine_ = nullptr;
   void (*call_)(void*, device_id, bool) = nullptr;
+};
+
+/// Where a backend that works on the loop's thread reports the ends of single requests, and from
+/// other threads that there is something to do.
+class request_report {
+ public:
+  template <class Engine>
+  void bind(Engine& engine) noexcept {
+    batches_.bind(engine);
+    engine_ = &engine;
+    end_ = [](void* e, device_id d, const request& r, bool failed) {
+      static_cast<Engine*>(e)->complete_request(d, r, failed);
+    };
+    publish_ = [](void* e, std::atomic<int>& state, int value) {
+      static_cast<Engine*>(e)->nudge([&] { state.store(value, std::memory_order_release); });
+    };
+  }
+  /// A request of a batch that goes on.
+  void request_ended(device_id d, const request& r, bool failed) const noexcept {
+    end_(engine_, d, r, failed);
+  }
+  /// The oldest batch of the device, all of whose requests have ended.
+  void batch_ended(device_id d) const noexcept { batches_(d, false); }
+  /// Stores a value for the loop's thread and wakes it. Any thread.
+  void publish(std::atomic<int>& state, int value) const noexcept {
+    publish_(engine_, state, value);
+  }
+
+ private:
+  end_report batches_;
+  void* engine_ = nullptr;
+  void (*end_)(void*, device_id, const request&, bool) = nullptr;
+  void (*publish_)(void*, std::atomic<int>&, int) = nullptr;
 };
 
 }  // namespace cohort::engine

@@ -51,6 +51,13 @@ class basic_engine {
   }
   void cancel(request& r) { loop_.cancel(r); }
   void complete(device_id d, bool failed) { loop_.complete(d, failed); }
+  void complete_request(device_id d, const request& r, bool failed) {
+    loop_.complete_request(d, r, failed);
+  }
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    loop_.nudge(std::forward<F>(publish));
+  }
 
   /// Adds a model while running; waits for the loop to have done it. Not from a handler.
   /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell

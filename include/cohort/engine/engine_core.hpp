@@ -104,7 +104,11 @@ class basic_engine_core {
     if (r.state == request_state::idle || r.cancel_requested) return;
     r.cancel_requested = true;
     forward<Sink> f{*this, now, sink};
-    if (scheduler_.on_cancel(r, now, f)) end(r, outcome::cancelled, now, sink);
+    if (scheduler_.on_cancel(r, now, f)) {
+      end(r, outcome::cancelled, now, sink);
+    } else if constexpr (requires { sink.cancel_running(r); }) {
+      sink.cancel_running(r);  // Its batch may be able to let it go.
+    }
     finish_removals(now, sink);
   }
 
@@ -124,6 +128,26 @@ class basic_engine_core {
     --at_work.count;
     scheduler_.on_complete(d, now);
     finish_removals(now, sink);
+  }
+
+  /// One request of a batch of the device ended before its batch did. O(requests before it there).
+  template <class Sink>
+  void on_request_complete(device_id d, const request& only, bool failed, time_point now,
+                           Sink& sink) noexcept {
+    lane& at_work = devices_[d.index()];
+    for (std::uint32_t i = 0; i < at_work.count; ++i) {
+      request_list& list =
+          at_work.batches[(at_work.first + i) % deferred::rank::max_outstanding].requests;
+      for (request& r : list) {
+        if (&r != &only) continue;
+        list.erase(list.iterator_to(r));
+        r.state = request_state::idle;
+        end(r, how_it_ended(r, failed, now), now, sink);
+        finish_removals(now, sink);
+        return;
+      }
+    }
+    COHORT_ASSERT(false);
   }
 
   /// Does all that is due at `now`.

@@ -18,10 +18,11 @@
 
 namespace cohort::engine {
 
-/// A batch ended.
+/// A batch ended; or one request of a batch, before it.
 struct batch_end {
   device_id device;
   bool failed;
+  const request* only = nullptr;  ///< The request, if it ended alone.
 };
 
 /// Messages to one loop from any thread: a lock held for a few instructions, a condition variable
@@ -54,6 +55,14 @@ class inbox {
     if (!r.in_engine || r.cancel_posted) return;
     waiting_.cancels.push_back(&r);
     r.cancel_posted = true;
+    wake();
+  }
+  /// Calls `publish()` under the lock and wakes the loop, which finds by itself what has changed.
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    const std::lock_guard lock{mutex_};
+    publish();
+    nudged_ = true;
     wake();
   }
   void post_end(batch_end e) {
@@ -105,7 +114,7 @@ class inbox {
     std::unique_lock lock{mutex_};
     const auto has_mail = [this] {
       return !waiting_.arrivals.empty() || !waiting_.ends.empty() || !waiting_.cancels.empty() ||
-             !waiting_.controls.empty() || (closed_ && !close_seen_);
+             !waiting_.controls.empty() || nudged_ || (closed_ && !close_seen_);
     };
     sleeping_ = true;
     bool timed_out = false;
@@ -118,6 +127,7 @@ class inbox {
       timed_out = !arrived_.wait_until(lock, at, has_mail);
     }
     sleeping_ = false;
+    nudged_ = false;
     close_seen_ = closed_;
     return timed_out;
   }
@@ -133,6 +143,7 @@ class inbox {
   std::condition_variable arrived_;
   messages waiting_;
   bool sleeping_ = false;
+  bool nudged_ = false;
   bool closed_ = false;
   bool close_seen_ = false;
 };

@@ -40,7 +40,8 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what it has, does not
 /// block, and later calls `complete(device, failed)` of the loop once, from any thread; batches of
-/// a device complete in order. Called on the loop's thread. Models: `staged_backend`,
+/// a device complete in order. It may report requests of a batch before, one by one, with
+/// `complete_request`. Called on the loop's thread. Models: `staged_backend`, `pipeline_backend`,
 /// `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
@@ -50,6 +51,14 @@ template <class B>
 concept driven_backend = backend<B> && requires(B& b, time_point now) {
   { b.next_event() } -> std::same_as<time_point>;
   b.advance(now);
+};
+
+/// A backend that can end a request of a batch before the batch: `cancel(request)`, called on the
+/// loop's thread for one that is in a batch; it may do nothing.
+template <class B>
+concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
+  { b.cancel(r) }
+  noexcept;
 };
 
 /// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's
@@ -109,6 +118,16 @@ class basic_loop {
 
   /// The oldest batch of a device ended. For backends.
   void complete(device_id d, bool failed) { inbox_.post_end({d, failed}); }
+
+  /// One request of a batch of a device ended before its batch. For backends.
+  void complete_request(device_id d, const request& r, bool failed) {
+    inbox_.post_end({d, failed, &r});
+  }
+  /// As `inbox::nudge`: for backends that the loop drives and other threads feed.
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    inbox_.nudge(std::forward<F>(publish));
+  }
 
   /// Runs `action(now)` on the loop's thread.
   void post(inbox::control action) { inbox_.post_control(std::move(action)); }
@@ -182,6 +201,9 @@ class basic_loop {
     inbox_.forget(r, taken_);
     context_.deliver(r, how);
   }
+  void cancel_running(request& r) noexcept {
+    if constexpr (cancelling_backend<Backend>) backend_.cancel(r);
+  }
   void model_removed(model_id id) noexcept {
     --models_;
     if (auto gone = std::exchange(doors_[id.index()].gone, {})) gone();
@@ -207,7 +229,11 @@ class basic_loop {
     }
     for (const batch_end& e : taken_.ends) {
       completing_ = true;
-      core_.on_complete(e.device, e.failed, now, *this);
+      if (e.only != nullptr) {
+        core_.on_request_complete(e.device, *e.only, e.failed, now, *this);
+      } else {
+        core_.on_complete(e.device, e.failed, now, *this);
+      }
       completing_ = false;
     }
     taken_.ends.clear();

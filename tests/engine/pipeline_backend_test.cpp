@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/pipeline_backend.hpp>
+
+#include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/engine.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <models/registry.hpp>
+#include <support/random_source.hpp>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+
+/// Makes rows of two, lets all that waits join whatever it may, and halves what does not grow.
+struct restless : batching::plain_policy {
+  [[nodiscard]] batching::entry_decision entry(const batching::entry_view& v) const noexcept {
+    batching::entry_decision d = plain_policy::entry(v);
+    d.count = std::min(d.count, 2U);
+    return d;
+  }
+  static std::uint32_t stretch(const batching::hand_over_view& v) noexcept { return v.may_join; }
+  static std::uint32_t split(const batching::hand_over_view& v,
+                             std::span<std::uint32_t> sizes) noexcept {
+    if (v.row.size < 2 || v.stage % 2 == 0) return 0;
+    sizes[0] = v.row.size - v.row.size / 2;
+    sizes[1] = v.row.size / 2;
+    return 2;
+  }
+};
+struct counts : batching::null_batch_observer {
+  int stretches = 0;
+  int splits = 0;
+  void stretched(const batching::batch_row&, std::uint32_t, time_point) noexcept { ++stretches; }
+  void split(const batching::batch_row&, std::uint32_t, time_point) noexcept { ++splits; }
+};
+
+/// A request with its data, and what has become of it.
+struct job : tensor_request {
+  std::vector<float> out;
+  std::atomic<int> ends{0};
+  outcome how = outcome::dropped;
+};
+struct deliver {
+  std::latch* left;
+  void operator()(request& r, outcome how) const {
+    auto& j = static_cast<job&>(r);
+    j.how = how;
+    j.ends.fetch_add(1);
+    left->count_down();
+  }
+};
+
+double error(const std::vector<double>& expected, const std::vector<float>& got) {
+  double largest = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+  }
+  return worst / largest;
+}
+
+TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, each ends once") {
+  static constexpr std::uint32_t batch_max = 4;
+  constexpr std::size_t kinds = 3;
+  constexpr std::size_t total = 120;
+  for (const std::string_view name : models::model_names()) {
+    CAPTURE(name);
+    runtime::host_executor executor{{.pool_bytes = std::size_t{512} << 20U, .queue_depth = 8192}};
+    const auto factory = models::make_host_factory(std::string{name}, executor, 7);
+    std::vector<std::vector<std::byte>> inputs;
+    std::vector<std::vector<double>> expected;
+    for (std::uint64_t k = 0; k < kinds; ++k) {
+      inputs.push_back(models::sample_input(factory->info(), k));
+      expected.push_back(factory->reference(inputs.back()));
+    }
+    for (const std::uint32_t sets : {1U, 2U}) {
+      CAPTURE(sets);
+      std::latch left{total};
+      using backend_type =
+          pipeline_backend<runtime::host_executor, models::host_model, restless, counts>;
+      backend_type backend{executor};
+      std::deque<job> jobs(total);
+      std::size_t cancelled = 0;
+      model_id model;
+      {
+        basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
+        backend.bind(engine);
+        for (int i = 0; i < 4; ++i) {
+          engine.add_device([&](device_id id) { backend.add_device(id); });
+        }
+        model = engine.add_model(
+            {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, batch_max},
+                            .slo = 1h}},
+            [&](model_id id) {
+              backend_type::model_type m{
+                  .batch_max = batch_max,
+                  .options = {.buffer_sets = sets},
+                  .policy = [](const batching::stage_profile&) { return restless{{batch_max}}; }};
+              const std::size_t stages = factory->make(1)->stages();
+              for (std::size_t s = 0; s < stages; ++s) {
+                m.instances.push_back(factory->make(batch_max));
+                m.stages.push_back({{.batch = batch_max, .time = 1ms}});
+              }
+              backend.add_model(id, 0, std::move(m));
+            });
+        const steady_clock clock;
+        test::random_source random{sets};
+        for (std::size_t i = 0; i < total; ++i) {
+          job& j = jobs[i];
+          j.out.assign(expected[0].size(), std::numeric_limits<float>::quiet_NaN());
+          j.input = inputs[i % kinds];
+          j.output = std::as_writable_bytes(std::span{j.out});
+          j.model = model;
+          j.arrival = clock.now();
+          j.deadline = clock.now() + 1h;
+          REQUIRE_FALSE(engine.submit(j));
+          if (random.one_in(10)) engine.cancel(jobs[random.below(i + 1)]);
+          if (random.one_in(4)) std::this_thread::yield();
+        }
+        left.wait();
+      }
+      for (std::size_t i = 0; i < total; ++i) {
+        CAPTURE(i);
+        REQUIRE(jobs[i].ends == 1);
+        if (jobs[i].how == outcome::cancelled) {
+          ++cancelled;
+          continue;
+        }
+        REQUIRE(jobs[i].how == outcome::completed);
+        REQUIRE(error(expected[i % kinds], jobs[i].out) <= models::tolerance);
+      }
+      CHECK(cancelled < total / 2);
+      CHECK(backend.observer(model).stretches > 0);
+      CHECK(backend.observer(model).splits > 0);
+    }
+  }
+}
+
+/// Two stages of x + 1; the second waits at a gate, if it has one, and throws for x above 100.
+struct gated {
+  runtime::host_executor* on;
+  std::latch* gate = nullptr;
+  static std::string_view name() { return "gated"; }
+  static std::size_t stages() { return 2; }
+  static std::size_t boundary_bytes(std::size_t) { return sizeof(float); }
+  void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [stage, x, gate = gate] {
+      if (stage == 1 && gate != nullptr) gate->wait();
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) {
+        if (stage == 1 && in[i] > 100) throw std::runtime_error{"too large"};
+        out[i] = in[i] + 1;
+      }
+    });
+  }
+};
+
+/// Host memory of its own that copies must use.
+struct pinned_executor : runtime::host_executor {
+  using host_executor::host_executor;
+  struct pinned {
+    std::byte* data() { return bytes.data(); }
+    [[nodiscard]] std::size_t size() const { return bytes.size(); }
+    std::vector<std::byte> bytes;
+  };
+  pinned allocate_pinned(std::size_t bytes) {
+    pinned p{std::vector<std::byte>(bytes)};
+    known.emplace_back(p.data(), bytes);
+    return p;
+  }
+  void copy(stream& s, const runtime::copy_request& r) {
+    const auto is_known = [&](const void* x) {
+      return std::ranges::any_of(known, [&](const auto& k) {
+        return !std::less{}(static_cast<const std::byte*>(x), k.first) &&
+               std::less{}(static_cast<const std::byte*>(x), k.first + k.second);
+      });
+    };
+    if (!is_known(r.source) && !is_known(r.destination)) throw config_error{"not pinned"};
+    host_executor::copy(s, r);
+  }
+  std::vector<std::pair<const std::byte*, std::size_t>> known;
+};
+
+/// An engine over one place of pipelines of `gated`.
+template <class Executor>
+struct gated_engine {
+  using backend_type = pipeline_backend<Executor, gated, restless, counts>;
+  Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  std::latch left;
+  backend_type backend{executor};
+  basic_engine<basic_engine_core<eager>, backend_type, inline_completion<deliver>> engine{
+      basic_engine_core<eager>{}, backend, inline_completion<deliver>{deliver{&left}}};
+  model_id model;
+  steady_clock clock;
+
+  gated_engine(std::ptrdiff_t requests, int devices, std::latch* gate,
+               std::vector<std::uint32_t> buckets = {})
+      : left{requests} {
+    backend.bind(engine);
+    for (int i = 0; i < devices; ++i) {
+      engine.add_device([&](device_id id) { backend.add_device(id); });
+    }
+    model = engine.add_model(
+        {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
+         .max_request_size = 100},
+        [&](model_id id) {
+          typename backend_type::model_type m{
+              .batch_max = 4, .buckets = buckets, .policy = [](const batching::stage_profile&) {
+                return restless{{4}};
+              }};
+          for (int s = 0; s < 2; ++s) {
+            m.instances.push_back(std::make_unique<gated>(gated{&executor, gate}));
+            m.stages.emplace_back();
+            for (std::uint32_t k = 0; k < std::max<std::size_t>(1, buckets.size()); ++k) {
+              m.stages.back().push_back({.batch = 4, .bucket = k, .time = 1ms});
+            }
+          }
+          backend.add_model(id, 0, std::move(m));
+        });
+  }
+  void submit(job& j, float& x, std::uint32_t size = 1) {
+    j.out.assign(1, 0);
+    j.input = std::as_bytes(std::span{&x, 1});
+    j.output = std::as_writable_bytes(std::span{j.out});
+    j.model = model;
+    j.size = size;
+    j.arrival = clock.now();
+    j.deadline = clock.now() + 1h;
+    REQUIRE_FALSE(engine.submit(j));
+  }
+};
+
+TEST_CASE_TEMPLATE("a stage that fails fails its item's requests; the others get their rows",
+                   Executor, runtime::host_executor, pinned_executor) {
+  constexpr std::size_t n = 100;
+  gated_engine<Executor> e{n, 3, nullptr};
+  std::deque<job> jobs(n);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = static_cast<float>(i == 13 ? 1000 : i % 90);
+    e.submit(jobs[i], x[i]);
+  }
+  e.left.wait();
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    CHECK(jobs[i].ends == 1);
+    if (jobs[i].how == outcome::failed) {
+      ++failed;
+      continue;
+    }
+    CHECK(jobs[i].how == outcome::completed);
+    CHECK(jobs[i].out[0] == x[i] + 2);
+  }
+  CHECK(jobs[13].how == outcome::failed);
+  CHECK(failed <= 4);
+}
+TEST_CASE("a request above the last bucket fails alone, whatever is in its batch") {
+  gated_engine<runtime::host_executor> e{3, 1, nullptr, {8, 16}};
+  std::deque<job> jobs(3);
+  std::vector<float> x{1, 2, 3};
+  e.submit(jobs[0], x[0], 8);
+  e.submit(jobs[1], x[1], 17);
+  e.submit(jobs[2], x[2], 16);
+  e.left.wait();
+  CHECK(jobs[0].how == outcome::completed);
+  CHECK(jobs[1].how == outcome::failed);
+  CHECK(jobs[2].how == outcome::completed);
+}
+TEST_CASE("a request cancelled in a pipeline ends without its batch") {
+  std::latch gate{1};
+  gated_engine<runtime::host_executor> e{6, 2, &gate};
+  std::deque<job> jobs(6);
+  std::vector<float> x{1, 2, 3, 4, 5, 6};
+  for (std::size_t i = 0; i < 6; ++i) e.submit(jobs[i], x[i]);
+  // The gate holds the first row; who waits behind it is let go while the row still runs.
+  e.engine.cancel(jobs[5]);
+  while (jobs[5].ends == 0) std::this_thread::yield();
+  CHECK(jobs[0].ends == 0);
+  gate.count_down();
+  e.left.wait();
+  CHECK(jobs[5].how == outcome::cancelled);
+  CHECK(jobs[0].how == outcome::completed);
+}
+TEST_CASE("what does not fit is an error when it is added") {
+  runtime::host_executor executor;
+  using backend_type = pipeline_backend<runtime::host_executor, gated, restless, counts>;
+  backend_type b{executor};
+  const auto make = [&](std::size_t stages) {
+    backend_type::model_type m{
+        .batch_max = 4, .instances = {}, .policy = [](const batching::stage_profile&) {
+          return restless{{4}};
+        }};
+    for (std::size_t s = 0; s < stages; ++s) {
+      m.stages.push_back({{.batch = 4}});
+      m.instances.push_back(std::make_unique<gated>(gated{&executor}));
+    }
+    return m;
+  };
+  CHECK_THROWS_WITH_AS(b.add_model(model_id{0}, 0, make(2)),
+                       "pipeline_backend: a model's place must have devices", config_error);
+  b.add_device(device_id{0});
+  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(0)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(3)), config_error);
+  auto holes = make(2);
+  holes.stages[1] = {{.batch = 2}};
+  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(holes)), config_error);
+  auto no_sets = make(2);
+  no_sets.options.buffer_sets = 0;
+  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(no_sets)), config_error);
+  b.add_model(model_id{0}, 0, make(2));
+  CHECK_THROWS_AS(b.add_device(device_id{1}), config_error);
+}
+}  // namespace
+}  // namespace cohort::engine
