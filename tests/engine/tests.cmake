@@ -3,6 +3,7 @@ cohort_add_test(engine/inbox_test.cpp)
 cohort_add_test(engine/completion_test.cpp)
 cohort_add_test(engine/loop_test.cpp)
 cohort_add_test(engine/engine_test.cpp)
+cohort_add_test(engine/plan_applier_test.cpp)
 cohort_add_test(engine/wake_histogram_test.cpp)
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(engine/allocation_test.cpp)
