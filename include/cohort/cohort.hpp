@@ -88,6 +88,8 @@
 #include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/reorganizer.hpp>
 #include <cohort/packing/replan.hpp>
+#include <cohort/packing/replanner.hpp>
+#include <cohort/packing/request_graph.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/packing/self_tuning.hpp>
 #include <cohort/packing/squishy.hpp>

@@ -8,4 +8,5 @@ cohort_add_test(engine/wake_histogram_test.cpp)
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(engine/allocation_test.cpp)
 endif()
+cohort_add_test(engine/partition_host_test.cpp LIBS cohort_host)
 cohort_add_test(engine/staged_backend_test.cpp LIBS cohort_host)
