@@ -37,6 +37,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/request_queue.hpp>
@@ -50,7 +51,11 @@
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/manual_engine.hpp>
+#include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/staged_backend.hpp>
@@ -85,6 +90,8 @@
 #include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/reorganizer.hpp>
 #include <cohort/packing/replan.hpp>
+#include <cohort/packing/replanner.hpp>
+#include <cohort/packing/request_graph.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/packing/self_tuning.hpp>
 #include <cohort/packing/squishy.hpp>

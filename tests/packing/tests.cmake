@@ -1,5 +1,5 @@
 foreach(name burst_margin configuration cover_lp elastic_partition exact_partition feasibility ideal interference
-             knee latency_grid layout order plan portfolio profile rate_forecast reorganizer replan requirements
+             knee latency_grid layout order plan portfolio profile rate_forecast reorganizer replan replanner request_graph requirements
              self_tuning sort_stably squishy subcluster subcluster_exact subcluster_search verify workspace)
   cohort_add_test(packing/${name}_test.cpp)
 endforeach()

@@ -63,10 +63,11 @@ class basic_engine {
   /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell
   ///              the backend there, which belongs to that thread.
   /// @throws config_error As `basic_loop::add_model`, and with the message of what `setup` throws.
-  template <class Setup>
-  model_id add_model(model_config config, Setup setup) {
+  /// @param where As for the core.
+  template <class Setup, class... Where>
+  model_id add_model(model_config config, Setup setup, Where... where) {
     return ask<model_id>([&](time_point) {
-      const model_id id = loop_.add_model(std::move(config));
+      const model_id id = loop_.add_model(std::move(config), where...);
       setup(id);
       return id;
     });
@@ -77,16 +78,26 @@ class basic_engine {
         [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
   }
   /// Adds a device while running. @param setup As for `add_model`, with the device's id.
-  template <class Setup>
-  device_id add_device(Setup setup) {
+  template <class Setup, class... Where>
+  device_id add_device(Setup setup, Where... where) {
     return ask<device_id>([&](time_point now) {
-      const device_id id = loop_.add_device(now);
+      const device_id id = loop_.add_device(now, where...);
       setup(id);
       return id;
     });
   }
   void remove_device(device_id d) {
     loop_.post([this, d](time_point now) { loop_.remove_device(d, now); });
+  }
+
+  /// Runs `action()` on the loop's thread and waits for it: for what only that thread may do with
+  /// the backend. Not from a handler. @throws config_error With the message of what it throws.
+  template <class F>
+  void run_inside(F action) {
+    ask<bool>([&](time_point) {
+      action();
+      return true;
+    });
   }
 
   /// Takes no more requests; those accepted go on to their ends.

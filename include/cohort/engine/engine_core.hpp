@@ -50,10 +50,12 @@ class basic_engine_core {
   }
 
   /// Adds a model. Allocates. @throws config_error As `model_shard::add_model`.
-  model_id add_model(model_config config) {
+  /// @param where What else the scheduler wants to know: for `pooled_scheduler`, the pool.
+  template <class... Where>
+  model_id add_model(model_config config, Where... where) {
     expects(config.max_request_size > 0, "model_config: max_request_size must be at least 1");
     const std::uint32_t max_size = config.max_request_size;
-    const model_id id = scheduler_.add_model(std::move(config.scheduling));
+    const model_id id = scheduler_.add_model(std::move(config.scheduling), where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = model{.max_request_size = max_size, .accepting = true};
     return id;
@@ -72,9 +74,10 @@ class basic_engine_core {
     return true;
   }
 
-  /// Adds an idle device. Allocates.
-  device_id add_device(time_point now) {
-    const device_id d = scheduler_.add_device(now);
+  /// Adds an idle device. Allocates. @param where As for `add_model`.
+  template <class... Where>
+  device_id add_device(time_point now, Where... where) {
+    const device_id d = scheduler_.add_device(now, where...);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     return d;
   }

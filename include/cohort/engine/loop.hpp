@@ -145,11 +145,13 @@ class basic_loop {
 
   /// Adds a model; the backend must know it before its first request. Loop's thread.
   /// @throws config_error As the core does, and above `max_models`.
-  model_id add_model(model_config config) {
+  /// @param where As for the core.
+  template <class... Where>
+  model_id add_model(model_config config, Where... where) {
     const std::uint32_t capacity = config.scheduling.queue_capacity;
     const std::uint32_t max_size = config.max_request_size;
     expects(models_ < max_models_, "engine: more models than max_models");
-    const model_id id = core_.add_model(std::move(config));
+    const model_id id = core_.add_model(std::move(config), where...);
     ++models_;
     door& d = doors_[id.index()];
     d.capacity = capacity;
@@ -166,7 +168,10 @@ class basic_loop {
     doors_[id.index()].gone = std::move(gone);
     core_.remove_model(id, now, *this);
   }
-  device_id add_device(time_point now) { return core_.add_device(now); }
+  template <class... Where>
+  device_id add_device(time_point now, Where... where) {
+    return core_.add_device(now, where...);
+  }
   void remove_device(device_id d, time_point now) noexcept { core_.remove_device(d, now); }
 
   /// Does all that is due. Arrivals come first, then ends of batches, then cancellations.

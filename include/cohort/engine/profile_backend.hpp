@@ -29,9 +29,17 @@ class profile_backend {
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
-  void add_device(device_id id) {
+  /// What `add_device` and `add_model` need, made beforehand; see `staged_backend`.
+  using prepared_device = device_share;
+  using prepared_model = latency_curve;
+  [[nodiscard]] static prepared_device prepare_device(device_share share, device_id /*gpu*/) {
+    return share;
+  }
+
+  void add_device(device_id id, device_share share = {}) {
     if (id.index() >= lanes_.size()) lanes_.resize(id.index() + 1);
-    lanes_[id.index()] = std::make_unique<lane>(executor_.make_stream());
+    lanes_[id.index()].reset();
+    lanes_[id.index()] = std::make_unique<lane>(executor_.make_stream(share));
     for (slot& s : lanes_[id.index()]->slots) {
       s.owner = this;
       s.device = id;
@@ -44,6 +52,20 @@ class profile_backend {
   void add_model(model_id id, latency_curve latency) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = std::move(latency);
+  }
+  /// A model of one device: profiles differ between partitions.
+  void add_model(model_id id, device_id /*device*/, latency_curve latency) {
+    add_model(id, std::move(latency));
+  }
+  /// Takes away a device whose last batch was reported.
+  void take_device(device_id id) noexcept { lanes_[id.index()].reset(); }
+  void take_model(model_id id, device_id /*device*/) noexcept { models_[id.index()].reset(); }
+
+  /// Runs a batch of one for itself, behind what the device has, then calls `done`.
+  void warm_up(model_id id, device_id device, runtime::completion& done) {
+    lane& l = *lanes_[device.index()];
+    executor_.busy(l.stream, (*models_[id.index()])(1));
+    executor_.notify(l.stream, done);
   }
 
   void launch(const deferred::batch& b) noexcept {

@@ -92,6 +92,9 @@ class reorganizer {
   bool served_elsewhere(model_id m, const part& by) const;
   bool has_memory(const part& p, model_id m) const;
   bool has_room(const gpulet& g) const;
+  bool is_fast(const part& p, model_id m) const {
+    return grid_.measured(m.index())(1, p.size.percent()) <= grid_.slo_ms(m.index());
+  }
   bool realise(part& p);
   bool create_targets();
   std::vector<placed_model> burdens(const part& p) const;
@@ -398,9 +401,12 @@ inline bool reorganizer::shelter() {
     std::vector<std::pair<std::size_t, placed_model>> moves;
     for (const placed_model& m : burdens(parts_[i])) {
       std::optional<std::size_t> host;
-      for (const bool stays : {true, false}) {
+      // Where the SLO can be met at all, if there is such a place; then where it may stay.
+      for (const auto& [fast, stays] :
+           {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
         for (std::size_t k = 0; k < parts_.size() && !host; ++k) {
           if (k == i || parts_[k].target.has_value() != stays) continue;
+          if (is_fast(parts_[k], m.model) != fast) continue;
           // Two at once may not fit where one does.
           const bool used = std::ranges::any_of(
               moves, [&](const auto& x) { return parts_[x.first].gpu == parts_[k].gpu; });

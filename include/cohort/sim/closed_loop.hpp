@@ -9,6 +9,7 @@
 #include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/reorganizer.hpp>
 #include <cohort/packing/replan.hpp>
+#include <cohort/packing/replanner.hpp>
 #include <cohort/packing/requirements.hpp>
 #include <cohort/sim/plan_simulation.hpp>
 
@@ -53,19 +54,22 @@ struct closed_loop_result {
 /// @throws config_error If an option is out of its range.
 template <packing::packer Packer>
 [[nodiscard]] closed_loop_result run_closed_loop(
-    const packing::latency_grid& grid, packing::packing_problem problem,
+    const packing::latency_grid& grid, const packing::packing_problem& problem,
     const std::vector<plan_simulation::source>& sources,
     const std::optional<packing::interference_model>& interference, const Packer& packer,
     const closed_loop_options& o) {
-  const packing::replan_policy policy{o.replan};
-  const double period_ms = to_ms(policy.period());
+  const double period_ms = to_ms(packing::replan_policy{o.replan}.period());
   expects(o.length_ms > 0, "closed_loop: length_ms must be above 0");
   expects(o.reorganization_ms >= 0 && o.reorganization_ms < period_ms,
           "closed_loop: reorganization_ms must be at least 0 and below a period");
-  expects(o.margin >= 0, "closed_loop: margin must be at least 0");
+  // The plan made now serves from the end of the reorganization to that of the one after.
+  packing::replanner planner{
+      grid, problem, packer,
+      packing::replanner_options{.forecast = o.forecast,
+                                 .replan = o.replan,
+                                 .margin = o.margin,
+                                 .ahead = 1 + o.reorganization_ms / period_ms}};
   const std::size_t models = grid.models();
-  std::vector<packing::rate_forecast> forecasts(models, packing::rate_forecast{o.forecast});
-  std::vector<double> planned(models, 0.0);
   std::vector<packing::live_gpulet> live;
   const packing::reorganization_limits limits{
       .gpus = problem.gpus,
@@ -74,16 +78,6 @@ template <packing::packer Packer>
   plan_simulation s{grid, sources, interference, o.seed};
   closed_loop_result result;
 
-  // The plan for some rates, or for as much of them as can be served.
-  const auto make_plan = [&](std::vector<double> rates) {
-    for (int step = 0; step < 60; ++step) {
-      problem.rates_rps = rates;
-      packing::packing_result r = packer(grid, problem);
-      if (r.schedulable()) return std::pair{std::move(r.plan), std::move(rates)};
-      for (double& x : rates) x *= 0.97;
-    }
-    return std::pair{packing::plan{}, std::vector<double>(models, 0.0)};
-  };
   const auto install = [&](const packing::plan& p) {
     const packing::reorganization moves = packing::reorganize(grid, live, p, limits);
     live = moves.after;
@@ -95,11 +89,9 @@ template <packing::packer Packer>
   };
   std::vector<double> start(models, 0.0);
   for (std::size_t m = 0; m < models && m < sources.size(); ++m) {
-    if (sources[m].most_rps > 0) start[m] = sources[m].rate_rps(0) * (1 + o.margin);
+    if (sources[m].most_rps > 0) start[m] = sources[m].rate_rps(0);
   }
-  auto first = make_plan(std::move(start));
-  planned = std::move(first.second);
-  install(first.first);
+  install(planner.plan_for(std::move(start)));
 
   std::vector<plan_counts> before = s.counts();
   std::optional<packing::plan> coming;
@@ -114,12 +106,13 @@ template <packing::packer Packer>
     at = std::min(at + period_ms, o.length_ms);
     s.run(at);
     period.end_s = at / 1e3;
+    std::vector<std::uint64_t> arrivals;
     std::uint64_t ended = 0;
     std::uint64_t violated = 0;
     for (std::size_t m = 0; m < models; ++m) {
       const plan_counts& c = s.counts()[m];
       const std::uint64_t arrived = c.arrived - before[m].arrived;
-      forecasts[m].add(arrived, policy.period());
+      arrivals.push_back(arrived);
       period.arrived_rps.push_back(static_cast<double>(arrived) / period_ms * 1e3);
       period.completed_rps +=
           static_cast<double>(c.completed - before[m].completed) / period_ms * 1e3;
@@ -132,17 +125,7 @@ template <packing::packer Packer>
     for (const packing::live_gpulet& g : live) period.used_pct += g.what.size.percent();
     result.periods.push_back(std::move(period));
 
-    // The plan made now serves from the end of the reorganization to that of the one after.
-    const double ahead = 1 + o.reorganization_ms / period_ms;
-    std::vector<double> wanted;
-    for (const packing::rate_forecast& f : forecasts) {
-      wanted.push_back(f.plan_rps(ahead) * (1 + o.margin));
-    }
-    if (policy.decide(planned, wanted, ended, violated)) {
-      auto next = make_plan(std::move(wanted));
-      coming = std::move(next.first);
-      planned = std::move(next.second);
-    }
+    coming = planner.end_period(arrivals, ended, violated);
   }
   result.total = s.counts();
   plan_counts all;

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Deferred scheduling where each model may use some of the devices only.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/rank.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+using pool_id = strong_id<struct pool_tag>;
+
+/// As `basic_scheduler`, for devices in pools: a model belongs to one pool and runs on the devices
+/// of that pool alone. A pool is the devices of a sub-cluster, or one partition of a device. One
+/// shard holds the models of all pools, and each pool has a rank of its own; pools that nothing
+/// happens to cost nothing. Pools are numbered by the caller, from 0 and densely: each has its
+/// memory from its first use on. With pool 0 alone it decides what `basic_scheduler` does.
+/// Same sink, same guarantees. Thread safety: none. Complexity: that of `basic_scheduler` for the
+/// devices and models of one pool, and O(log pools).
+template <window_policy Window = frontrun, gather_policy Gather = drop_head,
+          target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
+class basic_pooled_scheduler {
+ public:
+  explicit basic_pooled_scheduler(network_delays delays = {}, Window window = {},
+                                  Gather gather = {}, Target target = {}, Priority priority = {})
+      : shard_{delays, std::move(window), std::move(gather), std::move(target),
+               std::move(priority)} {}
+
+  /// Adds a model to a pool; its id is the smallest free one. Allocates.
+  /// @throws config_error If a batch of one cannot meet the SLO.
+  model_id add_model(model_config config, pool_id where = {}) {
+    std::uint32_t id = 0;
+    while (shard_.is_served(model_id{id})) ++id;
+    pool& p = reach_pool(where);
+    std::uint32_t local = 0;
+    while (local < p.models.size() && is_at(p.models[local], where, model_id{local})) ++local;
+    if (local == p.models.size()) p.models.emplace_back();
+    if (id >= models_.size()) models_.resize(id + 1);
+    p.matcher.reserve_models(local + 1);
+    shard_.add_model(model_id{id}, std::move(config));
+    models_[id] = {.pool = where, .local = model_id{local}};
+    p.models[local] = model_id{id};
+    return model_id{id};
+  }
+  /// Removes a model; waiting requests are dropped through the sink, running batches go on.
+  template <class Sink>
+  void remove_model(model_id id, time_point now, Sink& sink) noexcept {
+    from_shard<Sink> j{*this, now, sink};
+    shard_.remove_model(id, j);
+  }
+
+  /// Adds an idle device to a pool; its id is the smallest that is neither present nor at work.
+  /// Allocates.
+  device_id add_device(time_point now, pool_id where = {}) {
+    std::uint32_t id = 0;
+    while (id < devices_.size() && is_in_use(device_id{id})) ++id;
+    if (id == devices_.size()) devices_.emplace_back();
+    pool& p = reach_pool(where);
+    std::uint32_t local = 0;
+    while (local < p.devices.size() && (p.matcher.has_device(device_id{local}) ||
+                                        p.matcher.outstanding(device_id{local}) > 0)) {
+      ++local;
+    }
+    if (local == p.devices.size()) p.devices.emplace_back();
+    p.devices[local] = device_id{id};
+    devices_[id] = {.pool = where, .local = device_id{local}};
+    p.matcher.add_device(device_id{local}, now);
+    touch(where);
+    return device_id{id};
+  }
+  /// Gives a device no more work. What it has still completes.
+  void remove_device(device_id d, time_point now) noexcept {
+    const device_place at = devices_[d.index()];
+    rank_of(at.pool).remove_device(at.local, now);
+    touch(at.pool);
+  }
+
+  template <class Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    from_shard<Sink> j{*this, now, sink};
+    shard_.on_arrival(r, now, j);
+  }
+  /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
+  template <class Sink>
+  bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
+    from_shard<Sink> j{*this, now, sink};
+    return shard_.on_cancel(r, now, j);
+  }
+  /// The oldest batch of the device ended.
+  void on_complete(device_id d, time_point now) noexcept {
+    const device_place at = devices_[d.index()];
+    rank_of(at.pool).on_complete(at.local, now);
+    touch(at.pool);
+  }
+
+  /// Does all that is due at `now`.
+  template <class Sink>
+  void advance(time_point now, Sink& sink) noexcept {
+    from_shard<Sink> j{*this, now, sink};
+    shard_.advance(now, j);
+    ready_.clear();
+    for (std::uint32_t i; (i = due_.pop_due(now)) != timer_queue::none;) ready_.push_back(i);
+    for (const std::uint32_t i : ready_) {
+      from_rank<Sink> k{j, pools_[i]};
+      pools_[i].matcher.advance(now, k);
+      due_.arm(i, pools_[i].matcher.next_wake());
+    }
+  }
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(shard_.next_wake(), due_.next());
+  }
+
+  /// The half that sees requests, for questions only.
+  [[nodiscard]] const auto& models() const noexcept { return shard_; }
+  /// The devices of a pool that was used before, under ids of its own; for questions only.
+  [[nodiscard]] const rank& devices(pool_id where) const noexcept {
+    return pools_[where.index()].matcher;
+  }
+
+ private:
+  struct pool {
+    rank matcher;                    // Under ids local to the pool.
+    std::vector<device_id> devices;  // By local id; those in use.
+    std::vector<model_id> models;
+  };
+  struct device_place {
+    pool_id pool;
+    device_id local;
+  };
+  struct model_place {
+    pool_id pool;
+    model_id local;
+  };
+
+  /// The shard's sink: its messages go to the rank of the model's pool.
+  template <class Sink>
+  struct from_shard {
+    basic_pooled_scheduler& self;
+    time_point now;
+    Sink& sink;
+
+    void candidate_changed(model_id id, const candidate& c) noexcept {
+      const model_place at = self.models_[id.index()];
+      self.rank_of(at.pool).on_candidate(at.local, c, now);
+      self.touch(at.pool);
+    }
+    void grant_used(model_id id, device_id d, time_point exec_at, duration expected) noexcept {
+      const model_place at = self.models_[id.index()];
+      self.rank_of(at.pool).on_grant_used(at.local, self.devices_[d.index()].local, exec_at,
+                                          expected, now);
+    }
+    void grant_returned(model_id id, device_id d) noexcept {
+      const model_place at = self.models_[id.index()];
+      self.rank_of(at.pool).on_grant_returned(at.local, self.devices_[d.index()].local, now);
+    }
+    void dispatch(batch&& b) noexcept { sink.dispatch(std::move(b)); }
+    void drop(request& r) noexcept { sink.drop(r); }
+  };
+  /// A rank's sink: grants go to the shard, under the ids of all pools.
+  template <class Sink>
+  struct from_rank {
+    from_shard<Sink>& out;
+    const pool& in;
+
+    void grant(deferred::grant g) noexcept {
+      g.model = in.models[g.model.index()];
+      g.device = in.devices[g.device.index()];
+      out.self.shard_.on_grant(g, out.now, out);
+    }
+  };
+
+  [[nodiscard]] rank& rank_of(pool_id p) noexcept { return pools_[p.index()].matcher; }
+  /// Whether the model of that id is the one in this place: ids of removed models are used again.
+  [[nodiscard]] bool is_at(model_id id, pool_id where, model_id local) const noexcept {
+    return shard_.is_served(id) && models_[id.index()].pool == where &&
+           models_[id.index()].local == local;
+  }
+  [[nodiscard]] bool is_in_use(device_id d) const noexcept {
+    const device_place at = devices_[d.index()];
+    const rank& r = pools_[at.pool.index()].matcher;
+    return pools_[at.pool.index()].devices[at.local.index()] == d &&
+           (r.has_device(at.local) || r.outstanding(at.local) > 0);
+  }
+  pool& reach_pool(pool_id p) {
+    if (p.index() >= pools_.size()) {
+      pools_.resize(p.index() + 1);
+      due_.resize(p.index() + 1);
+      ready_.reserve(p.index() + 1);
+    }
+    return pools_[p.index()];
+  }
+  /// Something happened to its rank.
+  void touch(pool_id p) noexcept { due_.arm(p.index(), rank_of(p).next_wake()); }
+
+  basic_model_shard<Window, Gather, Target, Priority> shard_;
+  std::vector<pool> pools_;
+  std::vector<model_place> models_;    // By model.
+  std::vector<device_place> devices_;  // By device; of those that are gone, the last place.
+  timer_queue due_;                    // By pool: when its rank must be advanced.
+  std::vector<std::uint32_t> ready_;
+};
+
+/// Symphony's deferred batch scheduling in each pool.
+using pooled_scheduler = basic_pooled_scheduler<>;
+
+}  // namespace cohort::deferred

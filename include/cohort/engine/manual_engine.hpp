@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An engine without a thread: a loop that its caller turns, with the interface of the real one.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/loop.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace cohort::engine {
+
+/// What `basic_engine` is in real time, in whatever time the caller says: what is written for one
+/// runs on the other, in tests, simulations and foreign event loops. Thread safety: none.
+template <class Core, backend Backend, completion_context Context>
+class manual_engine {
+ public:
+  /// @param runner Outlives the engine. Then tell it where to report: `runner.bind(engine)`.
+  manual_engine(Core core, Backend& runner, Context context, loop_options options = {})
+      : loop_{std::move(core), runner, std::move(context), options} {}
+
+  [[nodiscard]] time_point now() const noexcept { return now_; }
+  /// Lets time pass up to `until`, and does all that is due on the way.
+  void run_until(time_point until) {
+    for (;;) {
+      const time_point next = loop_.turn(now_);
+      if (next > until) break;
+      now_ = next;
+    }
+    if (until > now_) {
+      now_ = until;
+      loop_.turn(now_);
+    }
+  }
+
+  [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return loop_.submit(r, now_); }
+  void cancel(request& r) { loop_.cancel(r); }
+  void complete(device_id d, bool failed) { loop_.complete(d, failed); }
+
+  template <class Setup, class... Where>
+  model_id add_model(model_config config, Setup setup, Where... where) {
+    const model_id id = loop_.add_model(std::move(config), where...);
+    setup(id);
+    return id;
+  }
+  void remove_model(model_id id, std::function<void()> gone = {}) {
+    // Behind what was submitted, as in the real one.
+    loop_.post([this, id, gone = std::move(gone)](time_point now) mutable {
+      loop_.remove_model(id, now, std::move(gone));
+    });
+  }
+  template <class Setup, class... Where>
+  device_id add_device(Setup setup, Where... where) {
+    const device_id id = loop_.add_device(now_, where...);
+    setup(id);
+    return id;
+  }
+  void remove_device(device_id d) { loop_.remove_device(d, now_); }
+  template <class F>
+  void run_inside(F action) {
+    action();
+  }
+
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
+  [[nodiscard]] std::size_t in_flight() const noexcept { return loop_.core().in_flight(); }
+
+ private:
+  basic_loop<Core, Backend, Context> loop_;
+  time_point now_{};
+};
+
+}  // namespace cohort::engine

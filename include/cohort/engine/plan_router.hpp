@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Sends each request to one of the instances of its model.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/engine/plan_applier.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+namespace cohort::engine {
+
+/// Where each model is served, and the way there. A request goes to the instance that has least
+/// waiting for its planned rate; if that one refuses it, to the others in turn. `set` waits for
+/// submissions under way: once it has returned, no request is on its way to an instance that is not
+/// routed to any more, so draining it loses none. Thread safety: any thread; a shared lock is held
+/// for one submission. Complexity: O(instances of the model); submitting allocates nothing.
+class plan_router {
+ public:
+  /// @param models How many there are, numbered from 0.
+  explicit plan_router(std::size_t models) : routes_(models) {}
+
+  /// From now on requests of the model go to these instances and to no other.
+  void set(model_id m, std::span<const route> routes) {
+    std::vector<route> fresh(routes.begin(), routes.end());
+    const std::unique_lock lock{mutex_};
+    expects(m.index() < routes_.size(), "plan_router: unknown model");
+    routes_[m.index()].swap(fresh);
+  }
+  [[nodiscard]] std::vector<route> routes(model_id m) const {
+    const std::shared_lock lock{mutex_};
+    return routes_[m.index()];
+  }
+
+  /// Submits a request of model `m` to the engine: `engine.submit(r, now...)`. If it is accepted,
+  /// `r.model` names the instance from now on; if not, it stays as it is.
+  /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none.
+  template <class Engine, class... Now>
+  [[nodiscard]] std::optional<refusal> submit(Engine& engine, request& r, model_id m,
+                                              Now... now) const {
+    const std::shared_lock lock{mutex_};
+    if (m.index() >= routes_.size()) return refusal::unknown_model;
+    const std::vector<route>& all = routes_[m.index()];
+    const model_id asked = r.model;
+    const route* best = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const route& to : all) {
+      const double load = (engine.waiting(to.instance) + 1.0) / std::max(to.rate_rps, 1e-9);
+      if (load >= least) continue;
+      least = load;
+      best = &to;
+    }
+    std::optional<refusal> why = refusal::unknown_model;
+    if (best != nullptr) {
+      r.model = best->instance;
+      why = engine.submit(r, now...);
+    }
+    for (std::size_t i = 0; why && i < all.size(); ++i) {
+      if (&all[i] == best) continue;
+      r.model = all[i].instance;
+      why = engine.submit(r, now...);
+    }
+    if (why) r.model = asked;
+    return why;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::vector<std::vector<route>> routes_;  // By model.
+};
+static_assert(routing<plan_router>);
+
+}  // namespace cohort::engine

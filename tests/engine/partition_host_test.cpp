@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/partition_host.hpp>
+
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/engine.hpp>
+#include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_router.hpp>
+#include <cohort/engine/staged_backend.hpp>
+#include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/replanner.hpp>
+#include <cohort/runtime/host.hpp>
+#include <packing/random_demand.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+
+/// y = x + model.
+struct adder {
+  runtime::host_executor* on;
+  float add;
+  std::string_view name() const { return "adder"; }
+  std::size_t stages() const { return 1; }
+  std::size_t boundary_bytes(std::size_t) const { return sizeof(float); }
+  void enqueue(std::size_t, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [x, add = add] {
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) out[i] = in[i] + add;
+    });
+  }
+};
+using backend_type = staged_backend<runtime::host_executor, adder>;
+
+struct number : tensor_request {
+  void set(float x) {
+    in = x;
+    input = std::as_bytes(std::span{&in, 1});
+    output = std::as_writable_bytes(std::span{&out, 1});
+  }
+  float in = 0;
+  float out = 0;
+  model_id wanted;
+  outcome how = outcome::dropped;
+  int ends = 0;
+};
+struct deliver {
+  std::atomic<std::size_t>* ended;
+  void operator()(request& r, outcome how) const {
+    static_cast<number&>(r).how = how;
+    ++static_cast<number&>(r).ends;
+    ended->fetch_add(1);
+  }
+};
+
+TEST_CASE("a running engine on the host plans anew as rates move, and no request fails") {
+  constexpr std::uint32_t gpus = 2;
+  constexpr std::uint32_t models = 3;
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100),
+       packing::test::unit_model("c", 100)},
+      packing::test::halves()};
+  runtime::host_executor first{{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  runtime::host_executor second{{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  const std::size_t free_bytes = first.free_bytes();
+  {
+    std::atomic<std::size_t> ended = 0;
+    std::deque<number> requests;
+    backend_type backend{std::vector{&first, &second}};
+    using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
+    basic_engine engine{basic_engine_core<scheduler>{}, backend,
+                        inline_completion{deliver{&ended}}};
+    backend.bind(engine);
+    const auto loader = [&](model_id m, device_id gpu, device_share size) {
+      runtime::host_executor& on = gpu.value() == 0 ? first : second;
+      return partition_model<backend_type::prepared_model>{
+          .config = config_on(grid, m, size),
+          .prepared = backend.prepare_model(
+              grid.max_batch(m.index()),
+              std::make_unique<adder>(adder{&on, static_cast<float>(m.value())}), gpu)};
+    };
+    partition_host host{engine, backend, loader};
+    static_assert(plan_host<decltype(host)>);
+    plan_router router{models};
+    plan_applier applier{host, router};
+    packing::replanner planner{grid, {.gpus = gpus}, packing::elastic{}, {}};
+    const packing::reorganization_limits limits{.gpus = gpus};
+    const auto apply = [&](const packing::plan& p) {
+      packing::reorganization r = packing::reorganize(grid, applier.live(), p, limits);
+      CHECK(r.interrupted.empty());
+      applier.begin(std::move(r));
+      while (!applier.advance()) std::this_thread::yield();
+    };
+    apply(planner.plan_for({5, 5, 5}));
+
+    // Requests of 20 s each time, while the plan for those before is being applied.
+    const std::uint64_t demands[][models] = {
+        {100, 100, 100}, {8000, 100, 2000}, {8000, 9000, 2000}, {100, 9000, 100}, {100, 100, 4000}};
+    const steady_clock clock;
+    std::optional<packing::plan> coming;
+    std::size_t plans = 0;
+    std::size_t most_partitions = 0;
+    std::size_t refused = 0;
+    for (const auto& arrivals : demands) {
+      std::thread client{[&] {
+        for (std::uint32_t left = 9000; left-- > 0;) {
+          for (std::uint32_t m = 0; m < models; ++m) {
+            if (left >= arrivals[m] || left % 4 != 0) continue;  // A quarter is enough work.
+            number& r = requests.emplace_back();
+            r.wanted = model_id{m};
+            r.set(static_cast<float>(left));
+            r.arrival = clock.now();
+            r.deadline = r.arrival + 1h;
+            std::optional<refusal> why;
+            while ((why = router.submit(engine, r, r.wanted)) == refusal::queue_full) {
+              std::this_thread::yield();
+            }
+            if (why) ++refused;
+          }
+        }
+      }};
+      if (coming) {
+        apply(*coming);
+        ++plans;
+      }
+      client.join();
+      most_partitions = std::max(most_partitions, applier.live().size());
+      std::uint64_t sum = 0;
+      for (const std::uint64_t a : arrivals) sum += a;
+      coming = planner.end_period(arrivals, sum, 0);
+    }
+    engine.drain();
+    engine.join();
+    CHECK(refused == 0);
+    CHECK(plans >= 3);
+    CHECK(most_partitions >= 2);
+    CHECK(ended == requests.size());
+    for (const number& r : requests) {
+      REQUIRE(r.ends == 1);
+      REQUIRE(r.how == outcome::completed);
+      REQUIRE(r.out == r.in + static_cast<float>(r.wanted.value()));
+    }
+  }
+  CHECK(first.free_bytes() == free_bytes);
+}
+}  // namespace
+}  // namespace cohort::engine

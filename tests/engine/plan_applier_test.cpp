@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/plan_applier.hpp>
+
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/manual_engine.hpp>
+#include <cohort/engine/partition_host.hpp>
+#include <cohort/engine/plan_router.hpp>
+#include <cohort/engine/profile_backend.hpp>
+#include <cohort/packing/elastic_partition.hpp>
+#include <packing/random_demand.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+using packing::placed_model;
+using packing::reorganize;
+constexpr time_point t0{};
+
+struct asked : request {
+  model_id wanted;
+  int ends = 0;
+  outcome how = outcome::dropped;
+};
+struct note_end {
+  void operator()(request& r, outcome how) const {
+    ++static_cast<asked&>(r).ends;
+    static_cast<asked&>(r).how = how;
+  }
+};
+
+/// A server in virtual time whose partitions start work as soon as they can.
+struct server {
+  using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
+  using engine_type =
+      manual_engine<basic_engine_core<scheduler>, profile_backend, inline_completion<note_end>>;
+  struct loader {
+    const packing::latency_grid* grid;
+    partition_model<latency_curve> operator()(model_id m, device_id, device_share size) const {
+      const model_config c = config_on(*grid, m, size);
+      return {.config = c, .prepared = c.scheduling.latency};
+    }
+  };
+  using host_type = partition_host<engine_type, profile_backend, loader>;
+  static_assert(plan_host<host_type>);
+
+  /// Sees every change of the routes.
+  struct watched_router : plan_router {
+    using plan_router::plan_router;
+    void set(model_id m, std::span<const route> routes) {
+      plan_router::set(m, routes);
+      for (std::uint32_t i = 0; i < models.size(); ++i) {
+        const std::vector<route> now = this->routes(model_id{i});
+        if (models[i]) REQUIRE_FALSE(now.empty());
+        for (const route& to : now) REQUIRE(engine->is_accepting(to.instance));
+      }
+    }
+    engine_type* engine = nullptr;
+    std::vector<bool> models{};  // That must be served now.
+  };
+
+  explicit server(const packing::latency_grid& g) : grid{g} {
+    backend.bind(engine);
+    router.engine = &engine;
+    router.models.assign(g.models(), false);
+  }
+  std::optional<refusal> submit(model_id m, duration slo) {
+    asked& r = requests.emplace_back();
+    r.wanted = m;
+    r.arrival = engine.now();
+    r.deadline = engine.now() + slo;
+    const std::optional<refusal> why = router.submit(engine, r, m);
+    if (why) requests.pop_back();
+    return why;
+  }
+  void apply(packing::reorganization r) {
+    applier.begin(std::move(r));
+    while (!applier.advance()) engine.run_until(engine.now() + 1ms);
+  }
+  [[nodiscard]] std::size_t ended(outcome how) const {
+    return static_cast<std::size_t>(std::ranges::count(requests, how, &asked::how));
+  }
+
+  const packing::latency_grid& grid;
+  std::deque<asked> requests;
+  profile_backend backend;
+  engine_type engine{basic_engine_core<scheduler>{}, backend,
+                     inline_completion<note_end>{note_end{}}, loop_options{.max_models = 64}};
+  host_type host{engine, backend, loader{&grid}};
+  watched_router router{grid.models()};
+  plan_applier<host_type, watched_router> applier{host, router};
+};
+
+packing::gpulet one(std::uint32_t gpu, unsigned pct, std::vector<placed_model> models) {
+  return {.gpu = device_id{gpu}, .size = device_share{pct}, .duty_ms = 10, .models = models};
+}
+placed_model part(std::uint32_t m, double rate) {
+  return {.model = model_id{m}, .batch = 4, .rate_rps = rate};
+}
+
+TEST_CASE("a plan is applied to an empty engine, and its partitions run at their speed") {
+  // L(1) = 2 ms on the whole device, 4 ms on half of it.
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  server s{grid};
+  s.apply(reorganize(grid, {}, {one(0, 50, {part(0, 10)}), one(0, 50, {part(1, 10)})}, {}));
+  CHECK(s.applier.is_idle());
+  CHECK(s.applier.live().size() == 2);
+  s.engine.run_until(t0 + 100ms);
+  REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
+  REQUIRE_FALSE(s.submit(model_id{1}, 100ms));
+  CHECK(s.requests[0].model != s.requests[1].model);
+  s.engine.run_until(t0 + 104ms - 1ns);
+  CHECK(s.requests[0].ends == 0);
+  s.engine.run_until(t0 + 104ms);  // Both: the halves do not wait for each other.
+  CHECK(s.requests[0].how == outcome::completed);
+  CHECK(s.requests[1].how == outcome::completed);
+  // A tenth of a millisecond on: the partition of model 0 becomes the whole device.
+  s.apply(reorganize(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {}));
+  CHECK(s.submit(model_id{1}, 100ms) == refusal::unknown_model);
+  const time_point start = s.engine.now();
+  REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
+  s.engine.run_until(start + 2ms);
+  CHECK(s.requests.back().how == outcome::completed);
+}
+
+TEST_CASE("a partition drains before it goes: what it was given is served by it") {
+  const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
+  server s{grid};
+  s.apply(reorganize(grid, {}, {one(0, 50, {part(0, 10)})}, {.gpus = 2}));
+  const time_point start = s.engine.now();
+  for (int i = 0; i < 3; ++i) REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
+  s.engine.run_until(start + 1ms);
+  s.applier.begin(reorganize(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {.gpus = 2}));
+  CHECK_FALSE(s.applier.advance());  // Warms up on the other device: 2 ms.
+  CHECK(s.requests[0].ends == 0);
+  s.engine.run_until(start + 3ms);
+  CHECK_FALSE(s.applier.advance());  // Switched; waits for the batch of 3: 2 (1 + 3) = 8 ms.
+  s.engine.run_until(start + 8ms);
+  CHECK(s.ended(outcome::completed) == 3);
+  CHECK(s.applier.advance());
+  CHECK_THROWS_AS(
+      [&] {
+        s.applier.begin(reorganize(grid, s.applier.live(), {one(0, 50, {part(0, 1)})}, {}));
+        s.applier.begin({});
+      }(),
+      config_error);
+}
+
+TEST_CASE("requests go where least waits for the planned rate") {
+  const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
+  server s{grid};
+  s.apply(
+      reorganize(grid, {}, {one(0, 100, {part(0, 30)}), one(1, 100, {part(0, 10)})}, {.gpus = 2}));
+  const std::vector<route> to = s.router.routes(model_id{0});
+  REQUIRE(to.size() == 2);
+  // Nothing is dispatched before the engine runs: (w + 1) / 30 against (w + 1) / 10. Of equals, the
+  // first: 1/30, 2/30, then 3/30 = 1/10 the first, 1/10 the second, and again.
+  for (int i = 0; i < 8; ++i) REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
+  CHECK(std::ranges::count(s.requests, to[0].instance, &request::model) == 6);
+  CHECK(s.requests[3].model == to[1].instance);
+  s.engine.run_until(s.engine.now() + 100ms);
+  CHECK(s.ended(outcome::completed) == 8);
+}
+
+TEST_CASE("while random plans are applied no request fails, and each model is always served") {
+  std::size_t reorganizations = 0;
+  std::size_t accepted = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    cohort::test::random_source random{seed};
+    const std::uint32_t gpus = 1 + random.below(4U);
+    const packing::latency_grid grid{packing::test::random_profiles(random, 4), {}};
+    const packing::reorganization_limits limits{
+        .gpus = gpus,
+        .memory_mb = random.one_in(2) ? 9000 : std::numeric_limits<double>::infinity()};
+    server s{grid};
+    // One request of each served model about every 40 SLOs, with time enough for any partition.
+    const auto pass_time = [&] {
+      s.engine.run_until(s.engine.now() + random.below(2000U) * 1us);
+      for (std::uint32_t m = 0; m < grid.models(); ++m) {
+        if (!s.router.models[m] || !random.one_in(4)) continue;
+        REQUIRE_FALSE(s.submit(model_id{m}, 10s));
+        ++accepted;
+      }
+    };
+    for (int n = 0; n < 6; ++n) {
+      CAPTURE(n);
+      packing::packing_problem p = packing::test::random_problem(random, grid, gpus, 0.7 * gpus);
+      p.memory_mb = limits.memory_mb;
+      const packing::packing_result r = packing::elastic{}(grid, p);
+      if (!r.schedulable()) continue;
+      packing::reorganization moves = reorganize(grid, s.applier.live(), r.plan, limits);
+      ++reorganizations;
+      std::vector<bool> next(grid.models(), false);
+      for (const packing::gpulet& g : r.plan) {
+        for (const placed_model& m : g.models) next[m.model.index()] = true;
+      }
+      for (std::uint32_t m = 0; m < grid.models(); ++m) {
+        const bool pauses = std::ranges::count(moves.interrupted, model_id{m}) > 0;
+        s.router.models[m] = s.router.models[m] && next[m] && !pauses;
+      }
+      s.applier.begin(std::move(moves));
+      do {
+        pass_time();
+      } while (!s.applier.advance());
+      s.router.models = next;
+      for (int i = 0; i < 20; ++i) pass_time();
+    }
+    s.engine.run_until(s.engine.now() + 20s);
+    CHECK(s.engine.in_flight() == 0);
+    for (const asked& r : s.requests) {
+      REQUIRE(r.ends == 1);
+      REQUIRE(r.how == outcome::completed);
+    }
+  }
+  CHECK(reorganizations > 150);
+  CHECK(accepted > 5000);
+}
+}  // namespace
+}  // namespace cohort::engine
