@@ -192,11 +192,10 @@ void app::generate(std::string_view body, bool is_chat,
   j->began.resize(j->left);
   if (!service_->submit(j)) {
     counters_.refused();
-    const bool never = j->choices.size() > service_->capacity();
-    return fail(*client,
-                error_of(429, fmt::format("The server has no room for {} more texts{}",
-                                          j->choices.size(), never ? ", ever" : "; try later")),
-                {{"Retry-After", std::to_string(retry_after())}});
+    return fail(
+        *client,
+        error_of(429, fmt::format("No room for {} more texts: try later", j->choices.size())),
+        {{"Retry-After", std::to_string(retry_after())}});
   }
   client->on_gone([this, j] {
     j->is_over = true;

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -66,7 +69,8 @@ void run(const options& o) {
                             .begin_token = c.begin_token,
                             .end_tokens = c.end_tokens,
                             .context = texts.context(),
-                            .max_choices = o.max_choices};
+                            .max_choices = static_cast<std::uint32_t>(
+                                std::min<std::size_t>(o.max_choices, texts.capacity()))};
   answers.start(served, texts, o.service.generator.slots);
   fmt::print(
       "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | host | {} slots, context "

@@ -230,6 +230,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     o = json::parse(body.begin(), body.end());
   } catch (const json::exception& e) {
     std::string what = e.what();
+    if (const std::size_t at = what.find("] "); at != std::string::npos) what.erase(0, at + 2);
     what = what.substr(0, 200);
     throw api_error{.message = "The body is not valid JSON: " + what, .code = "invalid_json"};
   }
