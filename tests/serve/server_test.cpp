@@ -3,142 +3,22 @@
 #include <doctest/doctest.h>
 #include <cohort/serve/load.hpp>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <support/child_server.hpp>
 
 namespace cohort::serve {
 namespace {
 
-/// The server as a child, from its ready line to its exit.
-class child {
+class child : public test::child_server {
  public:
-  explicit child(std::vector<std::string> options) {
-    int out[2];
-    REQUIRE(pipe(out) == 0);
-    if (std::ranges::find(options, "--port") == options.end()) {
-      options.insert(options.end(), {"--port", "0"});
-    }
-    options.insert(options.begin(), INFERENCE_SERVER);
-    pid_ = fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      dup2(out[1], STDOUT_FILENO);
-      dup2(out[1], STDERR_FILENO);
-      close(out[0]);
-      close(out[1]);
-      std::vector<char*> argv;
-      for (std::string& o : options) argv.push_back(o.data());
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(out[1]);
-    output_ = fdopen(out[0], "r");
-    char line[4096];
-    while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
-      first_line = line;
-      const std::size_t at = first_line.find("http://127.0.0.1:");
-      if (at != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line + at + 17));
-    }
-  }
-  ~child() {
-    if (pid_ > 0) stop();
-    std::fclose(output_);
-  }
-  child(const child&) = delete;
-  child& operator=(const child&) = delete;
-
-  /// @returns The exit status after SIGTERM.
-  int stop(int signal = SIGTERM) {
-    kill(pid_, signal);
-    int status = 0;
-    waitpid(std::exchange(pid_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  int wait() {
-    int status = 0;
-    waitpid(std::exchange(pid_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-  std::string first_line;
-
- private:
-  pid_t pid_ = -1;
-  std::uint16_t port_ = 0;
-  FILE* output_ = nullptr;
+  explicit child(std::vector<std::string> options)
+      : child_server{INFERENCE_SERVER, std::move(options)} {}
 };
-
-class connection {
- public:
-  explicit connection(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    REQUIRE(connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
-  }
-  ~connection() { close(socket_); }
-  connection(const connection&) = delete;
-  connection& operator=(const connection&) = delete;
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // The server may have answered and closed already.
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-  }
-  /// One answer: status, and body by its Content-Length. Status 0 if the server closed.
-  std::pair<int, std::string> answer() {
-    while (buffer_.find("\r\n\r\n") == std::string::npos) {
-      if (!more()) return {0, ""};
-    }
-    const std::size_t head_end = buffer_.find("\r\n\r\n") + 4;
-    head = buffer_.substr(0, head_end);
-    const int status = std::atoi(buffer_.c_str() + 9);
-    std::size_t length = 0;
-    if (const std::size_t at = head.find("Content-Length: "); at != std::string::npos) {
-      length = static_cast<std::size_t>(std::atoll(head.c_str() + at + 16));
-    }
-    while (buffer_.size() < head_end + length) {
-      if (!more()) return {0, ""};
-    }
-    std::string body = buffer_.substr(head_end, length);
-    buffer_.erase(0, head_end + length);
-    return {status, body};
-  }
-  std::pair<int, std::string> ask(const std::string& method, const std::string& path,
-                                  const std::string& body = "") {
-    send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body);
-    return answer();
-  }
-  bool is_closed_by_server() { return buffer_.empty() && !more(); }
-  std::string head;
-
- private:
-  bool more() {
-    char bytes[65536];
-    const ssize_t n = recv(socket_, bytes, sizeof(bytes), 0);
-    if (n <= 0) return false;
-    buffer_.append(bytes, static_cast<std::size_t>(n));
-    return true;
-  }
-  int socket_;
-  std::string buffer_;
-};
+using test::connection;
 
 std::string infer_body(int rows, const std::string& more = "") {
   std::string data;

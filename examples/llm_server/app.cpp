@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <random>
+#include <utility>
+#include <variant>
+
+namespace cohort::llm_server {
+namespace {
+
+std::uint64_t draw_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32U) | device();
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+void fail(serve::http_client& to, const api_error& e, serve::http_fields fields = {}) {
+  to.answer({.status = e.status, .body = write_error(e), .fields = std::move(fields)});
+}
+
+/// Takes as long wherever they differ. @param b Not empty.
+bool is_same(std::string_view a, std::string_view b) {
+  const auto at = [](std::string_view s, std::size_t i) {
+    return static_cast<unsigned>(static_cast<unsigned char>(s[i % s.size()]));
+  };
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= at(a, i) ^ at(b, i);
+  return difference == 0;
+}
+
+}  // namespace
+
+struct app::client_job : job {
+  std::shared_ptr<serve::http_client> client;
+  answer_head head;
+  std::vector<answer_text> texts;  // Of a stream: unused.
+  std::vector<bool> began;         // The role was sent.
+  token_usage usage;
+  std::size_t left = 0;
+  bool streams = false;
+  bool has_begun = false;
+  bool is_over = false;  // Answered, or nobody is there any more.
+};
+
+app::app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys)
+    : http_{http}, counters_{counters}, api_keys_{std::move(api_keys)}, seeds_{draw_seed()} {}
+
+void app::start(const served_model& model, service& s, std::uint32_t slots) {
+  model_ = model;
+  service_ = &s;
+  slots_ = slots;
+}
+
+std::string app::error_body(int status, std::string_view message) {
+  return write_error(error_of(status, std::string{message}));
+}
+
+void app::answered(int status) { counters_.answered(status); }
+
+bool app::is_allowed(std::string_view authorization) const {
+  constexpr std::string_view scheme = "Bearer ";
+  if (api_keys_.empty()) return true;
+  if (!authorization.starts_with(scheme)) return false;
+  authorization.remove_prefix(scheme.size());
+  bool found = false;
+  for (const std::string& key : api_keys_) found |= is_same(authorization, key);
+  return found;
+}
+
+/// One place in the queue frees in about this many seconds.
+unsigned app::retry_after() const {
+  return static_cast<unsigned>(std::clamp(std::ceil(mean_seconds_ / slots_), 1.0, 60.0));
+}
+
+void app::asked(const serve::http_request& request,
+                const std::shared_ptr<serve::http_client>& client) {
+  const std::string_view path = request.path;
+  const auto only = [&](bool allowed, const char* method) {
+    if (!allowed) {
+      fail(*client, error_of(405, fmt::format("{} allows only {}", path, method)),
+           {{"Allow", method}});
+    }
+    return allowed;
+  };
+  const auto state = [&](bool good, const char* why) {
+    client->answer(
+        good ? serve::http_reply{.body = R"({"status":"ok"})"}
+             : serve::http_reply{.status = 503, .body = fmt::format(R"({{"status":"{}"}})", why)});
+  };
+  if (path == "/health") {
+    if (only(request.reads(), "GET")) state(!service_->is_broken(), "broken");
+    return;
+  }
+  if (path == "/ready") {
+    const bool broken = service_->is_broken();
+    if (only(request.reads(), "GET")) {
+      state(!broken && !http_.is_draining(), broken ? "broken" : "draining");
+    }
+    return;
+  }
+  if (path == "/metrics") {
+    if (only(request.reads(), "GET")) {
+      client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
+    }
+    return;
+  }
+  if (!is_allowed(request.authorization)) {
+    return fail(
+        *client,
+        {.status = 401,
+         .message = request.authorization.empty() ? "No API key: expected Authorization: Bearer KEY"
+                                                  : "The API key is not valid",
+         .code = "invalid_api_key"},
+        {{"WWW-Authenticate", "Bearer"}});
+  }
+  constexpr std::string_view one_model = "/v1/models/";
+  if (path == "/v1/models") {
+    if (only(request.reads(), "GET")) client->answer({.body = write_models(model_)});
+  } else if (path.starts_with(one_model)) {
+    if (!only(request.reads(), "GET")) return;
+    if (path.substr(one_model.size()) == model_.name) {
+      client->answer({.body = write_model(model_)});
+    } else {
+      fail(*client,
+           {.status = 404,
+            .message = fmt::format("The model '{}' does not exist", path.substr(one_model.size())),
+            .param = "model",
+            .code = "model_not_found"});
+    }
+  } else if (path == "/v1/completions" || path == "/v1/chat/completions") {
+    if (only(request.method == "POST", "POST")) {
+      generate(request.body, path == "/v1/chat/completions", client);
+    }
+  } else {
+    fail(*client, error_of(404, fmt::format("{} is unknown", path)));
+  }
+}
+
+void app::generate(std::string_view body, bool is_chat,
+                   const std::shared_ptr<serve::http_client>& client) {
+  const time_point now = clock_.now();
+  if (http_.is_draining()) return fail(*client, error_of(503, "The server is shutting down"));
+  if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
+  auto read = read_request(body, is_chat, model_);
+  if (const auto* e = std::get_if<api_error>(&read)) return fail(*client, *e);
+  const auto& asked = std::get<text_request>(read);
+
+  const auto j = std::make_shared<client_job>();
+  j->client = client;
+  j->arrival = now;
+  j->streams = asked.streams;
+  j->head = {.id = fmt::format("{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", ++seeds_),
+             .created = unix_seconds(),
+             .is_chat = is_chat,
+             .shows_tokens = asked.shows_tokens,
+             .includes_usage = asked.includes_usage};
+  const std::uint64_t seed = asked.has_seed ? asked.how.seed : draw_seed();
+  for (const auto& prompt : asked.prompts) {
+    j->usage.prompt += prompt.size();
+    for (std::uint32_t i = 0; i < asked.n; ++i) {
+      choice& c = j->choices.emplace_back();
+      c.index = static_cast<std::uint32_t>(j->choices.size() - 1);
+      c.text = prompt;
+      c.max_new = asked.max_new;
+      c.priority = asked.priority;
+      c.how = asked.how;
+      c.how.seed = seed + c.index;
+      c.stops = llm::stop_matcher{asked.stops};
+      c.shows_tokens = asked.shows_tokens;
+      if (!asked.ignores_end) {
+        c.stop_tokens = model_.end_tokens;
+        if (is_chat) {
+          const auto more = model_.chat->stop_tokens();
+          c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
+        }
+      }
+    }
+  }
+  j->left = j->choices.size();
+  j->texts.resize(j->left);
+  j->began.resize(j->left);
+  if (!service_->submit(j)) {
+    counters_.refused();
+    return fail(
+        *client,
+        error_of(429, fmt::format("No room for {} more texts: try later", j->choices.size())),
+        {{"Retry-After", std::to_string(retry_after())}});
+  }
+  client->on_gone([this, j] {
+    j->is_over = true;
+    service_->cancel(j);
+  });
+}
+
+void app::said(std::vector<piece> pieces) {
+  http_.post([this, all = std::move(pieces)]() mutable {
+    for (piece& p : all) deliver(p);
+  });
+}
+
+void app::deliver(piece& p) {
+  auto& j = static_cast<client_job&>(*p.of);
+  if (p.finished) {
+    --j.left;
+    j.usage.completion += p.produced;
+    constexpr double weight = 0.1;
+    const double seconds = to_seconds(clock_.now() - j.arrival);
+    mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
+  }
+  if (j.is_over) return;
+  if (p.finished && finish_name(*p.finished).empty()) {
+    const api_error e =
+        error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
+    j.is_over = true;
+    if (j.has_begun) {
+      j.client->send(write_failure(e));
+      j.client->end();
+    } else {
+      fail(*j.client, e);
+    }
+    if (j.left > 0) service_->cancel(p.of);
+    return;
+  }
+  if (j.streams) {
+    stream(j, p);
+  } else {
+    answer_text& t = j.texts[p.choice];
+    t.text += p.text;
+    std::move(p.tokens.begin(), p.tokens.end(), std::back_inserter(t.tokens));
+    if (p.finished) t.finish_reason = finish_name(*p.finished);
+  }
+  if (j.left == 0) end(j);
+}
+
+void app::stream(client_job& j, piece& p) {
+  if (!j.has_begun) {
+    j.has_begun = true;
+    j.client->begin("text/event-stream");
+  }
+  std::string out;
+  if (j.head.is_chat && !j.began[p.choice]) out += write_first(model_, j.head, p.choice);
+  j.began[p.choice] = true;
+  if (!p.text.empty() || !p.tokens.empty()) {
+    out += write_more(model_, j.head, p.choice,
+                      {.text = std::move(p.text), .tokens = std::move(p.tokens)});
+  }
+  if (p.finished) {
+    out += write_more(model_, j.head, p.choice, {.finish_reason = finish_name(*p.finished)});
+  }
+  j.client->send(out);
+}
+
+void app::end(client_job& j) {
+  j.is_over = true;
+  if (!j.streams) {
+    j.client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
+    return;
+  }
+  std::string out;
+  if (j.head.includes_usage) out += write_usage(model_, j.head, j.usage);
+  j.client->send(out.append(last_event));
+  j.client->end();
+}
+
+}  // namespace cohort::llm_server

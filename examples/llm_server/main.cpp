@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server of text over the protocol of OpenAI: a Llama on the host, batched by cohort.
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <llm/llama.hpp>
+#include <llm/tokenizer.hpp>
+#include <llm/weights.hpp>
+#include <string>
+
+#include "app.hpp"
+#include "chat.hpp"
+#include "metrics.hpp"
+#include "options.hpp"
+#include "service.hpp"
+
+namespace cohort::llm_server {
+namespace {
+
+llm::tokenizer open_tokenizer(const options& o) {
+  if (o.model.empty()) return llm::tokenizer::bytes();
+  const std::string path = o.model + "/tokenizer.json";
+  return llm::tokenizer::parse(llm::read_text(path), path);
+}
+
+chat_form form_of(const options& o) {
+  for (const chat_form f : {chat_form::plain, chat_form::chatml, chat_form::llama3}) {
+    if (o.chat_template == to_string(f)) return f;
+  }
+  return o.model.empty() ? chat_form::plain : chat_form_of(o.model);
+}
+
+std::string name_of(const options& o) {
+  if (!o.name.empty()) return o.name;
+  if (o.model.empty()) return "random-" + o.random;
+  const std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+void run(const options& o) {
+  serve::http_server http{o.http};
+  http.listen();  // Before the weights are loaded: a port that is taken is known at once.
+  const llm::llama model{o.model.empty()
+                             ? llm::random_weights(llm::named_config(o.random), o.weights_seed)
+                             : llm::load_weights(o.model)};
+  const llm::tokenizer words = open_tokenizer(o);
+  const llm::llama_config& c = model.config();
+  expects(words.size() <= c.vocabulary, "tokenizer.json: it has tokens that the model does not");
+  const chat_writer chat{form_of(o), words, c};
+
+  metrics counters{o.service.generator.kv_bytes};
+  app answers{http, counters, o.api_keys};
+  service texts{model, words, o.service, answers, counters};
+  const served_model served{.name = name_of(o),
+                            .created = std::chrono::duration_cast<std::chrono::seconds>(
+                                           std::chrono::system_clock::now().time_since_epoch())
+                                           .count(),
+                            .words = &words,
+                            .chat = &chat,
+                            .vocabulary = c.vocabulary,
+                            .begin_token = c.begin_token,
+                            .end_tokens = c.end_tokens,
+                            .context = texts.context(),
+                            .max_choices = static_cast<std::uint32_t>(
+                                std::min<std::size_t>(o.max_choices, texts.capacity()))};
+  answers.start(served, texts, o.service.generator.slots);
+  fmt::print(
+      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | host | {} slots, context "
+      "{} | chat template {}\n",
+      o.http.host, http.port(), served.name, static_cast<double>(c.parameters()) / 1e6,
+      o.model.empty() ? "random weights" : "from its directory", o.service.generator.slots,
+      served.context, to_string(chat.form()));
+  std::fflush(stdout);
+  http.run(answers);
+  fmt::print("llm_server: drained\n");
+}
+
+}  // namespace
+}  // namespace cohort::llm_server
+
+int main(int argc, char** argv) {
+  try {
+    const auto options = cohort::llm_server::parse_options(argc, argv);
+    cohort::llm_server::run(options);
+    return 0;
+  } catch (const cohort::config_error& e) {
+    std::fprintf(stderr, "llm_server: %s\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "llm_server: %s\n", e.what());
+    return 1;
+  }
+}

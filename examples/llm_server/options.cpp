@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <cohort/core/version.hpp>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace cohort::llm_server {
+namespace {
+
+/// As CLI11's Range, which accepts nan.
+CLI::Validator within(double least, double most) {
+  return {[=](const std::string& text) -> std::string {
+            char* end = nullptr;
+            const double v = std::strtod(text.c_str(), &end);
+            if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};
+            return fmt::format("{} is not allowed: expected a number in {} to {}", text, least,
+                               most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+[[noreturn]] void fail(std::string what) {
+  std::replace(what.begin(), what.end(), '\n', ' ');
+  fmt::print(stderr, "llm_server: {}\n", what);
+  std::exit(2);
+}
+
+}  // namespace
+
+options parse_options(int argc, char** argv) {
+  options o;
+  CLI::App app{
+      "Serves a Llama on the host with the protocol of OpenAI, batched by cohort.\n"
+      "With no options it serves a small model with random weights, over bytes.",
+      "llm_server"};
+  app.set_version_flag("--version", std::string{"llm_server "} + version_string);
+  app.option_defaults()->always_capture_default();
+  llm::generator_options& g = o.service.generator;
+  std::uint64_t kv_mib = g.kv_bytes >> 20U;
+  std::uint64_t staging_mib = g.staging_bytes >> 20U;
+  app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
+  app.add_option("--random", o.random, "Size of random weights")
+      ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
+  app.add_option("--weights-seed", o.weights_seed, "Of random weights")->check(within(0, 9e18));
+  app.add_option("--served-model-name", o.name, "What clients call it [by directory or size]");
+  app.add_option("--chat-template", o.chat_template,
+                 "auto: as the directory says; plain, chatml, llama3")
+      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}));
+  app.add_option("--host", o.http.host, "Address to listen on");
+  app.add_option("--port", o.http.port, "Port to listen on; 0: any free one")
+      ->check(within(0, 65535));
+  app.add_option("--api-key", o.api_keys, "A key that clients may use, repeatable [none needed]")
+      ->envname("COHORT_API_KEY");
+  app.add_option("--slots", g.slots, "Texts in the decode batch")->check(within(1, 1024));
+  app.add_option("--kv-mib", kv_mib, "Memory for keys and values of the batch")
+      ->check(within(1, 1 << 24));
+  app.add_option("--staging-mib", staging_mib, "Memory for those of prompts and preempted texts")
+      ->check(within(1, 1 << 24));
+  app.add_option("--prefill-chunk", g.prefill_chunk, "Prompt tokens computed at once")
+      ->check(within(1, 1 << 16));
+  app.add_option("--max-waiting", o.service.max_waiting, "Texts that may wait for a slot")
+      ->check(within(1, 1 << 20));
+  app.add_option("--max-choices", o.max_choices, "Most texts of one request")
+      ->check(within(1, 1 << 16));
+  app.add_option("--body-limit", o.http.body_limit, "Most bytes of a request's body")
+      ->check(within(1024, 1 << 30));
+  app.add_option("--read-timeout-s", o.http.read_timeout_s, "For a client to send a request")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--write-timeout-s", o.http.write_timeout_s, "For a client to take an answer")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--drain-timeout-s", o.http.drain_timeout_s, "For the last texts after SIGTERM")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--max-connections", o.http.max_connections, "Connections at one time")
+      ->check(within(1, 1 << 16));
+  app.footer("Example:\n  llm_server --model /models/llama --port 8000 --slots 16\n");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    std::exit(app.exit(e));
+  } catch (const CLI::ParseError& e) {
+    fail(e.what());
+  }
+  if (!o.model.empty() && app.count("--random") > 0) fail("--random: not with --model");
+  for (const std::string& key : o.api_keys) {
+    if (key.empty()) fail("--api-key: an empty key is not allowed");
+  }
+  g.kv_bytes = kv_mib << 20U;
+  g.staging_bytes = staging_mib << 20U;
+  return o;
+}
+
+}  // namespace cohort::llm_server

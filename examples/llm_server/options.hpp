@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The LLM server's command line.
+#pragma once
+
+#include <cohort/serve/http.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "service.hpp"
+
+namespace cohort::llm_server {
+
+/// As the user wrote them, checked and with defaults.
+struct options {
+  serve::http_options http{.name = "llm_server",
+                           .port = 8000,
+                           .body_limit = std::size_t{1} << 20U,
+                           .drain_timeout_s = 30};
+  service_options service{};
+  std::string model;            ///< A Hugging Face directory; empty: random weights.
+  std::string random = "tiny";  ///< Their size.
+  std::uint64_t weights_seed = 1;
+  std::string name;                    ///< Of the model; empty: from the directory or size.
+  std::string chat_template = "auto";  ///< Or plain, chatml, llama3.
+  std::uint32_t max_choices = 128;     ///< Texts of one request.
+  std::vector<std::string> api_keys;   ///< Empty: anybody may ask.
+};
+
+/// Reads the command line. Prints and ends the program for --help, --version and mistakes (status
+/// 2, one line).
+[[nodiscard]] options parse_options(int argc, char** argv);
+
+}  // namespace cohort::llm_server

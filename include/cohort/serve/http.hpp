@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// HTTP/1.1 for the servers: whole requests in, whole or streamed answers out, drain on SIGTERM.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::serve {
+
+struct http_options {
+  std::string name = "server";  ///< Begins each line that is printed.
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  ///< 0: any free one.
+  std::size_t header_limit = std::size_t{16} << 10U;
+  std::size_t body_limit = std::size_t{16} << 20U;
+  double read_timeout_s = 10;   ///< For a client to send a request.
+  double write_timeout_s = 10;  ///< For a client to take what is sent.
+  double drain_timeout_s = 10;  ///< For the last answers after a signal.
+  std::size_t max_connections = 1024;
+  std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
+};
+
+/// One request. Views are valid until its answer has begun.
+struct http_request {
+  std::string_view method;
+  std::string_view path;  ///< Without scheme, host and query.
+  std::string_view body;
+  std::string_view authorization;
+
+  /// GET, or HEAD, which is answered by the head alone.
+  [[nodiscard]] bool reads() const noexcept { return method == "GET" || method == "HEAD"; }
+};
+
+using http_fields = std::vector<std::pair<std::string, std::string>>;
+
+struct http_reply {
+  int status = 200;
+  std::string body{};
+  std::string type = "application/json";
+  http_fields fields{};  ///< More of the header.
+};
+
+/// Who asked, until the answer has ended: either `answer` once, or `begin`, any number of `send`s
+/// and `end`. Nothing happens after the client has gone. Only on the server's thread.
+class http_client {
+ public:
+  http_client() = default;
+  virtual ~http_client() = default;
+  http_client(const http_client&) = delete;
+  http_client& operator=(const http_client&) = delete;
+
+  virtual void answer(http_reply reply) = 0;
+  /// Begins a streamed answer with status 200.
+  virtual void begin(const std::string& type) = 0;
+  virtual void send(std::string_view bytes) = 0;
+  virtual void end() = 0;
+  /// Calls `gone`, once, if the client leaves before its answer has ended: it closed, sends no
+  /// acknowledgements, or does not read. Forgotten when the answer ends.
+  virtual void on_gone(std::function<void()> gone) = 0;
+};
+
+/// What a server does. All calls come on the server's thread.
+class http_app {
+ public:
+  http_app() = default;
+  virtual ~http_app() = default;
+  http_app(const http_app&) = delete;
+  http_app& operator=(const http_app&) = delete;
+
+  /// Must lead to one answer, now or later.
+  virtual void asked(const http_request& request, const std::shared_ptr<http_client>& client) = 0;
+  /// The body of an answer to what is no valid request (JSON).
+  virtual std::string error_body(int status, std::string_view message) = 0;
+  /// An answer of this status begins.
+  virtual void answered(int status) = 0;
+  /// A signal came: no more connections; answers under way have `drain_timeout_s`.
+  virtual void draining() = 0;
+};
+
+/// One thread, that of `run`. Reads with limits and timeouts, answers what is malformed, too large
+/// or too slow itself, keeps connections alive, notices clients that go. Thread safety: `post` from
+/// any thread, the rest from one.
+class http_server {
+ public:
+  explicit http_server(const http_options& o);
+  ~http_server();
+  http_server(const http_server&) = delete;
+  http_server& operator=(const http_server&) = delete;
+
+  /// Opens the port. @throws config_error If it cannot be listened on.
+  void listen();
+  /// The one listened on.
+  [[nodiscard]] std::uint16_t port() const;
+  /// Serves until SIGTERM or SIGINT and the drain that follows.
+  void run(http_app& app);
+  [[nodiscard]] bool is_draining() const noexcept;
+  /// Calls `work` on the server's thread, soon; never once `run` has returned.
+  void post(std::function<void()> work);
+
+  struct state;
+
+ private:
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace cohort::serve

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A server as a stranger's client sees it: a child process, spoken to over sockets.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::test {
+
+/// The server as a child, from its ready line to its exit.
+class child_server {
+ public:
+  child_server(const char* program, std::vector<std::string> options) {
+    int out[2];
+    REQUIRE(pipe(out) == 0);
+    if (std::ranges::find(options, "--port") == options.end()) {
+      options.insert(options.end(), {"--port", "0"});
+    }
+    options.insert(options.begin(), program);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(out[1], STDERR_FILENO);
+      close(out[0]);
+      close(out[1]);
+      std::vector<char*> argv;
+      for (std::string& o : options) argv.push_back(o.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(out[1]);
+    output_ = fdopen(out[0], "r");
+    char line[4096];
+    while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
+      first_line = line;
+      const std::size_t at = first_line.find("http://127.0.0.1:");
+      if (at != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line + at + 17));
+    }
+  }
+  ~child_server() {
+    if (pid_ > 0) stop();
+    std::fclose(output_);
+  }
+  child_server(const child_server&) = delete;
+  child_server& operator=(const child_server&) = delete;
+
+  /// @returns The exit status after SIGTERM.
+  int stop(int signal = SIGTERM) {
+    kill(pid_, signal);
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  int wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  std::string first_line;
+
+ private:
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+  FILE* output_ = nullptr;
+};
+
+/// One connection to it, on loopback.
+class connection {
+ public:
+  explicit connection(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    REQUIRE(connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+  }
+  ~connection() { close(socket_); }
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;  // The server may have answered and closed already.
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  /// One answer: status, and body by its Content-Length. Status 0 if the server closed.
+  std::pair<int, std::string> answer() {
+    while (buffer_.find("\r\n\r\n") == std::string::npos) {
+      if (!more()) return {0, ""};
+    }
+    const std::size_t head_end = buffer_.find("\r\n\r\n") + 4;
+    head = buffer_.substr(0, head_end);
+    const int status = std::atoi(buffer_.c_str() + 9);
+    std::size_t length = 0;
+    if (const std::size_t at = head.find("Content-Length: "); at != std::string::npos) {
+      length = static_cast<std::size_t>(std::atoll(head.c_str() + at + 16));
+    }
+    if (head.find("Transfer-Encoding: chunked") != std::string::npos) {
+      buffer_.erase(0, head_end);
+      return {status, chunks()};
+    }
+    while (buffer_.size() < head_end + length) {
+      if (!more()) return {0, ""};
+    }
+    std::string body = buffer_.substr(head_end, length);
+    buffer_.erase(0, head_end + length);
+    return {status, body};
+  }
+  std::pair<int, std::string> ask(const std::string& method, const std::string& path,
+                                  const std::string& body = "", const std::string& fields = "") {
+    send(method + " " + path + " HTTP/1.1\r\nHost: x\r\n" + fields +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    return answer();
+  }
+  /// Waits for some bytes that are not looked at. @returns Whether any came.
+  bool wait_for_bytes() { return more(); }
+  bool is_closed_by_server() { return buffer_.empty() && !more(); }
+  std::string head;
+
+ private:
+  /// The body of a streamed answer; what there is of it, and "(cut)", if the server closes.
+  std::string chunks() {
+    std::string body;
+    for (;;) {
+      std::size_t line = 0;
+      while ((line = buffer_.find("\r\n")) == std::string::npos) {
+        if (!more()) return body + "(cut)";
+      }
+      const auto length = static_cast<std::size_t>(std::strtoull(buffer_.c_str(), nullptr, 16));
+      while (buffer_.size() < line + 2 + length + 2) {
+        if (!more()) return body + "(cut)";
+      }
+      body += buffer_.substr(line + 2, length);
+      buffer_.erase(0, line + 2 + length + 2);
+      if (length == 0) return body;
+    }
+  }
+  bool more() {
+    char bytes[65536];
+    const ssize_t n = recv(socket_, bytes, sizeof(bytes), 0);
+    if (n <= 0) return false;
+    buffer_.append(bytes, static_cast<std::size_t>(n));
+    return true;
+  }
+  int socket_;
+  std::string buffer_;
+};
+
+}  // namespace cohort::test
