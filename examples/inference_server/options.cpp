@@ -86,6 +86,13 @@ options parse_options(int argc, char** argv) {
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
       ->check(within(1.0, 10.0));
+  app.add_option("--pipeline", o.pipeline,
+                 "Run models as pipelines of stages that requests enter and leave in between: "
+                 "stages.json, or auto: cut by the slicer from a profile measured at the start "
+                 "[batches run whole]");
+  app.add_option("--pipeline-entries", o.pipeline_entries,
+                 "With --pipeline: batches that may be in a device's pipelines at one time")
+      ->check(within(1, 16));
   app.add_option("--slo-ms", slos, "MODEL=MS, repeatable [from the profiles]");
   app.add_option("--weights", weights, "MODEL=FILE.safetensors, repeatable [generated]");
   app.add_option("--seed", o.seed, "Of generated weights")->check(within(0, 9e18));
@@ -144,6 +151,12 @@ options parse_options(int argc, char** argv) {
     if (std::ranges::count(o.models, model) > 1) {
       fail(fmt::format("--models: {} is given twice", model));
     }
+  }
+  if (app.count("--pipeline") > 0 && o.pipeline.empty()) {
+    fail("--pipeline: an empty name is not allowed: expected auto or a file");
+  }
+  if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {
+    fail("--pipeline-entries: only with --pipeline");
   }
   if (app.count("--zoo") > 0 && o.executor != "emulated") {
     fail("--zoo: only with --executor emulated");

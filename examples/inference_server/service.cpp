@@ -21,8 +21,11 @@ std::unique_ptr<service> make_host_service(const options& o, outcome_listener& l
   const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
   const unsigned devices = o.devices > 0 ? o.devices : cores - 1;
   // Per device and model some tens of MB for each 16 of batch, mostly unrolled convolutions.
+  // A pipeline has an instance for each stage, and sets of boundaries.
+  const std::size_t stages = o.pipeline.empty() ? 1 : 10;
   const std::size_t pool = (std::size_t{64} << 20U) + std::size_t{devices} * names.size() *
-                                                          o.max_batch * (std::size_t{3} << 20U);
+                                                          o.max_batch * stages *
+                                                          (std::size_t{3} << 20U);
   return make_staged_service<runtime::host_executor>(
       o, listener, counters, names,
       {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
@@ -43,6 +46,7 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
   for (const cli::zoo_row& row : cli::zoo(o.zoo)) known.emplace_back(row.name);
   check_names(o, known);
   expects(o.weights.empty(), "--weights: emulated models have none");
+  expects(o.pipeline.empty(), "--pipeline: emulated models have no stages");
   const std::vector<std::string>& names = o.models.empty() ? known : o.models;
   std::vector<prepared_model> prepared;
   for (const cli::zoo_row& row : cli::zoo(o.zoo)) {

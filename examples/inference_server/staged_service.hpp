@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline_service.hpp"
 #include "service.hpp"
 
 namespace cohort::server {
@@ -184,22 +185,24 @@ inline std::vector<std::string> chosen_models(const options& o,
   return {by_default.begin(), by_default.end()};
 }
 
-/// Loads and profiles models on an executor.
+/// An executor and the weights on it: what outlives a backend.
 template <class Executor>
-std::unique_ptr<service> make_staged_service(const options& o, outcome_listener& listener,
-                                             serve::metrics& counters,
-                                             const std::vector<std::string>& names,
-                                             staged_parts<Executor> with) {
-  using backend = engine::staged_backend<Executor, models::any_model<Executor>>;
-  /// Bases in this order: the executor and the weights outlive the backend.
-  struct resources {
-    std::unique_ptr<Executor> executor;
-    std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
-  };
-  struct parts : resources, backend {
-    explicit parts(resources r) : resources{std::move(r)}, backend{*this->executor} {}
-  };
-  resources made{std::move(with.executor), {}};
+struct resources {
+  std::unique_ptr<Executor> executor;
+  std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
+};
+/// A backend behind its resources, in this order.
+template <class Executor, class Backend>
+struct parts : resources<Executor>, Backend {
+  explicit parts(resources<Executor> r)
+      : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
+};
+
+/// Loads the models into `made` and measures them. @param slower Factor on their latencies.
+template <class Executor>
+std::vector<prepared_model> prepare(const options& o, const std::vector<std::string>& names,
+                                    const staged_parts<Executor>& with, resources<Executor>& made,
+                                    double slower) {
   std::vector<prepared_model> prepared;
   for (const std::string& name : names) {
     const auto weights = o.weights.find(name);
@@ -210,7 +213,9 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
         o.profile_dir.empty() ? models::measure(*made.factories.back(), *made.executor,
                                                 {.max_batch = o.max_batch, .repeats = 5})
                               : models::read_profile(o.profile_dir, name);
-    for (latency_point& p : points) p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
+    for (latency_point& p : points) {
+      p.latency = from_ms(to_ms(p.latency) * o.profile_margin * slower);
+    }
     const latency_curve latency{table_latency{points}, o.max_batch};
     const auto slo = o.slo_ms.find(name);
     prepared.push_back({.meta = {.name = name,
@@ -221,22 +226,86 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
                         .latency = latency});
   }
   default_slos(prepared);
+  return prepared;
+}
+
+/// Each device of the server is a place with `pipeline_entries` ways in.
+template <class Executor>
+std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listener& listener,
+                                                serve::metrics& counters,
+                                                const std::vector<std::string>& names,
+                                                staged_parts<Executor> with) {
+  using both_parts = parts<Executor, pipelines<Executor>>;
+  auto plans = read_pipelines(o.pipeline);
+  std::vector<std::string> planned;
+  for (const auto& [name, plan] : plans) planned.push_back(name);
+  for (const std::string& name : planned) {
+    if (std::ranges::find(names, name) == names.end()) {
+      throw config_error{fmt::format("--pipeline: {}: model '{}' is not served: expected one of {}",
+                                     o.pipeline, name, fmt::join(names, ", "))};
+    }
+  }
+  resources<Executor> made{std::move(with.executor), {}};
+  // Batches that entered by other ways share the device.
+  const std::vector<prepared_model> prepared =
+      prepare(o, names, with, made, static_cast<double>(o.pipeline_entries));
+  std::vector<pipelined_model> cut;
+  std::string stages;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    cut.push_back(
+        make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], *made.executor, o));
+    stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
+  }
   return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
-    using kind = service_of<decltype(scheduler), parts>;
-    auto both = std::make_unique<parts>(std::move(made));
-    parts& p = *both;
+    using kind = service_of<decltype(scheduler), both_parts>;
+    auto both = std::make_unique<both_parts>(std::move(made));
+    both_parts& p = *both;
+    auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
+                                    std::move(both), listener, counters);
+    for (unsigned d = 0; d < with.devices * o.pipeline_entries; ++d) {
+      s->add_device([&](both_parts& b, device_id id) { b.add_device(id, d / o.pipeline_entries); });
+    }
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+        for (unsigned place = 0; place < with.devices; ++place) {
+          b.add_model(
+              id, place,
+              instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor, o.max_batch));
+        }
+      });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+/// Loads and profiles models on an executor.
+template <class Executor>
+std::unique_ptr<service> make_staged_service(const options& o, outcome_listener& listener,
+                                             serve::metrics& counters,
+                                             const std::vector<std::string>& names,
+                                             staged_parts<Executor> with) {
+  if (!o.pipeline.empty()) {
+    return make_pipelined_service(o, listener, counters, names, std::move(with));
+  }
+  using both_parts = parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
+  resources<Executor> made{std::move(with.executor), {}};
+  const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), both_parts>;
+    auto both = std::make_unique<both_parts>(std::move(made));
+    both_parts& p = *both;
     auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
                                     listener, counters);
     const unsigned devices = with.devices;
     std::vector<device_id> ids;
     for (unsigned d = 0; d < devices; ++d) {
-      s->add_device([&](parts& b, device_id id) {
+      s->add_device([&](both_parts& b, device_id id) {
         b.add_device(id, device_share{std::max(1U, 100 / devices)});
         ids.push_back(id);
       });
     }
     for (std::size_t i = 0; i < prepared.size(); ++i) {
-      s->add_model(prepared[i], o.queue_capacity, [&](parts& b, model_id id) {
+      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
         for (const device_id d : ids) {
           b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
         }

@@ -13,6 +13,7 @@
 #include <cohort/batching/pipeline.hpp>
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
+#include <cohort/batching/sliced_model.hpp>
 #include <cohort/batching/slicer.hpp>
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_executor.hpp>

@@ -187,6 +187,83 @@ TEST_CASE("under twice its load every request is answered exactly once") {
   CHECK(t.good > 0);
   CHECK(server.stop() == 0);
 }
+/// A file that lasts as long as it is wanted.
+struct stages_file {
+  explicit stages_file(const std::string& text) {
+    std::FILE* f = std::fopen(path.c_str(), "w");
+    REQUIRE(f != nullptr);
+    std::fputs(text.c_str(), f);
+    std::fclose(f);
+  }
+  ~stages_file() { std::remove(path.c_str()); }
+  stages_file(const stages_file&) = delete;
+  stages_file& operator=(const stages_file&) = delete;
+  std::string path = "stages_" + std::to_string(getpid()) + ".json";
+};
+
+TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answers of whole ones") {
+  const stages_file cut{
+      R"({"lenet": {"stages": [2, 1], "policies": ["input", "operator", "load"]}})"};
+  std::string data;
+  for (int i = 0; i < 784; ++i) data += (i == 0 ? "" : ",") + std::to_string(i % 7);
+  std::vector<std::string> outputs;
+  for (const std::string& how : {std::string{}, std::string{"auto"}, cut.path}) {
+    CAPTURE(how);
+    std::vector<std::string> options{"--executor", "host",       "--models",    "lenet",
+                                     "--devices",  "1",          "--policy",    "eager",
+                                     "--slo-ms",   "lenet=5000", "--max-batch", "4"};
+    if (!how.empty()) options.insert(options.end(), {"--pipeline", how});
+    child server{options};
+    REQUIRE(server.port() != 0);
+    CHECK((server.first_line.find("pipelines: lenet ") != std::string::npos) == !how.empty());
+    if (how == cut.path) CHECK(server.first_line.find("lenet 2+1") != std::string::npos);
+    connection c{server.port()};
+    const auto meta = c.ask("GET", "/v2/models/lenet");
+    const std::size_t name = meta.second.find("\"inputs\":[{\"name\":\"") + 19;
+    const std::string input = meta.second.substr(name, meta.second.find('"', name) - name);
+    const std::size_t shape = meta.second.find("\"shape\":[", name) + 9;
+    std::string dims = meta.second.substr(shape, meta.second.find(']', shape) - shape + 1);
+    dims.replace(0, dims.find(',') == std::string::npos ? 0 : dims.find(','), "[1");
+    const auto answer =
+        c.ask("POST", "/v2/models/lenet/infer",
+              R"({"inputs":[{"name":")" + input + R"(","datatype":"FP32","shape":)" + dims +
+                  R"(,"data":[)" + data + "]}]}");
+    REQUIRE_MESSAGE(answer.first == 200, answer.second);
+    outputs.push_back(answer.second.substr(answer.second.find("\"outputs\"")));
+    load_options o;
+    o.port = std::to_string(server.port());
+    o.rate = 100;
+    o.duration_s = 1;
+    o.input = [](const model_meta& m, std::uint64_t) {
+      return std::vector<std::byte>(m.input.count() * 4);
+    };
+    const load_result r = run_load(o);
+    CHECK(r.all.sent > 50);
+    CHECK(r.all.good + r.all.late == r.all.sent);
+    CHECK(server.stop() == 0);
+  }
+  CHECK(outputs[0] == outputs[1]);
+  CHECK(outputs[0] == outputs[2]);
+}
+TEST_CASE("stages that are not the model's are refused in one line") {
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"lenet": {"stages": [2, 2]}})", "lenet: stages of 4 operators in all"},
+      {R"({"lenet": {"stages": [0, 3]}})", "stages[0]"},
+      {R"({"lenet": {"stages": []}})", "stages"},
+      {R"({"lenet": {"buffer_sets": 0}})", "buffer_sets"},
+      {R"({"lenet": {"policies": ["load", "always-stretch"]}})", "each kind of policy once"},
+      {R"({"lenet": {"x": 1}})", "x"},
+      {R"({"alexnet": {}})", "model 'alexnet' is not served"},
+      {"{", "stages_"}};
+  for (const auto& [text, message] : bad) {
+    const stages_file f{text};
+    child c{{"--executor", "host", "--models", "lenet", "--max-batch", "1", "--pipeline", f.path}};
+    CHECK(c.wait() == 2);
+    CAPTURE(c.first_line);
+    CHECK(c.first_line.starts_with("inference_server: --pipeline: "));
+    CHECK(c.first_line.find(message) != std::string::npos);
+  }
+}
 TEST_CASE("bad options end the server with status 2 and one line") {
   child policy{{"--policy", "best"}};
   CHECK(policy.wait() == 2);
@@ -200,6 +277,10 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"},
       {{"--models", "lenet,lenet"}, "--models: lenet is given twice"},
       {{"--slo-ms", "lenet=5", "--slo-ms", "lenet=6"}, "--slo-ms: lenet is given twice"},
+      {{"--pipeline", "no/such.json"}, "--pipeline: no/such.json: cannot be read"},
+      {{"--pipeline-entries", "3"}, "--pipeline-entries: only with --pipeline"},
+      {{"--executor", "emulated", "--pipeline", "auto"},
+       "--pipeline: emulated models have no stages"},
       {{"--zoo", "a100"}, "--zoo: only with --executor emulated"},
       {{"--executor", "emulated", "--slo-ms", "BERT=0.001"},
        "--slo-ms: 0.001 ms for BERT is not allowed: expected at least "}};

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline_file.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <fstream>
+#include <iterator>
+#include <json_reader.hpp>
+#include <text.hpp>
+#include <utility>
+
+namespace cohort::server {
+namespace {
+
+batching::diversity_options read_policies(const cli::json_cursor& at) {
+  using batching::input_rule;
+  using batching::split_rule;
+  using batching::stretch_rule;
+  batching::diversity_options o{.split = split_rule::none, .stretch = stretch_rule::none};
+  std::array<bool, 3> seen{};
+  for (const cli::json_cursor& item : at.items("an array of at least one policy")) {
+    const std::size_t which =
+        item.choice({"input", "clusters", "operator", "halving", "load", "always-stretch"});
+    if (std::exchange(seen[which / 2], true)) item.refuse("each kind of policy once");
+    if (which / 2 == 0) o.input = which == 0 ? input_rule::filled : input_rule::clusters;
+    if (which / 2 == 1) o.split = which == 2 ? split_rule::planned : split_rule::halving;
+    if (which / 2 == 2) o.stretch = which == 4 ? stretch_rule::planned : stretch_rule::always;
+  }
+  return o;
+}
+
+}  // namespace
+
+std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
+                                                     std::string_view text) try {
+  const cli::json_value document = cli::parse_json(file, text);
+  const cli::json_cursor root{file, document};
+  std::map<std::string, pipeline_plan> plans;
+  for (const auto& [name, at] : root.members("an object of models")) {
+    at.only({"stages", "buffer_sets", "policies"});
+    pipeline_plan p;
+    if (const auto stages = at.find("stages")) {
+      std::size_t end = 0;
+      for (const cli::json_cursor& s : stages->items("an array of numbers of operators")) {
+        p.ends.push_back(end += s.integer({.low = 1, .high = 10'000}));
+      }
+    }
+    if (const auto sets = at.find("buffer_sets")) {
+      p.buffer_sets = static_cast<std::uint32_t>(sets->integer({.low = 1, .high = 16}));
+    }
+    if (const auto policies = at.find("policies")) p.policies = read_policies(*policies);
+    plans.emplace(name, std::move(p));
+  }
+  return plans;
+} catch (const cli::input_error& e) {
+  throw config_error{fmt::format("--pipeline: {}", e.what())};
+}
+
+std::map<std::string, pipeline_plan> read_pipelines(const std::string& path) {
+  if (path == "auto") return {};
+  std::ifstream in{path, std::ios::binary};
+  const std::string text{std::istreambuf_iterator<char>{in}, {}};
+  if (!in) throw config_error{fmt::format("--pipeline: {}: cannot be read", path)};
+  return parse_pipelines(path, text);
+}
+
+}  // namespace cohort::server

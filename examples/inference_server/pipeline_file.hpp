@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reading stages.json: how the server's models are cut into pipelines.
+#pragma once
+
+#include <cohort/batching/diversity.hpp>
+#include <cohort/batching/slicer.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace cohort::server {
+
+/// How a model runs as a pipeline.
+struct pipeline_plan {
+  batching::slicing ends{};  ///< Of its stages, in operators; empty: cut by the slicer.
+  std::uint32_t buffer_sets = 2;
+  batching::diversity_options policies{};
+};
+
+/// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "policies": ["operator", "load"]}}; each field
+/// may be left out. `stages` are the numbers of operators of each stage.
+/// @param file Named in errors.  @throws config_error If it is something else.
+[[nodiscard]] std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
+                                                                   std::string_view text);
+/// The same from a file; none for "auto".
+[[nodiscard]] std::map<std::string, pipeline_plan> read_pipelines(const std::string& path);
+
+}  // namespace cohort::server

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the server makes pipelines of its models: measured by operator, cut into stages, and run by
+/// the engine's `pipeline_backend`.
+#pragma once
+
+#include <cohort/batching/diversity.hpp>
+#include <cohort/batching/sliced_model.hpp>
+#include <cohort/batching/slicer.hpp>
+#include <cohort/engine/pipeline_backend.hpp>
+
+#include <fmt/format.h>
+#include <models/measured_model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "options.hpp"
+#include "pipeline_file.hpp"
+
+namespace cohort::server {
+
+/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`.
+template <class Executor>
+std::vector<std::vector<batching::batch_time>> measure_operators(
+    models::any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, int repeats) {
+  models::measured_model<Executor> model{e, f, max_batch, 0};
+  typename Executor::stream stream = e.make_stream();
+  std::vector<std::vector<batching::batch_time>> operators(model.stages());
+  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
+    (void)model.run(stream, batch);  // Warm.
+    std::vector<std::vector<double>> ms(model.stages());
+    for (int i = 0; i < repeats; ++i) {
+      const models::measurement m = model.run(stream, batch);
+      for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
+    }
+    for (std::size_t s = 0; s < ms.size(); ++s) {
+      const auto median = ms[s].begin() + static_cast<std::ptrdiff_t>(ms[s].size() / 2);
+      std::ranges::nth_element(ms[s], median);
+      operators[s].push_back({batch, std::max(duration{1}, from_ms(*median))});
+    }
+    if (batch == max_batch) return operators;
+  }
+}
+
+/// The slicer's cuts: about four stages, and more where the preferred batch changes. Where noise
+/// shows more changes than stages could pay for, even ones.
+inline batching::slicing cut(const std::vector<std::vector<batching::batch_time>>& operators,
+                             std::uint32_t max_batch) {
+  constexpr std::size_t wanted = 4;
+  constexpr std::size_t most = 8;
+  const std::size_t stages = std::min(wanted, operators.size());
+  batching::slicing ends = batching::slice(operators, stages, max_batch);
+  if (ends.size() <= most) return ends;
+  std::vector<duration> times;
+  for (const auto& o : operators) times.push_back(o.back().time);
+  return batching::slice_evenly(times, stages);
+}
+
+/// A model measured and cut.
+struct pipelined_model {
+  pipeline_plan plan;  ///< With ends.
+  std::vector<std::vector<batching::stage_point>> stages;
+};
+
+/// @throws config_error If the plan's stages are not those of the model.
+template <class Executor>
+pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
+                              models::any_model_factory<Executor>& f, Executor& e,
+                              const options& o) {
+  const auto operators = measure_operators(f, e, o.max_batch, 5);
+  if (plan.ends.empty()) plan.ends = cut(operators, o.max_batch);
+  if (plan.ends.back() != operators.size()) {
+    throw config_error{fmt::format(
+        "--pipeline: {}: stages of {} operators in all are not allowed: expected {}, the model's",
+        name, plan.ends.back(), operators.size())};
+  }
+  pipelined_model made{.plan = std::move(plan), .stages = {}};
+  for (const auto& stage : batching::sum_stages(operators, made.plan.ends)) {
+    made.stages.emplace_back();
+    for (const batching::batch_time& t : stage) {
+      made.stages.back().push_back({.batch = t.batch, .time = t.time});
+    }
+  }
+  return made;
+}
+
+/// "lenet 2+3": how many operators each stage has.
+inline std::string describe(const std::string& name, const pipeline_plan& p) {
+  std::string text = name + ' ';
+  std::size_t from = 0;
+  for (const std::size_t end : p.ends) {
+    text += fmt::format("{}{}", from == 0 ? "" : "+", end - from);
+    from = end;
+  }
+  return text;
+}
+
+template <class Executor>
+using sliced = batching::sliced_model<Executor, models::any_model<Executor>>;
+template <class Executor>
+using pipelines = engine::pipeline_backend<Executor, sliced<Executor>>;
+
+/// What the backend needs of a model.
+template <class Executor>
+typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, duration slo,
+                                                     models::any_model_factory<Executor>& f,
+                                                     Executor& e, std::uint32_t max_batch) {
+  // The oldest of a row must be done in time though others catch up with it.
+  duration whole{0};
+  for (const auto& stage : m.stages) whole += stage.back().time;
+  typename pipelines<Executor>::model_type out{
+      .stages = m.stages,
+      .batch_max = max_batch,
+      .options = {.buffer_sets = m.plan.buffer_sets,
+                  .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
+      .policy = [policies = m.plan.policies](const batching::stage_profile& p) {
+        return batching::diversity{p, policies};
+      }};
+  for (std::size_t s = 0; s < m.stages.size(); ++s) {
+    out.instances.push_back(
+        std::make_unique<sliced<Executor>>(e, f.make(max_batch), m.plan.ends, max_batch));
+  }
+  return out;
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A model whose stages are runs of another's: what a slicing makes of a model's operators.
+#pragma once
+
+#include <cohort/batching/slicer.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/executor.hpp>
+#include <cohort/runtime/staged_model.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace cohort::batching {
+
+/// Stage i runs the operators [ends[i − 1], ends[i]) of a model, which is itself a list of stages.
+/// What passes between operators of one stage lies in two buffers of its own, in turns: an instance
+/// may work on one stage at a time. Thread safety: as the model's. Models: `staged_model`.
+template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
+class sliced_model {
+ public:
+  /// @param batch_max Slots of the batches; at least 1.
+  /// @throws config_error If the ends do not increase up to the number of the model's stages, or
+  ///         the executor lacks the memory.
+  sliced_model(Executor& e, std::unique_ptr<Model> model, slicing ends, std::uint32_t batch_max)
+      : model_{std::move(model)}, ends_{std::move(ends)} {
+    expects(batch_max >= 1, "sliced_model: batch_max must be at least 1");
+    std::size_t from = 0;
+    std::size_t row = 0;
+    for (const std::size_t end : ends_) {
+      expects(end > from, "sliced_model: ends must increase");
+      for (std::size_t b = from + 1; b < end; ++b) row = std::max(row, model_->boundary_bytes(b));
+      from = end;
+    }
+    expects(from == model_->stages(), "sliced_model: the last end must be the model's");
+    if (row == 0) return;
+    for (auto& b : between_) b = e.allocate(row * batch_max);
+  }
+
+  [[nodiscard]] std::string_view name() const { return model_->name(); }
+  [[nodiscard]] std::size_t stages() const noexcept { return ends_.size(); }
+  [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const {
+    return model_->boundary_bytes(i == 0 ? 0 : ends_[i - 1]);
+  }
+  void enqueue(std::size_t stage, typename Executor::stream& s, const runtime::slice& x) {
+    const std::size_t first = stage == 0 ? 0 : ends_[stage - 1];
+    const std::size_t last = ends_[stage] - 1;
+    for (std::size_t i = first; i <= last; ++i) {
+      runtime::slice part = x;
+      if (i > first) {
+        part.input = reinterpret_cast<std::byte*>(between_[(i - 1) % 2].data());
+        part.input_stride = model_->boundary_bytes(i);
+      }
+      if (i < last) {
+        part.output = reinterpret_cast<std::byte*>(between_[i % 2].data());
+        part.output_stride = model_->boundary_bytes(i + 1);
+      }
+      model_->enqueue(i, s, part);
+    }
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  slicing ends_;
+  std::array<typename Executor::buffer, 2> between_;
+};
+
+}  // namespace cohort::batching
