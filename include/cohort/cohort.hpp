@@ -114,6 +114,7 @@
 #include <cohort/sim/pipeline_simulation.hpp>
 #include <cohort/sim/plan_simulation.hpp>
 #include <cohort/sim/recorder.hpp>
+#include <cohort/sim/request_flow.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/stage_device.hpp>

@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <cohort/core/error.hpp>
+#include <cohort/packing/latency_grid.hpp>
+
 #include <algorithm>
 #include <utility>
 
@@ -25,6 +28,73 @@ std::size_t model_index(const json_cursor& parent, std::string_view name,
   const auto i = profiles.find(name);
   if (!i) fail(parent.place(), quote_short(name), "models of the profiles' slo.csv");
   return *i;
+}
+
+/// A model's name, {"model": NAME, "times": N}, {"series": [...]} or {"parallel": [...]}.
+packing::request_graph read_graph(const json_cursor& at, const profile_dir& profiles, int depth) {
+  constexpr int most_levels = 32;
+  constexpr const char* expected =
+      "a model's name, or an object with \"model\", \"series\" or \"parallel\"";
+  if (depth == most_levels) at.refuse(fmt::format("at most {} levels", most_levels));
+  const auto model = [&profiles](const json_cursor& name) {
+    const auto i = profiles.find(name.string());
+    if (!i) name.refuse("a model of the profiles' slo.csv");
+    return model_id{static_cast<std::uint32_t>(*i)};
+  };
+  if (at.value().type == json_value::kind::string) {
+    return packing::request_graph::model(model(at));
+  }
+  if (at.value().type != json_value::kind::object) at.refuse(expected);
+  if (const auto name = at.find("model")) {
+    at.only({"model", "times"});
+    constexpr number_range counts{.low = 0, .high = 1000, .above_low = true};
+    const auto times = at.find("times");
+    return packing::request_graph::model(model(*name), times ? times->number(counts) : 1);
+  }
+  for (const bool series : {true, false}) {
+    const char* const key = series ? "series" : "parallel";
+    const auto list = at.find(key);
+    if (!list) continue;
+    at.only({key});
+    std::vector<packing::request_graph> parts;
+    for (const json_cursor& item : list->items("an array of at least one part")) {
+      parts.push_back(read_graph(item, profiles, depth + 1));
+    }
+    return series ? packing::request_graph::series(std::move(parts))
+                  : packing::request_graph::parallel(std::move(parts));
+  }
+  at.refuse(expected);
+}
+
+/// Adds what applications ask of the models to the demand.
+void read_applications(const json_cursor& list, const profile_dir& profiles, demand& d) {
+  std::vector<packing::model_profile> models = profiles.models;
+  for (std::size_t i = 0; i < models.size(); ++i) models[i].slo_ms = d.slos_ms[i];
+  const packing::latency_grid grid{std::move(models), {.sizes = d.sizes}};
+  std::vector<bool> apart(d.rates_rps.size(), false);  // Has an SLO of its own to keep.
+  for (const std::size_t i : d.named) apart[i] = true;
+  std::vector<bool> seen = apart;
+  for (const auto& [name, cell] : list.members("an object with at least one application")) {
+    cell.only({"slo_ms", "rate", "graph"});
+    packing::application a{
+        .graph = read_graph(cell.require("graph", "a graph of models"), profiles, 0),
+        .slo_ms = cell.require("slo_ms", times_ms.describe()).number(times_ms),
+        .rate_rps = cell.require("rate", rates_rps.describe()).number(rates_rps)};
+    packing::stage_demand asked;
+    try {
+      asked = packing::split_slos(grid, {a});
+    } catch (const config_error& e) {
+      cell.refuse(fmt::format("an SLO that its models can keep ({})", e.what()));
+    }
+    a.graph.for_each_model([&](model_id m, double) {
+      const std::size_t i = m.index();
+      if (!seen[i]) d.named.push_back(i);
+      d.slos_ms[i] = seen[i] ? std::min(d.slos_ms[i], asked.slos_ms[i]) : asked.slos_ms[i];
+      seen[i] = true;
+      d.rates_rps[i] += std::exchange(asked.rates_rps[i], 0.0);
+    });
+    d.applications.push_back(named_application{std::string{name}, std::move(a)});
+  }
 }
 
 /// The fields that demands and schedules share.
@@ -73,12 +143,16 @@ demand read_demand(const json_cursor& root, const profile_dir& profiles) {
     }
   }
   d.rates_rps.assign(profiles.models.size(), 0.0);
-  const json_cursor rates = root.require("demand", "an object with a rate for each model");
-  for (const auto& [name, cell] : rates.members("an object with a rate for each model")) {
-    const std::size_t i = model_index(rates, name, profiles);
-    d.rates_rps[i] = cell.number(rates_rps);
-    d.named.push_back(i);
+  const auto applications = root.find("applications");
+  if (!applications || root.find("demand")) {
+    const json_cursor rates = root.require("demand", "an object with a rate for each model");
+    for (const auto& [name, cell] : rates.members("an object with a rate for each model")) {
+      const std::size_t i = model_index(rates, name, profiles);
+      d.rates_rps[i] = cell.number(rates_rps);
+      d.named.push_back(i);
+    }
   }
+  if (applications) read_applications(*applications, profiles, d);
   return d;
 }
 
@@ -114,7 +188,8 @@ bool boolean(const json_cursor& at) {
 demand parse_demand(const std::string& where, std::string_view text, const profile_dir& profiles) {
   const json_value document = parse_json(where, text);
   const json_cursor root{where, document};
-  root.only({"gpus", "max_gpulets_per_gpu", "sizes", "memory_mb", "slo_ms", "demand"});
+  root.only(
+      {"gpus", "max_gpulets_per_gpu", "sizes", "memory_mb", "slo_ms", "demand", "applications"});
   return read_demand(root, profiles);
 }
 

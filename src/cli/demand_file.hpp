@@ -6,6 +6,7 @@
 #include "profile_dir.hpp"
 
 #include <cohort/packing/plan.hpp>
+#include <cohort/packing/request_graph.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -16,15 +17,22 @@
 
 namespace cohort::cli {
 
+/// An application of several models, as a demand names it.
+struct named_application {
+  std::string name;
+  packing::application what;
+};
+
 /// A demand, against the models of a profile folder.
 struct demand {
   std::uint32_t gpus = 1;
   std::uint32_t max_gpulets_per_gpu = 2;
   std::vector<std::uint32_t> sizes{20, 40, 50, 60, 80, 100};
   double memory_mb = std::numeric_limits<double>::infinity();
-  std::vector<double> rates_rps;   ///< By model of the folder.
+  std::vector<double> rates_rps;   ///< By model of the folder; those of applications included.
   std::vector<double> slos_ms;     ///< By model of the folder; its own unless the demand says.
   std::vector<std::size_t> named;  ///< The models that the demand names, in its order.
+  std::vector<named_application> applications;  ///< Their SLOs are split into `slos_ms`.
 };
 
 /// A schedule, as `pack --json` prints it.

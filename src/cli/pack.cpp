@@ -63,6 +63,7 @@ struct answer {
   packing_result result{};
   double seconds = 0;
   std::optional<std::vector<sim::plan_counts>> simulated{};  ///< By model.
+  std::vector<sim::plan_counts> end_to_end{};                ///< By application.
 };
 
 /// What is done to every demand.
@@ -79,18 +80,30 @@ packing_problem problem_of(const demand& d, packing::slo_rule rule) {
 }
 
 /// The plan under Poisson arrivals of the rates asked for, with interference if it was planned for.
-std::vector<sim::plan_counts> simulate(const pack_job& job, const demand& d,
-                                       const latency_grid& grid, const packing::plan& p) {
+void simulate(const pack_job& job, const demand& d, const latency_grid& grid, answer& a) {
+  std::vector<double> apart = d.rates_rps;  // What does not come from applications.
+  for (const named_application& app : d.applications) {
+    app.what.graph.for_each_model(
+        [&](model_id m, double times) { apart[m.index()] -= app.what.rate_rps * times; });
+  }
+  const auto steady = [](double rate) {
+    return sim::plan_simulation::source{[rate](double) { return rate; }, rate};
+  };
   std::vector<sim::plan_simulation::source> sources;
-  for (const double rate : d.rates_rps) {
-    sources.push_back({[rate](double) { return rate; }, rate});
+  for (std::size_t i = 0; i < apart.size(); ++i) {
+    const bool rounding = apart[i] <= 1e-9 * d.rates_rps[i];
+    sources.push_back(steady(rounding ? 0 : apart[i]));
   }
   sim::plan_simulation s{grid, std::move(sources),
                          job.algorithm.interference ? job.profiles.interference : std::nullopt,
                          job.seed};
-  s.install(p);
+  for (const named_application& app : d.applications) {
+    s.add_application(app.what, steady(app.what.rate_rps));
+  }
+  s.install(a.result.plan);
   s.run(1e3 * *job.simulate_s);
-  return s.counts();
+  a.simulated = s.counts();
+  a.end_to_end = s.end_to_end();
 }
 
 answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
@@ -109,9 +122,7 @@ answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
       a.result = {.reason = "with interference, " + broken.front(), .bound = a.result.bound};
     }
   }
-  if (job.simulate_s && a.result.schedulable()) {
-    a.simulated = simulate(job, d, grid, a.result.plan);
-  }
+  if (job.simulate_s && a.result.schedulable()) simulate(job, d, grid, a);
   return a;
 }
 
@@ -187,7 +198,15 @@ void write_answer(json_writer& out, const pack_job& job, const demand& d, const 
     for (const std::size_t i : d.named) {
       out.field(profiles.models[i].name, (*a.simulated)[i].violation_rate());
     }
-    out.end_object().end_object();
+    out.end_object();
+    if (!d.applications.empty()) {
+      out.key("per_application").begin_object();
+      for (std::size_t i = 0; i < d.applications.size(); ++i) {
+        out.field(d.applications[i].name, a.end_to_end[i].violation_rate());
+      }
+      out.end_object();
+    }
+    out.end_object();
   }
   out.end_object();
 }
@@ -287,6 +306,10 @@ int pack_command(const pack_options& o) {
     if (a.simulated) {
       print(fmt::format("\nsimulated for {} s: {} of the requests late or dropped\n", *o.simulate_s,
                         percent(violation_rate(*a.simulated))));
+      for (std::size_t i = 0; i < d.applications.size(); ++i) {
+        print(fmt::format("{}: {} of its requests late or failed, end to end\n",
+                          d.applications[i].name, percent(a.end_to_end[i].violation_rate())));
+      }
     }
   } else {
     print(fmt::format("{}: not schedulable ({}): {}\n", algorithm.name,

@@ -230,5 +230,39 @@ TEST_CASE_FIXTURE(fixture, "bad usage is refused") {
   refuses("- --algorithm elastic --slo-rule both", demand,
           R"(--slo-rule: "both" is not allowed: expected own or sum)");
 }
+TEST_CASE_FIXTURE(fixture, "applications become demands of their models, judged from end to end") {
+  // a, then b twice: as request_graph's own test, 8 of 20 ms and 12 of them. b's SLO becomes 12.
+  const std::string graph = R"({"series":["a",{"model":"b","times":2}]})";
+  const std::string input =
+      R"({"gpus":4,"sizes":[50,100],"demand":{"a":10},"applications":{"traffic":{"slo_ms":20,"rate":50,"graph":)" +
+      graph + "}}}";
+  const json a = answer("- --algorithm elastic --simulate-s 50", input);
+  CHECK(a["schedulable"] == true);
+  CHECK(a["demand"] == json{{"a", 60}, {"b", 100}});
+  CHECK(a["slo_ms"]["a"].get<double>() == doctest::Approx(8).epsilon(0.01));
+  CHECK(a["slo_ms"]["b"].get<double>() == doctest::Approx(12).epsilon(0.01));
+  const double rate = a["simulated"]["per_application"]["traffic"].get<double>();
+  CHECK(rate >= 0);
+  CHECK(rate < 0.2);
+  CHECK(answer("--verify -", a.dump())["valid"] == true);
+  // Without any demand of its own.
+  CHECK(answer("- --algorithm elastic",
+               R"({"gpus":1,"applications":{"x":{"slo_ms":40,"rate":1,"graph":"b"}}})")["demand"] ==
+        json{{"b", 1}});
+  for (const std::string bad : {R"({"parallel":[]})", R"({"model":"z"})",
+                                R"({"model":"a","times":0})", R"({"other":1})", R"(7)"}) {
+    CAPTURE(bad);
+    const command_result r =
+        pack("- --algorithm elastic",
+             R"({"gpus":1,"applications":{"x":{"slo_ms":40,"rate":1,"graph":)" + bad + "}}}");
+    CHECK(r.status == 2);
+    CHECK(r.err.find("applications") != std::string::npos);
+  }
+  const command_result tight =
+      pack("- --algorithm elastic",
+           R"({"gpus":1,"applications":{"x":{"slo_ms":3,"rate":1,"graph":"a"}}})");
+  CHECK(tight.status == 2);
+  CHECK(tight.err.find("too small") != std::string::npos);
+}
 }  // namespace
 }  // namespace cohort

@@ -99,5 +99,47 @@ TEST_CASE("runs of one seed are alike") {
   CHECK(run(1) == run(1));
   CHECK(run(1) != run(2));
 }
+TEST_CASE("applications end with their last part, and are judged from end to end") {
+  // L(1) = 2 ms on a whole device, 4 ms on half of it: so rare that none waits for another.
+  const latency_grid g{{unit_model("a", 20), unit_model("b", 20), unit_model("c", 20)}, halves()};
+  using graph = packing::request_graph;
+  const auto leaf = [](std::uint32_t m) { return graph::model(cohort::model_id{m}); };
+  const packing::plan p{one(0, 100, 0, 1, 1), one(1, 100, 1, 1, 1), one(2, 50, 2, 1, 1)};
+  const auto in_time = [&](graph what, double slo_ms) {
+    plan_simulation s{g, {}, std::nullopt, 2};
+    s.add_application({.graph = std::move(what), .slo_ms = slo_ms}, steady(0.01));
+    s.install(p);
+    s.run(1e7);
+    const plan_counts c = s.end_to_end()[0];
+    CHECK(c.arrived > 60);
+    CHECK(c.arrived == c.completed + c.violated);
+    CHECK(s.counts()[0].arrived == c.arrived);
+    CHECK(s.counts()[0].violated == 0);
+    return c.violated == 0 ? 1 : c.completed == 0 ? 0 : -1;
+  };
+  CHECK(in_time(graph::series({leaf(0), leaf(1)}), 4.001) == 1);  // 2 + 2.
+  CHECK(in_time(graph::series({leaf(0), leaf(1)}), 3.9) == 0);
+  CHECK(in_time(graph::parallel({leaf(0), leaf(2)}), 4.001) == 1);  // max(2, 4).
+  CHECK(in_time(graph::parallel({leaf(0), leaf(2)}), 3.9) == 0);
+  CHECK(in_time(graph::series({leaf(0), graph::parallel({leaf(1), leaf(2)})}), 6.001) == 1);
+  CHECK(in_time(graph::series({leaf(0), graph::parallel({leaf(1), leaf(2)})}), 5.9) == 0);
+}
+TEST_CASE("an application fails with any of its parts, once") {
+  const latency_grid g{{unit_model("a", 20), unit_model("b", 20)}, halves()};
+  using graph = packing::request_graph;
+  plan_simulation s{g, {}, std::nullopt, 2};
+  s.add_application({.graph = graph::parallel({graph::model(cohort::model_id{0}, 3),
+                                               graph::model(cohort::model_id{1}, 2)}),
+                     .slo_ms = 100},
+                    steady(10));
+  s.install({one(0, 100, 0, 8, 100)});  // Nothing serves b.
+  s.run(100'000);
+  const plan_counts c = s.end_to_end()[0];
+  CHECK(c.violated == c.arrived);
+  CHECK(s.counts()[0].arrived == 3 * c.arrived);
+  CHECK(s.counts()[1].violated == 2 * c.arrived);
+  CHECK_THROWS_AS(s.add_application({.graph = graph::model(cohort::model_id{2})}, steady(1)),
+                  config_error);
+}
 }  // namespace
 }  // namespace cohort::sim

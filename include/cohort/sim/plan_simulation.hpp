@@ -7,6 +7,8 @@
 #include <cohort/packing/interference.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
+#include <cohort/packing/request_graph.hpp>
+#include <cohort/sim/request_flow.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <queue>
 #include <random>
 #include <utility>
 #include <vector>
@@ -53,6 +56,10 @@ class plan_simulation {
   plan_simulation(const packing::latency_grid& grid, std::vector<source> sources,
                   std::optional<packing::interference_model> interference, std::uint64_t seed);
 
+  /// From now on requests of an application arrive too, from `from`; `a.rate_rps` is not used. Each
+  /// part is a request of its model, and counted as one.
+  void add_application(const packing::application& a, source from);
+
   /// From now on serves by this plan. A gpu-let that stays (device, size) keeps its requests;
   /// those of one that goes are shared out anew, and its running batch ends as it would.
   void install(const packing::plan& p);
@@ -60,26 +67,63 @@ class plan_simulation {
   void run(double until_ms);
 
   [[nodiscard]] const std::vector<plan_counts>& counts() const noexcept { return counts_; }
+  /// By application: whole requests, within the application's SLO or not.
+  [[nodiscard]] std::vector<plan_counts> end_to_end() const {
+    std::vector<plan_counts> all;
+    for (const running_application& a : applications_) all.push_back(a.counts);
+    return all;
+  }
   [[nodiscard]] double now_ms() const noexcept { return now_; }
 
  private:
   static constexpr double none = std::numeric_limits<double>::infinity();
+  static constexpr std::uint32_t no_application = static_cast<std::uint32_t>(-1);
+  struct job {
+    double at_ms = 0;  // Arrival of this part.
+    std::uint32_t application = no_application;
+    request_flow::part part{};
+    friend bool operator<(const job& a, const job& b) noexcept { return a.at_ms < b.at_ms; }
+  };
+  struct part_end {
+    double at_ms;
+    job what;
+    friend bool operator>(const part_end& a, const part_end& b) noexcept {
+      return a.at_ms > b.at_ms;
+    }
+  };
+  struct running_application {
+    request_flow flow;
+    source from;
+    double slo_ms;
+    double next;
+    std::mt19937_64 random;
+    plan_counts counts{};
+  };
   struct place {
     std::uint32_t model;
     std::uint32_t batch;
     double rate_rps;
     std::vector<double> latency_ms{};  // By batch − 1.
-    std::deque<double> arrivals{};     // Of the waiting requests.
+    std::deque<job> arrivals{};        // The waiting requests.
   };
   struct server {
     device_id gpu;
     device_share size;
-    double busy_until = -1;
+    bool running = false;
+    double busy_until = -1;  // While running.
     std::vector<place> places{};
   };
 
-  double draw_gap(std::uint32_t model);
-  void arrive(std::uint32_t model, double arrived_ms);
+  static double uniform(std::mt19937_64& random) {
+    return static_cast<double>(random() >> 11U) * 0x1p-53;
+  }
+  static double draw_gap(std::mt19937_64& random, double most_rps) {
+    return -std::log(uniform(random) + 0x1p-53) / most_rps * 1e3;
+  }
+  void arrive(std::uint32_t model, const job& j);
+  void lose(std::uint32_t model, const job& j);
+  void start_application(std::uint32_t index);
+  void end_part(const job& j);
   void dispatch(server& s);
   [[nodiscard]] double latest_start(const place& p) const;
 
@@ -90,6 +134,9 @@ class plan_simulation {
   std::vector<double> next_;  // Candidate arrival of each model.
   std::vector<server> servers_;
   std::vector<plan_counts> counts_;
+  std::vector<running_application> applications_;
+  std::priority_queue<part_end, std::vector<part_end>, std::greater<>> ends_;  // Of their parts.
+  std::mt19937_64 root_;
   double now_ = 0;
 };
 
@@ -103,17 +150,65 @@ inline plan_simulation::plan_simulation(const packing::latency_grid& grid,
       next_(grid.models(), none),
       counts_(grid.models()) {
   std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
-  std::mt19937_64 root{seeds};
+  root_.seed(seeds);
   sources_.resize(grid.models());
   for (std::uint32_t m = 0; m < grid.models(); ++m) {
-    random_.emplace_back(root());
-    if (sources_[m].most_rps > 0) next_[m] = draw_gap(m);
+    random_.emplace_back(root_());
+    if (sources_[m].most_rps > 0) next_[m] = draw_gap(random_[m], sources_[m].most_rps);
   }
 }
 
-inline double plan_simulation::draw_gap(std::uint32_t model) {
-  const double u = (static_cast<double>(random_[model]() >> 11U) + 1) * 0x1p-53;
-  return -std::log(u) / sources_[model].most_rps * 1e3;
+inline void plan_simulation::add_application(const packing::application& a, source from) {
+  a.graph.for_each_model([this](model_id m, double) {
+    expects(m.index() < grid_.models(), "plan_simulation: unknown model in an application");
+  });
+  running_application& x =
+      applications_.emplace_back(running_application{.flow = request_flow{a.graph},
+                                                     .from = std::move(from),
+                                                     .slo_ms = a.slo_ms,
+                                                     .next = none,
+                                                     .random = std::mt19937_64{root_()}});
+  if (x.from.most_rps > 0) x.next = now_ + draw_gap(x.random, x.from.most_rps);
+}
+
+inline void plan_simulation::start_application(std::uint32_t index) {
+  running_application& a = applications_[index];
+  const double part = a.from.rate_rps(now_) / a.from.most_rps;
+  a.next = now_ + draw_gap(a.random, a.from.most_rps);
+  if (uniform(a.random) >= part) return;
+  ++a.counts.arrived;
+  std::vector<std::pair<request_flow::part, model_id>> starting;
+  a.flow.start(
+      now_, [&a] { return uniform(a.random); },
+      [&starting](request_flow::part p, model_id m) { starting.emplace_back(p, m); });
+  if (starting.empty()) ++a.counts.completed;
+  for (const auto& [p, m] : starting) {
+    ++counts_[m.index()].arrived;
+    arrive(m.value(), {.at_ms = now_, .application = index, .part = p});
+  }
+}
+
+inline void plan_simulation::end_part(const job& j) {
+  running_application& a = applications_[j.application];
+  const double arrived = a.flow.arrived_ms(j.part);
+  std::vector<std::pair<request_flow::part, model_id>> starting;
+  const request_flow::state now = a.flow.end(
+      j.part, [&starting](request_flow::part p, model_id m) { starting.emplace_back(p, m); });
+  if (now == request_flow::state::ended) {
+    ++(now_ <= arrived + a.slo_ms + 1e-9 ? a.counts.completed : a.counts.violated);
+  }
+  for (const auto& [p, m] : starting) {
+    ++counts_[m.index()].arrived;
+    arrive(m.value(), {.at_ms = now_, .application = j.application, .part = p});
+  }
+}
+
+/// A request of a model is given up.
+inline void plan_simulation::lose(std::uint32_t model, const job& j) {
+  ++counts_[model].violated;
+  if (j.application == no_application) return;
+  running_application& a = applications_[j.application];
+  if (a.flow.lose(j.part) == request_flow::state::failed) ++a.counts.violated;
 }
 
 inline void plan_simulation::install(const packing::plan& p) {
@@ -148,6 +243,7 @@ inline void plan_simulation::install(const packing::plan& p) {
       return old.gpu == g.gpu && old.size == g.size && !old.places.empty();
     });
     if (same != before.end()) {
+      s.running = same->running;
       s.busy_until = same->busy_until;
       for (place& old : same->places) {
         const auto at = std::ranges::find(s.places, old.model, &place::model);
@@ -157,18 +253,18 @@ inline void plan_simulation::install(const packing::plan& p) {
     }
     servers_.push_back(std::move(s));
   }
-  std::vector<std::pair<double, std::uint32_t>> homeless;
+  std::vector<std::pair<job, std::uint32_t>> homeless;
   for (const server& old : before) {
     for (const place& at : old.places) {
-      for (const double a : at.arrivals) homeless.emplace_back(a, at.model);
+      for (const job& j : at.arrivals) homeless.emplace_back(j, at.model);
     }
   }
-  std::ranges::sort(homeless);
-  for (const auto& [at, model] : homeless) arrive(model, at);
+  std::ranges::sort(homeless, {}, [](const auto& x) { return std::pair{x.first.at_ms, x.second}; });
+  for (const auto& [j, model] : homeless) arrive(model, j);
 }
 
 /// Gives a request to the place that has least waiting for its rate.
-inline void plan_simulation::arrive(std::uint32_t model, double arrived_ms) {
+inline void plan_simulation::arrive(std::uint32_t model, const job& j) {
   place* best = nullptr;
   server* on = nullptr;
   double least = none;
@@ -184,10 +280,10 @@ inline void plan_simulation::arrive(std::uint32_t model, double arrived_ms) {
     }
   }
   if (best == nullptr) {
-    ++counts_[model].violated;
+    lose(model, j);
     return;
   }
-  best->arrivals.push_back(arrived_ms);
+  best->arrivals.push_back(j);
   dispatch(*on);
 }
 
@@ -195,16 +291,17 @@ inline void plan_simulation::arrive(std::uint32_t model, double arrived_ms) {
 inline double plan_simulation::latest_start(const place& p) const {
   if (p.arrivals.empty()) return none;
   const auto b = std::min<std::size_t>(p.arrivals.size(), p.batch);
-  return p.arrivals.front() + grid_.slo_ms(p.model) - p.latency_ms[b - 1];
+  return p.arrivals.front().at_ms + grid_.slo_ms(p.model) - p.latency_ms[b - 1];
 }
 
 inline void plan_simulation::dispatch(server& s) {
-  if (s.busy_until > now_) return;
+  if (s.running && s.busy_until > now_) return;
+  s.running = false;
   for (place& p : s.places) {
     const double least = grid_.slo_ms(p.model) - p.latency_ms[0];
-    while (!p.arrivals.empty() && p.arrivals.front() + least < now_ - 1e-9) {
+    while (!p.arrivals.empty() && p.arrivals.front().at_ms + least < now_ - 1e-9) {
+      lose(p.model, p.arrivals.front());
       p.arrivals.pop_front();
-      ++counts_[p.model].violated;
     }
   }
   place* first = nullptr;
@@ -223,7 +320,7 @@ inline void plan_simulation::dispatch(server& s) {
   // are almost late, would be served in small batches and never shrink.
   std::size_t b = 0;
   for (;;) {
-    const double in_time = first->arrivals.front() + grid_.slo_ms(first->model) + 1e-9;
+    const double in_time = first->arrivals.front().at_ms + grid_.slo_ms(first->model) + 1e-9;
     const auto whole = std::min<std::size_t>(first->arrivals.size(), first->batch);
     b = std::min(first->arrivals.size(), first->latency_ms.size());
     while (b > 1) {
@@ -232,14 +329,18 @@ inline void plan_simulation::dispatch(server& s) {
       --b;
     }
     if (b >= whole) break;
+    lose(first->model, first->arrivals.front());
     first->arrivals.pop_front();
-    ++counts_[first->model].violated;
   }
+  s.running = true;
   s.busy_until = now_ + first->latency_ms[b - 1];
   plan_counts& c = counts_[first->model];
   for (std::size_t i = 0; i < b; ++i) {
-    const bool good = s.busy_until <= first->arrivals.front() + grid_.slo_ms(first->model) + 1e-9;
+    const bool good =
+        s.busy_until <= first->arrivals.front().at_ms + grid_.slo_ms(first->model) + 1e-9;
     ++(good ? c.completed : c.violated);
+    const job& j = first->arrivals.front();
+    if (j.application != no_application) ends_.push({.at_ms = s.busy_until, .what = j});
     first->arrivals.pop_front();
   }
 }
@@ -249,28 +350,41 @@ inline void plan_simulation::run(double until_ms) {
     double at = until_ms;
     std::uint32_t model = 0;
     bool arrival = false;
+    std::uint32_t application = no_application;
     for (std::uint32_t m = 0; m < next_.size(); ++m) {
       if (next_[m] >= at) continue;
       at = next_[m];
       model = m;
       arrival = true;
     }
+    for (std::uint32_t i = 0; i < applications_.size(); ++i) {
+      if (applications_[i].next >= at) continue;
+      at = applications_[i].next;
+      application = i;
+    }
+    const bool part_ends = !ends_.empty() && ends_.top().at_ms < at;
+    if (part_ends) at = ends_.top().at_ms;
     server* ends = nullptr;
     for (server& s : servers_) {
-      if (s.busy_until <= now_ || s.busy_until >= at) continue;
+      if (!s.running || s.busy_until > at) continue;
       at = s.busy_until;
       ends = &s;
     }
     now_ = at;
     if (ends != nullptr) {
       dispatch(*ends);
+    } else if (part_ends) {
+      const job j = ends_.top().what;
+      ends_.pop();
+      end_part(j);
+    } else if (application != no_application) {
+      start_application(application);
     } else if (arrival) {
       const double part = sources_[model].rate_rps(now_) / sources_[model].most_rps;
-      next_[model] = now_ + draw_gap(model);
-      const double u = static_cast<double>(random_[model]() >> 11U) * 0x1p-53;
-      if (u >= part) continue;  // Thinned to the rate of now.
+      next_[model] = now_ + draw_gap(random_[model], sources_[model].most_rps);
+      if (uniform(random_[model]) >= part) continue;  // Thinned to the rate of now.
       ++counts_[model].arrived;
-      arrive(model, now_);
+      arrive(model, {.at_ms = now_});
     } else {
       return;
     }
