@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <utility>
@@ -237,7 +238,7 @@ void app::deliver(piece& p) {
   } else {
     answer_text& t = j.texts[p.choice];
     t.text += p.text;
-    std::move(p.tokens.begin(), p.tokens.end(), std::back_inserter(t.tokens));
+    std::ranges::move(p.tokens, std::back_inserter(t.tokens));
     if (p.finished) t.finish_reason = finish_name(*p.finished);
   }
   if (j.left == 0) end(j);

@@ -26,7 +26,7 @@ CLI::Validator within(double least, double most) {
 }
 
 [[noreturn]] void fail(std::string what) {
-  std::replace(what.begin(), what.end(), '\n', ' ');
+  std::ranges::replace(what, '\n', ' ');
   fmt::print(stderr, "llm_server: {}\n", what);
   std::exit(2);
 }

@@ -181,7 +181,7 @@ std::vector<message> read_messages(const json& o) {
     message& to = out.emplace_back(message{role->get<std::string>(), {}});
     const std::initializer_list<std::string_view> roles{"system", "developer", "user", "assistant",
                                                         "tool"};
-    if (std::find(roles.begin(), roles.end(), to.role) == roles.end()) {
+    if (std::ranges::find(roles, to.role) == roles.end()) {
       reject(at + ".role", at + ".role: expected system, developer, user, assistant or tool");
     }
     const json* content = find(m, "content");

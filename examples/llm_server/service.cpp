@@ -125,15 +125,14 @@ bool service::hear(choice& c, const llm::sampled& s) {
   const std::string& bytes = words_.bytes_of(s.chosen.token);
   if (c.shows_tokens) c.held.push_back({s, c.bytes, c.characters});
   c.bytes += bytes.size();
-  c.characters += static_cast<std::uint64_t>(std::count_if(bytes.begin(), bytes.end(), [](char b) {
+  c.characters += static_cast<std::uint64_t>(std::ranges::count_if(bytes, [](char b) {
     return (static_cast<unsigned char>(b) & 0xC0U) != 0x80U;  // Begins a character.
   }));
   piece p{.choice = c.index, .text = c.stops.push(bytes), .produced = c.produced.size()};
   c.said += p.text.size();
   release_tokens(c, p, false);
   if (!p.text.empty() || !p.tokens.empty()) {
-    const auto at =
-        std::find_if(active_.begin(), active_.end(), [&](const auto& a) { return a.second == &c; });
+    const auto at = std::ranges::find_if(active_, [&](const auto& a) { return a.second == &c; });
     p.of = at->first;
     pieces_.push_back(std::move(p));
   }

@@ -1,3 +1,4 @@
+cohort_add_test(serve/http_test.cpp LIBS cohort_serve)
 cohort_add_test(serve/infer_request_test.cpp LIBS cohort_serve)
 # Against servers that misbehave, over loopback.
 cohort_add_test(serve/load_test.cpp LIBS cohort_serve)

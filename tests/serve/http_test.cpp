@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/http.hpp>
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <support/child_server.hpp>
+
+namespace cohort::serve {
+namespace {
+
+/// Says back what it was asked; streams for paths that begin with /stream.
+class echo final : public http_app {
+ public:
+  void asked(const http_request& q, const std::shared_ptr<http_client>& client) override {
+    if (q.path == "/wait") {  // Never answers.
+      client->on_gone([this] { ++gone; });
+    } else if (q.path == "/stream") {
+      client->begin("text/plain");
+      for (const char c : q.body) client->send(std::string(1, c));
+      client->end();
+      client->send("after the end");
+    } else {
+      client->answer({.status = 202,
+                      .body = std::string{q.method} + " " + std::string{q.path} + " " +
+                              std::string{q.body} + std::string{q.authorization},
+                      .fields = {{"X-More", "yes"}}});
+      client->answer({.body = "twice"});
+    }
+  }
+  std::string error_body(int status, std::string_view) override { return std::to_string(status); }
+  void answered(int status) override { last = status; }
+  void draining() override { drained = true; }
+
+  int gone = 0;
+  int last = 0;
+  bool drained = false;
+};
+
+TEST_CASE("answers are whole or streamed, clients that go are noticed, and a signal ends it") {
+  http_server server{{.body_limit = 100, .drain_timeout_s = 5}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  {
+    test::connection c{server.port()};
+    CHECK(c.ask("PUT", "http://h/a?b", "body", "Authorization: key\r\n") ==
+          std::pair{202, std::string{"PUT /a bodykey"}});
+    CHECK(c.head.find("X-More: yes\r\n") != std::string::npos);
+    CHECK(c.ask("POST", "/stream", "abc") == std::pair{200, std::string{"abc"}});
+    CHECK(c.ask("GET", "/b").first == 202);  // The connection lives on.
+    CHECK(c.ask("POST", "/b", std::string(101, 'x')) == std::pair{413, std::string{"413"}});
+    CHECK(c.is_closed_by_server());
+  }
+  {
+    test::connection waits{server.port()};
+    waits.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    test::connection c{server.port()};
+    CHECK(c.ask("GET", "/c").first == 202);
+  }
+  int posted = 0;
+  test::connection stays{server.port()};
+  CHECK(stays.ask("GET", "/d").first == 202);
+  server.post([&] { posted = app.last; });
+  CHECK(stays.ask("GET", "/e").first == 202);
+  CHECK(std::raise(SIGTERM) == 0);
+  thread.join();
+  CHECK(stays.is_closed_by_server());
+  CHECK(posted == 202);
+  CHECK(app.gone == 1);
+  CHECK(app.drained);
+  CHECK(server.is_draining());
+}
+
+}  // namespace
+}  // namespace cohort::serve
