@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <vector>
 
@@ -152,8 +153,8 @@ class planner {
         c = {sum, row_time(b, w - b) + waiting_[w - b].time, b};
     };
     consider(std::min(w, profile_->batch_max()));
-    for (auto size = profile_->sizes().rbegin(); size != profile_->sizes().rend(); ++size) {
-      if (*size < w) consider(*size);
+    for (const std::uint32_t size : std::views::reverse(profile_->sizes())) {
+      if (size < w) consider(size);
     }
     return c;
   }

@@ -44,7 +44,8 @@ class stage_profile {
       for (std::uint32_t k = 0; k < buckets; ++k) fill(s, k, stages[s]);
     }
     std::ranges::sort(sizes_);
-    sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
+    const auto repeated = std::ranges::unique(sizes_);
+    sizes_.erase(repeated.begin(), repeated.end());
   }
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }

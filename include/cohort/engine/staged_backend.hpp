@@ -167,7 +167,7 @@ class staged_backend {
           l.stream,
           {.destination = set.rows[0].data(), .source = from, .row_bytes = x.zeros.size()});
       run_stages(l, *x.model, set, 1);
-    } catch (const std::exception&) {
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
     l.executor.notify(l.stream, done);
