@@ -67,7 +67,7 @@ class chunked_prefill {
     if (j.done == j.tokens) {
       jobs_.erase(jobs_.begin());
     } else if (order_ == chunk_order::equal_progress) {
-      std::rotate(jobs_.begin(), jobs_.begin() + 1, jobs_.end());
+      std::ranges::rotate(jobs_, jobs_.begin() + 1);
     }
   }
   /// @returns Whether it was there. Its staging may be freed when the piece under way has ended.

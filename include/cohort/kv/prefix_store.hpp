@@ -105,7 +105,7 @@ inline prefix_hit prefix_store::acquire(std::span<const token_id> prompt) {
   const auto [first, last] = by_hash_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     item& e = *it->second;
-    if (!std::equal(prompt.begin(), prompt.end(), e.prompt.begin(), e.prompt.end())) continue;
+    if (!std::ranges::equal(prompt, e.prompt)) continue;
     ++e.users;
     entries_.splice(entries_.end(), entries_, it->second);
     return answer(e);

@@ -88,7 +88,7 @@ inline std::span<const row_group> row_groups::split(std::span<const std::uint64_
     groups_.push_back({begin, end - begin, spans[order_[begin]]});
     end = begin;
   }
-  std::reverse(groups_.begin(), groups_.end());
+  std::ranges::reverse(groups_);
   return groups_;
 }
 

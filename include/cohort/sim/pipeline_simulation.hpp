@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -163,10 +164,10 @@ staged_result run_staged(const batching::stage_profile& profile,
     p.on_arrival(group, now);
     device.advance(now, [&](const device_item& i) {
       if (o.record_launches) {
-        for (auto l = result.launches.rbegin(); l != result.launches.rend(); ++l) {
-          if (l->lane == i.lane && l->stage == i.stage && l->ended == never) {
-            l->ended = now;
-            l->started = std::max(l->launched, o.parallel ? l->launched : free_at);
+        for (auto& l : std::views::reverse(result.launches)) {
+          if (l.lane == i.lane && l.stage == i.stage && l.ended == never) {
+            l.ended = now;
+            l.started = std::max(l.launched, o.parallel ? l.launched : free_at);
             break;
           }
         }
