@@ -1,26 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 // An inference server: models over HTTP, batched by deferred scheduling.
 #include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/runtime/host.hpp>
+#include <cohort/serve/http.hpp>
 #include <cohort/serve/metrics.hpp>
+
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
-#include "http_server.hpp"
+#include "app.hpp"
 #include "options.hpp"
 #include "service.hpp"
+
+namespace cohort::server {
+namespace {
+
+void run(const options& o) {
+  serve::http_server http{{.name = "inference_server",
+                           .host = o.host,
+                           .port = o.port,
+                           .body_limit = o.body_limit,
+                           .read_timeout_s = o.read_timeout_s,
+                           .write_timeout_s = o.read_timeout_s,
+                           .drain_timeout_s = o.drain_timeout_s,
+                           .max_connections = o.max_connections}};
+  http.listen();  // Before the models are loaded: a port that is taken is known at once.
+  serve::metrics counters;
+  app answers{o, http, counters};
+  const auto models = make_service(o, answers, counters);
+  answers.start(*models);
+  std::string names;
+  for (const served_model& m : models->models()) {
+    names +=
+        fmt::format("{}{} (SLO {} ms)", names.empty() ? "" : ", ", m.meta.name, to_ms(m.meta.slo));
+  }
+  if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
+  fmt::print("inference_server: ready on http://{}:{} | {} | {} | policy {}\n", o.host, http.port(),
+             names, models->description(), o.policy);
+  std::fflush(stdout);
+  http.run(answers);
+  models->drain();
+  fmt::print("inference_server: drained\n");
+}
+
+}  // namespace
+}  // namespace cohort::server
 
 int main(int argc, char** argv) {
   using namespace cohort;
   const server::options options = server::parse_options(argc, argv);
   if (options.executor == "host" || options.executor == "auto") runtime::prepare_blas(argv);
   try {
-    server::http_server http{options};
-    http.listen();  // Before the models are loaded: a port that is taken is known at once.
-    serve::metrics counters;
-    const auto service = server::make_service(options, http, counters);
-    return http.run(*service, counters);
+    server::run(options);
+    return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());
     return dynamic_cast<const config_error*>(&e) != nullptr ? 2 : 1;

@@ -91,6 +91,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void close_if_idle() {
     if (phase_ == phase::idle) shut();
   }
+  /// Whether an answer is being made.
+  [[nodiscard]] bool is_asked() const noexcept {
+    return phase_ == phase::asked || phase_ == phase::streaming;
+  }
   void close_now() {
     lose();
     shut();
@@ -154,7 +158,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     pump();
   }
   void on_gone(std::function<void()> gone) override {
-    if (phase_ == phase::asked || phase_ == phase::streaming) {
+    if (is_asked()) {
       gone_ = std::move(gone);
     } else {
       gone();
@@ -197,7 +201,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   /// The client is gone: its request need not run.
   void lose() {
-    if (phase_ == phase::asked || phase_ == phase::streaming) phase_ = phase::closed;
+    if (is_asked()) phase_ = phase::closed;
     if (auto gone = std::exchange(gone_, nullptr)) gone();
   }
 
@@ -298,24 +302,24 @@ class session final : public http_client, public std::enable_shared_from_this<se
                         .body = request.body(),
                         .authorization = view(request[http::field::authorization])},
                        shared_from_this());
-    if (phase_ == phase::asked || phase_ == phase::streaming) watch();
+    if (is_asked()) watch();
   }
 
   /// Notices that the client goes away while its answer is being made.
   void watch() {
-    stream_.socket().async_wait(
-        tcp::socket::wait_read, [self = shared_from_this()](beast::error_code e) {
-          if (e || (self->phase_ != phase::asked && self->phase_ != phase::streaming)) return;
-          char byte = 0;
-          beast::error_code error;
-          const std::size_t got = self->stream_.socket().receive(asio::buffer(&byte, 1),
-                                                                 tcp::socket::message_peek, error);
-          // More bytes are a pipelined request, which waits for its turn.
-          if (got == 0 && error != asio::error::would_block) {
-            self->lose();
-            self->shut();
-          }
-        });
+    stream_.socket().async_wait(tcp::socket::wait_read,
+                                [self = shared_from_this()](beast::error_code e) {
+                                  if (e || !self->is_asked()) return;
+                                  char byte = 0;
+                                  beast::error_code error;
+                                  const std::size_t got = self->stream_.socket().receive(
+                                      asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+                                  // More bytes are a pipelined request, which waits for its turn.
+                                  if (got == 0 && error != asio::error::would_block) {
+                                    self->lose();
+                                    self->shut();
+                                  }
+                                });
   }
 
   /// Sends what there is of a stream, one write at a time.
@@ -398,7 +402,9 @@ void http_server::state::accept() {
 }
 
 void http_server::state::begin_drain(int signal) {
-  fmt::print("{}: {}: draining\n", settings.name, signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  const auto under_way = std::ranges::count_if(sessions, &session::is_asked);
+  fmt::print("{}: {}: draining {} requests\n", settings.name,
+             signal == SIGTERM ? "SIGTERM" : "SIGINT", under_way);
   std::fflush(stdout);
   draining = true;
   beast::error_code ignored;

@@ -113,7 +113,7 @@ TEST_CASE("cellular lets requests at different steps of a cell share a batch") {
   json m = model({});
   json cell = stage("cell", {{{"batch", 4}, {"ms", 10}}});
   cell["recurs"] = true;
-  m["stages"] = {cell};
+  m["stages"] = json::array({cell});
   m["sizes"] = {{"buckets", {2, 3}}};
   const files f{m, "time_ms,size\n0,3\n5,2\n"};
   // Steps 0-10, 10-20, 20-30: the second joins the second and third.
