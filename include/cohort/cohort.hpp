@@ -11,6 +11,7 @@
 #include <cohort/batching/meta_ops.hpp>
 #include <cohort/batching/observer.hpp>
 #include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/pipeline_sink.hpp>
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
 #include <cohort/batching/sliced_model.hpp>
@@ -18,6 +19,7 @@
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_executor.hpp>
 #include <cohort/batching/stage_profile.hpp>
+#include <cohort/batching/waiting_room.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>

@@ -8,6 +8,7 @@
 #include "run_options.hpp"
 #include "table.hpp"
 #include "text.hpp"
+#include "trace_writer.hpp"
 
 #include <fmt/format.h>
 
@@ -58,41 +59,22 @@ sim::decode_options parse_options(const decode_command_options& o) {
 
 std::string decode_trace(const decode_requests& in, const sim::decode_options& o,
                          const sim::decode_result& r) {
-  json_writer out;
-  out.begin_object().field("displayTimeUnit", "ms").key("traceEvents").begin_array();
-  const auto name = [&](std::string_view what, std::uint32_t row, std::string_view text) {
-    out.begin_object(layout::line)
-        .field("name", what)
-        .field("ph", "M")
-        .field("pid", 1)
-        .field("tid", row)
-        .key("args")
-        .begin_object()
-        .field("name", text)
-        .end_object()
-        .end_object();
-  };
-  name("process_name", 0, "cohort decode");
-  for (std::uint32_t s = 0; s < o.batch; ++s) name("thread_name", s + 1, fmt::format("slot {}", s));
+  trace_writer out{"cohort decode"};
+  for (std::uint32_t s = 0; s < o.batch; ++s) out.row(s, fmt::format("slot {}", s));
   for (const sim::decode_stay& s : r.stays) {
     const sim::decode_request& q = in.requests[s.request];
-    out.begin_object(layout::line)
-        .field("name", in.ids[s.request])
-        .field("cat", sim::to_string(o.method))
-        .field("ph", "X")
-        .field("pid", 1)
-        .field("tid", s.slot + 1)
-        .field("ts", static_cast<double>(s.from.time_since_epoch().count()) / 1e3)
-        .field("dur", static_cast<double>((s.to - s.from).count()) / 1e3)
-        .key("args")
-        .begin_object()
-        .field("prompt_tokens", q.prompt)
-        .field("output_tokens", q.output)
-        .field("finish_ms", to_ms(r.finish[s.request]))
-        .end_object()
-        .end_object();
+    out.span({.row = s.slot,
+              .name = in.ids[s.request],
+              .category = sim::to_string(o.method),
+              .from = s.from,
+              .to = s.to},
+             [&](json_writer& arguments) {
+               arguments.field("prompt_tokens", q.prompt)
+                   .field("output_tokens", q.output)
+                   .field("finish_ms", to_ms(r.finish[s.request]));
+             });
   }
-  return out.end_array().end_object().take();
+  return out.take();
 }
 
 void write_result(json_writer& out, const decode_requests& in, const sim::decode_options& o,

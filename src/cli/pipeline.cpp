@@ -7,6 +7,7 @@
 #include "staged_policy.hpp"
 #include "table.hpp"
 #include "text.hpp"
+#include "trace_writer.hpp"
 
 #include <fmt/format.h>
 
@@ -56,38 +57,20 @@ std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o
 
 /// One row of the trace for each stage, or for each stage and buffer set.
 std::string trace_text(const staged_model_spec& m, const sim::staged_result& r) {
-  json_writer out;
-  out.begin_object().key("traceEvents").begin_array();
+  trace_writer out{"cohort pipeline"};
   const auto stages = static_cast<std::uint32_t>(m.stages.size());
   std::uint32_t rows = stages;
   for (const sim::staged_launch& l : r.launches) rows = std::max(rows, (l.lane + 1) * stages);
-  for (std::uint32_t t = 0; t < rows; ++t) {
-    out.begin_object(json_writer::layout::line)
-        .field("name", "thread_name")
-        .field("ph", "M")
-        .field("pid", 1)
-        .field("tid", t)
-        .key("args")
-        .begin_object()
-        .field("name", m.stages[t % stages].name)
-        .end_object()
-        .end_object();
-  }
+  for (std::uint32_t t = 0; t < rows; ++t) out.row(t, m.stages[t % stages].name);
   for (const sim::staged_launch& l : r.launches) {
-    out.begin_object(json_writer::layout::line)
-        .field("name", fmt::format("batch {} [{}, {})", l.order, l.first, l.first + l.count))
-        .field("ph", "X")
-        .field("pid", 1)
-        .field("tid", l.lane * stages + l.stage)
-        .field("ts", to_ms(l.started) * 1e3)
-        .field("dur", to_ms(l.ended - l.started) * 1e3)
-        .key("args")
-        .begin_object()
-        .field("size", l.count)
-        .end_object()
-        .end_object();
+    const std::string name = fmt::format("batch {} [{}, {})", l.order, l.first, l.first + l.count);
+    out.span({.row = l.lane * stages + l.stage,
+              .name = name,
+              .category = m.stages[l.stage].name,
+              .from = l.started,
+              .to = l.ended},
+             [&](json_writer& arguments) { arguments.field("size", l.count); });
   }
-  out.end_array().end_object();
   return out.take();
 }
 

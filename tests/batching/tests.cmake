@@ -1,7 +1,8 @@
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(batching/allocation_test.cpp TIMEOUT 300)
 endif()
-foreach(name meta_ops pipeline planner slicer stage_executor)
+foreach(name batch_table buffer_set diversity meta_ops pipeline planner slicer stage_executor
+             stage_profile waiting_room)
   cohort_add_test(batching/${name}_test.cpp TIMEOUT 300)
 endforeach()
 foreach(name batch_observer pipeline_sink staged_host staging_policy)

@@ -8,16 +8,17 @@
 #include <cohort/batching/batch_table.hpp>
 #include <cohort/batching/meta_ops.hpp>
 #include <cohort/batching/observer.hpp>
+#include <cohort/batching/pipeline_sink.hpp>
 #include <cohort/batching/policy.hpp>
 #include <cohort/batching/stage_executor.hpp>
 #include <cohort/batching/stage_profile.hpp>
+#include <cohort/batching/waiting_room.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,42 +50,6 @@ struct pipeline_options {
   std::uint32_t max_waiting = 4096;  ///< Requests that wait to enter; at least 1.
 };
 
-/// An item that a stage starts on now.
-struct stage_launch {
-  std::uint32_t stage;          ///< From 0.
-  std::uint32_t lane;           ///< Executors of the set, with `executors_per_set`; else 0.
-  std::uint32_t set;            ///< Buffer set.
-  std::uint32_t first;          ///< First slot in the buffers.
-  std::uint32_t count;          ///< Slots, at least 1.
-  std::uint32_t bucket;         ///< Size class it is padded to.
-  std::uint64_t order;          ///< Age of its row; older ones come first on a serial device.
-  std::span<const slot> slots;  ///< `count` of them; not all need be live. Valid during the call.
-};
-
-namespace requirement {
-template <class S>
-concept sink_takes_launches = requires(S& s, const stage_launch& l) {
-  s.launch(l);
-};
-template <class S>
-concept sink_takes_ends = requires(S& s, const staged_request& r, outcome how, time_point now) {
-  s.end(r, how, now);
-};
-template <class S>
-concept sink_takes_moves = requires(S& s, std::uint32_t set, std::uint32_t boundary,
-                                    std::uint32_t from, std::uint32_t to) {
-  s.move(set, boundary, from, to);
-};
-}  // namespace requirement
-
-/// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
-/// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
-/// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
-/// that was launched into it and before what follows. Must not call back.
-template <class S>
-concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
-    requirement::sink_takes_moves<S>;
-
 /// Staged batching as a value: owns no thread, reads no clock, launches nothing. Within one instant
 /// call `on_arrival` for all that arrive, as one group, then `on_complete`, then `advance`: only
 /// `advance` closes windows and starts work. `next_wake` says when to call it if nothing happens.
@@ -105,16 +70,15 @@ class pipeline {
         policy_{std::move(policy)},
         ops_{{.stages = profile.stages(), .batch_max = profile.batch_max(), .max_rows = o.max_rows},
              o.stretch,
-             std::move(obs)} {
+             std::move(obs)},
+        room_{
+            {.max_waiting = o.max_waiting, .batch_max = profile.batch_max(), .window = o.window}} {
     expects(o.buffer_sets >= 1, "pipeline: buffer_sets must be at least 1");
-    expects(o.max_waiting >= 1, "pipeline: max_waiting must be at least 1");
-    expects(!o.window || *o.window >= duration{0}, "pipeline: window must be at least 0");
     const std::uint32_t lanes = o.executors_per_set ? o.buffer_sets : 1;
     sets_per_lane_ = o.buffer_sets / lanes;
     lanes_.assign(lanes, executor_chain{profile.stages(), sets_per_lane_});
     group_.reserve(profile.batch_max());
     parts_.resize(profile.batch_max());
-    waiting_.reserve(std::min(o.max_waiting, 4096U));
   }
 
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
@@ -124,11 +88,11 @@ class pipeline {
   [[nodiscard]] std::uint32_t lanes() const noexcept {
     return static_cast<std::uint32_t>(lanes_.size());
   }
-  [[nodiscard]] std::uint32_t waiting() const noexcept { return waiting_.size(); }
+  [[nodiscard]] std::uint32_t waiting() const noexcept { return room_.list().size(); }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
   /// Whether nothing waits or runs; then all buffers are available and the table is empty.
   [[nodiscard]] bool is_idle() const noexcept {
-    return waiting_.empty() && ops_.table().empty() &&
+    return room_.list().empty() && ops_.table().empty() &&
            std::ranges::all_of(lanes_, [](const executor_chain& c) { return c.is_idle(); });
   }
 
@@ -136,15 +100,12 @@ class pipeline {
   /// others found `max_waiting` requests waiting.
   std::size_t on_arrival(std::span<const staged_request> group, time_point now) {
     if (group.empty()) return 0;
-    if (!window_open() && stretch_arrivals(group, now)) return group.size();
+    if (!room_.is_open() && stretch_arrivals(group, now)) return group.size();
     std::size_t taken = 0;
     for (const staged_request& r : group) {
       COHORT_ASSERT(r.bucket < profile_->buckets());
-      if (waiting_.size() >= options_.max_waiting) break;
-      if (options_.window && !window_open()) closes_ = now + *options_.window;
-      waiting_.push(r);
+      if (!room_.push(r, now)) break;
       ++taken;
-      if (options_.window && waiting_.size() - eligible_ == profile_->batch_max()) close_window();
     }
     return taken;
   }
@@ -162,12 +123,8 @@ class pipeline {
   /// is done. @returns Whether it was here. O(requests here).
   template <pipeline_sink Sink>
   bool on_cancel(std::uint64_t tag, time_point now, Sink& sink) {
-    for (std::uint32_t i = 0; i < waiting_.size(); ++i) {
-      if (waiting_[i].tag != tag) continue;
-      const staged_request r = waiting_.take(i);
-      if (i < eligible_) --eligible_;
-      if (waiting_.size() == eligible_) closes_ = never;
-      sink.end(r, outcome::cancelled, now);
+    if (const std::optional<staged_request> waited = room_.cancel(tag)) {
+      sink.end(*waited, outcome::cancelled, now);
       return true;
     }
     for (batch_row* r = table().oldest(); r != nullptr; r = table().after(*r)) {
@@ -189,7 +146,7 @@ class pipeline {
   /// Closes a window that is due, makes rows, and starts all that can start.
   template <pipeline_sink Sink>
   void advance(time_point now, Sink& sink) {
-    if (closes_ <= now) close_window();
+    room_.advance(now);
     again_ = never;
     do {
       run_lanes(now, sink);
@@ -197,15 +154,12 @@ class pipeline {
   }
 
   /// When `advance` must be called if nothing happens before, or `never`.
-  [[nodiscard]] time_point next_wake() const noexcept { return std::min(closes_, again_); }
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(room_.closes_at(), again_);
+  }
 
  private:
   [[nodiscard]] batch_table& table() noexcept { return ops_.table(); }
-  [[nodiscard]] bool window_open() const noexcept { return closes_ != never; }
-  void close_window() noexcept {
-    closes_ = never;
-    eligible_ = waiting_.size();
-  }
   [[nodiscard]] bool is_serial_blocked(const batch_row& r) noexcept {
     return r.serial && ops_.has_earlier_sibling(r.id);
   }
@@ -220,7 +174,7 @@ class pipeline {
   bool stretch_arrivals(std::span<const staged_request> group, time_point now) {
     const batch_row* latest = table().latest();
     const auto n = static_cast<std::uint32_t>(group.size());
-    if (latest == nullptr || !waiting_.empty() || !policy_.stretches_on_arrival(*latest, n)) {
+    if (latest == nullptr || !room_.list().empty() || !policy_.stretches_on_arrival(*latest, n)) {
       return false;
     }
     for (const staged_request& r : group) {
@@ -233,53 +187,28 @@ class pipeline {
 
   /// Makes one row of waiting requests, if the rules and the policy want one now.
   bool enter(time_point now) {
-    const std::uint32_t eligible = options_.window ? eligible_ : waiting_.size();
+    const std::uint32_t eligible = room_.eligible();
     if (eligible == 0 || ops_.table().free_rows() == 0) return false;
-    if (!options_.window && !can_start_row()) return false;
+    if (!room_.has_window() && !can_start_row()) return false;
     const entry_view view{.now = now,
-                          .waiting = waiting_,
+                          .waiting = room_.list(),
                           .eligible = eligible,
                           .rows = ops_.table().rows(),
                           .requests_in_flight = in_flight_,
                           .running_share = running_share_,
-                          .window = options_.window.has_value()};
+                          .window = room_.has_window()};
     const entry_decision d = policy_.entry(view);
     if (d.count == 0) {
       again_ = d.again;
       return false;
     }
-    gather(std::min({d.count, eligible, profile_->batch_max()}), d.bucket, eligible, d.fill);
+    group_.clear();
+    room_.gather(std::min({d.count, eligible, profile_->batch_max()}), d.bucket, d.fill, group_);
     if (group_.empty()) return false;
     ops_.make(group_, now, policy_.foresees_split(static_cast<std::uint32_t>(group_.size())),
               d.bucket);
     in_flight_ += static_cast<std::uint32_t>(group_.size());
     return true;
-  }
-
-  /// Moves up to `count` of the first `eligible` waiting requests of at most `bucket` to `group_`.
-  void gather(std::uint32_t count, std::uint32_t bucket, std::uint32_t eligible,
-              fill_order fill = fill_order::oldest) {
-    group_.clear();
-    if (fill == fill_order::oldest) {
-      gather_between(count, 0, bucket, eligible);
-      return;
-    }
-    for (std::uint32_t b = bucket + 1; b-- > 0 && group_.size() < count;) {
-      gather_between(count, b, b, eligible);
-      if (fill == fill_order::same_bucket) return;
-    }
-  }
-  void gather_between(std::uint32_t count, std::uint32_t least, std::uint32_t most,
-                      std::uint32_t& eligible) {
-    for (std::uint32_t i = 0; i < eligible && group_.size() < count;) {
-      if (waiting_[i].bucket < least || waiting_[i].bucket > most) {
-        ++i;
-        continue;
-      }
-      group_.push_back(waiting_.take(i));
-      --eligible;
-      if (i < eligible_) --eligible_;
-    }
   }
 
   /// Whether a new row would start at once.
@@ -443,7 +372,7 @@ class pipeline {
     std::uint32_t parts = 1;
     if (r.live > 1) {
       const hand_over_view view{
-          .now = now, .row = r, .stage = s, .waiting = waiting_, .may_join = 0};
+          .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = 0};
       const std::uint32_t n = policy_.split(view, parts_);
       if (n >= 2 && ops_.split(s, id, std::span{parts_}.first(n), now, options_.serial_children)) {
         parts = n;
@@ -455,15 +384,16 @@ class pipeline {
 
   bool stretch(std::uint32_t s, batch_id id, time_point now) {
     const batch_row& r = table()[id];
-    const std::uint32_t eligible = options_.window ? eligible_ : waiting_.size();
+    const std::uint32_t eligible = room_.eligible();
     if (eligible == 0 || r.live == 0) return false;
     std::uint32_t room = std::min(eligible, profile_->batch_max() - r.size);
     if (room == 0 || ops_.can_stretch(r, 1, now) != meta_refusal::none) return false;
     const hand_over_view view{
-        .now = now, .row = r, .stage = s, .waiting = waiting_, .may_join = room};
+        .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = room};
     room = std::min(room, policy_.stretch(view));
     if (room == 0) return false;
-    gather(room, r.bucket, eligible);
+    group_.clear();
+    room_.gather(room, r.bucket, fill_order::oldest, group_);
     if (group_.empty()) return false;
     ops_.stretch(group_, now);
     ops_.observer().held(r, s, now);
@@ -477,9 +407,7 @@ class pipeline {
   meta_ops<Observer> ops_;
   std::vector<executor_chain> lanes_;
   std::uint32_t sets_per_lane_ = 1;
-  waiting_list waiting_;
-  std::uint32_t eligible_ = 0;  // Of the waiting: those whose window has closed.
-  time_point closes_ = never;
+  waiting_room room_;
   time_point again_ = never;
   std::uint32_t in_flight_ = 0;
   double running_share_ = 0;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a pipeline tells whoever carries out its actions.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace cohort::batching {
+
+/// An item that a stage starts on now.
+struct stage_launch {
+  std::uint32_t stage;          ///< From 0.
+  std::uint32_t lane;           ///< Executors of the set, with `executors_per_set`; else 0.
+  std::uint32_t set;            ///< Buffer set.
+  std::uint32_t first;          ///< First slot in the buffers.
+  std::uint32_t count;          ///< Slots, at least 1.
+  std::uint32_t bucket;         ///< Size class it is padded to.
+  std::uint64_t order;          ///< Age of its row; older ones come first on a serial device.
+  std::span<const slot> slots;  ///< `count` of them; not all need be live. Valid during the call.
+};
+
+namespace requirement {
+template <class S>
+concept sink_takes_launches = requires(S& s, const stage_launch& l) {
+  s.launch(l);
+};
+template <class S>
+concept sink_takes_ends = requires(S& s, const staged_request& r, outcome how, time_point now) {
+  s.end(r, how, now);
+};
+template <class S>
+concept sink_takes_moves = requires(S& s, std::uint32_t set, std::uint32_t boundary,
+                                    std::uint32_t from, std::uint32_t to) {
+  s.move(set, boundary, from, to);
+};
+}  // namespace requirement
+
+/// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
+/// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
+/// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
+/// that was launched into it and before what follows. Must not call back.
+template <class S>
+concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
+    requirement::sink_takes_moves<S>;
+
+}  // namespace cohort::batching

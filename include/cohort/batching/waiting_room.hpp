@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Requests that wait to enter a pipeline, with its window: who of them may become a row now.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/policy.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cohort::batching {
+
+/// How a waiting room is made.
+struct waiting_room_options {
+  std::uint32_t max_waiting = 4096;  ///< At least 1.
+  std::uint32_t batch_max = 1;       ///< A window closes early when it holds so many.
+  /// A window opens with a request that finds none open, and closes after this time; only then its
+  /// requests may enter. Unset: all may, always. At least 0.
+  std::optional<duration> window{};
+};
+
+/// Requests in the order of their arrival; the first `eligible` of them may enter.
+/// Allocates only while it grows to a length it never had. Thread safety: none.
+class waiting_room {
+ public:
+  /// @throws config_error If an option is outside its range.
+  explicit waiting_room(const waiting_room_options& o) : options_{o} {
+    expects(o.max_waiting >= 1, "pipeline: max_waiting must be at least 1");
+    expects(!o.window || *o.window >= duration{0}, "pipeline: window must be at least 0");
+    list_.reserve(std::min(o.max_waiting, 4096U));
+  }
+
+  [[nodiscard]] const waiting_list& list() const noexcept { return list_; }
+  [[nodiscard]] bool has_window() const noexcept { return options_.window.has_value(); }
+  [[nodiscard]] bool is_open() const noexcept { return closes_ != never; }
+  /// When the open window closes, or `never`.
+  [[nodiscard]] time_point closes_at() const noexcept { return closes_; }
+  /// How many may enter, from the oldest.
+  [[nodiscard]] std::uint32_t eligible() const noexcept {
+    return has_window() ? closed_ : list_.size();
+  }
+
+  /// @returns Whether there was room. Amortised O(1).
+  bool push(const staged_request& r, time_point now) {
+    if (list_.size() >= options_.max_waiting) return false;
+    if (has_window() && !is_open()) closes_ = now + *options_.window;
+    list_.push(r);
+    if (has_window() && list_.size() - closed_ == options_.batch_max) close();
+    return true;
+  }
+  /// Closes a window that is due.
+  void advance(time_point now) noexcept {
+    if (closes_ <= now) close();
+  }
+  /// Takes out a request that is not wanted any more. O(size).
+  std::optional<staged_request> cancel(std::uint64_t tag) noexcept {
+    for (std::uint32_t i = 0; i < list_.size(); ++i) {
+      if (list_[i].tag != tag) continue;
+      const staged_request r = take(i);
+      if (list_.size() == closed_) closes_ = never;  // The open window is empty.
+      return r;
+    }
+    return std::nullopt;
+  }
+  /// Moves up to `count` of those that may enter, of at most `bucket`, to the end of `into`.
+  /// O(size · buckets).
+  void gather(std::uint32_t count, std::uint32_t bucket, fill_order fill,
+              std::vector<staged_request>& into) {
+    const std::size_t full = into.size() + count;
+    std::uint32_t reach = eligible();
+    if (fill == fill_order::oldest) {
+      gather_between(0, bucket, full, reach, into);
+      return;
+    }
+    for (std::uint32_t b = bucket + 1; b-- > 0 && into.size() < full;) {
+      gather_between(b, b, full, reach, into);
+      if (fill == fill_order::same_bucket) return;
+    }
+  }
+
+ private:
+  void close() noexcept {
+    closes_ = never;
+    closed_ = list_.size();
+  }
+  staged_request take(std::uint32_t i) noexcept {
+    if (i < closed_) --closed_;
+    return list_.take(i);
+  }
+  void gather_between(std::uint32_t least, std::uint32_t most, std::size_t full,
+                      std::uint32_t& reach, std::vector<staged_request>& into) {
+    for (std::uint32_t i = 0; i < reach && into.size() < full;) {
+      if (list_[i].bucket < least || list_[i].bucket > most) {
+        ++i;
+        continue;
+      }
+      into.push_back(take(i));
+      --reach;
+    }
+  }
+
+  waiting_room_options options_;
+  waiting_list list_;
+  std::uint32_t closed_ = 0;  // Those whose window has closed, from the oldest.
+  time_point closes_ = never;
+};
+
+}  // namespace cohort::batching

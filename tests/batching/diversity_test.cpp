@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/batching/diversity.hpp>
+
+#include <cohort/batching/batch_table.hpp>
+
+#include <array>
+#include <vector>
+
+namespace cohort::batching {
+namespace {
+using namespace std::chrono_literals;
+using list = std::vector<std::uint32_t>;
+using stages = std::vector<std::vector<stage_point>>;
+
+/// A stage that batches for nothing, then one that gains nothing from batching: 2 ms a request.
+stage_profile flat_then_steep() {
+  return {stages{{{.batch = 4, .time = 3ms}},
+                 {{.batch = 1, .time = 2ms}, {.batch = 2, .time = 4ms}, {.batch = 4, .time = 8ms}}},
+          4};
+}
+/// The other way round.
+stage_profile steep_then_flat() {
+  return {stages{{{.batch = 1, .time = 2ms}, {.batch = 2, .time = 4ms}, {.batch = 4, .time = 8ms}},
+                 {{.batch = 4, .time = 3ms}}},
+          4};
+}
+/// Two buckets; up to 2 short requests run in the time of one, a long one takes twice as long.
+stage_profile two_lengths() {
+  return {stages{{{.batch = 2, .bucket = 0, .time = 5ms, .share = 0.5},
+                  {.batch = 4, .bucket = 0, .time = 10ms},
+                  {.batch = 2, .bucket = 1, .time = 10ms, .share = 0.5},
+                  {.batch = 4, .bucket = 1, .time = 20ms}}},
+          4, 2};
+}
+
+waiting_list waiting(const list& buckets) {
+  waiting_list w;
+  for (std::uint32_t i = 0; i < buckets.size(); ++i) w.push({.tag = i, .bucket = buckets[i]});
+  return w;
+}
+struct entered {
+  std::uint32_t count;
+  std::uint32_t bucket;
+  fill_order fill;
+  bool operator==(const entered&) const = default;
+};
+entered entry(const diversity& d, const list& buckets, std::uint32_t in_flight = 0,
+              double share = 0) {
+  const waiting_list w = waiting(buckets);
+  const entry_decision e = d.entry({.now = {},
+                                    .waiting = w,
+                                    .eligible = w.size(),
+                                    .rows = 0,
+                                    .requests_in_flight = in_flight,
+                                    .running_share = share,
+                                    .window = false});
+  return {e.count, e.bucket, e.fill};
+}
+/// The parts in which a row of n goes on after stage 0, with w waiting.
+list parts(const diversity& d, std::uint32_t n, std::uint32_t w = 0) {
+  batch_table t{{.stages = 2, .batch_max = 4, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = n;
+  const waiting_list behind = waiting(list(w, 0));
+  std::array<std::uint32_t, 4> sizes{};
+  const std::uint32_t k =
+      d.split({.now = {}, .row = r, .stage = 0, .waiting = behind, .may_join = 0}, sizes);
+  return {sizes.begin(), sizes.begin() + k};
+}
+
+TEST_CASE("without input diversity all that wait enter, padded to the longest") {
+  const stage_profile p = two_lengths();
+  const diversity d{p, {.split = split_rule::none, .stretch = stretch_rule::none}};
+  CHECK(entry(d, {0, 1, 0}) == entered{3, 1, fill_order::oldest});
+  CHECK(entry(d, {0, 0, 0, 0, 1, 1}) == entered{4, 0, fill_order::oldest});
+}
+TEST_CASE("clusters: a row of the oldest's bucket, while there is room in flight") {
+  const stage_profile p = two_lengths();
+  const diversity d{p, {.input = input_rule::clusters}};
+  CHECK(entry(d, {1, 0, 1}) == entered{4, 1, fill_order::same_bucket});
+  CHECK(entry(d, {1, 0, 1}, 3) == entered{1, 1, fill_order::same_bucket});
+  CHECK(entry(d, {1, 0, 1}, 4).count == 0);
+  CHECK(entry(d, {1, 0, 1}, 1, 1.0).count == 0);
+}
+TEST_CASE("filled: as many as run in the time of the oldest alone") {
+  const stage_profile p = two_lengths();
+  const diversity d{p, {.input = input_rule::filled}};
+  // Two short ones run in the time of one.
+  CHECK(entry(d, {0, 0}) == entered{2, 0, fill_order::oldest});
+  // Three would take twice as long, so would one padded to the long bucket.
+  CHECK(entry(d, {0, 0, 0}) == entered{2, 0, fill_order::longest_first});
+  CHECK(entry(d, {0, 1}) == entered{2, 0, fill_order::longest_first});
+  // A short one beside a long one costs the long one nothing.
+  CHECK(entry(d, {1, 0}) == entered{2, 1, fill_order::oldest});
+}
+TEST_CASE("halving cuts again and again while two halves are not slower") {
+  const stage_profile gains_nothing = flat_then_steep();
+  const diversity d{gains_nothing, {.split = split_rule::halving, .stretch = stretch_rule::none}};
+  CHECK(parts(d, 4) == list{1, 1, 1, 1});
+  CHECK(parts(d, 2) == list{1, 1});
+  CHECK(parts(d, 1) == list{1});
+  CHECK(d.foresees_split(1));
+  const stage_profile gains = steep_then_flat();
+  const diversity whole{gains, {.split = split_rule::halving, .stretch = stretch_rule::none}};
+  CHECK(parts(whole, 4) == list{4});
+  CHECK_FALSE(whole.foresees_split(4));
+}
+TEST_CASE("halving judges a measured cost per launch by its tolerance") {
+  // Halves of 2.02 ms against 4 ms: 1 % slower.
+  const stage_profile p{stages{{{.batch = 2, .time = 1ms}},
+                               {{.batch = 1, .time = 2020us}, {.batch = 2, .time = 4ms}}},
+                        2};
+  const auto cut = [&](double tolerance) {
+    const diversity d{p, {.split = split_rule::halving, .split_tolerance = tolerance}};
+    return d.foresees_split(2);
+  };
+  CHECK_FALSE(cut(0));
+  CHECK(cut(0.01));
+}
+TEST_CASE("planned splits minimise the sum of finish times") {
+  const stage_profile p = flat_then_steep();
+  const diversity d{p, {.stretch = stretch_rule::none}};
+  // Whole: 4 x 8. Ones: 2 x (4 + 3 + 2 + 1) = 20. Those who wait see the same 8 ms either way.
+  CHECK(parts(d, 4) == list{1, 1, 1, 1});
+  CHECK(parts(d, 4, 3) == list{1, 1, 1, 1});
+  CHECK_FALSE(d.foresees_split(4));  // A plan is not bound before it is made.
+  const stage_profile flat = steep_then_flat();
+  CHECK(parts(diversity{flat, {.stretch = stretch_rule::none}}, 4) == list{4});
+}
+TEST_CASE("who may join is all, none, or what the plan says") {
+  const stage_profile p = steep_then_flat();
+  batch_table t{{.stages = 2, .batch_max = 4, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = r.issued[0] = r.completed[0] = 1;
+  const auto joins = [&](stretch_rule rule, std::uint32_t w) {
+    const diversity d{p, {.split = split_rule::none, .stretch = rule}};
+    const waiting_list behind = waiting(list(w, 0));
+    return d.stretch({.now = {}, .row = r, .stage = 0, .waiting = behind, .may_join = w});
+  };
+  CHECK(joins(stretch_rule::none, 2) == 0);
+  CHECK(joins(stretch_rule::always, 2) == 2);
+  // One joins: its 2 ms are waited for by two, then both run 3 ms: 2 x 5 = 10. It does not: both
+  // wait 3 ms, then one 2 + 3 ms: 2 x 3 + 5 = 11.
+  CHECK(joins(stretch_rule::planned, 1) == 1);
+  CHECK(diversity{p, {.stretch = stretch_rule::always}}.stretches_on_arrival(r, 1));
+  CHECK_FALSE(diversity{p}.stretches_on_arrival(r, 1));
+}
+TEST_CASE("a tolerance outside its range is refused") {
+  const stage_profile p = steep_then_flat();
+  CHECK_THROWS_AS((diversity{p, {.split_tolerance = 1}}), config_error);
+  CHECK_THROWS_AS((diversity{p, {.split_tolerance = -0.1}}), config_error);
+}
+
+}  // namespace
+}  // namespace cohort::batching

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/batching/stage_profile.hpp>
+
+#include <vector>
+
+namespace cohort::batching {
+namespace {
+using namespace std::chrono_literals;
+using stages = std::vector<std::vector<stage_point>>;
+
+TEST_CASE("a batch takes the time and share of the next larger size measured") {
+  const stage_profile p{stages{{{.batch = 4, .time = 7ms, .share = 0.5},
+                                {.batch = 1, .time = 3ms, .share = 0.25},
+                                {.batch = 16, .time = 20ms}}},
+                        6};
+  CHECK(p.time(0, 1) == 3ms);
+  CHECK(p.time(0, 2) == 7ms);
+  CHECK(p.time(0, 4) == 7ms);
+  CHECK(p.time(0, 5) == 20ms);
+  CHECK(p.time(0, 6) == 20ms);
+  CHECK(p.share(0, 1) == 0.25);
+  CHECK(p.share(0, 3) == 0.5);
+  CHECK(p.share(0, 6) == 1);
+  const std::vector<std::uint32_t> sizes{1, 4, 6};
+  CHECK(std::vector(p.sizes().begin(), p.sizes().end()) == sizes);
+}
+TEST_CASE("times of several stages and buckets") {
+  const stage_profile p{
+      stages{{{.batch = 2, .bucket = 0, .time = 1ms}, {.batch = 2, .bucket = 1, .time = 2ms}},
+             {{.batch = 2, .bucket = 0, .time = 10ms}, {.batch = 2, .bucket = 1, .time = 30ms}}},
+      2, 2};
+  CHECK(p.total(1) == 11ms);
+  CHECK(p.total(2, 1) == 32ms);
+  CHECK(p.time_between(1, 2, 1, 1) == 30ms);
+  CHECK(p.time_between(1, 1, 1) == 0ms);
+}
+TEST_CASE("a profile with holes or values out of range is refused") {
+  const auto refusal = [](const stages& s, std::uint32_t batch_max, std::uint32_t buckets = 1) {
+    try {
+      const stage_profile p{s, batch_max, buckets};
+    } catch (const config_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"accepted"};
+  };
+  const std::vector<stage_point> one{{.batch = 1, .time = 1ms}};
+  CHECK(refusal({}, 1) == "stage_profile: stages must be at least 1");
+  CHECK(refusal({one}, 0) == "stage_profile: batch_max must be at least 1");
+  CHECK(refusal({one}, 1, 0) == "stage_profile: buckets must be at least 1");
+  const std::string hole =
+      "stage_profile: every stage and bucket needs a measurement at or above batch_max";
+  CHECK(refusal({one}, 2) == hole);
+  CHECK(refusal({one, {}}, 1) == hole);
+  CHECK(refusal({one}, 1, 2) == hole);
+  CHECK(refusal({{{.batch = 0}}}, 1) == "stage_profile: batch must be at least 1");
+  CHECK(refusal({{{.batch = 1, .bucket = 1}}}, 1) ==
+        "stage_profile: bucket must be below the number of buckets");
+  CHECK(refusal({{{.batch = 1, .time = -1ns}}}, 1) == "stage_profile: time must be at least 0");
+  CHECK(refusal({{{.batch = 1, .share = 0}}}, 1) == "stage_profile: share must be in (0, 1]");
+  CHECK(refusal({{{.batch = 2, .time = 1ms}, {.batch = 2, .time = 2ms}}}, 2) ==
+        "stage_profile: a batch size must not be given twice");
+}
+
+}  // namespace
+}  // namespace cohort::batching
