@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
+#include <cohort/batching/observer.hpp>
 #include <cohort/batching/sliced_model.hpp>
 #include <cohort/batching/slicer.hpp>
 #include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/serve/metrics.hpp>
 
 #include <fmt/format.h>
 #include <models/measured_model.hpp>
@@ -101,16 +103,39 @@ inline std::string describe(const std::string& name, const pipeline_plan& p) {
   return text;
 }
 
+/// Counts what happens to the rows of a model, on the loop's thread.
+struct row_counter : batching::null_batch_observer {
+  serve::metrics* into = nullptr;
+  model_id model;
+
+  void made(const batching::batch_row&, time_point) noexcept { count(serve::row_event::made); }
+  void stretched(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::stretched);
+  }
+  void split(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::split);
+  }
+  void held(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::held);
+  }
+
+ private:
+  void count(serve::row_event what) noexcept { into->happened(model, what); }
+};
+static_assert(batching::batch_observer<row_counter>);
+
 template <class Executor>
 using sliced = batching::sliced_model<Executor, models::any_model<Executor>>;
 template <class Executor>
-using pipelines = engine::pipeline_backend<Executor, sliced<Executor>>;
+using pipelines =
+    engine::pipeline_backend<Executor, sliced<Executor>, batching::diversity, row_counter>;
 
 /// What the backend needs of a model.
 template <class Executor>
 typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, duration slo,
                                                      models::any_model_factory<Executor>& f,
-                                                     Executor& e, std::uint32_t max_batch) {
+                                                     Executor& e, std::uint32_t max_batch,
+                                                     row_counter observer) {
   // The oldest of a row must be done in time though others catch up with it.
   duration whole{0};
   for (const auto& stage : m.stages) whole += stage.back().time;
@@ -119,9 +144,11 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
       .batch_max = max_batch,
       .options = {.buffer_sets = m.plan.buffer_sets,
                   .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
-      .policy = [policies = m.plan.policies](const batching::stage_profile& p) {
-        return batching::diversity{p, policies};
-      }};
+      .policy =
+          [policies = m.plan.policies](const batching::stage_profile& p) {
+            return batching::diversity{p, policies};
+          },
+      .observer = observer};
   for (std::size_t s = 0; s < m.stages.size(); ++s) {
     out.instances.push_back(
         std::make_unique<sliced<Executor>>(e, f.make(max_batch), m.plan.ends, max_batch));

@@ -267,10 +267,14 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     }
     for (std::size_t i = 0; i < prepared.size(); ++i) {
       s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+        counters.add_pipeline(id, names[i]);
+        row_counter observer;
+        observer.into = &counters;
+        observer.model = id;
         for (unsigned place = 0; place < with.devices; ++place) {
-          b.add_model(
-              id, place,
-              instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor, o.max_batch));
+          b.add_model(id, place,
+                      instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
+                                  o.max_batch, observer));
         }
       });
     }

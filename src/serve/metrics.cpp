@@ -18,6 +18,9 @@ constexpr std::array outcomes{outcome::completed, outcome::late, outcome::droppe
                               outcome::cancelled, outcome::failed};
 constexpr std::array refusals{refusal::unknown_model, refusal::queue_full, refusal::too_big,
                               refusal::deadline_infeasible, refusal::draining};
+constexpr std::array row_events{row_event::made, row_event::stretched, row_event::split,
+                                row_event::held};
+constexpr std::array row_event_names{"new", "stretch", "split", "hold"};
 
 const prometheus::Histogram::BucketBoundaries batch_sizes{1,  2,  3,  4,  6,  8,  12,
                                                           16, 24, 32, 48, 64, 128};
@@ -30,6 +33,7 @@ struct model_metrics {
   prometheus::Histogram* batch;
   prometheus::Histogram* latency;
   prometheus::Gauge* waiting;
+  std::array<prometheus::Counter*, row_events.size()> rows;
 };
 
 }  // namespace
@@ -64,6 +68,11 @@ struct metrics::state {
           .Name("cohort_device_busy_seconds_total")
           .Help("Time that the batches sent to a device should take by their profile")
           .Register(registry);
+  prometheus::Family<prometheus::Counter>& rows =
+      prometheus::BuildCounter()
+          .Name("cohort_pipeline_rows_total")
+          .Help("Rows of pipelines that were made, joined, split or held between stages")
+          .Register(registry);
   prometheus::Family<prometheus::Counter>& answers = prometheus::BuildCounter()
                                                          .Name("cohort_http_responses_total")
                                                          .Help("HTTP answers by status")
@@ -96,6 +105,12 @@ void metrics::add_device(device_id id) {
   if (id.index() >= state_->devices.size()) state_->devices.resize(id.index() + 1);
   state_->devices[id.index()] = &state_->busy.Add({{"device", std::to_string(id.value())}});
 }
+void metrics::add_pipeline(model_id id, const std::string& name) {
+  model_metrics& m = state_->models[id.index()];
+  for (std::size_t i = 0; i < row_events.size(); ++i) {
+    m.rows[i] = &state_->rows.Add({{"model", name}, {"event", row_event_names[i]}});
+  }
+}
 
 void metrics::refused(model_id id, refusal why) {
   state_->models[id.index()].refused[static_cast<std::size_t>(why)]->Increment();
@@ -108,6 +123,9 @@ void metrics::ended(model_id id, outcome how, duration latency) {
 void metrics::dispatched(const dispatch_event& e) {
   state_->models[e.model.index()].batch->Observe(e.size);
   state_->devices[e.device.index()]->Increment(to_seconds(e.expected));
+}
+void metrics::happened(model_id id, row_event what) {
+  state_->models[id.index()].rows[static_cast<std::size_t>(what)]->Increment();
 }
 void metrics::set_waiting(model_id id, double requests) {
   state_->models[id.index()].waiting->Set(requests);

@@ -28,6 +28,8 @@ TEST_CASE("what is counted is in the text") {
                {});
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
+  m.add_pipeline(model_id{1}, "b");
+  m.happened(model_id{1}, row_event::stretched);
   const std::string t = m.text();
   const auto has = [&](const char* line) { return t.find(line) != std::string::npos; };
   CHECK(has("cohort_requests_total{model=\"b\",outcome=\"completed\"} 1\n"));
@@ -39,6 +41,9 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_request_seconds_count{model=\"b\"} 1\n"));  // The dropped one did not run.
   CHECK(has("cohort_device_busy_seconds_total{device=\"0\"} 0.25\n"));
   CHECK(has("cohort_waiting_requests{model=\"a\"} 3\n"));
+  CHECK(has("cohort_pipeline_rows_total{event=\"stretch\",model=\"b\"} 1\n"));
+  CHECK(has("cohort_pipeline_rows_total{event=\"split\",model=\"b\"} 0\n"));
+  CHECK(!has("cohort_pipeline_rows_total{event=\"new\",model=\"a\"}"));  // It has no pipeline.
   CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
 }
 }  // namespace

@@ -240,6 +240,11 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
     const load_result r = run_load(o);
     CHECK(r.all.sent > 50);
     CHECK(r.all.good + r.all.late == r.all.sent);
+    const std::string counts = c.ask("GET", "/metrics").second;
+    const std::string rows = "\ncohort_pipeline_rows_total{event=\"new\",model=\"lenet\"} ";
+    const std::size_t at = counts.find(rows);
+    CHECK((at != std::string::npos) == !how.empty());
+    if (at != std::string::npos) CHECK(std::stod(counts.substr(at + rows.size())) >= 1);
     CHECK(server.stop() == 0);
   }
   CHECK(outputs[0] == outputs[1]);

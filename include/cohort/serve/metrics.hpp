@@ -15,9 +15,17 @@
 
 namespace cohort::serve {
 
+/// What happens to a row of a model's pipeline.
+enum class row_event : std::uint8_t {
+  made,       ///< Requests became a row.
+  stretched,  ///< Requests joined a row that ran.
+  split,      ///< A row was divided.
+  held,       ///< A row waited for the stragglers behind it.
+};
+
 /// Counters and histograms of a server: requests by model and outcome, refusals by reason, batch
-/// sizes, latencies, busy time by device. Thread safety: add models and devices first; then any
-/// thread.
+/// sizes, latencies, busy time by device, events of pipelines. Thread safety: add models and
+/// devices first; then any thread.
 class metrics {
  public:
   metrics();
@@ -28,11 +36,15 @@ class metrics {
   /// Model and device ids must be dense and added in order.
   void add_model(model_id id, const std::string& name);
   void add_device(device_id id);
+  /// The model runs as a pipeline. Add the model first.
+  void add_pipeline(model_id id, const std::string& name);
 
   void refused(model_id id, refusal why);
   /// A request ended `latency` after it arrived.
   void ended(model_id id, outcome how, duration latency);
   void dispatched(const dispatch_event& e);
+  /// Of a model with a pipeline.
+  void happened(model_id id, row_event what);
   void set_waiting(model_id id, double requests);
   /// HTTP answers by status, of every path.
   void answered(int status);
