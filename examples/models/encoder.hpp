@@ -52,7 +52,7 @@ struct encoder_config {
 /// Token 0 is padding; attention ignores what follows the last token that is not 0. Stages:
 /// embedding; the layers, `layers_per_stage` in each; pooling (a dense layer with tanh over the
 /// first token). Between stages a row holds the hidden states and, behind them, the sequence's
-/// length.
+/// length. Of slices with a `size` only so many tokens are computed: sequences must not be longer.
 template <ops Ops>
 class encoder : public model_base<Ops> {
   using base = model_base<Ops>;
@@ -86,38 +86,35 @@ class encoder : public model_base<Ops> {
 
   void enqueue(std::size_t stage, stream& s, const runtime::slice& x) {
     this->check(x);
-    const std::size_t hidden = c_.hidden, tokens = c_.tokens;
+    const std::size_t hidden = c_.hidden;
+    const std::size_t tokens = x.size == 0 ? c_.tokens : std::min<std::size_t>(x.size, c_.tokens);
     const std::size_t n = x.count;
+    const std::size_t used_bytes = tokens * hidden * sizeof(float);
     float* state = this->at(state_);
     float* lengths = this->at(lengths_);
     if (stage == 0) {
-      const float* ids = this->gather(s, x, boundary_bytes(0), 0, q_);
+      const float* ids = this->gather(s, x, tokens * sizeof(std::int32_t), 0, q_);
       this->ops_.embed(s, reinterpret_cast<const std::int32_t*>(ids),
                        this->parameter("embedding.token"), this->parameter("embedding.position"),
                        state, lengths, n, tokens, hidden, c_.vocabulary);
       normalise(s, state, n * tokens, "embedding.norm");
     } else {
-      this->gather(s, x, state_bytes(), 0, state_);
       if (stage == stages() - 1) {
-        // The first token of each sequence: rows of `hidden`, a state apart.
-        this->ops_.copy(s, {.destination = merged_.data(),
-                            .source = state,
-                            .row_bytes = hidden * sizeof(float),
-                            .rows = n,
-                            .destination_pitch = hidden * sizeof(float),
-                            .source_pitch = state_bytes()});
+        // The first token of each sequence.
+        const float* heads = this->gather(s, x, hidden * sizeof(float), 0, merged_);
         float* out = this->target(x, boundary_bytes(stages()), out_);
-        this->dense(s, this->at(merged_), out, n, hidden, hidden, "pooler", activation::tanh);
+        this->dense(s, heads, out, n, hidden, hidden, "pooler", activation::tanh);
         this->scatter(s, x, boundary_bytes(stages()), 0, out);
         return;
       }
+      this->gather(s, x, used_bytes, 0, state_);
       this->gather(s, x, sizeof(float), state_bytes(), lengths_);
       for (std::size_t l = 0; l < c_.layers_per_stage; ++l) {
         layer(s, encoder_config::layer_name((stage - 1) * c_.layers_per_stage + l), state, lengths,
-              n);
+              n, tokens);
       }
     }
-    this->scatter(s, x, state_bytes(), 0, state);
+    this->scatter(s, x, used_bytes, 0, state);
     this->scatter(s, x, sizeof(float), state_bytes(), lengths);
   }
 
@@ -131,9 +128,9 @@ class encoder : public model_base<Ops> {
                           rows, c_.hidden);
   }
 
-  void layer(stream& s, const std::string& name, float* state, const float* lengths,
-             std::size_t n) {
-    const std::size_t hidden = c_.hidden, heads = c_.heads, inner = c_.inner, tokens = c_.tokens;
+  void layer(stream& s, const std::string& name, float* state, const float* lengths, std::size_t n,
+             std::size_t tokens) {
+    const std::size_t hidden = c_.hidden, heads = c_.heads, inner = c_.inner;
     const std::size_t head_size = hidden / heads;
     const float scale = 1 / std::sqrt(static_cast<float>(head_size));
     const head_shape shape{n, tokens, heads, head_size};

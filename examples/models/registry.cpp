@@ -45,6 +45,16 @@ std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed) 
   return bytes;
 }
 
+std::uint32_t input_size(const model_info& info, std::span<const std::byte> row) {
+  if (!has_sizes(info)) return 1;
+  std::size_t n = info.input.count();
+  for (std::int32_t id = 0; n > 1; --n) {
+    std::memcpy(&id, row.data() + (n - 1) * sizeof(id), sizeof(id));
+    if (id != 0) break;
+  }
+  return static_cast<std::uint32_t>(n);
+}
+
 std::vector<double> reference_output(const std::string& name, std::uint64_t weights_seed,
                                      std::span<const std::byte> input) {
   const definition d = definition_of(name);

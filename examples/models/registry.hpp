@@ -69,6 +69,14 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 /// An input row that exercises a model: grey noise or a token sequence, drawn from `seed`.
 [[nodiscard]] std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed);
 
+/// Whether inputs are token sequences, which end where only zeros follow.
+[[nodiscard]] inline bool has_sizes(const model_info& info) {
+  return info.input.datatype == "INT32";
+}
+/// How much of an input row counts, in elements: a token sequence without the padding behind it; 1
+/// if all inputs of the model are of one size. At least 1.
+[[nodiscard]] std::uint32_t input_size(const model_info& info, std::span<const std::byte> row);
+
 /// `any_model_factory::reference` for generated parameters, without an executor.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,
                                                    std::uint64_t weights_seed,

@@ -88,10 +88,16 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
     const auto factory = models::make_host_factory(std::string{name}, executor, 7);
     std::vector<std::vector<std::byte>> inputs;
     std::vector<std::vector<double>> expected;
+    std::vector<std::uint32_t> sizes;
     for (std::uint64_t k = 0; k < kinds; ++k) {
       inputs.push_back(models::sample_input(factory->info(), k));
       expected.push_back(factory->reference(inputs.back()));
+      sizes.push_back(models::input_size(factory->info(), inputs.back()));
     }
+    // Inputs of unlike sizes are padded to the bucket of the row that they are in.
+    const auto longest = static_cast<std::uint32_t>(factory->info().input.count());
+    std::vector<std::uint32_t> buckets;
+    if (models::has_sizes(factory->info())) buckets = {longest / 4, longest / 2, longest};
     for (const std::uint32_t sets : {1U, 2U}) {
       CAPTURE(sets);
       std::latch left{total};
@@ -113,12 +119,16 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
             [&](model_id id) {
               backend_type::model_type m{
                   .batch_max = batch_max,
+                  .buckets = buckets,
                   .options = {.buffer_sets = sets},
                   .policy = [](const batching::stage_profile&) { return restless{{batch_max}}; }};
               const std::size_t stages = factory->make(1)->stages();
               for (std::size_t s = 0; s < stages; ++s) {
                 m.instances.push_back(factory->make(batch_max));
-                m.stages.push_back({{.batch = batch_max, .time = 1ms}});
+                m.stages.emplace_back();
+                for (std::uint32_t k = 0; k < std::max<std::size_t>(1, buckets.size()); ++k) {
+                  m.stages.back().push_back({.batch = batch_max, .bucket = k, .time = 1ms});
+                }
               }
               backend.add_model(id, 0, std::move(m));
             });
@@ -128,6 +138,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
           job& j = jobs[i];
           j.out.assign(expected[0].size(), std::numeric_limits<float>::quiet_NaN());
           j.input = inputs[i % kinds];
+          j.size = sizes[i % kinds];
           j.output = std::as_writable_bytes(std::span{j.out});
           j.model = model;
           j.arrival = clock.now();
@@ -155,7 +166,8 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
   }
 }
 
-/// Two stages of x + 1; the second waits at a gate, if it has one, and throws for x above 100.
+/// Two stages of x + 1; the second adds 1000 times the padded size, waits at a gate, if it has one,
+/// and throws for x above 100.
 struct gated {
   runtime::host_executor* on;
   std::latch* gate = nullptr;
@@ -169,7 +181,7 @@ struct gated {
       auto* out = reinterpret_cast<float*>(x.output) + x.first;
       for (std::uint32_t i = 0; i < x.count; ++i) {
         if (stage == 1 && in[i] > 100) throw std::runtime_error{"too large"};
-        out[i] = in[i] + 1;
+        out[i] = in[i] + 1 + (stage == 1 ? 1000 * static_cast<float>(x.size) : 0);
       }
     });
   }
@@ -285,6 +297,9 @@ TEST_CASE("a request above the last bucket fails alone, whatever is in its batch
   CHECK(jobs[0].how == outcome::completed);
   CHECK(jobs[1].how == outcome::failed);
   CHECK(jobs[2].how == outcome::completed);
+  // Padded to the largest of their row.
+  CHECK((jobs[0].out[0] == 8003 || jobs[0].out[0] == 16003));
+  CHECK(jobs[2].out[0] == 16005);
 }
 TEST_CASE("a request cancelled in a pipeline ends without its batch") {
   std::latch gate{1};

@@ -54,14 +54,16 @@ struct rows {
 
 template <class Fixture>
 void run(Fixture& fixture, typename Fixture::model& m, typename Fixture::executor_type::stream& s,
-         rows<Fixture>& r, std::size_t stage, std::uint32_t first, std::uint32_t count) {
+         rows<Fixture>& r, std::size_t stage, std::uint32_t first, std::uint32_t count,
+         std::uint32_t size) {
   m.enqueue(stage, s,
             {.input = r.at(stage),
              .output = r.at(stage + 1),
              .input_stride = r.strides[stage],
              .output_stride = r.strides[stage + 1],
              .first = first,
-             .count = count});
+             .count = count,
+             .size = size});
   finished f;
   fixture.executor.notify(s, f);
   f.done.acquire();
@@ -123,17 +125,21 @@ void check_all_models() {
       std::vector<bool> filled(slots);
       const std::uint32_t first = random.below(3U);
       const std::uint32_t count = 1 + random.below(4U);
+      std::uint32_t longest = 1;
       for (std::uint32_t slot = first; slot < std::min(slots, first + count); ++slot) {
         const std::vector<std::byte> input = sample_input(factory->info(), slot);
         std::memcpy(r.at(0) + slot * r.strides[0], input.data(), in);
         filled[slot] = true;
+        longest = std::max(longest, input_size(factory->info(), input));
       }
+      // Padded to the longest, or to all that the model can take.
+      const std::uint32_t size = seed % 4 < 2 || !has_sizes(d.info) ? 0 : longest;
       const std::uint32_t used = std::min(slots, first + count) - first;
       for (std::size_t stage = 0; stage < model->stages(); ++stage) {
         // Another division of the batch at every stage.
         for (std::uint32_t done = 0; done < used;) {
           const std::uint32_t part = std::min(used - done, 1 + random.below(4U));
-          run(fixture, *model, stream, r, stage, first + done, part);
+          run(fixture, *model, stream, r, stage, first + done, part, size);
           done += part;
         }
       }

@@ -62,10 +62,16 @@ class stage_driver {
  public:
   /// @param models One instance for each stage of each lane, lane by lane: each has its own work
   ///               space. All outlive the driver.
+  /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
   /// @throws config_error If a number does not fit, or the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
-               std::uint32_t sets, std::uint32_t batch_max)
-      : executor_{&e}, host_{&host}, sets_{sets}, lanes_{lanes} {
+               std::uint32_t sets, std::uint32_t batch_max,
+               std::span<const std::uint32_t> bucket_sizes = {})
+      : executor_{&e},
+        host_{&host},
+        sets_{sets},
+        lanes_{lanes},
+        bucket_sizes_{bucket_sizes.begin(), bucket_sizes.end()} {
     expects(lanes >= 1 && sets >= 1, "stage_driver: lanes and sets must be at least 1");
     expects(!models.empty(), "stage_driver: models must not be empty");
     const auto model_stages = static_cast<std::uint32_t>(models.front()->stages());
@@ -109,7 +115,8 @@ class stage_driver {
                                                     .input_stride = strides_[b],
                                                     .output_stride = strides_[b + 1],
                                                     .first = l.first,
-                                                    .count = l.count});
+                                                    .count = l.count,
+                                                    .size = size_of(l.bucket)});
     }
     executor_->record(s, event(l.stage + 1, l.set));
     node& n = *nodes_[l.lane * stages_ + l.stage];
@@ -180,6 +187,9 @@ class stage_driver {
   [[nodiscard]] std::byte* buffer(std::uint32_t model_boundary, std::uint32_t set) noexcept {
     return reinterpret_cast<std::byte*>(buffers_[model_boundary * sets_ + set].data());
   }
+  [[nodiscard]] std::uint32_t size_of(std::uint32_t bucket) const noexcept {
+    return bucket_sizes_.empty() ? 0 : bucket_sizes_[bucket];
+  }
   void copy_in(typename Executor::stream& s, const stage_launch& l) {
     for (std::uint32_t i = 0; i < l.count; ++i) {
       if (!l.slots[i].live) continue;
@@ -202,6 +212,7 @@ class stage_driver {
   Host* host_;
   std::uint32_t sets_;
   std::uint32_t lanes_;
+  std::vector<std::uint32_t> bucket_sizes_;
   std::uint32_t stages_ = 0;
   std::vector<Model*> models_;
   std::vector<std::size_t> strides_;

@@ -40,8 +40,9 @@ struct pipeline_model {
   /// besides, are taken to be free.
   std::vector<std::vector<batching::stage_point>> stages{};
   std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
-  /// Largest request size of each bucket, ascending; empty: size does not matter. A request above
-  /// the last one fails.
+  /// Largest request size of each bucket, ascending; empty: size does not matter. A row's requests
+  /// are padded to that of their bucket, the `size` of the slices that the model is given. A
+  /// request above the last one fails.
   std::vector<std::uint32_t> buckets{};
   batching::pipeline_options options{};  ///< `max_waiting` is set by the backend.
   /// One for each stage of each lane, lane by lane.
@@ -176,7 +177,8 @@ class pipeline_backend {
                  requests,
                  m.options.executors_per_set ? m.options.buffer_sets : 1,
                  m.options.buffer_sets,
-                 m.batch_max},
+                 m.batch_max,
+                 buckets},
           stages{profile, with_room(m.options, devices * m.batch_max), m.policy(profile),
                  std::move(m.observer)} {
       expects(driver.stages() == profile.stages(),

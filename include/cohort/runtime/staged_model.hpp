@@ -17,8 +17,10 @@ struct slice {
   std::byte* output;         ///< Of slot 0 at the boundary after the stage, device memory.
   std::size_t input_stride;  ///< Bytes between slots; at least the bytes per request there.
   std::size_t output_stride;
-  std::uint32_t first;  ///< First slot.
-  std::uint32_t count;  ///< Slots; at least 1.
+  std::uint32_t first;     ///< First slot.
+  std::uint32_t count;     ///< Slots; at least 1.
+  std::uint32_t size = 0;  ///< Input size that all its slots are padded to, in units of the model;
+                           ///< 0: the largest. Models whose inputs are of one size ignore it.
 };
 
 namespace requirement {
