@@ -4,6 +4,7 @@
 #include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
+#include <models/registry.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -174,6 +175,7 @@ void app::infer(const served_model& model, std::string_view body, const client_p
     r.arrival = now;
     r.deadline = deadline;
     r.input = std::span<const std::byte>{j->asked.data}.subspan(i * in, in);
+    if (model.has_sizes) r.size = models::sequence_length(r.input);
     r.output = std::span<std::byte>{j->output}.subspan(i * out, out);
   }
   // Its rows may end before the loop is over; `finish` comes later, on this thread.

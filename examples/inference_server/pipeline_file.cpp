@@ -41,7 +41,7 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
   const cli::json_cursor root{file, document};
   std::map<std::string, pipeline_plan> plans;
   for (const auto& [name, at] : root.members("an object of models")) {
-    at.only({"stages", "buffer_sets", "policies"});
+    at.only({"stages", "buffer_sets", "sizes", "policies"});
     pipeline_plan p;
     if (const auto stages = at.find("stages")) {
       std::size_t end = 0;
@@ -51,6 +51,13 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
     }
     if (const auto sets = at.find("buffer_sets")) {
       p.buffer_sets = static_cast<std::uint32_t>(sets->integer({.low = 1, .high = 16}));
+    }
+    if (const auto sizes = at.find("sizes")) {
+      std::uint64_t last = 0;
+      for (const cli::json_cursor& s : sizes->items("an array of increasing sizes")) {
+        last = s.integer({.low = last + 1, .high = 1'000'000});
+        p.sizes.push_back(static_cast<std::uint32_t>(last));
+      }
     }
     if (const auto policies = at.find("policies")) p.policies = read_policies(*policies);
     plans.emplace(name, std::move(p));

@@ -27,18 +27,20 @@
 
 namespace cohort::server {
 
-/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`.
+/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
+/// inputs padded to `size`.
 template <class Executor>
 std::vector<std::vector<batching::batch_time>> measure_operators(
-    models::any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, int repeats) {
+    models::any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch,
+    std::uint32_t size, int repeats) {
   models::measured_model<Executor> model{e, f, max_batch, 0};
   typename Executor::stream stream = e.make_stream();
   std::vector<std::vector<batching::batch_time>> operators(model.stages());
   for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
-    (void)model.run(stream, batch);  // Warm.
+    (void)model.run(stream, batch, size);  // Warm.
     std::vector<std::vector<double>> ms(model.stages());
     for (int i = 0; i < repeats; ++i) {
-      const models::measurement m = model.run(stream, batch);
+      const models::measurement m = model.run(stream, batch, size);
       for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
     }
     for (std::size_t s = 0; s < ms.size(); ++s) {
@@ -70,23 +72,41 @@ struct pipelined_model {
   std::vector<std::vector<batching::stage_point>> stages;
 };
 
-/// @throws config_error If the plan's stages are not those of the model.
+/// @throws config_error If the plan's stages or sizes are not those of the model.
 template <class Executor>
 pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
                               models::any_model_factory<Executor>& f, Executor& e,
                               const options& o) {
-  const auto operators = measure_operators(f, e, o.max_batch, 5);
-  if (plan.ends.empty()) plan.ends = cut(operators, o.max_batch);
-  if (plan.ends.back() != operators.size()) {
-    throw config_error{fmt::format(
-        "--pipeline: {}: stages of {} operators in all are not allowed: expected {}, the model's",
-        name, plan.ends.back(), operators.size())};
+  const auto refuse = [&](const std::string& what) {
+    throw config_error{fmt::format("--pipeline: {}: {}", name, what)};
+  };
+  const models::tensor_info& input = f.info().input;
+  if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
+    refuse("sizes are not allowed: expected none, the model's inputs are of one size");
+  }
+  if (!plan.sizes.empty() && plan.sizes.back() < input.count()) {
+    refuse(fmt::format("sizes up to {} are not allowed: expected the last to be at least {}",
+                       plan.sizes.back(), input.count()));
+  }
+  std::vector<std::uint32_t> sizes = plan.sizes;
+  if (sizes.empty()) sizes = {0};
+  std::vector<std::vector<std::vector<batching::batch_time>>> operators;  // By size.
+  for (const std::uint32_t size : sizes) {
+    operators.push_back(measure_operators(f, e, o.max_batch, size, 5));
+  }
+  if (plan.ends.empty()) plan.ends = cut(operators.back(), o.max_batch);
+  if (plan.ends.back() != operators.back().size()) {
+    refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
+                       plan.ends.back(), operators.back().size()));
   }
   pipelined_model made{.plan = std::move(plan), .stages = {}};
-  for (const auto& stage : batching::sum_stages(operators, made.plan.ends)) {
-    made.stages.emplace_back();
-    for (const batching::batch_time& t : stage) {
-      made.stages.back().push_back({.batch = t.batch, .time = t.time});
+  made.stages.resize(made.plan.ends.size());
+  for (std::uint32_t k = 0; k < sizes.size(); ++k) {
+    const auto stages = batching::sum_stages(operators[k], made.plan.ends);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      for (const batching::batch_time& t : stages[s]) {
+        made.stages[s].push_back({.batch = t.batch, .bucket = k, .time = t.time});
+      }
     }
   }
   return made;
@@ -142,6 +162,7 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
   typename pipelines<Executor>::model_type out{
       .stages = m.stages,
       .batch_max = max_batch,
+      .buckets = m.plan.sizes,
       .options = {.buffer_sets = m.plan.buffer_sets,
                   .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
       .policy =

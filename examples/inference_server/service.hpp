@@ -31,6 +31,7 @@ class outcome_listener {
 struct served_model {
   model_id id;
   serve::model_meta meta;
+  bool has_sizes = false;  ///< Inputs are token sequences, which end where only zeros follow.
 };
 
 /// Models ready to serve. Submit and cancel from any thread.

@@ -33,6 +33,7 @@ namespace cohort::server {
 /// A model before it has an id.
 struct prepared_model {
   serve::model_meta meta;
+  bool has_sizes = false;
   latency_curve latency;
 };
 
@@ -72,7 +73,7 @@ class service_of final : public service {
           counters_.add_model(added, m.meta.name);
           add(*backend_, added);
         });
-    models_.push_back({id, m.meta});
+    models_.push_back({id, m.meta, m.has_sizes});
   }
 
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
@@ -223,6 +224,7 @@ std::vector<prepared_model> prepare(const options& o, const std::vector<std::str
                                  .input = served(info.input),
                                  .output = served(info.output),
                                  .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
+                        .has_sizes = models::has_sizes(info),
                         .latency = latency});
   }
   default_slos(prepared);

@@ -106,8 +106,9 @@ class measured_model {
 
   [[nodiscard]] std::size_t stages() const noexcept { return model_->stages(); }
 
-  /// Runs one batch on an idle stream. @throws config_error If the work fails.
-  measurement run(stream& s, std::uint32_t batch) {
+  /// Runs one batch on an idle stream. @param size Of its slice. @throws config_error If the work
+  /// fails.
+  measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0) {
     const auto start = std::chrono::steady_clock::now();
     clock_.mark(s, 0);
     for (std::size_t i = 0; i < stages(); ++i) {
@@ -117,7 +118,8 @@ class measured_model {
                        .input_stride = model_->boundary_bytes(i),
                        .output_stride = model_->boundary_bytes(i + 1),
                        .first = 0,
-                       .count = batch});
+                       .count = batch,
+                       .size = size});
       clock_.mark(s, i + 1);
     }
     const std::chrono::duration<double, std::milli> whole = finish(executor_, s) - start;

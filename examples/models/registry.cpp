@@ -45,10 +45,10 @@ std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed) 
   return bytes;
 }
 
-std::uint32_t input_size(const model_info& info, std::span<const std::byte> row) {
-  if (!has_sizes(info)) return 1;
-  std::size_t n = info.input.count();
-  for (std::int32_t id = 0; n > 1; --n) {
+std::uint32_t sequence_length(std::span<const std::byte> row) noexcept {
+  std::size_t n = row.size() / sizeof(std::int32_t);
+  for (; n > 1; --n) {
+    std::int32_t id = 0;
     std::memcpy(&id, row.data() + (n - 1) * sizeof(id), sizeof(id));
     if (id != 0) break;
   }

@@ -73,9 +73,13 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 [[nodiscard]] inline bool has_sizes(const model_info& info) {
   return info.input.datatype == "INT32";
 }
-/// How much of an input row counts, in elements: a token sequence without the padding behind it; 1
-/// if all inputs of the model are of one size. At least 1.
-[[nodiscard]] std::uint32_t input_size(const model_info& info, std::span<const std::byte> row);
+/// Tokens of a row (INT32) without the padding behind them, at least 1.
+[[nodiscard]] std::uint32_t sequence_length(std::span<const std::byte> row) noexcept;
+/// The same of a model with sizes, else 1.
+[[nodiscard]] inline std::uint32_t input_size(const model_info& info,
+                                              std::span<const std::byte> row) {
+  return has_sizes(info) ? sequence_length(row) : 1;
+}
 
 /// `any_model_factory::reference` for generated parameters, without an executor.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,

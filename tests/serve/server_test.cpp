@@ -3,11 +3,16 @@
 #include <doctest/doctest.h>
 #include <cohort/serve/load.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <models/registry.hpp>
 #include <support/child_server.hpp>
 
 namespace cohort::serve {
@@ -250,6 +255,41 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
   CHECK(outputs[0] == outputs[1]);
   CHECK(outputs[0] == outputs[2]);
 }
+TEST_CASE("sequences padded to less than the model takes have the model's answers") {
+  const stages_file cut{
+      R"({"bert_mini": {"sizes": [8, 24, 64], "policies": ["input", "operator", "load"]}})"};
+  child server{{"--executor", "host", "--models", "bert_mini", "--devices", "1", "--slo-ms",
+                "bert_mini=20000", "--max-batch", "4", "--pipeline", cut.path}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const models::model_info info = models::info_of("bert_mini");
+  load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 100;
+  o.duration_s = 0.5;
+  o.verify = 40;
+  o.input = [&](const model_meta&, std::uint64_t variant) {
+    return models::sample_input(info, variant);
+  };
+  std::set<std::uint32_t> sizes;
+  o.check = [&](const model_meta&, std::span<const std::byte> input,
+                std::span<const float> output) {
+    sizes.insert(models::sequence_length(input) / 8);
+    const std::vector<double> expected = models::reference_output("bert_mini", 1, input);
+    double off = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      off = std::max(off, std::abs(expected[i] - static_cast<double>(output[i])));
+      largest = std::max(largest, std::abs(expected[i]));
+    }
+    return off <= models::tolerance * largest;
+  };
+  const load_result r = run_load(o);
+  CHECK(r.all.good + r.all.late == r.all.sent);
+  CHECK(r.verified >= 20);
+  CHECK(r.wrong == 0);
+  CHECK(sizes.size() > 2);  // Short ones and long ones were among them.
+  CHECK(server.stop() == 0);
+}
 TEST_CASE("stages that are not the model's are refused in one line") {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"lenet": {"stages": [2, 2]}})", "lenet: stages of 4 operators in all"},
@@ -257,6 +297,9 @@ TEST_CASE("stages that are not the model's are refused in one line") {
       {R"({"lenet": {"stages": []}})", "stages"},
       {R"({"lenet": {"buffer_sets": 0}})", "buffer_sets"},
       {R"({"lenet": {"policies": ["load", "always-stretch"]}})", "each kind of policy once"},
+      {R"({"lenet": {"sizes": [8]}})", "lenet: sizes are not allowed: expected none"},
+      {R"({"lenet": {"sizes": [8, 8]}})", "sizes[1]"},
+      {R"({"lenet": {"sizes": []}})", "sizes"},
       {R"({"lenet": {"x": 1}})", "x"},
       {R"({"alexnet": {}})", "model 'alexnet' is not served"},
       {"{", "stages_"}};
