@@ -142,7 +142,8 @@ void app::ask_model(std::string_view rest, const serve::http_request& request,
 std::string app::metadata() const {
   std::string names;
   for (const served_model& m : models_->models()) {
-    names += (names.empty() ? "" : ",") + serve::json_string(m.meta.name);
+    if (!names.empty()) names += ',';
+    names += serve::json_string(m.meta.name);
   }
   return fmt::format(
       R"({{"name":"cohort_inference_server","version":"{}","extensions":[],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
