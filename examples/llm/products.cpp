@@ -13,6 +13,15 @@
 namespace cohort::llm {
 namespace {
 
+/// Asks for memory that is needed soon. As a number, since it may lie beyond the end, where no
+/// pointer may be formed.
+COHORT_LLM_INLINE void ask_for(const float* p, std::size_t ahead) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + ahead * sizeof(float)));
+}
+constexpr std::size_t line = 64 / sizeof(float);
+
 /// N outputs times M rows, in registers. Asks for the next tile's outputs while it computes these.
 template <std::size_t N, std::size_t M>
 COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_t inputs,
@@ -24,10 +33,7 @@ COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_
     COHORT_LLM_UNROLL
     for (std::size_t n = 0; n < N; ++n) {
       load(a[n], w + n * inputs + k);
-      // Beyond the last output too: as a number, since no such pointer may be formed.
-      // NOLINTNEXTLINE(performance-no-int-to-ptr)
-      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(w) +
-                                                       ((n + N) * inputs + k) * sizeof(float)));
+      ask_for(w, (n + N) * inputs + k);
     }
     COHORT_LLM_UNROLL
     for (std::size_t m = 0; m < M; ++m) {
@@ -81,57 +87,95 @@ COHORT_LLM_INLINE void few_rows(const float* x, const float* w, float* y, std::s
   for (; n < outputs; ++n) column<1>(x, w + n * inputs, y + n, rows, inputs, y_pitch, add);
 }
 
-/// Scores of some columns against G heads.
-template <std::size_t G>
-COHORT_LLM_INLINE void score(const float* q, const float* k, std::size_t columns,
-                             std::size_t head_size, float scale, float* scores, std::size_t pitch) {
-  for (std::size_t j = 0; j < columns; ++j) {
-    const float* column = k + j * head_size;
-    vector sums[G] = {};
-    for (std::size_t c = 0; c < head_size; c += lanes) {
-      const std::size_t count = std::min(lanes, head_size - c);
+/// Scores of C columns against G heads. @param ahead How far to ask ahead, in floats; 0: not.
+template <std::size_t G, std::size_t C>
+COHORT_LLM_INLINE void score_tile(const float* q, const float* k, std::size_t head_size,
+                                  float scale, float* scores, std::size_t pitch,
+                                  std::size_t ahead) {
+  vector sums[G][C] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= head_size; i += lanes) {
+    vector a[C];
+    COHORT_LLM_UNROLL
+    for (std::size_t c = 0; c < C; ++c) {
+      load(a[c], k + c * head_size + i);
+      if (ahead > 0 && i % line == 0) ask_for(k + c * head_size + i, ahead);
+    }
+    COHORT_LLM_UNROLL
+    for (std::size_t g = 0; g < G; ++g) {
+      vector b;
+      load(b, q + g * head_size + i);
+      COHORT_LLM_UNROLL
+      for (std::size_t c = 0; c < C; ++c) sums[g][c] += a[c] * b;
+    }
+  }
+  if (i < head_size) {
+    COHORT_LLM_UNROLL
+    for (std::size_t c = 0; c < C; ++c) {
       vector a;
-      if (count == lanes) {
-        load(a, column + c);
-      } else {
-        load_some(a, column + c, count);
-      }
+      load_some(a, k + c * head_size + i, head_size - i);
       COHORT_LLM_UNROLL
       for (std::size_t g = 0; g < G; ++g) {
         vector b;
-        if (count == lanes) {
-          load(b, q + g * head_size + c);
-        } else {
-          load_some(b, q + g * head_size + c, count);
-        }
-        sums[g] += a * b;
+        load_some(b, q + g * head_size + i, head_size - i);
+        sums[g][c] += a * b;
       }
     }
+  }
+  COHORT_LLM_UNROLL
+  for (std::size_t g = 0; g < G; ++g) {
     COHORT_LLM_UNROLL
-    for (std::size_t g = 0; g < G; ++g) scores[g * pitch + j] = sum_of(sums[g]) * scale;
+    for (std::size_t c = 0; c < C; ++c) scores[g * pitch + c] = sum_of(sums[g][c]) * scale;
   }
 }
 
-/// Adds the weighted values of some columns, V vectors of a head.
-template <std::size_t V>
-COHORT_LLM_INLINE void accumulate(const float* v, const float* weights, std::size_t columns,
-                                  std::size_t head_size, float* out) {
-  vector sums[V];
+/// Scores of some columns against G heads.
+template <std::size_t G>
+COHORT_LLM_INLINE void score(const float* q, const float* k, std::size_t columns,
+                             std::size_t head_size, float scale, float* scores, std::size_t pitch,
+                             std::size_t ahead) {
+  constexpr std::size_t tile = G == 1 ? 4 : 2;  // What fits the registers.
+  std::size_t j = 0;
+  for (; j + tile <= columns; j += tile) {
+    score_tile<G, tile>(q, k + j * head_size, head_size, scale, scores + j, pitch, ahead);
+  }
+  for (; j < columns; ++j) {
+    score_tile<G, 1>(q, k + j * head_size, head_size, scale, scores + j, pitch, ahead);
+  }
+}
+
+/// Adds the weighted values of some columns to G heads, V vectors of each.
+template <std::size_t G, std::size_t V>
+COHORT_LLM_INLINE void accumulate(const float* v, const float* weights, std::size_t pitch,
+                                  std::size_t columns, std::size_t head_size, float* out,
+                                  std::size_t ahead) {
+  vector sums[G][V];
   COHORT_LLM_UNROLL
-  for (std::size_t i = 0; i < V; ++i) load(sums[i], out + i * lanes);
+  for (std::size_t g = 0; g < G; ++g) {
+    COHORT_LLM_UNROLL
+    for (std::size_t i = 0; i < V; ++i) load(sums[g][i], out + g * head_size + i * lanes);
+  }
   for (std::size_t j = 0; j < columns; ++j) {
-    const float w = weights[j];
+    vector a[V];
     COHORT_LLM_UNROLL
     for (std::size_t i = 0; i < V; ++i) {
-      vector a;
-      load(a, v + j * head_size + i * lanes);
-      sums[i] += a * w;
+      load(a[i], v + j * head_size + i * lanes);
+      if (ahead > 0 && i * lanes % line == 0) ask_for(v + j * head_size + i * lanes, ahead);
+    }
+    COHORT_LLM_UNROLL
+    for (std::size_t g = 0; g < G; ++g) {
+      const float w = weights[g * pitch + j];
+      COHORT_LLM_UNROLL
+      for (std::size_t i = 0; i < V; ++i) sums[g][i] += a[i] * w;
     }
   }
   COHORT_LLM_UNROLL
-  for (std::size_t i = 0; i < V; ++i) store(out + i * lanes, sums[i]);
+  for (std::size_t g = 0; g < G; ++g) {
+    COHORT_LLM_UNROLL
+    for (std::size_t i = 0; i < V; ++i) store(out + g * head_size + i * lanes, sums[g][i]);
+  }
 }
-/// The same for fewer than eight values.
+/// The same for fewer than eight values of one head.
 COHORT_LLM_INLINE void accumulate_some(const float* v, const float* weights, std::size_t columns,
                                        std::size_t head_size, float* out, std::size_t count) {
   vector sum;
@@ -177,6 +221,26 @@ COHORT_LLM_INLINE void normalise(float* s, std::size_t columns) {
   for (j = 0; j < columns; ++j) s[j] *= inverse;
 }
 
+/// Adds the weighted values of some columns to G heads.
+template <std::size_t G>
+COHORT_LLM_INLINE void weigh(const float* v, const float* weights, std::size_t pitch,
+                             std::size_t columns, std::size_t head_size, float* out,
+                             std::size_t ahead) {
+  constexpr std::size_t wide = G == 1 ? 8 : 4;  // What fits the registers.
+  std::size_t c = 0;
+  for (; c + wide * lanes <= head_size; c += wide * lanes) {
+    accumulate<G, wide>(v + c, weights, pitch, columns, head_size, out + c, ahead);
+  }
+  for (; c + lanes <= head_size; c += lanes) {
+    accumulate<G, 1>(v + c, weights, pitch, columns, head_size, out + c, ahead);
+  }
+  if (c == head_size) return;
+  for (std::size_t g = 0; g < G; ++g) {
+    accumulate_some(v + c, weights + g * pitch, columns, head_size, out + g * head_size + c,
+                    head_size - c);
+  }
+}
+
 }  // namespace
 
 COHORT_LLM_CLONES
@@ -201,8 +265,10 @@ void attend(const float* q, const float* k, const float* v, std::span<const kv::
             std::size_t columns, std::size_t group, std::size_t head_size, float* scores,
             float* out) {
   const float scale = 1 / std::sqrt(static_cast<float>(head_size));
-  // Columns in blocks that stay in the first-level cache while all heads pass over them.
+  // Columns in blocks that stay in the first-level cache while all heads pass over them. The first
+  // heads to pass over a block ask for the next one.
   constexpr std::size_t block = 64;
+  const std::size_t next = block * head_size;
   std::size_t at = 0;
   for (const kv::column_run& r : runs) {
     for (std::size_t j = 0; j < r.count; j += block) {
@@ -211,16 +277,18 @@ void attend(const float* q, const float* k, const float* v, std::span<const kv::
       float* to = scores + at;
       std::size_t g = 0;
       for (; g + 4 <= group; g += 4) {
-        score<4>(q + g * head_size, keys, count, head_size, scale, to + g * columns, columns);
+        score<4>(q + g * head_size, keys, count, head_size, scale, to + g * columns, columns,
+                 g == 0 ? next : 0);
       }
+      const std::size_t ahead = g == 0 ? next : 0;
       const float* rest = q + g * head_size;
       to += g * columns;
       if (group - g == 3) {
-        score<3>(rest, keys, count, head_size, scale, to, columns);
+        score<3>(rest, keys, count, head_size, scale, to, columns, ahead);
       } else if (group - g == 2) {
-        score<2>(rest, keys, count, head_size, scale, to, columns);
+        score<2>(rest, keys, count, head_size, scale, to, columns, ahead);
       } else if (group - g == 1) {
-        score<1>(rest, keys, count, head_size, scale, to, columns);
+        score<1>(rest, keys, count, head_size, scale, to, columns, ahead);
       }
       at += count;
     }
@@ -232,22 +300,15 @@ void attend(const float* q, const float* k, const float* v, std::span<const kv::
     for (std::size_t j = 0; j < r.count; j += block) {
       const std::size_t count = std::min<std::size_t>(block, r.count - j);
       const float* values = v + (std::size_t{r.first} + j) * head_size;
-      for (std::size_t g = 0; g < group; ++g) {
-        const float* weights = scores + g * columns + at;
-        float* to = out + g * head_size;
-        std::size_t c = 0;
-        for (; c + 8 * lanes <= head_size; c += 8 * lanes) {
-          accumulate<8>(values + c, weights, count, head_size, to + c);
-        }
-        for (; c + 2 * lanes <= head_size; c += 2 * lanes) {
-          accumulate<2>(values + c, weights, count, head_size, to + c);
-        }
-        for (; c + lanes <= head_size; c += lanes) {
-          accumulate<1>(values + c, weights, count, head_size, to + c);
-        }
-        if (c < head_size) {
-          accumulate_some(values + c, weights, count, head_size, to + c, head_size - c);
-        }
+      const float* weights = scores + at;
+      std::size_t g = 0;
+      for (; g + 2 <= group; g += 2) {
+        weigh<2>(values, weights + g * columns, columns, count, head_size, out + g * head_size,
+                 g == 0 ? next : 0);
+      }
+      if (g < group) {
+        weigh<1>(values, weights + g * columns, columns, count, head_size, out + g * head_size,
+                 g == 0 ? next : 0);
       }
       at += count;
     }

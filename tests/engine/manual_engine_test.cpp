@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine without a thread, over the backend that takes the time of profiles.
+#include <doctest/doctest.h>
+#include <cohort/engine/manual_engine.hpp>
+
+#include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/profile_backend.hpp>
+
+#include <chrono>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+
+time_point at(duration d) { return time_point{} + d; }
+
+/// One device and one model of l(b) = b + 5 ms; eager.
+struct fixture {
+  using scheduler = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  struct end {
+    request_id who;
+    outcome how;
+    time_point when;
+    friend bool operator==(const end&, const end&) = default;
+  };
+  struct note {
+    fixture* f;
+    void operator()(request& r, outcome how) const {
+      f->ends.push_back({r.id, how, f->engine.now()});
+    }
+  };
+  using engine_type =
+      manual_engine<basic_engine_core<scheduler>, profile_backend, inline_completion<note>>;
+
+  fixture() {
+    backend.bind(engine);
+    const latency_curve l{linear_latency{5ms, 1ms}, 4};
+    device = engine.add_device([&](device_id d) { backend.add_device(d); });
+    model = engine.add_model({.scheduling = {.latency = l, .slo = 50ms}},
+                             [&](model_id id) { backend.add_model(id, l); });
+  }
+  request& submit() {
+    request& r = requests.emplace_back();
+    r.id = request_id{requests.size()};
+    r.model = model;
+    r.arrival = engine.now();
+    r.deadline = engine.now() + 50ms;
+    refused = engine.submit(r);
+    return r;
+  }
+  static end done(std::uint64_t id, duration when) {
+    return {request_id{id}, outcome::completed, at(when)};
+  }
+
+  std::vector<end> ends;
+  std::deque<request> requests;
+  std::optional<refusal> refused;
+  profile_backend backend;
+  engine_type engine{basic_engine_core<scheduler>{}, backend, inline_completion<note>{{this}}};
+  device_id device;
+  model_id model;
+};
+
+TEST_CASE("batches take the time of their profile, and nothing happens before its time") {
+  fixture f;
+  f.submit();
+  f.engine.run_until(at(1ms));  // A batch of one, until 6 ms.
+  f.submit();
+  f.submit();
+  f.engine.run_until(at(6ms) - 1ns);
+  CHECK(f.engine.in_flight() == 3);
+  CHECK(f.ends.empty());
+  f.engine.run_until(at(6ms));
+  CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
+  f.engine.run_until(at(20ms));  // A batch of two: 7 ms.
+  CHECK(f.ends ==
+        std::vector{fixture::done(1, 6ms), fixture::done(2, 13ms), fixture::done(3, 13ms)});
+  CHECK(f.engine.now() == at(20ms));
+  CHECK(f.engine.in_flight() == 0);
+}
+TEST_CASE("a cancelled request that waits ends at once") {
+  fixture f;
+  f.submit();
+  f.engine.run_until(at(1ms));
+  request& second = f.submit();
+  f.engine.run_until(at(2ms));
+  CHECK(f.engine.waiting(f.model) == 1);
+  f.engine.cancel(second);
+  f.engine.run_until(at(3ms));
+  REQUIRE(f.ends.size() == 1);
+  CHECK(f.ends[0].how == outcome::cancelled);
+  CHECK(f.engine.waiting(f.model) == 0);
+  f.engine.run_until(at(6ms));
+  CHECK(f.ends.back() == fixture::done(1, 6ms));
+}
+TEST_CASE("a model that is removed takes no more requests and is gone after its last") {
+  fixture f;
+  f.submit();
+  f.engine.run_until(at(1ms));
+  time_point gone_at{};
+  f.engine.remove_model(f.model, [&] { gone_at = f.engine.now(); });
+  f.engine.run_until(at(2ms));
+  CHECK_FALSE(f.engine.is_accepting(f.model));
+  CHECK(gone_at == time_point{});
+  f.submit();
+  CHECK(f.refused.has_value());
+  f.engine.run_until(at(10ms));
+  CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
+  CHECK(gone_at == at(6ms));
+}
+
+}  // namespace
+}  // namespace cohort::engine

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/engine/plan_router.hpp>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace cohort::engine {
+namespace {
+
+/// What waits for each instance, and which instances refuse.
+struct fake_engine {
+  std::map<std::uint32_t, std::uint32_t> waits;
+  std::map<std::uint32_t, refusal> refuses;
+  std::vector<std::uint32_t> asked;
+
+  [[nodiscard]] std::uint32_t waiting(model_id id) const {
+    const auto at = waits.find(id.value());
+    return at == waits.end() ? 0 : at->second;
+  }
+  std::optional<refusal> submit(request& r) {
+    asked.push_back(r.model.value());
+    const auto at = refuses.find(r.model.value());
+    if (at != refuses.end()) return at->second;
+    ++waits[r.model.value()];
+    return std::nullopt;
+  }
+};
+route to(std::uint32_t instance, double rate) { return {model_id{instance}, rate}; }
+
+TEST_CASE("requests are shared out by the instances' rates") {
+  plan_router router{1};
+  const route routes[] = {to(7, 100), to(8, 300)};
+  router.set(model_id{0}, routes);
+  fake_engine engine;
+  for (int i = 0; i < 40; ++i) {
+    request r;
+    CHECK_FALSE(router.submit(engine, r, model_id{0}));
+    CHECK((r.model == model_id{7} || r.model == model_id{8}));
+  }
+  // (w + 1) / rate is equal with 10 and 30, to within one request.
+  CHECK(engine.waits[7] >= 9);
+  CHECK(engine.waits[7] <= 10);
+  CHECK(engine.waits[7] + engine.waits[8] == 40);
+}
+TEST_CASE("the instance with least waiting for its rate is asked first, the others if it refuses") {
+  plan_router router{1};
+  const route routes[] = {to(1, 100), to(2, 100), to(3, 100)};
+  router.set(model_id{0}, routes);
+  fake_engine engine;
+  engine.waits = {{1, 5}, {2, 0}, {3, 2}};
+  engine.refuses[2] = refusal::queue_full;
+  engine.refuses[1] = refusal::draining;
+  request r;
+  CHECK_FALSE(router.submit(engine, r, model_id{0}));
+  CHECK(engine.asked == std::vector<std::uint32_t>{2, 1, 3});
+  CHECK(r.model == model_id{3});
+}
+TEST_CASE("a request that all refuse stays as it is, with the last reason") {
+  plan_router router{2};
+  const route routes[] = {to(1, 100), to(2, 100)};
+  router.set(model_id{0}, routes);
+  fake_engine engine;
+  engine.refuses = {{1, refusal::queue_full}, {2, refusal::draining}};
+  request r;
+  r.model = model_id{42};
+  CHECK(router.submit(engine, r, model_id{0}) == refusal::draining);
+  CHECK(r.model == model_id{42});
+  CHECK(router.submit(engine, r, model_id{1}) == refusal::unknown_model);  // No instance.
+  CHECK(router.submit(engine, r, model_id{2}) == refusal::unknown_model);  // No such model.
+  CHECK(engine.asked.size() == 2);
+}
+TEST_CASE("new routes replace the old ones") {
+  plan_router router{1};
+  const route before[] = {to(1, 100)};
+  const route after[] = {to(2, 50), to(3, 50)};
+  router.set(model_id{0}, before);
+  router.set(model_id{0}, after);
+  CHECK(router.routes(model_id{0}) == std::vector<route>{to(2, 50), to(3, 50)});
+  CHECK_THROWS_WITH_AS(router.set(model_id{1}, after), "plan_router: unknown model", config_error);
+}
+
+}  // namespace
+}  // namespace cohort::engine
