@@ -110,6 +110,7 @@
 #include <cohort/sim/decode.hpp>
 #include <cohort/sim/decode_simulation.hpp>
 #include <cohort/sim/goodput.hpp>
+#include <cohort/sim/load_curve.hpp>
 #include <cohort/sim/pipeline_peak.hpp>
 #include <cohort/sim/pipeline_simulation.hpp>
 #include <cohort/sim/plan_simulation.hpp>

@@ -145,6 +145,17 @@ struct pack_options {
 };
 int pack_command(const pack_options& o);
 
+struct replan_options {
+  pack_options pack;
+  text_option load;
+  std::string length_s = "1800";
+  std::string period_s = "20";
+  std::string reorganization_s = "12";
+  std::string margin = "0.1";
+  std::string phase_s = "15";
+};
+int replan_command(const replan_options& o);
+
 struct subclusters_options {
   std::string file;
   std::string count;
