@@ -165,6 +165,7 @@ struct subclusters_options {
   std::string time_limit_s = "10";
   text_option current;
   text_option max_move_cost;
+  std::string solver = "search";
   std::string seed = "1";
   bool json = false;
 };

@@ -317,6 +317,7 @@ void add_subclusters(CLI::App& app, subclusters_options& o) {
   option(sub, "--time-limit-s", o.time_limit_s, "Time to improve the assignment [10]", "S");
   option(sub, "--current", o.current, "An assignment to start from", "FILE");
   option(sub, "--max-move-cost", o.max_move_cost, "Most that leaving it may cost", "C");
+  option(sub, "--solver", o.solver, "search, or cbc where it is built in [search]", "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }

@@ -11,6 +11,9 @@ if(TARGET cohort_command)
     target_compile_definitions(cli.${name}_test
                                PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>"
                                        COHORT_EXAMPLES="${PROJECT_SOURCE_DIR}/examples")
+    if(TARGET cohort_cbc)
+      target_compile_definitions(cli.${name}_test PRIVATE COHORT_HAS_CBC=1)
+    endif()
     add_dependencies(cli.${name}_test cohort_command)
   endforeach()
 endif()
