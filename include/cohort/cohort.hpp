@@ -77,13 +77,16 @@
 #include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/configuration.hpp>
 #include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/elastic_two_sided.hpp>
 #include <cohort/packing/exact_partition.hpp>
 #include <cohort/packing/feasibility.hpp>
+#include <cohort/packing/fit_policy.hpp>
 #include <cohort/packing/ideal.hpp>
 #include <cohort/packing/interference.hpp>
 #include <cohort/packing/knee.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/layout.hpp>
+#include <cohort/packing/mutual_fit.hpp>
 #include <cohort/packing/order.hpp>
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/portfolio.hpp>

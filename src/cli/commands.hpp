@@ -134,6 +134,7 @@ struct pack_options {
   text_option verify;
   text_option order;
   text_option knee;
+  text_option fit;
   text_option pad;
   text_option svg;
   text_option simulate_s;

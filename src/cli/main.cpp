@@ -267,6 +267,7 @@ void add_pack(CLI::App& app, pack_options& o) {
   option(sub, "--pad", o.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
   option(sub, "--order", o.order, "Of elastic: rate, rate-slo or load", "O");
   option(sub, "--knee", o.knee, "Of elastic: curvature, gain or per-size", "K");
+  option(sub, "--fit", o.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
   option(sub, "--time-limit-s", o.time_limit_s, "For exact and ideal, each demand [10]", "S");
   option(sub, "--burst-margin", o.burst_margin,
          "Plan for so many deviations of Poisson arrivals within an SLO more [0]", "Z");
@@ -299,6 +300,7 @@ void add_replan(CLI::App& app, replan_options& o) {
   option(sub, "--pad", p.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
   option(sub, "--order", p.order, "Of elastic: rate, rate-slo or load", "O");
   option(sub, "--knee", p.knee, "Of elastic: curvature, gain or per-size", "K");
+  option(sub, "--fit", p.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
   option(sub, "--time-limit-s", p.time_limit_s, "For exact and ideal, each plan [10]", "S");
   option(sub, "--svg", p.svg, "Draw rates, partitions in use and violations over time", "FILE");
   option(sub, "--seed", p.seed, "Fixes everything random [1]", "N");

@@ -233,7 +233,7 @@ int replan_command(const replan_options& o) {
   const auto packer = [&](const latency_grid&, const packing::packing_problem& p) {
     planned = std::min(planned + 1, periods);
     bar.update(planned / periods, planned);
-    return algorithm.run(grid, p);
+    return algorithm.run(grid, p, interference);
   };
   const sim::closed_loop_result r = sim::run_closed_loop(
       *grid, {.gpus = d.gpus, .rule = algorithm.rule, .memory_mb = d.memory_mb, .rates_rps = {}},
