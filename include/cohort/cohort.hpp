@@ -92,6 +92,7 @@
 #include <cohort/packing/portfolio.hpp>
 #include <cohort/packing/profile.hpp>
 #include <cohort/packing/rate_forecast.hpp>
+#include <cohort/packing/reorganization.hpp>
 #include <cohort/packing/reorganizer.hpp>
 #include <cohort/packing/replan.hpp>
 #include <cohort/packing/replanner.hpp>
