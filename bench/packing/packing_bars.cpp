@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -149,7 +150,7 @@ void demands(const cohort::bench::profile_files& files) {
     if (t.median_us > 100) judge("  median us a demand", t.median_us, 0, 100);
   }
   const auto exact = [&](const latency_grid& grid, std::uint32_t gpus, double least, double most) {
-    const auto start = clock_type::now();
+    const std::clock_t start = std::clock();  // Of this core alone, however busy the machine is.
     const configuration_set set{grid, own, {0, 1, 2, 3, 4}};
     const bool with = grid.options().pad_for.has_value();
     const tally t = run_all(grid, gpus, own, with ? beside : alone,
@@ -160,7 +161,8 @@ void demands(const cohort::bench::profile_files& files) {
         fmt::format("exact, {} GPUs, rule own{}", gpus, with ? ", interference" : "");
     judge(name, t.scheduled, least, most);
     judge(name + ": called unknown", t.unknown, 0, 0);
-    judge(name + ": seconds for all", seconds_since(start), 0, 60);
+    judge(name + ": seconds of a core for all",
+          static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 0, 60);
     if (with || gpus != 2) return;
     double lost = 0;
     for (std::size_t i = 0; i < others.size(); ++i) lost += others[i] && !t.by_demand[i];
