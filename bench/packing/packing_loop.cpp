@@ -7,6 +7,7 @@
 #include <cohort/packing/elastic_partition.hpp>
 #include <cohort/packing/squishy.hpp>
 #include <cohort/sim/closed_loop.hpp>
+#include <cohort/sim/load_curve.hpp>
 
 #include "profile_files.hpp"
 
@@ -16,7 +17,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <numbers>
 #include <string_view>
 #include <vector>
 
@@ -94,15 +94,6 @@ void promises(const bench::profile_files& files, const latency_grid& padded, dou
   }
 }
 
-/// Two waves, from 0 to 600 s and from 900 s on, the second higher; each model in its own phase.
-double wave(double at_s, double shift_s) {
-  const auto hill = [at_s, shift_s](double from, double to) {
-    const double x = (at_s - from - shift_s) / (to - from);
-    return x > 0 && x < 1 ? std::pow(std::sin(std::numbers::pi * x), 2) : 0.0;
-  };
-  return 0.25 + 0.45 * hill(0, 600) + 0.75 * hill(900, 1740);
-}
-
 void waves(const bench::profile_files& files, const latency_grid& padded) {
   const double peak[] = {330, 500, 280, 200, 200};  // goo, le, res, ssd, vgg.
   std::vector<sim::plan_simulation::source> sources;
@@ -110,7 +101,8 @@ void waves(const bench::profile_files& files, const latency_grid& padded) {
     const double most = peak[m];
     const double shift = 15.0 * m;
     sources.push_back(
-        {[most, shift](double at_ms) { return most * wave(at_ms / 1e3, shift); }, most});
+        {[most, shift](double at_ms) { return most * sim::two_waves(at_ms / 1e3 - shift, 1800); },
+         most});
   }
   for (const double delay_s : {0.1, 5.0, 12.0, 15.0}) {
     sim::closed_loop_options o{.reorganization_ms = 1e3 * delay_s};

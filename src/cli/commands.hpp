@@ -134,6 +134,7 @@ struct pack_options {
   text_option verify;
   text_option order;
   text_option knee;
+  text_option fit;
   text_option pad;
   text_option svg;
   text_option simulate_s;
@@ -145,6 +146,17 @@ struct pack_options {
 };
 int pack_command(const pack_options& o);
 
+struct replan_options {
+  pack_options pack;
+  text_option load;
+  std::string length_s = "1800";
+  std::string period_s = "20";
+  std::string reorganization_s = "12";
+  std::string margin = "0.1";
+  std::string phase_s = "15";
+};
+int replan_command(const replan_options& o);
+
 struct subclusters_options {
   std::string file;
   std::string count;
@@ -154,6 +166,7 @@ struct subclusters_options {
   std::string time_limit_s = "10";
   text_option current;
   text_option max_move_cost;
+  std::string solver = "search";
   std::string seed = "1";
   bool json = false;
 };

@@ -247,7 +247,7 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--run", o.runs, "What `cohort load --json` printed; repeatable", "NAME=FILE")
       ->required();
   option(sub, "--figure", o.figures,
-         "A drawing of `cohort pipeline` or `cohort pack`, put into the page; repeatable",
+         "A drawing of `cohort pipeline`, `pack` or `replan`, put into the page; repeatable",
          "CAPTION=FILE.svg");
   option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
 }
@@ -267,6 +267,7 @@ void add_pack(CLI::App& app, pack_options& o) {
   option(sub, "--pad", o.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
   option(sub, "--order", o.order, "Of elastic: rate, rate-slo or load", "O");
   option(sub, "--knee", o.knee, "Of elastic: curvature, gain or per-size", "K");
+  option(sub, "--fit", o.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
   option(sub, "--time-limit-s", o.time_limit_s, "For exact and ideal, each demand [10]", "S");
   option(sub, "--burst-margin", o.burst_margin,
          "Plan for so many deviations of Poisson arrivals within an SLO more [0]", "Z");
@@ -274,6 +275,36 @@ void add_pack(CLI::App& app, pack_options& o) {
   option(sub, "--svg", o.svg, "Write a picture of the plan", "FILE");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
+}
+
+void add_replan(CLI::App& app, replan_options& o) {
+  CLI::App* sub = add(app, "replan", "Plan anew, again and again, as a load rises and falls",
+                      "cohort replan demand.json --profiles profiles --algorithm elastic");
+  pack_options& p = o.pack;
+  option(sub, "DEMAND", p.file, "DEMAND.json, the full load, or - for standard input", "FILE")
+      ->required();
+  option(sub, "--profiles", p.profiles, "Folder with latency.csv and slo.csv", "DIR")->required();
+  option(sub, "--algorithm", p.algorithm, pack_algorithms, "A")->required();
+  option(sub, "--load", o.load, "CSV: time_s,part of the full load [two waves]", "FILE");
+  option(sub, "--phase-s", o.phase_s, "Each model follows the load so much later [15]", "S");
+  option(sub, "--length-s", o.length_s, "Length of the run [1800]", "S");
+  option(sub, "--period-s", o.period_s, "Time from decision to decision [20]", "S");
+  option(sub, "--reorganization-s", o.reorganization_s,
+         "Time from a decision to its plan in service [12]", "S");
+  option(sub, "--margin", o.margin, "Part by which plans exceed the forecast [0.1]", "X");
+  option(sub, "--burst-margin", p.burst_margin,
+         "On top, so many deviations of Poisson arrivals within an SLO [0]", "Z");
+  option(sub, "--slo-rule", p.slo_rule, "own or sum [own]", "RULE");
+  flag(sub, "--interference", p.interference,
+       "Neighbours slow each other, and plans allow for it (util.csv, interference.csv)");
+  option(sub, "--pad", p.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
+  option(sub, "--order", p.order, "Of elastic: rate, rate-slo or load", "O");
+  option(sub, "--knee", p.knee, "Of elastic: curvature, gain or per-size", "K");
+  option(sub, "--fit", p.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
+  option(sub, "--time-limit-s", p.time_limit_s, "For exact and ideal, each plan [10]", "S");
+  option(sub, "--svg", p.svg, "Draw rates, partitions in use and violations over time", "FILE");
+  option(sub, "--seed", p.seed, "Fixes everything random [1]", "N");
+  flag(sub, "--json", p.json, "Print JSON");
 }
 
 void add_subclusters(CLI::App& app, subclusters_options& o) {
@@ -288,6 +319,7 @@ void add_subclusters(CLI::App& app, subclusters_options& o) {
   option(sub, "--time-limit-s", o.time_limit_s, "Time to improve the assignment [10]", "S");
   option(sub, "--current", o.current, "An assignment to start from", "FILE");
   option(sub, "--max-move-cost", o.max_move_cost, "Most that leaving it may cost", "C");
+  option(sub, "--solver", o.solver, "search, or cbc where it is built in [search]", "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }
@@ -323,8 +355,10 @@ int run(int argc, char** argv) {
   add_decode(app, decode);
   add_page(app, page);
   pack_options pack;
+  replan_options replan;
   subclusters_options subclusters;
   add_pack(app, pack);
+  add_replan(app, replan);
   add_subclusters(app, subclusters);
 
   try {
@@ -347,6 +381,7 @@ int run(int argc, char** argv) {
   if (name == "decode") return decode_command(decode);
   if (name == "report") return page_command(page);
   if (name == "pack") return pack_command(pack);
+  if (name == "replan") return replan_command(replan);
   if (name == "subclusters") return subclusters_command(subclusters);
   return profile_command(profile);
 }

@@ -113,7 +113,7 @@ answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
   packing_problem problem = problem_of(d, algorithm.rule);
   problem.rates_rps = job.margin.plan_rps(grid, std::move(problem.rates_rps));
   const clock::time_point start = clock::now();
-  answer a{.result = algorithm.run(grids.shared(), problem)};
+  answer a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
   // Without padding a plan may be broken by its own neighbours.
   if (a.result.schedulable() && algorithm.interference && !algorithm.padded) {

@@ -4,6 +4,7 @@
 #include "text.hpp"
 
 #include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/elastic_two_sided.hpp>
 #include <cohort/packing/exact_partition.hpp>
 #include <cohort/packing/ideal.hpp>
 #include <cohort/packing/self_tuning.hpp>
@@ -74,6 +75,22 @@ struct chosen_knee {
   }
 };
 
+struct chosen_fit {
+  static constexpr std::array<std::string_view, 3> names{"best", "worst", "first"};
+  std::size_t which = 0;
+
+  double operator()(const latency_grid& grid, std::size_t needed, std::size_t size) const noexcept {
+    switch (which) {
+      case 0:
+        return packing::tightest{}(grid, needed, size);
+      case 1:
+        return packing::roomiest{}(grid, needed, size);
+      default:
+        return packing::first_free{}(grid, needed, size);
+    }
+  }
+};
+
 constexpr std::array<std::string_view, 7> algorithms{
     "squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact"};
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
@@ -102,7 +119,8 @@ auto exact_with_limit(double limit_s) {
     std::optional<packing::configuration_set> set;
   };
   return [limit_s, cache = std::make_shared<kept>()](
-             const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
+             const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
+             const possible_interference&) {
     stopwatch watch{limit_s};
     watch.start();
     const packing::exact_partition exact{
@@ -139,11 +157,11 @@ pack_algorithm choose_algorithm(const pack_options& o) {
   if (!is_elastic) {
     if (o.order) fail("--order", quote_short(*o.order), "it only with elastic and elastic-int");
     if (o.knee) fail("--knee", quote_short(*o.knee), "it only with elastic and elastic-int");
+    if (o.fit) fail("--fit", quote_short(*o.fit), "it only with elastic and elastic-int");
   }
   const auto with = [](auto packer) {
-    return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
-      return packer(*grid, p);
-    };
+    return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
+                    const possible_interference&) { return packer(*grid, p); };
   };
   const double limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s);
   if (a.name == "squishy" || a.name == "squishy-even") {
@@ -154,11 +172,25 @@ pack_algorithm choose_algorithm(const pack_options& o) {
     chosen_knee knee{.which = with_interference ? 2U : 0U};
     if (o.order) order.which = choose("--order", *o.order, chosen_order::names);
     if (o.knee) knee.which = choose("--knee", *o.knee, chosen_knee::names);
-    a.run = with(packing::basic_elastic<chosen_order, chosen_knee>{order, knee});
+    if (a.interference && !a.padded) {
+      if (o.fit) fail("--fit", quote_short(*o.fit), "it without --pad none");
+      a.run = [order, knee](const std::shared_ptr<const latency_grid>& grid,
+                            const packing_problem& p, const possible_interference& neighbours) {
+        const packing::basic_elastic_two_sided<chosen_order, chosen_knee> packer{neighbours.value(),
+                                                                                 order, knee};
+        return packer(*grid, p);
+      };
+    } else {
+      chosen_fit choice{};
+      if (o.fit) choice.which = choose("--fit", *o.fit, chosen_fit::names);
+      a.run =
+          with(packing::basic_elastic<chosen_order, chosen_knee, chosen_fit>{order, knee, choice});
+    }
   } else if (a.name == "self-tuning") {
     a.run = with(packing::self_tuning{});
   } else if (a.name == "ideal") {
-    a.run = [limit_s](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p) {
+    a.run = [limit_s](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
+                      const possible_interference&) {
       stopwatch watch{limit_s};
       watch.start();
       packing::ideal ideal;

@@ -5,14 +5,18 @@
 
 #include "commands.hpp"
 
+#include <cohort/packing/interference.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace cohort::cli {
+
+using possible_interference = std::optional<packing::interference_model>;
 
 /// A packer as the user chose it.
 struct pack_algorithm {
@@ -21,7 +25,8 @@ struct pack_algorithm {
   bool interference = false;  ///< Plans must hold with interference.
   bool padded = false;        ///< They are made for the worst neighbour.
   std::function<packing::packing_result(const std::shared_ptr<const packing::latency_grid>&,
-                                        const packing::packing_problem&)>
+                                        const packing::packing_problem&,
+                                        const possible_interference&)>
       run{};
 };
 

@@ -10,6 +10,10 @@
 #include <cohort/packing/subcluster_exact.hpp>
 #include <cohort/packing/subcluster_search.hpp>
 
+#ifdef COHORT_HAS_CBC
+#include "subcluster_cbc.hpp"
+#endif
+
 #include <fmt/format.h>
 
 #include <chrono>
@@ -144,6 +148,37 @@ answer solve(const packing::subcluster_problem& p, double limit_s, std::uint64_t
   return a;
 }
 
+#ifdef COHORT_HAS_CBC
+answer solve_by_program(const packing::subcluster_problem& p, double limit_s) {
+  constexpr const char* names[] = {"optimal", "feasible", "infeasible", "unknown"};
+  using clock = std::chrono::steady_clock;
+  const clock::time_point start = clock::now();
+  packing::cbc_answer found = packing::solve_with_cbc(p, limit_s);
+  answer a{.status = names[static_cast<std::size_t>(found.what)],
+           .assignment = std::move(found.best),
+           .bound = std::max(found.bound, packing::subcluster_bound(p)),
+           .seconds = std::chrono::duration<double>(clock::now() - start).count()};
+  if (found.what == packing::cbc_answer::status::infeasible) {
+    a.reason = packing::why_impossible(p);
+    if (a.reason.empty()) a.reason = "every assignment breaks a cap";
+  } else if (a.assignment.empty()) {
+    a.reason = "no assignment within the caps was found in the time given";
+  }
+  return a;
+}
+#endif
+
+/// Whether to ask CBC. @throws input_error If the value is none, or CBC is not part of this build.
+bool wants_program(const std::string& solver) {
+  if (solver == "search") return false;
+#ifdef COHORT_HAS_CBC
+  if (solver == "cbc") return true;
+  fail("--solver", quote_short(solver), "search or cbc");
+#else
+  fail("--solver", quote_short(solver), "search; cbc is not part of this build");
+#endif
+}
+
 }  // namespace
 
 int subclusters_command(const subclusters_options& o) {
@@ -154,6 +189,7 @@ int subclusters_command(const subclusters_options& o) {
   if (o.weight) p.weight = parse_number("--weight", *o.weight, amounts);
   const double limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s);
   const std::uint64_t seed = parse_integer("--seed", o.seed, integer_range{});
+  [[maybe_unused]] const bool by_program = wants_program(o.solver);
   if (o.max_move_cost) {
     if (!o.current) {
       fail("--max-move-cost", quote_short(*o.max_move_cost), "--current with it");
@@ -163,7 +199,11 @@ int subclusters_command(const subclusters_options& o) {
   const named_models named = read_models(o.file, p);
   if (o.current) read_current(*o.current, named, p);
 
+#ifdef COHORT_HAS_CBC
+  const answer a = by_program ? solve_by_program(p, limit_s) : solve(p, limit_s, seed);
+#else
   const answer a = solve(p, limit_s, seed);
+#endif
   const bool found = !a.assignment.empty();
   const packing::subcluster_value v =
       found ? packing::evaluate(p, a.assignment) : packing::subcluster_value{};

@@ -73,7 +73,9 @@ TEST_CASE_FIXTURE(fixture,
   for (const char* options :
        {"squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact",
         "exact --interference", "exact --slo-rule sum", "elastic --interference",
-        "elastic --order load --knee gain", "elastic --slo-rule sum"}) {
+        "elastic --order load --knee gain", "elastic --slo-rule sum", "elastic --fit worst",
+        "elastic-int --fit first", "elastic --interference --pad none",
+        "elastic-int --pad none --knee curvature"}) {
     CAPTURE(options);
     const json a = answer(std::string{"- --algorithm "} + options, demand);
     REQUIRE(a["schedulable"] == true);
@@ -103,6 +105,12 @@ TEST_CASE_FIXTURE(fixture, "a demand that is too large is told with exit status 
       answer("- --algorithm elastic", R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1);
   CHECK(memory["status"] == "infeasible");
   CHECK(memory["reason"] == "b: needs 700 MB of memory, and a device has 650");
+  for (const char* algorithm : {"squishy", "self-tuning", "elastic", "ideal", "exact"}) {
+    const json together = answer(std::string{"- --algorithm "} + algorithm,
+                                 R"({"gpus":1,"memory_mb":1299,"demand":{"a":1,"b":1}})", 1);
+    CHECK(together["status"] == "infeasible");
+    CHECK(together["reason"] == "the models need 1300 MB of memory, and all devices have 1299");
+  }
   const json slo =
       answer("- --algorithm squishy", R"({"gpus":9,"slo_ms":{"b":3.5},"demand":{"b":1}})", 1);
   CHECK(slo["status"] == "infeasible");
@@ -224,6 +232,12 @@ TEST_CASE_FIXTURE(fixture, "bad usage is refused") {
           "pack: expected one of DEMAND.json, --scenarios FILE.jsonl and --verify FILE");
   refuses("- --algorithm squishy --order rate", demand,
           R"(--order: "rate" is not allowed: expected it only with elastic and elastic-int)");
+  refuses("- --algorithm elastic-int --pad none --fit best", demand,
+          R"(--fit: "best" is not allowed: expected it without --pad none)");
+  refuses("- --algorithm exact --fit best", demand,
+          R"(--fit: "best" is not allowed: expected it only with elastic and elastic-int)");
+  refuses("- --algorithm elastic --fit snug", demand,
+          R"(--fit: "snug" is not allowed: expected best, worst or first)");
   refuses(
       "- --algorithm elastic --pad worst-neighbour", demand,
       R"(--pad: "worst-neighbour" is not allowed: expected --interference or elastic-int with it)");

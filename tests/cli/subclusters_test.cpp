@@ -47,6 +47,21 @@ TEST_CASE("caps that cannot be kept are infeasible, with exit status 1") {
   CHECK(a["reason"] == "every assignment breaks a cap");
   CHECK(a["assignment"].is_null());
 }
+TEST_CASE("another solver: the same optimum where it is built in, an error where it is not") {
+  const std::string caps = "--count 2 --memory-mb 9 --rate-cap 30 --solver ";
+  refuses(caps + "magic", models,
+#ifdef COHORT_HAS_CBC
+          R"(--solver: "magic" is not allowed: expected search or cbc)");
+  CHECK(answer(caps + "cbc", models)["status"] == "optimal");
+  CHECK(answer(caps + "cbc", models)["objective"].get<double>() ==
+        doctest::Approx(answer(caps + "search", models)["objective"].get<double>()));
+  const json none = answer("--count 2 --memory-mb 8.5 --rate-cap 100 --solver cbc", models, 1);
+  CHECK(none["status"] == "infeasible");
+  CHECK(none["reason"] == "every assignment breaks a cap");
+#else
+          R"(--solver: "magic" is not allowed: expected search; cbc is not part of this build)");
+#endif
+}
 TEST_CASE("many models are searched for the time given; moves from the current one are few") {
   std::string many = "name,rate_rps,static_mb,dynamic_mb,move_cost\n";
   for (int i = 0; i < 60; ++i) {

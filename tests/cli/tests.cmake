@@ -6,10 +6,14 @@ foreach(
 endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command decode pack pipeline profile report subclusters worked_example)
+  foreach(name command decode pack pipeline profile replan report subclusters worked_example)
     cohort_add_test(cli/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300)
     target_compile_definitions(cli.${name}_test
-                               PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")
+                               PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>"
+                                       COHORT_EXAMPLES="${PROJECT_SOURCE_DIR}/examples")
+    if(TARGET cohort_cbc)
+      target_compile_definitions(cli.${name}_test PRIVATE COHORT_HAS_CBC=1)
+    endif()
     add_dependencies(cli.${name}_test cohort_command)
   endforeach()
 endif()

@@ -8,10 +8,12 @@
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/packing/elastic_partition.hpp>
+#include <cohort/packing/replanner.hpp>
 #include <packing/random_demand.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <string>
 #include <vector>
@@ -223,6 +225,76 @@ TEST_CASE("while random plans are applied no request fails, and each model is al
   }
   CHECK(reorganizations > 150);
   CHECK(accepted > 5000);
+}
+
+TEST_CASE("as rates move a running engine plans anew from what it counts, and no request fails") {
+  // A whole device carries 889 a second of either model, a half 444.
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  const packing::reorganization_limits limits{.gpus = 3};
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    CAPTURE(seed);
+    cohort::test::random_source random{seed};
+    server s{grid};
+    packing::replanner planner{
+        grid, {.gpus = limits.gpus}, packing::elastic{}, {.replan = {.period = 5s}}};
+    s.apply(reorganize(grid, {}, planner.plan_for({60, 800}), limits));
+    s.router.models = {true, true};
+    const auto used_by = [&s](std::uint32_t m) {
+      double rate = 0;
+      for (const packing::live_gpulet& g : s.applier.live()) {
+        for (const placed_model& x : g.what.models) rate += x.model.value() == m ? x.rate_rps : 0;
+      }
+      return rate;
+    };
+    const double before[] = {used_by(0), used_by(1)};
+    int plans = 0;
+    std::size_t seen = 0;
+    for (int period = 0; period < 24; ++period) {
+      // While one rises to 800 a second the other falls to 60, within a minute.
+      const double part = std::clamp((period - 3) / 12.0, 0.0, 1.0);
+      const double rates[] = {60 + 740 * part, 800 - 740 * part};
+      std::vector<std::uint64_t> arrived(2, 0);
+      const time_point end = s.engine.now() + planner.period();
+      time_point next[2];
+      const auto gap = [&random](double rate) {
+        const double u = (random.below(1'000'000U) + 1) / 1e6;
+        return duration{static_cast<std::int64_t>(-std::log(u) / rate * 1e9)};
+      };
+      for (std::size_t m = 0; m < 2; ++m) next[m] = s.engine.now() + gap(rates[m]);
+      while (std::min(next[0], next[1]) < end) {
+        const std::size_t m = next[0] <= next[1] ? 0 : 1;
+        s.engine.run_until(next[m]);
+        s.applier.advance();
+        REQUIRE_FALSE(s.submit(model_id{static_cast<std::uint32_t>(m)}, 1s));
+        ++arrived[m];
+        next[m] += gap(rates[m]);
+      }
+      s.engine.run_until(end);
+      const std::size_t ended = s.ended(outcome::completed);
+      const auto fresh = planner.end_period(arrived, ended - seen, 0);
+      seen = ended;
+      if (!fresh) continue;
+      REQUIRE(s.applier.advance());  // A reorganization ends within a period.
+      packing::reorganization moves = reorganize(grid, s.applier.live(), *fresh, limits);
+      CHECK(moves.interrupted.empty());
+      s.applier.begin(std::move(moves));
+      ++plans;
+    }
+    s.engine.run_until(s.engine.now() + 2s);
+    CHECK(s.applier.advance());
+    CHECK(s.engine.in_flight() == 0);
+    CHECK(plans >= 5);
+    CHECK(s.requests.size() > 80'000);
+    for (const asked& r : s.requests) {
+      REQUIRE(r.ends == 1);
+      REQUIRE(r.how == outcome::completed);
+    }
+    // The plan in service has followed: what was small is large now.
+    CHECK(used_by(0) > 4 * before[0]);
+    CHECK(used_by(1) < before[1] / 4);
+  }
 }
 }  // namespace
 }  // namespace cohort::engine

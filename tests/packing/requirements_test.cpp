@@ -34,5 +34,21 @@ TEST_CASE("only models with a rate can make a problem impossible") {
   CHECK(refuse_impossible(g, {.gpus = 1, .rates_rps = {1, 1}}).status ==
         packing_status::infeasible);
 }
+TEST_CASE("models that the memory of all devices cannot hold are infeasible, without a search") {
+  const latency_grid g{{test::unit_model("a", 40, 300), test::unit_model("b", 40, 500)},
+                       test::halves()};
+  packing_problem p{.gpus = 1, .memory_mb = 799, .rates_rps = {1, 1}};
+  CHECK(refuse_impossible(g, p).status == packing_status::infeasible);
+  CHECK(refuse_impossible(g, p).reason ==
+        "the models need 800 MB of memory, and all devices have 799");
+  p.memory_mb = 800;
+  CHECK(refuse_impossible(g, p).reason.empty());
+  p.memory_mb = 500;
+  p.gpus = 2;
+  CHECK(refuse_impossible(g, p).reason.empty());
+  p.rates_rps = {0, 1};
+  p.gpus = 1;
+  CHECK(refuse_impossible(g, p).reason.empty());
+}
 }  // namespace
 }  // namespace cohort::packing

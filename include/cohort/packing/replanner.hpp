@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/rate_forecast.hpp>
@@ -25,8 +26,9 @@ namespace cohort::packing {
 struct replanner_options {
   rate_forecast::options forecast{};
   replan_policy::options replan{};
-  double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
-  double ahead = 1;     ///< Periods from a decision to the end of its plan's first; at least 0.
+  double margin = 0.1;                  ///< Part by which plans exceed the forecast; at least 0.
+  burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
+  double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
 };
 
 /// Makes the plan of a server at its start and, at the end of a period, the next one if the policy
@@ -60,7 +62,7 @@ class replanner {
   [[nodiscard]] plan plan_for(std::vector<double> rates) {
     for (double& r : rates) r *= 1 + options_.margin;
     for (int step = 0; step < 60; ++step) {
-      problem_.rates_rps = rates;
+      problem_.rates_rps = options_.burst.plan_rps(grid_, rates);
       packing_result r = pack_(grid_, problem_);
       if (r.schedulable()) {
         planned_ = std::move(rates);

@@ -45,10 +45,12 @@ inline void check_problem(const latency_grid& grid, const packing_problem& p) {
 }
 
 /// Reasons that hold for every packer: a model that misses its SLO even alone on a whole device, or
-/// that does not fit into memory. @returns A result without reason if there is none.
+/// that does not fit into memory, or models that do not fit into the memory of all devices.
+/// @returns A result without reason if there is none.
 [[nodiscard]] inline packing_result refuse_impossible(const latency_grid& grid,
                                                       const packing_problem& p) {
   const std::size_t whole = grid.sizes() - 1;
+  double memory_mb = 0;
   for (std::size_t m = 0; m < grid.models(); ++m) {
     if (p.rates_rps[m] <= 0) continue;
     const model_profile& profile = grid.profile(m);
@@ -57,6 +59,7 @@ inline void check_problem(const latency_grid& grid, const packing_problem& p) {
               .reason = fmt::format("{}: needs {} MB of memory, and a device has {}", profile.name,
                                     profile.memory_mb, p.memory_mb)};
     }
+    memory_mb += profile.memory_mb;
     double most = 0;
     for (std::size_t s = 0; s <= whole; ++s) most = std::max(most, grid.capacity_rps(m, s));
     if (most <= 0) {
@@ -66,6 +69,11 @@ inline void check_problem(const latency_grid& grid, const packing_problem& p) {
               "{}: twice the latency of a batch of 1 on {} % is {} ms, above its SLO of {} ms",
               profile.name, grid.size_pct(whole), 2 * grid.latency(m, whole, 1), profile.slo_ms)};
     }
+  }
+  if (const double all_mb = p.memory_mb * p.gpus; memory_mb > all_mb * (1 + 1e-9)) {
+    return {.status = packing_status::infeasible,
+            .reason = fmt::format("the models need {} MB of memory, and all devices have {}",
+                                  memory_mb, all_mb)};
   }
   return {};
 }

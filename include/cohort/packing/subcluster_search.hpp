@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
+#include <cohort/packing/detail/subcluster_state.hpp>
 #include <cohort/packing/subcluster.hpp>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace cohort::packing {
 /// time. The energy annealed is the sum of squares of the relative deviations, which a swap changes
 /// in O(1); the best assignment is chosen by the true objective.
 /// The caller keeps the problem alive. Thread safety: none. Memory: O(models + sub-clusters).
-class subcluster_search {
+class subcluster_search : detail::subcluster_state {
  public:
   /// Starts from `current` if there is one, else from a greedy assignment.
   /// @throws config_error If the problem is out of range.
@@ -41,19 +42,7 @@ class subcluster_search {
   [[nodiscard]] double best_objective() const noexcept { return best_objective_; }
 
  private:
-  struct cluster {
-    double rate = 0;     // Deviation from the average, as a part of it.
-    double memory = 0;   // Likewise.
-    double dynamic = 0;  // MB, of the largest.
-    std::vector<std::uint32_t> members{};
-  };
-
   void start_greedy();
-  void load(const subcluster_assignment& a);
-  void take(std::uint32_t model, std::uint32_t to);
-  double dynamic_without(std::uint32_t j, std::uint32_t model) const noexcept;
-  double energy(double rate, double memory, double dynamic) const noexcept;
-  double cost_change(std::uint32_t model, std::uint32_t to) const noexcept;
   void try_move(double temperature);
   void try_swap(double temperature);
   bool accept(double change, double temperature) noexcept;
@@ -70,21 +59,8 @@ class subcluster_search {
   }
   double uniform() noexcept { return static_cast<double>(next() >> 11U) * 0x1p-53; }
 
-  const subcluster_problem* problem_;
-  std::vector<double> rate_;    // Of each model, as a part of the average.
-  std::vector<double> memory_;  // Likewise.
-  double rate_cap_ = 0;         // Of a deviation.
-  double memory_cap_ = 0;       // Likewise.
-  double average_rate_;
-  double average_memory_;
-  double weight_ = 1;  // Of memory against rate, both as parts of their averages.
   std::uint64_t state_;
-  std::vector<cluster> clusters_;
-  std::vector<std::uint32_t> where_;     // Sub-cluster of each model.
-  std::vector<std::uint32_t> position_;  // Of each model among its sub-cluster's members.
-  double cost_ = 0;
   double temperature_ = 1e-3;
-  double energy_ = 0;
   double best_energy_ = std::numeric_limits<double>::infinity();
   double best_objective_ = std::numeric_limits<double>::infinity();
   subcluster_assignment best_;
@@ -108,22 +84,7 @@ void improve(subcluster_search& search, Progress progress) {
 }
 
 inline subcluster_search::subcluster_search(const subcluster_problem& p, std::uint64_t seed)
-    : problem_{&p},
-      average_rate_{p.count > 0 ? p.average_rate() : 0},
-      average_memory_{p.count > 0 ? p.average_memory() : 0},
-      state_{seed} {
-  check_problem(p);
-  const double rate = average_rate_ > 0 ? average_rate_ : 1;
-  const double memory = average_memory_ > 0 ? average_memory_ : 1;
-  weight_ = average_rate_ > 0 ? p.effective_weight() * memory / rate : 1;
-  for (const subcluster_model& m : p.models) {
-    rate_.push_back(m.rate_rps / rate);
-    memory_.push_back(m.static_mb / memory);
-  }
-  rate_cap_ = p.rate_cap_rps / rate;
-  memory_cap_ = p.memory_mb;
-  average_rate_ = rate;
-  average_memory_ = memory;
+    : subcluster_state{p}, state_{seed} {
   if (!p.current.empty()) {
     load(p.current);
   } else {
@@ -168,78 +129,12 @@ inline void subcluster_search::start_greedy() {
   load(a);
 }
 
-inline void subcluster_search::load(const subcluster_assignment& a) {
-  clusters_.assign(problem_->count, {.rate = -1, .memory = -1});
-  if (problem_->average_rate() <= 0) {
-    for (cluster& c : clusters_) c.rate = 0;
-  }
-  if (problem_->average_memory() <= 0) {
-    for (cluster& c : clusters_) c.memory = 0;
-  }
-  where_ = a;
-  position_.assign(a.size(), 0);
-  cost_ = 0;
-  for (std::uint32_t i = 0; i < a.size(); ++i) {
-    cluster& c = clusters_[a[i]];
-    c.rate += rate_[i];
-    c.memory += memory_[i];
-    c.dynamic = std::max(c.dynamic, problem_->models[i].dynamic_mb);
-    position_[i] = static_cast<std::uint32_t>(c.members.size());
-    c.members.push_back(i);
-    if (!problem_->current.empty() && problem_->current[i] != a[i]) {
-      cost_ += problem_->models[i].move_cost;
-    }
-  }
-  energy_ = 0;
-  for (const cluster& c : clusters_) energy_ += energy(c.rate, c.memory, c.dynamic);
-}
-
 inline void subcluster_search::restart() {
   if (found()) load(best_);
 }
 
-/// Squared deviations, and a steep price for what is above a cap.
-inline double subcluster_search::energy(double rate, double memory, double dynamic) const noexcept {
-  constexpr double price = 100;
-  double e = rate * rate + weight_ * weight_ * memory * memory;
-  if (const double over = rate + 1 - rate_cap_; over > 1e-9) e += price * over;
-  const double need = (memory + 1) * average_memory_ + dynamic;
-  if (const double over = need / memory_cap_ - 1; over > 1e-9) e += price * over;
-  return e;
-}
-
-inline double subcluster_search::dynamic_without(std::uint32_t j,
-                                                 std::uint32_t model) const noexcept {
-  const cluster& c = clusters_[j];
-  if (problem_->models[model].dynamic_mb < c.dynamic) return c.dynamic;
-  double most = 0;
-  for (const std::uint32_t i : c.members) {
-    if (i != model) most = std::max(most, problem_->models[i].dynamic_mb);
-  }
-  return most;
-}
-
-inline double subcluster_search::cost_change(std::uint32_t model, std::uint32_t to) const noexcept {
-  if (problem_->current.empty()) return 0;
-  const std::uint32_t home = problem_->current[model];
-  return problem_->models[model].move_cost *
-         (static_cast<int>(to != home) - static_cast<int>(where_[model] != home));
-}
-
 inline bool subcluster_search::accept(double change, double temperature) noexcept {
   return change <= 0 || uniform() < std::exp(-change / temperature);
-}
-
-inline void subcluster_search::take(std::uint32_t model, std::uint32_t to) {
-  cluster& from = clusters_[where_[model]];
-  const std::uint32_t last = from.members.back();
-  from.members[position_[model]] = last;
-  position_[last] = position_[model];
-  from.members.pop_back();
-  position_[model] = static_cast<std::uint32_t>(clusters_[to].members.size());
-  clusters_[to].members.push_back(model);
-  cost_ += cost_change(model, to);
-  where_[model] = to;
 }
 
 inline void subcluster_search::try_move(double temperature) {

@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/reorganizer.hpp>
@@ -28,6 +29,7 @@ struct closed_loop_options {
   packing::rate_forecast::options forecast{};
   packing::replan_policy::options replan{};
   double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
+  packing::burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
   std::uint64_t seed = 1;
 };
 
@@ -68,6 +70,7 @@ template <packing::packer Packer>
       packing::replanner_options{.forecast = o.forecast,
                                  .replan = o.replan,
                                  .margin = o.margin,
+                                 .burst = o.burst,
                                  .ahead = 1 + o.reorganization_ms / period_ms}};
   const std::size_t models = grid.models();
   std::vector<packing::live_gpulet> live;

@@ -5,6 +5,7 @@
 
 #include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/feasibility.hpp>
+#include <cohort/packing/fit_policy.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/layout.hpp>
 #include <cohort/packing/plan.hpp>
@@ -46,14 +47,20 @@ class workspace {
   [[nodiscard]] const latency_grid& grid() const noexcept { return *grid_; }
   [[nodiscard]] const packing_problem& problem() const noexcept { return *problem_; }
 
-  /// The smallest free gpu-let of at least that size whose device has memory for the model.
-  [[nodiscard]] std::optional<std::size_t> best_fit(std::size_t size,
-                                                    std::uint32_t model) const noexcept {
+  /// The free gpu-let of at least that size, on a device with memory for the model, that the policy
+  /// puts first.
+  template <fit_policy Fit = tightest>
+  [[nodiscard]] std::optional<std::size_t> best_fit(std::size_t size, std::uint32_t model,
+                                                    const Fit& fit = {}) const noexcept {
     std::optional<std::size_t> best;
+    double least = 0;
     for (std::size_t i = 0; i < gpulets_.size(); ++i) {
       const open_gpulet& g = gpulets_[i];
       if (!g.loads.empty() || g.size < size || !has_memory(g, model)) continue;
-      if (!best || g.size < gpulets_[*best].size) best = i;
+      const double key = fit(*grid_, size, g.size);
+      if (best && key >= least) continue;
+      best = i;
+      least = key;
     }
     return best;
   }
