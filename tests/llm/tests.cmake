@@ -4,6 +4,22 @@ if(TARGET cohort_llm)
     cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm nlohmann_json::nlohmann_json)
   endforeach()
 endif()
+if(TARGET cohort_llm AND COHORT_SENTENCEPIECE_LIBRARY)
+  # The trainer's library lies beside the other.
+  find_library(COHORT_SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+  mark_as_advanced(COHORT_SENTENCEPIECE_TRAIN_LIBRARY)
+  cohort_add_test(llm/sentence_pieces_test.cpp LIBS cohort_llm ${COHORT_SENTENCEPIECE_LIBRARY}
+                  ${COHORT_SENTENCEPIECE_TRAIN_LIBRARY})
+  target_include_directories(llm.sentence_pieces_test SYSTEM
+                             PRIVATE "${COHORT_SENTENCEPIECE_INCLUDE}")
+endif()
+if(TARGET cohort_llm_tool)
+  cohort_add_test(llm/command_test.cpp LIBS nlohmann_json::nlohmann_json)
+  target_compile_definitions(
+    llm.command_test PRIVATE "COHORT_COMMAND=\"$<TARGET_FILE:cohort_llm_tool>\""
+                             $<$<BOOL:${COHORT_SENTENCEPIECE_LIBRARY}>:COHORT_HAS_SENTENCEPIECE>)
+  add_dependencies(llm.command_test cohort_llm_tool)
+endif()
 if(TARGET llm_server)
   cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service)
   # Starts the server, and is its client over raw sockets.
