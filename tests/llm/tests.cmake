@@ -22,9 +22,11 @@ if(TARGET cohort_llm_tool)
 endif()
 if(TARGET llm_server)
   cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service)
-  # Starts the server, and is its client over raw sockets.
-  cohort_add_test(llm/llm_server_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
-  add_dependencies(llm.llm_server_test llm_server)
-  target_compile_definitions(llm.llm_server_test
-                             PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
+  # They start the server, and are its clients over raw sockets.
+  foreach(name disconnect llm_server)
+    cohort_add_test(llm/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
+    add_dependencies(llm.${name}_test llm_server)
+    target_compile_definitions(llm.${name}_test
+                               PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
+  endforeach()
 endif()
