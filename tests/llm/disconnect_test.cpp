@@ -63,14 +63,18 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
     const auto where = static_cast<point>(random.below(static_cast<int>(point::count)));
     const bool is_deaf = where == point::never_reads;
     const bool is_short = where == point::none;
-    const json asked = chat(
-        {{"max_tokens", is_deaf ? 1500 : 1 + random.below(is_short ? 20U : 1500U)},
-         {"n", is_deaf ? 4 : 1 + random.below(2)},
-         {"stream", is_deaf || where == point::within_answer || random.one_in(2)},
-         {"logprobs", is_deaf},
-         {"ignore_eos", true},
-         {"metadata", ballast},
-         {"messages", {{{"role", "user"}, {"content", std::string(random.below(400U), 'a')}}}}});
+    const json asked =
+        chat({{"max_tokens", 1 + random.below(is_short            ? 4U
+                                              : random.one_in(32) ? 1500U
+                                                                  : 40U)},
+              {"n", is_deaf ? 4 : 1 + random.below(2)},
+              {"stream", is_deaf || where == point::within_answer || random.one_in(2)},
+              {"logprobs", is_deaf},
+              {"ignore_eos", true},
+              {"metadata", ballast},
+              {"messages",
+               {{{"role", "user"},
+                 {"content", std::string(random.below(random.one_in(16) ? 400U : 40U), 'a')}}}}});
     const std::string body = asked.dump();
     const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                              std::to_string(body.size()) + "\r\n\r\n";
@@ -102,7 +106,7 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
         mine.send(head + body);
         break;
     }
-    while (open.size() > 8 || (!open.empty() && random.one_in(3))) open.pop_front();
+    while (open.size() > 6 || (!open.empty() && random.one_in(3))) open.pop_front();
   }
 }
 
