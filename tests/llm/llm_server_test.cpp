@@ -2,6 +2,7 @@
 // The LLM server as a stranger's client sees it: a child process, spoken to over sockets.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -357,6 +358,59 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
   // What could never find a place is the client's mistake.
   CHECK(post(last, "/v1/completions", completion({{"n", 3}})).status == 400);
   CHECK(post(last, "/v1/completions", completion()).status == 200);
+}
+
+TEST_CASE("many clients at once, some of which vanish, each get their own text") {
+  child server{{"--slots", "3"}};
+  REQUIRE(server.port() != 0);
+  constexpr int seeds = 4;
+  const auto asked = [](int seed) {
+    return completion({{"seed", seed}, {"max_tokens", 20}, {"ignore_eos", true}});
+  };
+  std::vector<std::string> expected;
+  {
+    connection c{server.port()};
+    for (int seed = 0; seed < seeds; ++seed) {
+      const answer a = post(c, "/v1/completions", asked(seed));
+      expected.push_back(a.body["choices"][0]["text"].get<std::string>());
+    }
+  }
+  std::atomic<int> good{0};
+  std::atomic<int> vanished{0};
+  const auto work = [&](std::uint64_t number) {
+    test::random_source random{number};
+    for (int i = 0; i < 12; ++i) {
+      connection c{server.port()};
+      const int seed = random.below(seeds);
+      json body = asked(seed);
+      if (random.one_in(3)) {
+        body["stream"] = true;
+        body["max_tokens"] = 1500;
+        const std::string bytes = body.dump();
+        c.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+               std::to_string(bytes.size()) + "\r\n\r\n" + bytes);
+        if (random.one_in(2)) c.wait_for_bytes();
+        ++vanished;
+        continue;
+      }
+      std::string text;
+      if (random.one_in(2)) {
+        for (const json& e : stream(c, "/v1/completions", body)) {
+          text += e["choices"][0]["text"].get<std::string>();
+        }
+      } else {
+        text = post(c, "/v1/completions", body).body["choices"][0]["text"].get<std::string>();
+      }
+      if (text == expected[static_cast<std::size_t>(seed)]) ++good;
+    }
+  };
+  std::vector<std::thread> clients;
+  for (std::uint64_t number = 1; number <= 6; ++number) clients.emplace_back(work, number);
+  for (std::thread& t : clients) t.join();
+  CHECK(vanished > 0);
+  CHECK(good == 6 * 12 - vanished);
+  CHECK(becomes_idle(server.port()));
+  CHECK(server.stop() == 0);
 }
 
 TEST_CASE("a client that never reads is given up, and the others go on") {
