@@ -19,6 +19,7 @@
 #include "compare.hpp"
 #include "generator.hpp"
 #include "llama.hpp"
+#include "sentence_pieces.hpp"
 #include "tokenizer.hpp"
 #include "weights.hpp"
 
@@ -45,8 +46,7 @@ llama_weights open_weights(const model_options& o) {
 
 tokenizer open_tokenizer(const model_options& o) {
   if (o.directory.empty()) return tokenizer::bytes();
-  const std::string path = o.directory + "/tokenizer.json";
-  return tokenizer::parse(read_text(path), path);
+  return tokenizer::open(o.directory);
 }
 
 time_point now() {
@@ -67,9 +67,10 @@ int generate(const generate_options& o) {
   const llama model{open_weights(o.model)};
   const tokenizer words = open_tokenizer(o.model);
   expects(words.size() <= model.config().vocabulary,
-          "tokenizer.json: it has tokens that the model does not");
+          "the tokenizer has tokens that the model does not");
   generator g{model, {.slots = o.slots}};
   struct asked : generation {
+    token_reader reader;
     stop_matcher stops;
     std::string said;
   };
@@ -83,10 +84,11 @@ int generate(const generate_options& o) {
     a.how = o.how;
     a.how.seed += i;
     a.stop_tokens = model.config().end_tokens;
+    a.reader = token_reader{words, a.text};
     a.stops = stop_matcher{o.stops};
-    a.on_token = [&words](generation& self, const sampled& s) {
+    a.on_token = [](generation& self, const sampled& s) {
       auto& who = static_cast<asked&>(self);
-      who.said += who.stops.push(words.bytes_of(s.chosen.token));
+      who.said += who.stops.push(who.reader.next(s.chosen.token));
       return who.stops.is_stopped();
     };
     if (g.submit(a)) {
@@ -104,10 +106,29 @@ int generate(const generate_options& o) {
   return 0;
 }
 
-int make_model(const model_options& o, const std::string& to, std::size_t shards) {
-  std::filesystem::create_directories(to);
-  save_weights(random_weights(named_config(o.random), o.seed), to, shards);
-  write_text(to + "/tokenizer.json", tokenizer::bytes_json());
+struct make_options {
+  model_options model;
+  std::string to;
+  std::size_t shards = 1;
+  std::string words = "bytes";
+};
+
+int make_model(const make_options& o) {
+  llama_config c = named_config(o.model.random);
+  std::string pieces;
+  if (o.words == "pieces") {
+    pieces = small_pieces_model();
+    c.vocabulary = tokenizer::parse_pieces(pieces, "tokenizer.model").size();
+    c.begin_token = 1;
+    c.end_tokens = {2};
+  }
+  std::filesystem::create_directories(o.to);
+  save_weights(random_weights(c, o.model.seed), o.to, o.shards);
+  if (pieces.empty()) {
+    write_text(o.to + "/tokenizer.json", tokenizer::bytes_json());
+  } else {
+    write_text(o.to + "/tokenizer.model", pieces);
+  }
   return 0;
 }
 
@@ -185,16 +206,20 @@ int run(int argc, char** argv) {
   generating->add_option("--top-k", g.how.top_k, "Only the k most likely; 0: all [0]");
   generating->add_option("--top-p", g.how.top_p, "Only the fewest that reach this share [1]");
   generating->add_option("--seed", g.how.seed, "Of the draws [0]");
-  generating->add_option("--stop", g.stops, "Strings that end a text");
+  generating->add_option("--stop", g.stops, "A string that ends a text, repeatable")
+      ->allow_extra_args(false);
 
-  model_options make;
-  std::string to;
-  std::size_t shards = 1;
+  make_options make;
   CLI::App* making = app.add_subcommand("make-model", "Write a directory with random weights");
-  making->add_option("directory", to, "Where")->required();
-  making->add_option("--size", make.random, "tiny, small, medium or large [tiny]");
-  making->add_option("--seed", make.seed, "Of the weights [1]");
-  making->add_option("--shards", shards, "Weight files [1]")->check(CLI::Range(1U, 1000U));
+  making->add_option("directory", make.to, "Where")->required();
+  making->add_option("--size", make.model.random, "tiny, small, medium or large [tiny]");
+  making->add_option("--seed", make.model.seed, "Of the weights [1]");
+  making->add_option("--shards", make.shards, "Weight files [1]")->check(CLI::Range(1U, 1000U));
+  making
+      ->add_option(
+          "--tokenizer", make.words,
+          "bytes: tokenizer.json over bytes; pieces: a SentencePiece tokenizer.model [bytes]")
+      ->check(CLI::IsMember({"bytes", "pieces"}));
 
   compare_command_options c;
   CLI::App* comparing =
@@ -202,8 +227,7 @@ int run(int argc, char** argv) {
   add_model(comparing, c.model);
   comparing->add_option("--set", c.set, "1: 120 requests, long and short; 2: 30 short [1]")
       ->check(CLI::Range(1, 2));
-  comparing->add_option("--scale", c.scale, "Of the paper's lengths [0.1]")
-      ->check(CLI::Range(0.001, 10.0));
+  comparing->add_option("--scale", c.scale, "Of the paper's lengths [0.1]");
   comparing->add_option("--rate", c.rate, "Arrivals a second; 0: all at once [0]");
   comparing->add_option("--slots", c.slots, "Rows of the batch [8]")->check(CLI::Range(1U, 1024U));
   comparing->add_option("--chunk", c.chunk, "Token rows of a piece of prefill [16]")
@@ -212,11 +236,18 @@ int run(int argc, char** argv) {
 
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), 2);
+    std::string what = e.what();
+    std::ranges::replace(what, '\n', ' ');
+    throw config_error{what};
   }
+  // CLI11's Range takes nan.
+  expects(c.scale >= 0.001 && c.scale <= 10, "--scale: expected a number in 0.001 to 10");
+  expects(c.rate >= 0 && c.rate <= 1e9, "--rate: expected a number in 0 to 1e9");
   if (generating->parsed()) return generate(g);
-  if (making->parsed()) return make_model(make, to, shards);
+  if (making->parsed()) return make_model(make);
   return compare_all(c);
 }
 

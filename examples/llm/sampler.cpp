@@ -47,13 +47,12 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
   const auto n = static_cast<std::ptrdiff_t>(logits.size());
   adjusted_.assign(logits.begin(), logits.end());
   if (how.presence_penalty != 0 || how.frequency_penalty != 0) {
-    for (std::size_t i = 0; i < produced.size(); ++i) {
-      float& x = adjusted_[static_cast<std::size_t>(produced[i])];
-      x -= how.frequency_penalty;
-      const auto before = produced.first(i);
-      if (std::ranges::find(before, produced[i]) == before.end()) {
-        x -= how.presence_penalty;
-      }
+    seen_.assign(logits.size(), false);
+    for (const kv::token_id t : produced) {
+      const auto i = static_cast<std::size_t>(t);
+      adjusted_[i] -= how.frequency_penalty;
+      if (!seen_[i]) adjusted_[i] -= how.presence_penalty;
+      seen_[i] = true;
     }
   }
   const auto by = [&](const auto& values) {
@@ -130,13 +129,19 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
 std::string stop_matcher::push(std::string_view bytes) {
   if (stopped_) return {};
   held_ += bytes;
-  std::size_t first = std::string::npos;
+  std::size_t begin = std::string::npos;
+  std::size_t end = std::string::npos;
   for (const std::string& s : stops_) {
-    if (!s.empty()) first = std::min(first, held_.find(s));
+    const std::size_t at = s.empty() ? std::string::npos : held_.find(s);
+    if (at == std::string::npos) continue;
+    if (at + s.size() < end || (at + s.size() == end && at < begin)) {
+      begin = at;
+      end = at + s.size();
+    }
   }
-  if (first != std::string::npos) {
+  if (begin != std::string::npos) {
     stopped_ = true;
-    std::string out = held_.substr(0, first);
+    std::string out = held_.substr(0, begin);
     held_.clear();
     return out;
   }

@@ -49,14 +49,16 @@ class sampler {
 
  private:
   std::vector<float> adjusted_;
+  std::vector<bool> seen_;
   std::vector<kv::token_id> order_;
 };
 
 /// Uniform in [0, 1), a function of seed and index alone.
 [[nodiscard]] double keyed_uniform(std::uint64_t seed, std::uint64_t index) noexcept;
 
-/// Gives out text up to the first stop string, also one that spans tokens: what could become one is
-/// held back, and so is an unfinished UTF-8 character.
+/// Gives out text up to the stop string that ends first (of those that end together, the longest),
+/// also one that spans tokens: what could become one is held back, and so is an unfinished UTF-8
+/// character. However the text is cut into tokens, what is given out in all is the same.
 class stop_matcher {
  public:
   explicit stop_matcher(std::vector<std::string> stops = {}) : stops_{std::move(stops)} {}

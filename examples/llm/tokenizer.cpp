@@ -9,10 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
+#include <limits>
 #include <optional>
 #include <queue>
 
+#include "sentence_pieces.hpp"
 #include "unicode.hpp"
+#include "weights.hpp"
 
 namespace cohort::llm {
 namespace {
@@ -27,6 +31,7 @@ constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr std::size_t most_tokens = std::size_t{1} << 24U;
+constexpr std::size_t most_gaps = 65536;  // Ids that no token has: a few, in what is real.
 
 [[noreturn]] void fail(const std::string& origin, std::string_view what) {
   throw config_error{fmt::format("{}: {}", origin, what)};
@@ -170,8 +175,15 @@ void tokenizer::set_bytes(kv::token_id token, std::string bytes) {
   if (i >= bytes_.size()) {
     bytes_.resize(i + 1);
     is_special_.resize(i + 1);
+    has_mark_.resize(i + 1);
   }
   bytes_[i] = std::move(bytes);
+}
+
+void tokenizer::add(const std::string& content, kv::token_id token, bool special) {
+  added_[content] = token;
+  set_bytes(token, special ? "" : content);
+  is_special_[static_cast<std::size_t>(token)] = special;
 }
 
 tokenizer tokenizer::bytes() {
@@ -221,7 +233,7 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
     fail(origin, "model.type: expected BPE");
   }
   if (model.value("byte_fallback", json{false}) == true) {
-    fail(origin, "model.byte_fallback: expected false: bytes are in the vocabulary");
+    fail(origin, "model.byte_fallback: expected false, or a tokenizer.model beside it");
   }
   const json normalizer = document.value("normalizer", json{});
   if (!normalizer.is_null()) fail(origin, "normalizer: expected none");
@@ -231,10 +243,12 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
 
   const json vocabulary = model.value("vocab", json{});
   if (!vocabulary.is_object()) fail(origin, "model.vocab: expected an object");
+  const json added = document.value("added_tokens", json::array());
+  const std::size_t most = std::min(most_tokens, vocabulary.size() + added.size() + most_gaps);
   const auto token_of = [&](const json& id, std::string_view name) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= most_tokens) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= most) {
       fail(origin, fmt::format("{}: {} is not allowed: expected an integer from 0 to {}", name,
-                               id.dump().substr(0, 60), most_tokens - 1));
+                               id.dump().substr(0, 60), most - 1));
     }
     return static_cast<kv::token_id>(id.get<std::uint32_t>());
   };
@@ -288,17 +302,14 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
     t.merges_.emplace(pair_key(x, y), merge{rank++, find(*a + *b)});
   }
 
-  for (const json& entry : document.value("added_tokens", json::array())) {
+  for (const json& entry : added) {
     if (!entry.is_object() || !entry.value("content", json{}).is_string() ||
         entry["content"].get<std::string>().empty()) {
       fail(origin, "added_tokens: expected objects with content");
     }
     const auto content = entry["content"].get<std::string>();
     const kv::token_id token = token_of(entry.value("id", json{}), "added_tokens.id");
-    const bool special = entry.value("special", json{false}) == true;
-    t.added_[content] = token;
-    t.set_bytes(token, special ? "" : content);
-    t.is_special_[static_cast<std::size_t>(token)] = special;
+    t.add(content, token, entry.value("special", json{false}) == true);
   }
 
   // What is put before every text.
@@ -376,7 +387,9 @@ void tokenizer::encode_word(std::string_view word, std::vector<kv::token_id>& ou
   for (std::int32_t i = 0; i >= 0 && i < n; i = at(i).next) out.push_back(at(i).token);
 }
 
-void tokenizer::encode_plain(std::string_view text, std::vector<kv::token_id>& out) const {
+void tokenizer::encode_plain(std::string_view text, place at,
+                             std::vector<kv::token_id>& out) const {
+  if (pieces_ != nullptr) return pieces_->encode(text, at == place::begin || prefix_anywhere_, out);
   while (!text.empty()) {
     const std::size_t n = first_word(text, split_);
     encode_word(text.substr(0, n), out);
@@ -384,7 +397,7 @@ void tokenizer::encode_plain(std::string_view text, std::vector<kv::token_id>& o
   }
 }
 
-std::vector<kv::token_id> tokenizer::encode(std::string_view text, bool special) const {
+std::vector<kv::token_id> tokenizer::encode(std::string_view text, bool special, place at) const {
   std::vector<kv::token_id> out;
   if (special) out = prefix_;
   std::size_t from = 0;
@@ -403,12 +416,13 @@ std::vector<kv::token_id> tokenizer::encode(std::string_view text, bool special)
       ++i;
       continue;
     }
-    encode_plain(text.substr(from, i - from), out);
+    encode_plain(text.substr(from, i - from), at, out);
     out.push_back(hit->second);
+    at = place::behind_special;
     i += hit->first.size();
     from = i;
   }
-  encode_plain(text.substr(from), out);
+  encode_plain(text.substr(from), at, out);
   return out;
 }
 
@@ -420,8 +434,116 @@ const std::string& tokenizer::bytes_of(kv::token_id token) const noexcept {
 
 std::string tokenizer::decode(const std::vector<kv::token_id>& tokens) const {
   std::string out;
-  for (const kv::token_id t : tokens) out += bytes_of(t);
+  token_reader reader{*this};
+  for (const kv::token_id t : tokens) out += reader.next(t);
   return out;
+}
+
+token_reader::token_reader(const tokenizer& words, std::span<const kv::token_id> before)
+    : words_{&words}, to_drop_{words.dropped_} {
+  for (std::size_t i = 0; i < before.size() && to_drop_ > 0; ++i) (void)next(before[i]);
+}
+
+std::string_view token_reader::next(kv::token_id token) noexcept {
+  std::string_view bytes = words_->bytes_of(token);
+  if (to_drop_ == 0 || bytes.empty()) return bytes;
+  if (words_->has_mark_[static_cast<std::size_t>(token)]) {
+    bytes.remove_prefix(1);
+    --to_drop_;
+  }
+  if (!bytes.empty()) to_drop_ = 0;  // The text has begun.
+  return bytes;
+}
+
+piece_settings piece_settings::parse(std::string_view text, const std::string& origin) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) fail(origin, "not a JSON object");
+  const auto flag = [&](const char* name, bool otherwise) {
+    const json value = document.value(name, json{});
+    if (value.is_null()) return otherwise;
+    if (!value.is_boolean()) fail(origin, fmt::format("{}: expected true or false", name));
+    return value.get<bool>();
+  };
+  piece_settings out{.adds_begin = flag("add_bos_token", true),
+                     .prefix_anywhere = flag("legacy", true)};
+  const json added = document.value("added_tokens_decoder", json{});
+  if (added.is_null()) return out;
+  if (!added.is_object()) fail(origin, "added_tokens_decoder: expected an object");
+  for (const auto& [name, entry] : added.items()) {
+    const bool is_number = !name.empty() && name.size() <= 8 &&
+                           name.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || !entry.is_object() || !entry.value("content", json{}).is_string() ||
+        entry["content"].get_ref<const std::string&>().empty()) {
+      fail(origin, fmt::format("added_tokens_decoder.{}: expected a token with content",
+                               name.substr(0, 60)));
+    }
+    out.added.push_back({.content = entry["content"].get<std::string>(),
+                         .id = std::stoi(name),
+                         .special = entry.value("special", json{false}) == true});
+  }
+  return out;
+}
+
+tokenizer tokenizer::parse_pieces(std::string_view model, const std::string& origin,
+                                  const piece_settings& settings) {
+  tokenizer t;
+  t.pieces_ = std::make_shared<const sentence_pieces>(model, origin);
+  const auto& all = t.pieces_->pieces();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto token = static_cast<kv::token_id>(i);
+    if (all[i].is_control && !all[i].name.empty()) {
+      t.add(all[i].name, token, true);
+    } else {
+      t.set_bytes(token, all[i].bytes);
+      t.has_mark_[i] = all[i].has_mark;
+    }
+  }
+  for (const auto& a : settings.added) {
+    const std::size_t most = all.size() + settings.added.size() + most_gaps;
+    if (a.id < 0 || static_cast<std::size_t>(a.id) >= most) {
+      fail(origin, fmt::format("the added token {} is far behind its {} pieces", a.id, all.size()));
+    }
+    // What the model has under the same name it finds itself, but for control pieces.
+    const auto i = static_cast<std::size_t>(a.id);
+    if (i >= all.size() || a.special) t.add(a.content, a.id, a.special);
+  }
+  switch (t.pieces_->leading()) {
+    case sentence_pieces::leading_marks::kept:
+      break;
+    case sentence_pieces::leading_marks::first_dropped:
+      t.dropped_ = 1;
+      break;
+    case sentence_pieces::leading_marks::dropped:
+      t.dropped_ = std::numeric_limits<std::size_t>::max();
+      break;
+  }
+  t.prefix_anywhere_ = settings.prefix_anywhere;
+  if (settings.adds_begin && t.pieces_->begin() >= 0) t.prefix_ = {t.pieces_->begin()};
+  return t;
+}
+
+tokenizer tokenizer::open(const std::string& directory) {
+  const auto has = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored);
+  };
+  const std::string merges = directory + "/tokenizer.json";
+  const std::string pieces = directory + "/tokenizer.model";
+  if (!has(pieces)) {
+    if (!has(merges)) fail(directory, "neither tokenizer.json nor tokenizer.model is there");
+    return parse(read_text(merges), merges);
+  }
+  if (has(merges)) {
+    const std::string text = read_text(merges);
+    const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const json model = document.is_object() ? document.value("model", json{}) : json{};
+    if (!model.is_object() || model.value("byte_fallback", json{false}) != true) {
+      return parse(text, merges);
+    }
+  }
+  const std::string more = directory + "/tokenizer_config.json";
+  return parse_pieces(read_text(pieces), pieces,
+                      has(more) ? piece_settings::parse(read_text(more), more) : piece_settings{});
 }
 
 kv::token_id tokenizer::find_special(std::string_view content) const noexcept {

@@ -122,10 +122,20 @@ std::vector<std::string> weight_files(const std::string& directory) {
   const std::string index = directory + "/model.safetensors.index.json";
   std::error_code ignored;
   if (!std::filesystem::exists(index, ignored)) return {directory + "/model.safetensors"};
-  const json document = json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
+  std::vector<std::string> out;
+  for (const std::string& n : shard_names(read_text(index), index)) {
+    out.push_back(fmt::format("{}/{}", directory, n));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::set<std::string> shard_names(std::string_view text, const std::string& origin) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto map = document.is_object() ? document.find("weight_map") : document.end();
   if (!document.is_object() || map == document.end() || !map->is_object() || map->empty()) {
-    throw config_error{index + ": weight_map: expected an object of file names"};
+    throw config_error{origin + ": weight_map: expected an object of file names"};
   }
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
@@ -133,17 +143,13 @@ std::vector<std::string> weight_files(const std::string& directory) {
     if (!file.is_string() || file.get<std::string>().empty() ||
         file.get<std::string>().find('/') != std::string::npos ||
         file.get<std::string>().front() == '.') {
-      throw config_error{fmt::format("{}: weight_map: {}: expected a file name", index,
+      throw config_error{fmt::format("{}: weight_map: {}: expected a file name", origin,
                                      file.dump().substr(0, 60))};
     }
     names.insert(file.get<std::string>());
   }
-  std::vector<std::string> out;
-  for (const std::string& n : names) out.push_back(fmt::format("{}/{}", directory, n));
-  return out;
+  return names;
 }
-
-}  // namespace
 
 std::string read_text(const std::string& path) {
   std::error_code ignored;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,11 @@ struct llama_weights {
 /// F32, F16 and BF16 become f32.
 /// @throws config_error Naming the file and what is wrong with it, on one line.
 [[nodiscard]] llama_weights load_weights(const std::string& directory);
+
+/// The files that a model.safetensors.index.json names. @param origin Named in errors.
+/// @throws config_error On one line, if it has no map of names, or one that leads out of its
+/// folder.
+[[nodiscard]] std::set<std::string> shard_names(std::string_view index, const std::string& origin);
 
 /// Writes config.json and the weights (f32) in at most `shards` files; the folder must exist.
 /// @throws config_error If a file cannot be written.

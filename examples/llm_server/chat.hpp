@@ -52,9 +52,11 @@ class chat_writer {
   kv::token_id end_ = -1;    // After a message.
 };
 
-/// The form that the template in a model directory's tokenizer_config.json has; plain if there is
-/// none, or one that is not known.
-/// @throws config_error If the file cannot be read or is no JSON object.
+/// The form that the template in a tokenizer_config.json has; plain if there is none, or one that
+/// is not known.  @param origin Named in errors.
+/// @throws config_error If it is no JSON object.
+[[nodiscard]] chat_form chat_form_in(std::string_view json, const std::string& origin);
+/// The same of a model's directory.  @throws config_error If the file cannot be read either.
 [[nodiscard]] chat_form chat_form_of(const std::string& directory);
 [[nodiscard]] std::string_view to_string(chat_form f) noexcept;
 

@@ -27,8 +27,7 @@ namespace {
 
 llm::tokenizer open_tokenizer(const options& o) {
   if (o.model.empty()) return llm::tokenizer::bytes();
-  const std::string path = o.model + "/tokenizer.json";
-  return llm::tokenizer::parse(llm::read_text(path), path);
+  return llm::tokenizer::open(o.model);
 }
 
 chat_form form_of(const options& o) {
@@ -53,7 +52,7 @@ void run(const options& o) {
                              : llm::load_weights(o.model)};
   const llm::tokenizer words = open_tokenizer(o);
   const llm::llama_config& c = model.config();
-  expects(words.size() <= c.vocabulary, "tokenizer.json: it has tokens that the model does not");
+  expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   const chat_writer chat{form_of(o), words, c};
 
   metrics counters{o.service.generator.kv_bytes};

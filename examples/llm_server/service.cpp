@@ -96,6 +96,7 @@ void service::begin(const std::shared_ptr<job>& j) {
     c.on_token = [this](llm::generation& g, const llm::sampled& s) {
       return hear(static_cast<choice&>(g), s);
     };
+    c.reader = llm::token_reader{words_, c.text};
     active_.emplace_back(j, &c);
     counters_.prompt(c.text.size());
     bool is_taken = false;
@@ -112,8 +113,7 @@ void service::begin(const std::shared_ptr<job>& j) {
 void service::release_tokens(choice& c, piece& p, bool all) {
   while (!c.held.empty()) {
     const shown_token& t = c.held.front();
-    const bool is_out =
-        t.offset < c.said || (t.offset == c.said && words_.bytes_of(t.what.chosen.token).empty());
+    const bool is_out = t.offset < c.said || (t.offset == c.said && t.is_empty);
     if (!is_out && !all) return;
     p.tokens.push_back(std::move(c.held.front()));
     c.held.pop_front();
@@ -122,8 +122,8 @@ void service::release_tokens(choice& c, piece& p, bool all) {
 
 /// A token of the text. @returns Whether a stop string ends it.
 bool service::hear(choice& c, const llm::sampled& s) {
-  const std::string& bytes = words_.bytes_of(s.chosen.token);
-  if (c.shows_tokens) c.held.push_back({s, c.bytes, c.characters});
+  const std::string_view bytes = c.reader.next(s.chosen.token);
+  if (c.shows_tokens) c.held.push_back({s, c.bytes, c.characters, bytes.empty()});
   c.bytes += bytes.size();
   c.characters += static_cast<std::uint64_t>(std::ranges::count_if(bytes, [](char b) {
     return (static_cast<unsigned char>(b) & 0xC0U) != 0x80U;  // Begins a character.

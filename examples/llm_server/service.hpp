@@ -33,11 +33,13 @@ struct shown_token {
   llm::sampled what;
   std::uint64_t offset = 0;      ///< Bytes of text before it.
   std::uint64_t characters = 0;  ///< The same in characters.
+  bool is_empty = false;         ///< It adds no text.
 };
 
 /// One text of a job. The service owns it from `submit` until its last piece.
 struct choice : llm::generation {
   std::uint32_t index = 0;
+  llm::token_reader reader;
   llm::stop_matcher stops;
   bool shows_tokens = false;
 

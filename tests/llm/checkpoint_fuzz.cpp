@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are read as a file of a checkpoint (safetensors, config.json, tokenizer.json by the
-// first byte), or refused with a config_error.
+// Any bytes are read as a file of a model's directory (safetensors, its index, config.json,
+// tokenizer.json, tokenizer_config.json by the first byte), or refused with a config_error of one
+// line.
 #include <llm/config.hpp>
 #include <llm/safetensors.hpp>
 #include <llm/tokenizer.hpp>
+#include <llm/weights.hpp>
 
 #include <cohort/core/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span bytes = std::as_bytes(std::span{data + 1, size - 1});
   const std::string_view text{reinterpret_cast<const char*>(data + 1), size - 1};
   try {
-    switch (data[0] % 3) {
+    switch (data[0] % 5) {
       case 0:
         for (const auto& [name, t] : cohort::llm::read_safetensors(bytes, "f")) {
           std::vector<float> values(t.count());
@@ -28,11 +32,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 1:
         (void)cohort::llm::parse_config(text, "f");
         break;
+      case 2: {
+        const auto words = cohort::llm::tokenizer::parse(text, "f");
+        (void)words.decode(words.encode(text));
+        break;
+      }
+      case 3:
+        for (const std::string& name : cohort::llm::shard_names(text, "f")) {
+          if (name.find('/') != std::string::npos || name == "..") std::abort();
+        }
+        break;
       default:
-        (void)cohort::llm::tokenizer::parse(text, "f").encode(text);
+        (void)cohort::llm::piece_settings::parse(text, "f");
         break;
     }
-  } catch (const cohort::config_error&) {
+  } catch (const cohort::config_error& e) {
+    if (std::string_view{e.what()}.find('\n') != std::string_view::npos) std::abort();
   }
   return 0;
 }

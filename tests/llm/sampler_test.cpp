@@ -111,6 +111,18 @@ TEST_CASE("a stop string ends the text, also across tokens; what may become one 
   CHECK(open.finish() == "EN");
 }
 
+TEST_CASE("of several stop strings that which ends first counts, however the text is cut") {
+  for (const std::size_t part : {1U, 2U, 3U, 9U}) {
+    CAPTURE(part);
+    stop_matcher m{{"bcde", "cd", "abcd", ""}};
+    std::string out;
+    const std::string text = "xyabcdef";
+    for (std::size_t at = 0; at < text.size(); at += part) out += m.push(text.substr(at, part));
+    CHECK(m.is_stopped());
+    CHECK(out == "xy");  // "cd" and "abcd" end together, before "bcde".
+  }
+}
+
 TEST_CASE("characters come whole") {
   stop_matcher m;
   CHECK(m.push("\xE2\x82") == "");

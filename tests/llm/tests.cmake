@@ -4,11 +4,29 @@ if(TARGET cohort_llm)
     cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm nlohmann_json::nlohmann_json)
   endforeach()
 endif()
+if(TARGET cohort_llm AND COHORT_SENTENCEPIECE_LIBRARY)
+  # The trainer's library lies beside the other.
+  find_library(COHORT_SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+  mark_as_advanced(COHORT_SENTENCEPIECE_TRAIN_LIBRARY)
+  cohort_add_test(llm/sentence_pieces_test.cpp LIBS cohort_llm ${COHORT_SENTENCEPIECE_LIBRARY}
+                  ${COHORT_SENTENCEPIECE_TRAIN_LIBRARY})
+  target_include_directories(llm.sentence_pieces_test SYSTEM
+                             PRIVATE "${COHORT_SENTENCEPIECE_INCLUDE}")
+endif()
+if(TARGET cohort_llm_tool)
+  cohort_add_test(llm/command_test.cpp LIBS nlohmann_json::nlohmann_json)
+  target_compile_definitions(
+    llm.command_test PRIVATE "COHORT_COMMAND=\"$<TARGET_FILE:cohort_llm_tool>\""
+                             $<$<BOOL:${COHORT_SENTENCEPIECE_LIBRARY}>:COHORT_HAS_SENTENCEPIECE>)
+  add_dependencies(llm.command_test cohort_llm_tool)
+endif()
 if(TARGET llm_server)
   cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service)
-  # Starts the server, and is its client over raw sockets.
-  cohort_add_test(llm/llm_server_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
-  add_dependencies(llm.llm_server_test llm_server)
-  target_compile_definitions(llm.llm_server_test
-                             PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
+  # They start the server, and are its clients over raw sockets.
+  foreach(name disconnect llm_server)
+    cohort_add_test(llm/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
+    add_dependencies(llm.${name}_test llm_server)
+    target_compile_definitions(llm.${name}_test
+                               PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
+  endforeach()
 endif()

@@ -224,6 +224,8 @@ TEST_CASE("what is not a byte-level BPE is refused in one line") {
   d = vocabulary({});
   d["model"]["vocab"]["zz"] = -1;
   CHECK(complaint(d).starts_with("t.json: model.vocab: -1 is not allowed"));
+  d["model"]["vocab"]["zz"] = 1U << 20U;  // Far behind the others: nothing but memory.
+  CHECK(complaint(d).starts_with("t.json: model.vocab: 1048576 is not allowed"));
   d["model"]["vocab"]["zz"] = 1e18;
   CHECK_FALSE(complaint(d).empty());
   d = vocabulary({});

@@ -74,6 +74,7 @@ class child_server {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   std::string first_line;
 
  private:
@@ -85,7 +86,12 @@ class child_server {
 /// One connection to it, on loopback.
 class connection {
  public:
-  explicit connection(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+  /// @param receive_buffer In bytes; 0: the system's choice.
+  explicit connection(std::uint16_t port, int receive_buffer = 0)
+      : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+    if (receive_buffer > 0) {
+      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    }
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);
@@ -132,6 +138,13 @@ class connection {
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
     return answer();
   }
+  /// Closing then breaks the connection off instead of ending it.
+  void reset_on_close() {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+  }
+  /// Nothing more will be sent; answers are still read.
+  void end_sending() { shutdown(socket_, SHUT_WR); }
   /// Waits for some bytes that are not looked at. @returns Whether any came.
   bool wait_for_bytes() { return more(); }
   bool is_closed_by_server() { return buffer_.empty() && !more(); }
