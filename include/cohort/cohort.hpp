@@ -61,6 +61,7 @@
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/staged_backend.hpp>
 #include <cohort/engine/wake_histogram.hpp>
+#include <cohort/kv/admission_policy.hpp>
 #include <cohort/kv/budget.hpp>
 #include <cohort/kv/chunked_prefill.hpp>
 #include <cohort/kv/column_window.hpp>
@@ -70,9 +71,13 @@
 #include <cohort/kv/kv_memory.hpp>
 #include <cohort/kv/pick_policy.hpp>
 #include <cohort/kv/prefill_groups.hpp>
+#include <cohort/kv/prefill_queue.hpp>
 #include <cohort/kv/prefix_store.hpp>
 #include <cohort/kv/prepared.hpp>
 #include <cohort/kv/row_groups.hpp>
+#include <cohort/kv/sequence.hpp>
+#include <cohort/kv/slo_admission.hpp>
+#include <cohort/kv/slot_keeper.hpp>
 #include <cohort/kv/waiting_list.hpp>
 #include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/configuration.hpp>
