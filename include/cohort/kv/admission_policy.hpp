@@ -35,11 +35,12 @@ struct prefill_shape {
 
 /// What the decode batch does meanwhile. Its durations are what the driver measures or predicts.
 struct decode_load {
-  std::uint32_t live = 0;     ///< Rows that decode.
-  std::uint32_t room = 0;     ///< Slots that are free and that nobody prepared will take.
-  std::uint32_t behind = 0;   ///< Prepared sequences for which there is no slot.
-  duration iteration{0};      ///< Of an iteration without prefill.
-  duration departure_gap{0};  ///< Mean time between two that leave; 0: not known.
+  std::uint32_t live = 0;      ///< Rows that decode.
+  std::uint32_t room = 0;      ///< Slots that are free and that nobody prepared will take.
+  std::uint32_t behind = 0;    ///< Prepared sequences for which there is no slot.
+  duration iteration{0};       ///< Of an iteration without prefill.
+  duration mean_iteration{0};  ///< Of late, prefill within them included; 0: as `iteration`.
+  duration departure_gap{0};   ///< Mean time between two that leave; 0: not known.
   /// Prefill is part of the iterations and makes them longer; false: it runs beside them.
   bool is_coupled = false;
 };
@@ -51,7 +52,8 @@ struct group_view {
   bool is_full = false;               ///< Nobody who comes later could join it.
 };
 
-/// A group may start in [earliest, latest]. Past `latest` it can start, but not be in time.
+/// A group may start in [earliest, latest]. Past `latest` it can start, but not be in time. Empty
+/// if earliest > latest: it is not to start unless the load changes first.
 struct start_window {
   time_point earliest = distant_past;
   time_point latest = never;
@@ -82,9 +84,14 @@ concept chunk_returns_tokens = requires(const P& p, const decode_load& l) {
   noexcept->std::same_as<std::uint32_t>;
 };
 template <class P>
-concept rows_returns_count = requires(const P& p, const decode_load& l) {
-  { p.rows(l) }
-  noexcept->std::same_as<std::uint32_t>;
+concept can_seat_returns_bool = requires(const P& p, const prefill_shape& s, const decode_load& l) {
+  { p.can_seat(s, l) }
+  noexcept->std::same_as<bool>;
+};
+template <class P>
+concept target_returns_tokens = requires(const P& p, const decode_load& l) {
+  { p.target(l) }
+  noexcept->std::same_as<std::uint64_t>;
 };
 template <class P>
 concept drops_late_returns_bool = requires(const P& p) {
@@ -100,16 +107,19 @@ concept drops_late_returns_bool = requires(const P& p) {
 ///   load;
 /// * `drops_late()`: whether prompts that cannot be met any more are given up; otherwise they are
 ///   served when nobody else waits;
-/// * `window(group, load, now)`: when the group may start; earliest <= latest, or both are past;
-/// * `rows(load)`: the most rows of a group that is formed now; at least 1;
+/// * `window(group, load, now)`: when the group may start;
+/// * `can_seat(shape, load)`: whether that many rows would find slots in time; if it holds of a
+///   shape, it holds of a part of it. A group has no more rows than that, or one;
+/// * `target(load)`: tokens that a group should have if so many wait; whoever could not be in time
+///   in a group of that size counts as late. 0: no such rule;
 /// * `chunk(load)`: the most prompt tokens that the next iteration may carry, if coupled. 0 only
 ///   while rows are live, so that both go on.
 /// Any thread. Models: `start_at_once`, `slo_admission`.
 template <class P>
 concept admission_policy = std::copyable<P> && requirement::goes_before_orders_prompts<P> &&
     requirement::can_meet_returns_bool<P> && requirement::drops_late_returns_bool<P> &&
-    requirement::window_returns_start_window<P> && requirement::rows_returns_count<P> &&
-    requirement::chunk_returns_tokens<P>;
+    requirement::window_returns_start_window<P> && requirement::can_seat_returns_bool<P> &&
+    requirement::target_returns_tokens<P> && requirement::chunk_returns_tokens<P>;
 
 /// First come, first served within a priority, at once, deadlines unseen: fifo.
 struct start_at_once {
@@ -129,9 +139,10 @@ struct start_at_once {
                                                      time_point) noexcept {
     return {};
   }
-  [[nodiscard]] static constexpr std::uint32_t rows(const decode_load&) noexcept {
-    return std::numeric_limits<std::uint32_t>::max();
+  [[nodiscard]] static constexpr bool can_seat(const prefill_shape&, const decode_load&) noexcept {
+    return true;
   }
+  [[nodiscard]] static constexpr std::uint64_t target(const decode_load&) noexcept { return 0; }
   [[nodiscard]] constexpr std::uint32_t chunk(const decode_load&) const noexcept {
     return std::max(1U, max_chunk);
   }

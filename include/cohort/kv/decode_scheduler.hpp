@@ -154,8 +154,10 @@ class decode_scheduler {
     pace.live = batch().live();
     pace.room = free > waiting ? free - waiting : 0;
     pace.behind = waiting > free ? waiting - free : 0;
+    if (pace.mean_iteration == duration{0}) pace.mean_iteration = pace.iteration;
     if (pace.departure_gap == duration{0}) {
-      pace.departure_gap = from_ms(to_ms(pace.iteration) * slots_.mean_stay() / slots_.max_slots());
+      const double stay = to_ms(pace.mean_iteration) * slots_.mean_stay();
+      pace.departure_gap = from_ms(stay / slots_.max_slots());
     }
     return pace;
   }

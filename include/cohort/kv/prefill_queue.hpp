@@ -67,6 +67,7 @@ class prefill_queue {
     for (const std::uint32_t i : members) by = std::min(by, queued_[i]->first_token_by);
     return by;
   }
+  std::size_t split(const decode_load& load, time_point now);
   std::span<const std::uint32_t> form(std::size_t hopeful, const decode_load& load, time_point now);
   void take(std::span<const std::uint32_t> members);
 
@@ -82,22 +83,14 @@ template <admission_policy Admission>
 prefill_decision prefill_queue<Admission>::next(const decode_load& load, time_point now) {
   group_.clear();
   late_.clear();
-  const auto lost = std::partition(queued_.begin(), queued_.end(),
-                                   [&](const sequence* s) { return can_meet(*s, load, now); });
+  const std::size_t hopeful = split(load, now);
+  const auto middle = queued_.begin() + static_cast<std::ptrdiff_t>(hopeful);
   if (admission_.drops_late()) {
-    late_.assign(lost, queued_.end());
-    queued_.erase(lost, queued_.end());
+    late_.assign(middle, queued_.end());
+    queued_.erase(middle, queued_.end());
+    std::ranges::sort(late_, {}, &sequence::number);
   }
   if (queued_.empty()) return {.late = late_};
-  const auto hopeful =
-      static_cast<std::size_t>((admission_.drops_late() ? queued_.end() : lost) - queued_.begin());
-  const auto before = [&](const sequence* a, const sequence* b) {
-    return admission_.goes_before(view_of(*a), view_of(*b));
-  };
-  const auto middle = queued_.begin() + static_cast<std::ptrdiff_t>(hopeful);
-  std::sort(queued_.begin(), middle, before);
-  std::sort(middle, queued_.end(), before);
-  std::ranges::sort(late_, {}, &sequence::number);
 
   const std::span<const std::uint32_t> members = form(hopeful, load, now);
   group_view view{.first_token_by = hopeful > 0 ? earliest_of(members) : never};
@@ -107,12 +100,39 @@ prefill_decision prefill_queue<Admission>::next(const decode_load& load, time_po
     view.shape.tokens += queued_[i]->prompt;
   }
   const prefill_limits& limits = groups_.limits();
-  view.is_full = view.shape.rows >= std::min(limits.max_rows, admission_.rows(load)) ||
-                 (limits.max_positions > 0 && view.shape.positions() >= limits.max_positions);
+  prefill_shape more = view.shape;
+  ++more.rows;
+  view.is_full = view.shape.rows >= limits.max_rows || !admission_.can_seat(more, load) ||
+                 (limits.max_positions > 0 && more.positions() > limits.max_positions);
   const start_window window = admission_.window(view, load, now);
   if (window.earliest > now) return {.late = late_, .wake = window.earliest};
   take(members);
   return {.group = group_, .late = late_};
+}
+
+/// Puts those that can be in time first, each part in order of service. @returns How many can.
+template <admission_policy Admission>
+std::size_t prefill_queue<Admission>::split(const decode_load& load, time_point now) {
+  const auto before = [&](const sequence* a, const sequence* b) {
+    return admission_.goes_before(view_of(*a), view_of(*b));
+  };
+  std::ranges::sort(queued_, before);
+  auto middle = std::ranges::stable_partition(queued_, [&](const sequence* s) {
+                  return can_meet(*s, load, now);
+                }).begin();
+  if (const std::uint64_t target = admission_.target(load); target > 0) {
+    std::uint64_t waiting = 0;
+    for (auto s = queued_.begin(); s != middle; ++s) waiting += (*s)->prompt;
+    middle = std::stable_partition(queued_.begin(), middle, [&](const sequence* s) {
+      // Whoever is given up does not make a group larger.
+      const std::uint64_t tokens = std::max<std::uint64_t>(s->prompt, std::min(target, waiting));
+      const bool can = admission_.can_meet({1, s->prompt, tokens}, s->first_token_by, load, now);
+      if (!can) waiting -= s->prompt;
+      return can;
+    });
+    std::sort(middle, queued_.end(), before);
+  }
+  return static_cast<std::size_t>(middle - queued_.begin());
 }
 
 /// Of the hopeful ones, if there are any; else of those that are late whatever is done.
@@ -123,10 +143,9 @@ std::span<const std::uint32_t> prefill_queue<Admission>::form(std::size_t hopefu
   lengths_.clear();
   const std::size_t count = hopeful > 0 ? hopeful : queued_.size();
   for (std::size_t i = 0; i < count; ++i) lengths_.push_back(queued_[i]->prompt);
-  const std::uint32_t rows = admission_.rows(load);
   return groups_.next(
       lengths_, [&](std::span<const std::uint32_t> members, const prefill_shape& shape) {
-        if (shape.rows > rows) return false;
+        if (!admission_.can_seat(shape, load)) return false;
         return hopeful == 0 || admission_.can_meet(shape, earliest_of(members), load, now);
       });
 }

@@ -8,9 +8,9 @@
 #include <cohort/kv/admission_policy.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <limits>
 
 namespace cohort::kv {
 
@@ -50,26 +50,33 @@ struct slo_options {
   std::uint32_t max_chunk = 1U << 20U;
   /// Progress of prefill however slow the iterations are; at most max_chunk. 0: none.
   std::uint32_t min_chunk = 1;
-  /// Wait for others to join a group, while it stays in time. False: start at once.
-  bool defer = true;
+  /// Keep a group back for others to join, while it stays in time. Where one prefill stream serves
+  /// all this does not pay but for tiny prompts; see docs/kv/admission.md.
+  bool defer = false;
   /// Tokens of one more prompt, for whom a deferred group keeps its place open; at least 1.
   std::uint32_t typical_prompt = 256;
-  /// Wait for a slot before prefill: a first token without one leads to a long gap.
+  /// A deferred group starts so long before it must, since another may be at work when it must; at
+  /// least 0. With one prefill stream, about what a full group takes.
+  duration reserve{0};
+  /// Wait for a slot before prefill: after a first token without one comes a long gap.
   bool await_slot = true;
+  /// Tokens of a group while so many wait: under overload the prompts that come first have little
+  /// time left, and groups that suit them are small, cost much and make the next ones later still.
+  /// Whoever cannot be in time in a group of this size counts as late. 0: no such rule, as if
+  /// coupled, where pieces have one size whatever the group.
+  std::uint64_t target_tokens = 0;
   bool drop_late = true;  ///< False: late ones are served when nobody else waits.
 };
 
 /// Earliest deadline first, of prompts that can still be met, within the window
 ///
-///     [min(max(frontrun, slot), latest), latest],   latest = d − l(group),
-///     frontrun = d − l(group and one more),         slot = now + wait − between_tokens − l(group),
+///     [d − l(group and one more) − reserve, d − l(group)],
 ///
-/// d being the earliest deadline of a first token in the group and `wait` the expected time until
-/// its members have slots. Coupled, l counts the iterations that carry the pieces. With drop_late
-/// a group whose first tokens would have to wait for slots longer than between_tokens is still
-/// started at `latest`: departures are a guess, the deadline is not. Source: Symphony, section 3
-/// (deferred scheduling; prefill is named there as future work), docs/kv/admission.md. O(log
-/// max_chunk). Thread safety: immutable.
+/// d being the earliest deadline of a first token in the group; without `defer` from now on.
+/// Coupled, l counts the iterations that carry the pieces. A group for which there would be no
+/// slots does not start before one leaves; at d − l it is given up or, with serving late, starts
+/// all the same. Source: Symphony, section 3 (deferred scheduling; prefill is named there as future
+/// work), docs/kv/admission.md. O(log max_chunk). Thread safety: immutable.
 template <prefill_latency Latency = linear_prefill>
 class slo_admission {
  public:
@@ -79,6 +86,7 @@ class slo_admission {
     expects(o.between_tokens > duration{0}, "slo_admission: between_tokens must be above 0");
     expects(o.max_chunk >= 1, "slo_admission: max_chunk must be at least 1");
     expects(o.min_chunk <= o.max_chunk, "slo_admission: min_chunk must be at most max_chunk");
+    expects(o.reserve >= duration{0}, "slo_admission: reserve must be at least 0");
     expects(o.typical_prompt >= 1, "slo_admission: typical_prompt must be at least 1");
   }
 
@@ -97,8 +105,9 @@ class slo_admission {
   [[nodiscard]] bool drops_late() const noexcept { return o_.drop_late; }
 
   [[nodiscard]] start_window window(const group_view& g, const decode_load& load,
-                                    time_point now) const noexcept {
-    if (g.first_token_by == never) return {};
+                                    time_point) const noexcept {
+    const bool has_seats = can_seat(g.shape, load);
+    if (g.first_token_by == never) return {.earliest = has_seats ? distant_past : never};
     const duration time = duration_of(g.shape, load);
     start_window w{.latest = g.first_token_by - time};
     if (o_.defer && !g.is_full) {
@@ -106,24 +115,26 @@ class slo_admission {
       ++more.rows;
       more.longest = std::max(more.longest, o_.typical_prompt);
       more.tokens += o_.typical_prompt;
-      w.earliest = g.first_token_by - duration_of(more, load);
-    }
-    if (o_.await_slot && o_.between_tokens < unbounded) {
-      w.earliest = std::max(w.earliest,
-                            now + wait_for_slots(g.shape.rows, load) - time_between(load) - time);
+      w.earliest = g.first_token_by - duration_of(more, load) - o_.reserve;
     }
     w.earliest = std::min(w.earliest, w.latest);
+    if (!has_seats) w.earliest = w.latest + duration{o_.drop_late ? 1 : 0};
     return w;
   }
 
-  /// As many as would have slots within between_tokens of a first token now.
-  [[nodiscard]] std::uint32_t rows(const decode_load& load) const noexcept {
-    constexpr std::uint32_t all = std::numeric_limits<std::uint32_t>::max();
-    if (!o_.await_slot || o_.between_tokens >= unbounded) return all;
-    if (load.departure_gap <= duration{0}) return all;
-    const std::int64_t found =
-        std::int64_t{load.room} - load.behind + time_between(load) / load.departure_gap;
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(found, 1, all));
+  /// Whether as many slots are free, or will be soon: n of those at work leave in a time t with
+  /// good certainty if n <= m - 2 √m, m being how many leave in it on average.
+  [[nodiscard]] bool can_seat(const prefill_shape& s, const decode_load& load) const noexcept {
+    if (!o_.await_slot) return true;
+    const std::uint64_t wanted = std::uint64_t{s.rows} + load.behind;
+    if (wanted <= load.room) return true;
+    if (load.departure_gap <= duration{0}) return false;
+    const duration slack = std::max(duration{0}, o_.between_tokens - load.iteration);
+    const double mean = to_ms(slack + duration_of(s, load)) / to_ms(load.departure_gap);
+    return static_cast<double>(wanted - load.room) <= mean - 2 * std::sqrt(mean);
+  }
+  [[nodiscard]] std::uint64_t target(const decode_load& load) const noexcept {
+    return load.is_coupled ? 0 : o_.target_tokens;
   }
 
   /// The most tokens with iteration + l(piece) <= between_tokens.
@@ -158,17 +169,6 @@ class slo_admission {
   }
 
  private:
-  [[nodiscard]] static duration wait_for_slots(std::uint32_t rows,
-                                               const decode_load& load) noexcept {
-    const std::uint64_t wanted = std::uint64_t{rows} + load.behind;
-    if (wanted <= load.room) return duration{0};
-    return load.departure_gap * static_cast<std::int64_t>(wanted - load.room);
-  }
-  /// What of the gap after the first token the wait for a slot may take: not its own iteration.
-  [[nodiscard]] duration time_between(const decode_load& load) const noexcept {
-    return std::max(duration{0}, o_.between_tokens - load.iteration);
-  }
-
   slo_options o_;
   Latency latency_;
 };
