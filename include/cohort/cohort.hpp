@@ -68,6 +68,7 @@
 #include <cohort/kv/copy_plan.hpp>
 #include <cohort/kv/decode_batch.hpp>
 #include <cohort/kv/decode_scheduler.hpp>
+#include <cohort/kv/decode_slot.hpp>
 #include <cohort/kv/kv_memory.hpp>
 #include <cohort/kv/pick_policy.hpp>
 #include <cohort/kv/prefill_groups.hpp>

@@ -101,7 +101,7 @@ TEST_CASE("a coupled piece fills what the iteration leaves of the time between t
         unbounded);
   load.live = 0;
   CHECK(policy.chunk(load) == 1000);
-  CHECK(policy.duration_of({2, 30, 50}, load) == 60ms);
+  CHECK(policy.duration_of({2, 30, 50}, load) == 45ms + 60ms);  // In one, which nobody shares.
   load = {.live = 1, .iteration = 20ms};
   CHECK(policy.duration_of({2, 30, 50}, load) == 60ms);  // Beside it: its own time.
 }

@@ -33,6 +33,9 @@ struct scheduler_options {
   std::uint32_t max_slots = 8;      ///< Most slots; at least batch.slots.
   std::uint32_t max_queued = 1024;  ///< Sequences that are neither ended nor running; at least 1.
   std::uint32_t max_prepared = 64;  ///< Prefill pauses while so many wait for a slot; at least 1.
+  /// Another group is handed out while fewer prompts are under prefill; at least 1. 1: one group at
+  /// a time.
+  std::uint32_t max_prefilling = 1;
   std::uint32_t max_positions = 1U << 20U;  ///< Of the model: prompt and output; at least 2.
   prefill_limits prefill{};
   budget_options budget{.high_bytes = std::numeric_limits<std::uint64_t>::max(),
@@ -62,6 +65,7 @@ class decode_scheduler {
         prompts_{o.prefill, std::move(admission)} {
     expects(o.max_queued >= 1, "decode_scheduler: max_queued must be at least 1");
     expects(o.max_prepared >= 1, "decode_scheduler: max_prepared must be at least 1");
+    expects(o.max_prefilling >= 1, "decode_scheduler: max_prefilling must be at least 1");
     expects(o.max_positions >= 2, "decode_scheduler: max_positions must be at least 2");
     prompts_.reserve(o.max_queued);
   }
@@ -77,9 +81,9 @@ class decode_scheduler {
     return submit(s);
   }
 
-  /// The group to prefill next, or none: at most one group is out at a time. Valid until the next
-  /// call. Each member must be answered by `on_prefilled` or `on_prefill_failed`. For policies that
-  /// start at once.
+  /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
+  /// next call. Each member must be answered by `on_prefilled` or `on_prefill_failed`. For policies
+  /// that start at once.
   std::span<sequence* const> next_prefill() requires std::same_as<Admission, start_at_once> {
     struct {
       void finish(sequence&, finish_reason) const noexcept {}
@@ -206,12 +210,14 @@ std::span<sequence* const> decode_scheduler<Pick, Admission>::next_prefill(const
                                                                            time_point now,
                                                                            Sink& sink) {
   wake_ = never;
-  if (!out_.empty() || prompts_.empty() || slots_.waiting().size() >= o_.max_prepared) return {};
+  if (out_.size() >= o_.max_prefilling || prompts_.empty() ||
+      slots_.waiting().size() >= o_.max_prepared)
+    return {};
   const prefill_decision d = prompts_.next(load(pace), now);
   for (sequence* s : d.late) finish(*s, finish_reason::deadline, sink);
   for (sequence* s : d.group) s->state = sequence_state::prefilling;
   wake_ = d.wake;
-  out_.assign(d.group.begin(), d.group.end());
+  out_.insert(out_.end(), d.group.begin(), d.group.end());
   return d.group;
 }
 

@@ -157,7 +157,7 @@ class slo_admission {
   /// leave no time for it.
   [[nodiscard]] duration duration_of(const prefill_shape& s,
                                      const decode_load& load) const noexcept {
-    if (!load.is_coupled || load.live == 0) return latency_(s);
+    if (!load.is_coupled) return latency_(s);
     const std::uint64_t piece = chunk(load);
     if (piece == 0) return unbounded;
     const auto pieces = static_cast<std::int64_t>(s.tokens / piece);
