@@ -27,6 +27,17 @@ kv::scheduler_options scheduler_options_of(const llama_config& c, const generato
                      .commit = kv::kv_commit::ring}};
 }
 
+/// Without promises this is first come, first served, at once.
+kv::slo_options admission_options_of(const generator_options& o) {
+  return {.between_tokens = o.between_tokens, .await_slot = o.between_tokens < unbounded};
+}
+
+/// Moves a mean towards what was measured last.
+template <class T>
+void follow(T& mean, T last) {
+  mean += (last - mean) / (mean == T{} ? 1 : 8);
+}
+
 template <int Done, int Failed, class Job>
 void tell(runtime::completion& c, bool failed) noexcept {
   auto& job = static_cast<Job&>(c);
@@ -73,7 +84,8 @@ generator::generator(const llama& model, const generator_options& o)
       decode_{executor_.make_stream()},
       prefill_{executor_.make_stream()},
       memory_{executor_, shape_of(model.config()), o.columns},
-      scheduler_{scheduler_options_of(model.config(), o), kv::best_fit{}},
+      scheduler_{scheduler_options_of(model.config(), o), kv::best_fit{},
+                 kv::slo_admission{admission_options_of(o), measured_prefill{&prefill_pace_}}},
       prefixes_{o.prefix_bytes / model.config().column_bytes()},
       chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
   expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
@@ -84,7 +96,7 @@ generator::~generator() {
   job_.state.wait(1, std::memory_order_acquire);  // The stream still writes to it.
 }
 
-std::optional<refusal> generator::submit(generation& g) {
+std::optional<refusal> generator::submit(generation& g, time_point now) {
   g.how.check();
   expects(!g.text.empty(), "generation: the prompt must have at least one token");
   for (const kv::token_id t : g.text) {
@@ -101,6 +113,7 @@ std::optional<refusal> generator::submit(generation& g) {
       std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, model_.config().max_positions) *
       model_.config().column_bytes();
   if (packed > o_.staging_bytes / (o_.prefill.max_rows + 1)) return refusal::too_big;
+  g.first_token_by = o_.first_token < unbounded ? now + o_.first_token : never;
   return scheduler_.submit(g);
 }
 
@@ -122,10 +135,19 @@ bool generator::accept(generation& g, std::span<const float> logits, time_point 
   return g.on_token && g.on_token(g, s);
 }
 
-/// Takes prompts in while there is room to stage them, whoever is still being computed.
+/// Takes prompts in while the largest group could be staged, and beside prompts that are still
+/// being computed while that leaves a quarter to what preemption packs.
 void generator::accept_prompts(time_point now) {
-  while (computing_.empty() || staged_bytes_ < o_.staging_bytes / 2 + o_.prefix_bytes) {
-    const auto group = scheduler_.next_prefill();
+  const std::uint64_t rows = o_.prefill.max_rows;
+  const std::uint64_t one = o_.staging_bytes / (rows + 1);  // As `submit` has it.
+  const std::uint64_t columns = o_.prefill.max_positions * model_.config().column_bytes();
+  const std::uint64_t most =
+      columns > 0 ? std::min(rows * one, std::max(one, columns)) : rows * one;
+  for (;;) {
+    const std::uint64_t room = o_.staging_bytes / 4 * (computing_.empty() ? 4 : 3);
+    if (staged_bytes_ + most > room + o_.prefix_bytes) return;
+    sink out{*this};
+    const auto group = scheduler_.next_prefill({.iteration = iteration_time_}, now, out);
     if (group.empty()) return;
     for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
       auto& g = static_cast<generation&>(*s);
@@ -152,7 +174,9 @@ void generator::compute(generation& g) {
   // What preemption packed and gave back may still be held for a copy.
   if (executor_.free_bytes() < o_.staging_bytes / 2) memory_.collect();
   g.staging = memory_.allocate(g.prompt);
+  g.staged = 0;
   staged_bytes_ += g.prompt * model_.config().column_bytes();
+  prefill_pace_.backlog += g.prompt;
   computing_.emplace(g.number, &g);
   chunks_.push(request_id{g.number}, g.prompt);
 }
@@ -206,6 +230,7 @@ void generator::start_prefill(time_point now) {
       job_.rows.push_back(
           {.token = g.text[p], .position = p, .kv = kv, .write = p, .runs = {&run, 1}});
     }
+    g.staged += next->count;
     if (next->is_last) job_.ends.push_back({&g, job_.rows.size() - 1});
     job_.members.push_back(&g);
     chunks_.complete();
@@ -217,6 +242,7 @@ void generator::start_prefill(time_point now) {
   }
   job_.state.store(1, std::memory_order_relaxed);
   job_.invoke = tell<2, 3, prefill_job>;
+  job_.begun = now;
   for (std::size_t first = 0; first < job_.rows.size(); first += o_.prefill_chunk) {
     const std::size_t count = std::min<std::size_t>(o_.prefill_chunk, job_.rows.size() - first);
     executor_.launch(prefill_, [this, first, count] {
@@ -230,9 +256,13 @@ void generator::end_prefill(time_point now) {
   const int state = job_.state.load(std::memory_order_acquire);
   if (state < 2) return;
   job_.state.store(0, std::memory_order_relaxed);
+  prefill_pace_.backlog -= job_.rows.size();
+  follow(prefill_pace_.ns_per_token,
+         static_cast<double>((now - job_.begun).count()) / static_cast<double>(job_.rows.size()));
   if (state == 3) {
     for (generation* g : job_.members) {
       if (computing_.erase(g->number) == 0) continue;  // Another piece of the same prompt.
+      prefill_pace_.backlog -= g->prompt - g->staged;
       chunks_.cancel(request_id{g->number});
       fail(*g);
     }
@@ -281,6 +311,7 @@ bool generator::turn(const std::function<time_point()>& clock) {
          .runs = {runs_.data() + first, runs_.size() - first},
          .logits = logits_.data() + i * c.vocabulary});
   }
+  const time_point begun = clock();
   iteration_.state.store(1, std::memory_order_relaxed);
   iteration_.invoke = tell<2, 3, iteration_job>;
   executor_.launch(decode_, [this] { model_.forward(rows_, scratch_); });
@@ -290,6 +321,7 @@ bool generator::turn(const std::function<time_point()>& clock) {
     throw config_error{"generator: an iteration failed on the device"};
   }
   const time_point now = clock();
+  follow(iteration_time_, now - begun);
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));

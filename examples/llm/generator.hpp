@@ -9,6 +9,7 @@
 #include <cohort/kv/decode_scheduler.hpp>
 #include <cohort/kv/kv_memory.hpp>
 #include <cohort/kv/prefix_store.hpp>
+#include <cohort/kv/slo_admission.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <atomic>
@@ -39,6 +40,21 @@ struct generation : kv::sequence {
   std::optional<kv::finish_reason> finished;
   std::uint64_t prefix = 0;   ///< Entry of its prompt, from prefill until it is in a slot.
   std::uint64_t staging = 0;  ///< Where its prompt is being prefilled.
+  std::uint32_t staged = 0;   ///< Tokens of it that were handed to the prefill stream.
+};
+
+/// How long prompts take beside those before them, as measured.
+struct measured_prefill {
+  struct pace {
+    double ns_per_token = 0;
+    std::uint64_t backlog = 0;  ///< Tokens of prompts that were taken in and are not yet done.
+  };
+  const pace* now;  ///< Must outlive it.
+
+  [[nodiscard]] duration operator()(const kv::prefill_shape& s) const noexcept {
+    return duration{static_cast<std::int64_t>(now->ns_per_token *
+                                              static_cast<double>(s.tokens + now->backlog))};
+  }
 };
 
 struct generator_options {
@@ -56,6 +72,11 @@ struct generator_options {
   /// Packed prompts that are kept for equal ones to come, on top of staging. 0: equal prompts are
   /// computed once only while one of them is at hand.
   std::uint64_t prefix_bytes = std::uint64_t{64} << 20U;
+  /// Longest time from `submit` to the first token. Prompts of which it cannot be kept, by what was
+  /// measured, end with `deadline`. `unbounded`: no promise, and none does.
+  duration first_token = unbounded;
+  /// Longest time between two tokens: prompts are not begun without a slot at that time.
+  duration between_tokens = unbounded;
   kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 512};
 };
 
@@ -72,8 +93,9 @@ class generator {
   generator& operator=(const generator&) = delete;
 
   /// Accepts a request, or says why not.
+  /// @param now When its first token's time begins to count.
   /// @throws config_error If its sampling or a token is out of range.
-  std::optional<refusal> submit(generation& g);
+  std::optional<refusal> submit(generation& g, time_point now = {});
   void cancel(generation& g);
 
   /// One iteration at most; waits for a prefill if there is nothing else to do.
@@ -81,7 +103,7 @@ class generator {
   /// @returns Whether anything is left to do.
   bool turn(const std::function<time_point()>& clock);
 
-  using scheduler = kv::decode_scheduler<kv::best_fit>;
+  using scheduler = kv::decode_scheduler<kv::best_fit, kv::slo_admission<measured_prefill>>;
   [[nodiscard]] const scheduler& state() const noexcept { return scheduler_; }
   /// Prompts whose keys and values were there already, or were being computed for another.
   [[nodiscard]] std::uint64_t prefix_hits() const noexcept { return prefix_hits_; }
@@ -98,6 +120,7 @@ class generator {
     };
     std::vector<generation*> members;  ///< Of each piece.
     std::vector<end> ends;
+    time_point begun{};
     std::vector<token_row> rows;
     std::vector<kv::column_run> runs;
     std::vector<float> logits;
@@ -129,6 +152,8 @@ class generator {
   runtime::host_executor::stream decode_;
   runtime::host_executor::stream prefill_;
   kv::kv_memory<runtime::host_executor> memory_;
+  measured_prefill::pace prefill_pace_;
+  duration iteration_time_{0};  // Of late.
   scheduler scheduler_;
   kv::prefix_store prefixes_;
   kv::chunked_prefill chunks_;

@@ -114,9 +114,11 @@
 #include <cohort/sim/cellular.hpp>
 #include <cohort/sim/closed_loop.hpp>
 #include <cohort/sim/decode.hpp>
+#include <cohort/sim/decode_prefill.hpp>
 #include <cohort/sim/decode_service.hpp>
 #include <cohort/sim/decode_service_simulation.hpp>
 #include <cohort/sim/decode_simulation.hpp>
+#include <cohort/sim/decode_times.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/pipeline_peak.hpp>
 #include <cohort/sim/pipeline_simulation.hpp>

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -193,6 +194,43 @@ TEST_CASE("on_token sees every token of the text and may end it") {
   CHECK(q.finished == kv::finish_reason::stop);
   CHECK(seen == q.produced);
   CHECK(seen.size() == 5);
+}
+
+TEST_CASE("a first token that would be late is not computed, by what prompts took before") {
+  const llama model = tiny(7);
+  time_point now{};
+  std::int64_t step_ms = 0;
+  const auto clock = [&] { return now += std::chrono::milliseconds{step_ms}; };
+  generator g{model,
+              {.slots = 2,
+               .columns = 16,
+               .first_token = std::chrono::milliseconds{100},
+               .between_tokens = std::chrono::seconds{10}}};
+  const auto run = [&](generation& q, std::size_t tokens) {
+    q.text.assign(tokens, static_cast<kv::token_id>(tokens));
+    q.max_new = 3;
+    REQUIRE_FALSE(g.submit(q, now).has_value());
+    while (g.turn(clock)) {
+    }
+    return *q.finished;
+  };
+  std::deque<generation> all(5);
+  // Nothing is known: it is served. Time stands still.
+  CHECK(run(all[0], 10) == kv::finish_reason::length);
+  // Twelve tokens take some 20 ms from now on, since the clock steps on.
+  step_ms = 10;
+  CHECK(run(all[1], 12) == kv::finish_reason::length);
+  CHECK(run(all[2], 180) == kv::finish_reason::deadline);
+  CHECK(all[2].produced.empty());
+  CHECK(run(all[3], 11) == kv::finish_reason::length);
+  CHECK(all[3].produced == alone(model, all[3]));
+  // Late before it begins.
+  all[4].text.assign(1, 5);
+  REQUIRE_FALSE(g.submit(all[4], now).has_value());
+  now += std::chrono::milliseconds{101};
+  while (g.turn(clock)) {
+  }
+  CHECK(all[4].finished == kv::finish_reason::deadline);
 }
 
 TEST_CASE("what cannot run is refused, what is wrong throws") {
