@@ -1,5 +1,6 @@
 foreach(name admission_policy budget chunked_prefill column_window copy_plan decode_batch decode_scheduler decode_slot decoder pick_policy
-             prefill_groups prefill_queue prefix_store prepared row_groups slo_admission waiting_list)
+             prefill_groups prefill_queue prefix_store prepared row_groups sequence slo_admission slot_keeper
+             waiting_list)
   cohort_add_test(kv/${name}_test.cpp)
 endforeach()
 foreach(name admission_policy pick_policy slo_admission)
