@@ -221,8 +221,10 @@ void app::deliver(piece& p) {
   }
   if (j.is_over) return;
   if (p.finished && finish_name(*p.finished).empty()) {
-    const api_error e =
-        error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
+    const api_error e = p.finished == kv::finish_reason::deadline
+                            ? error_of(503, "The first token would come too late: try later")
+                            : error_of(500, fmt::format("The text was not finished: {}",
+                                                        kv::to_string(*p.finished)));
     j.is_over = true;
     if (j.has_begun) {
       j.client->send(write_failure(e));

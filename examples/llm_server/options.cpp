@@ -44,6 +44,8 @@ options parse_options(int argc, char** argv) {
   llm::generator_options& g = o.service.generator;
   std::uint64_t kv_mib = g.kv_bytes >> 20U;
   std::uint64_t staging_mib = g.staging_bytes >> 20U;
+  double ttft_ms = 0;
+  double inter_token_ms = 0;
   app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
   app.add_option("--random", o.random, "Size of random weights")
       ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
@@ -64,6 +66,12 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 24));
   app.add_option("--prefill-chunk", g.prefill_chunk, "Prompt tokens computed at once")
       ->check(within(1, 1 << 16));
+  app.add_option("--ttft-slo-ms", ttft_ms,
+                 "Longest time to the first token; what cannot keep it is refused; 0: no limit")
+      ->check(within(0, 1e9));
+  app.add_option("--inter-token-slo-ms", inter_token_ms,
+                 "Longest time between tokens: prompts await a slot; 0: no limit")
+      ->check(within(0, 1e9));
   app.add_option("--max-waiting", o.service.max_waiting, "Texts that may wait for a slot")
       ->check(within(1, 1 << 20));
   app.add_option("--max-choices", o.max_choices, "Most texts of one request")
@@ -92,6 +100,8 @@ options parse_options(int argc, char** argv) {
   }
   g.kv_bytes = kv_mib << 20U;
   g.staging_bytes = staging_mib << 20U;
+  if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));
+  if (inter_token_ms > 0) g.between_tokens = std::max(duration{1}, from_ms(inter_token_ms));
   return o;
 }
 

@@ -101,7 +101,7 @@ void service::begin(const std::shared_ptr<job>& j) {
     counters_.prompt(c.text.size());
     bool is_taken = false;
     try {
-      is_taken = !broken_ && !generator_->submit(c);
+      is_taken = !broken_ && !generator_->submit(c, clock_.now());
     } catch (const config_error& e) {
       fmt::print(stderr, "llm_server: a request that was checked is not valid: {}\n", e.what());
     }

@@ -121,6 +121,10 @@ struct decode_command_options {
   text_option kernel;
   text_option cost;
   text_option trace;
+  text_option ttft_slo_ms;
+  text_option inter_token_slo_ms;
+  text_option admission;
+  std::string prefill_ms = "0";
   std::string seed = "1";  ///< Nothing is random; accepted as everywhere.
   bool json = false;
 };

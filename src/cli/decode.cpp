@@ -2,6 +2,7 @@
 #include <cohort/sim/decode_simulation.hpp>
 
 #include "commands.hpp"
+#include "decode_admission.hpp"
 #include "decode_files.hpp"
 #include "json_writer.hpp"
 #include "progress.hpp"
@@ -13,8 +14,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace cohort::cli {
 namespace {
@@ -78,7 +81,7 @@ std::string decode_trace(const decode_requests& in, const sim::decode_options& o
 }
 
 void write_result(json_writer& out, const decode_requests& in, const sim::decode_options& o,
-                  const sim::decode_result& r) {
+                  const sim::decode_result& r, std::span<const served_requests> served) {
   out.begin_object()
       .field("method", sim::to_string(o.method))
       .field("iterations", r.iterations)
@@ -107,11 +110,13 @@ void write_result(json_writer& out, const decode_requests& in, const sim::decode
       .field("p50", r.between_tokens_p50_ms)
       .field("p99", r.between_tokens_p99_ms)
       .end_object();
+  if (!served.empty()) write_served(out, in, served);
   out.end_object();
 }
 
 std::string result_text(const decode_requests& in, const decode_command_options& o,
-                        const sim::decode_options& options, const sim::decode_result& r) {
+                        const sim::decode_options& options, const sim::decode_result& r,
+                        std::span<const served_requests> served) {
   std::string out =
       fmt::format("{} ({}) on {}, {}\n\n", sim::to_string(options.method), o.pick,
                   counted(options.batch, "slot"), counted(in.requests.size(), "request"));
@@ -133,7 +138,9 @@ std::string result_text(const decode_requests& in, const decode_command_options&
   t.add({"first token p99, ms", fixed(r.first_token_p99_ms, 2)});
   t.add({"between tokens p50, ms", fixed(r.between_tokens_p50_ms, 2)});
   t.add({"between tokens p99, ms", fixed(r.between_tokens_p99_ms, 2)});
-  return out + t.text();
+  out += t.text();
+  if (!served.empty()) out += served_text(served);
+  return out;
 }
 
 }  // namespace
@@ -156,6 +163,7 @@ int decode_command(const decode_command_options& o) {
   }
   const decode_requests in =
       parse_decode_requests(o.file == "-" ? "standard input" : o.file, read_file(o.file));
+  const std::vector<served_requests> served = serve_requests(o, in, options);
   std::uint64_t tokens = 0;
   for (const sim::decode_request& r : in.requests) tokens += r.output;
 
@@ -171,10 +179,10 @@ int decode_command(const decode_command_options& o) {
   if (o.trace) write_file(*o.trace, decode_trace(in, options, result));
   if (o.json) {
     json_writer out;
-    write_result(out, in, options, result);
+    write_result(out, in, options, result, served);
     print(out.take());
   } else {
-    print(result_text(in, o, options, result));
+    print(result_text(in, o, options, result, served));
   }
   return 0;
 }

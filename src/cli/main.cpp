@@ -236,6 +236,15 @@ void add_decode(CLI::App& app, decode_command_options& o) {
          "JSON: {iteration_ms, per_token_ms, per_column_ms} [1 ms an iteration]", "FILE");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a slot, to open in Perfetto",
          "FILE");
+  option(sub, "--ttft-slo-ms", o.ttft_slo_ms, "Longest time to the first token", "X");
+  option(sub, "--inter-token-slo-ms", o.inter_token_slo_ms,
+         "Longest time between two tokens of a request", "Y");
+  option(sub, "--admission", o.admission,
+         "Serve the requests under these SLOs, too: fifo, slo, slo-late, deferred; of orca within, "
+         "of baton beside the iterations",
+         "P[,Q...]");
+  option(sub, "--prefill-ms", o.prefill_ms,
+         "With --admission: of a prefill run or piece, on top of its tokens [0]", "MS");
   option(sub, "--seed", o.seed, "Has no effect: nothing is random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }

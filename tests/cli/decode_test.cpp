@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <string>
 
 #include "cli/run_command.hpp"
@@ -100,6 +101,48 @@ TEST_CASE("without --json the answer is a table") {
   const test::command_result r = cohort_command("decode - --batch 2 --method baton", example);
   CHECK(r.status == 0);
   CHECK(r.out.find("baton (fifo) on 2 slots, 6 requests\n") == 0);
+}
+
+TEST_CASE("requests are served under SLOs by each policy that is named") {
+  // Alone each prompt takes 15 ms; nine tokens are eight iterations of 11 ms.
+  const std::string cost = test::scratch("decode_cost.json");
+  std::ofstream{cost} << R"({"iteration_ms": 10, "per_token_ms": 1})";
+  const std::string two = "id,prompt_tokens,output_tokens\na,10,9\nb,10,2\n";
+  const std::string slos =
+      "--cost " + cost + " --ttft-slo-ms 200 --inter-token-slo-ms 30 --prefill-ms 5 ";
+  const json a = answer("--batch 1 --method baton --admission fifo,slo " + slos, two);
+  REQUIRE(a["admission"].size() == 2);
+  const json& fifo = a["admission"][0];
+  CHECK(fifo["policy"] == "fifo");
+  CHECK(fifo["good"] == 1);  // b has its first token at 25 ms, and no slot until 113.
+  CHECK(fifo["first_token_in_time"] == 2);
+  CHECK(fifo["between_tokens_in_time"] == 1);
+  CHECK(fifo["first_token_ms"]["b"] == 25);
+  const json& slo = a["admission"][1];
+  CHECK(slo["good"] == 2);
+  CHECK(slo["good_share"] == 1);
+  CHECK(slo["dropped"] == 0);
+  CHECK(slo["useful_tokens"] == 11);
+  CHECK(slo["first_token_ms"]["b"] == 118);
+  CHECK(a["iterations"] == 9);  // The counts of the method are as ever.
+  const json c =
+      answer("--batch 1 --method orca --admission slo --cost " + cost + " --ttft-slo-ms 10", two);
+  CHECK(c["admission"][0]["dropped"] == 2);
+  CHECK(c["admission"][0]["first_token_ms"]["a"].is_null());
+  CHECK_FALSE(answer("--batch 1 --method orca", two).contains("admission"));
+  for (const char* wrong : {"--method baton --admission slo", "--method baton --ttft-slo-ms 5",
+                            "--method pd --admission slo --ttft-slo-ms 5",
+                            "--method orca --admission eager --ttft-slo-ms 5",
+                            "--method orca --admission slo, --ttft-slo-ms 5",
+                            "--method orca --admission slo --ttft-slo-ms 0",
+                            "--method orca --admission slo --ttft-slo-ms 5 --prefill-ms -1"}) {
+    CAPTURE(wrong);
+    const test::command_result r =
+        cohort_command(std::string{"decode - --batch 1 "} + wrong, example);
+    CHECK(r.status == 2);
+    CHECK(r.out.empty());
+    CHECK(std::ranges::count(r.err, '\n') == 1);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cohort/kv/decode_scheduler.hpp>
 
 #include <cohort/core/error.hpp>
+#include <cohort/kv/slo_admission.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -272,6 +273,140 @@ TEST_CASE("bad options are refused") {
   CHECK_THROWS_AS((decode_scheduler<>{{.max_queued = 0}}), config_error);
   CHECK_THROWS_AS((decode_scheduler<>{{.max_prepared = 0}}), config_error);
   CHECK_THROWS_AS((decode_scheduler<>{{.max_positions = 1}}), config_error);
+}
+
+using slo_scheduler = decode_scheduler<by_priority, slo_admission<>>;
+
+slo_admission<> ms_a_token(const slo_options& o = {}) {
+  return slo_admission{o, linear_prefill{.per_token = 1ms}};
+}
+
+TEST_CASE("by SLO: the latest that can be kept is refused, given up, or waits for a slot") {
+  slo_scheduler scheduler{{.batch = {.slots = 1}, .max_slots = 1, .prefill = {.max_rows = 1}},
+                          by_priority{},
+                          ms_a_token({.between_tokens = 50ms})};
+  recording_sink sink{64};
+  const decode_load pace{.iteration = 10ms};
+  std::deque<sequence> all(4);
+  for (sequence& s : all) {
+    s.prompt = 20;
+    s.max_new = 2;
+    s.first_token_by = t0 + 100ms;
+  }
+  all[1].first_token_by = t0 + 30ms;
+  CHECK_FALSE(scheduler.submit(all[0], pace, t0).has_value());
+  CHECK_FALSE(scheduler.submit(all[1], pace, t0 + 10ms).has_value());
+  all[2].first_token_by = t0 + 29ms;
+  CHECK(scheduler.submit(all[2], pace, t0 + 10ms) == refusal::deadline_infeasible);
+  CHECK(all[2].state == sequence_state::idle);
+  // The earliest deadline first.
+  auto group = scheduler.next_prefill(pace, t0 + 10ms, sink);
+  REQUIRE(group.size() == 1);
+  CHECK(group[0] == &all[1]);
+  scheduler.on_prefilled(all[1], sink.prefill(all[1]), 1, false, sink);
+  // The only slot is taken: the other waits for it, up to its last instant.
+  CHECK(scheduler.next_prefill(pace, t0 + 30ms, sink).empty());
+  CHECK(scheduler.prefill_wake() == t0 + 80ms + 1ns);
+  REQUIRE(scheduler.begin(t0 + 30ms, sink));
+  CHECK(scheduler.next_prefill(pace, t0 + 30ms, sink).empty());
+  scheduler.on_token(0, 1, false, sink);  // Its second and last.
+  group = scheduler.next_prefill(pace, t0 + 40ms, sink);
+  REQUIRE(group.size() == 1);
+  CHECK(group[0] == &all[0]);
+  CHECK_FALSE(scheduler.submit(all[3], pace, t0 + 40ms).has_value());
+  scheduler.on_prefilled(all[0], sink.prefill(all[0]), 1, true, sink);
+  CHECK(scheduler.next_prefill(pace, t0 + 80ms + 1ns, sink).empty());
+  CHECK(sink.ended.at(all[3].number) == finish_reason::deadline);
+  CHECK(scheduler.empty());
+}
+
+TEST_CASE("several groups may be out, up to a number of prompts") {
+  decode_scheduler<> scheduler{{.max_prefilling = 3, .prefill = {.max_rows = 2}}};
+  recording_sink sink{64};
+  std::deque<sequence> all(7);
+  for (sequence& s : all) {
+    s.prompt = 4;
+    s.max_new = 1;
+    REQUIRE_FALSE(scheduler.submit(s).has_value());
+  }
+  CHECK(scheduler.next_prefill().size() == 2);
+  CHECK(scheduler.next_prefill().size() == 2);  // Two are fewer than three.
+  CHECK(scheduler.next_prefill().empty());
+  for (std::size_t i : {3U, 0U}) {
+    scheduler.on_prefilled(all[i], sink.prefill(all[i]), 1, false, sink);
+  }
+  CHECK(scheduler.next_prefill().size() == 2);
+  for (std::size_t i : {1U, 2U, 5U, 4U}) scheduler.on_prefill_failed(all[i], sink);
+  CHECK(scheduler.next_prefill().size() == 1);
+  scheduler.on_prefill_failed(all[6], sink);
+  CHECK(scheduler.empty());
+  CHECK(sink.ended.size() == 7);
+}
+
+TEST_CASE("a sequence that has ended is not looked at again") {
+  decode_scheduler<> scheduler{{}};
+  recording_sink sink{64};
+  auto short_lived = std::make_unique<sequence>();
+  REQUIRE_FALSE(scheduler.submit(*short_lived).has_value());
+  CHECK(scheduler.next_prefill().size() == 1);
+  scheduler.on_prefilled(*short_lived, sink.prefill(*short_lived), 1, false, sink);
+  REQUIRE(sink.ended.size() == 1);
+  short_lived.reset();
+  CHECK_FALSE(scheduler.begin(t0, sink));
+}
+
+TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const scheduler_options o{.batch = {.slots = 1 + random.below(4U), .columns = 4},
+                              .max_slots = 4,
+                              .max_prefilling = 1 + random.below(6U),
+                              .prefill = {.max_rows = 1 + random.below(4U), .max_waste = 0.5}};
+    slo_scheduler scheduler{o, by_priority{},
+                            ms_a_token({.between_tokens = 1ms * (5 + random.below(40)),
+                                        .defer = random.one_in(2),
+                                        .typical_prompt = 10,
+                                        .await_slot = random.one_in(2),
+                                        .target_tokens = random.one_in(2) ? 0U : 30U,
+                                        .drop_late = random.one_in(2)})};
+    recording_sink sink{4};
+    std::deque<sequence> pool(40);
+    std::vector<sequence*> under_prefill;
+    std::uint64_t accepted = 0;
+    time_point now = t0;
+    const auto turn = [&](bool may_submit) {
+      now += 1ms;
+      const decode_load pace{.iteration = 2ms, .is_coupled = random.one_in(3)};
+      sequence& s = pool[random.below(pool.size())];
+      if (may_submit && s.state == sequence_state::idle) {
+        s.prompt = 1 + random.below(20U);
+        s.max_new = 1 + random.below(12U);
+        s.first_token_by = random.one_in(5) ? never : now + 1ms * random.below(120);
+        s.deadline = random.one_in(6) ? now + 1ms * random.below(200) : never;
+        if (!scheduler.submit(s, pace, now)) s.id = request_id{++accepted};
+        s.who.id = s.id;
+      } else if (may_submit && random.one_in(10)) {
+        scheduler.cancel(s, sink);
+      }
+      for (sequence* p : scheduler.next_prefill(pace, now, sink)) under_prefill.push_back(p);
+      while (!under_prefill.empty() && !random.one_in(3)) {
+        sequence* p = under_prefill[random.below(under_prefill.size())];
+        std::erase(under_prefill, p);
+        scheduler.on_prefilled(*p, sink.prefill(*p), 1, random.one_in(10), sink);
+      }
+      if (!scheduler.begin(now, sink)) return;
+      REQUIRE(scheduler.starved() == 0);
+      for (std::uint32_t i = 0; i < scheduler.batch().size(); ++i) {
+        if (scheduler.batch()[i].live) scheduler.on_token(i, 1, random.one_in(20), sink);
+      }
+    };
+    for (int n = 0; n < 600; ++n) turn(true);
+    for (int n = 0; n < 20000 && !scheduler.empty(); ++n) turn(false);
+    REQUIRE(scheduler.empty());
+    REQUIRE(sink.ended.size() == accepted);
+    REQUIRE(sink.memory.packed.empty());
+  }
 }
 
 /// Everything at random; each sequence must end once, and memory must be right all along.

@@ -1,8 +1,9 @@
-foreach(name budget chunked_prefill column_window copy_plan decode_batch decode_scheduler decoder pick_policy
-             prefill_groups prefix_store prepared row_groups waiting_list)
+foreach(name admission_policy budget chunked_prefill column_window copy_plan decode_batch decode_scheduler decode_slot decoder pick_policy
+             prefill_groups prefill_queue prefix_store prepared row_groups sequence slo_admission slot_keeper
+             waiting_list)
   cohort_add_test(kv/${name}_test.cpp)
 endforeach()
-foreach(name pick_policy)
+foreach(name admission_policy pick_policy slo_admission)
   cohort_add_fail_test(kv/${name}_fail.cpp)
 endforeach()
 if(TARGET cohort_host)

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -50,6 +51,7 @@ std::vector<kv::token_id> alone(const llama& model, const generation& like) {
 
 TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares the batch") {
   std::uint64_t preemptions = 0;
+  std::uint64_t hits = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
@@ -61,6 +63,9 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
                  .kv_bytes = 224 * model.config().column_bytes(),
                  .staging_bytes = 8U << 20U,
                  .prefill_chunk = 1 + random.below(40U),
+                 .prefill_ahead = 1 + random.below(4U),
+                 .max_prefilling = 1 + random.below(8U),
+                 .prefix_bytes = random.one_in(2) ? 0 : 100 * model.config().column_bytes(),
                  .prefill = {.max_rows = 3, .max_waste = 0.5}}};
     std::deque<generation> all;
     std::size_t cancelled = 0;
@@ -69,6 +74,8 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
     while (busy || next < 30) {
       if (next < 30 && random.one_in(2)) {
         draw(all.emplace_back(), random, ++next);
+        // Some prompts come again, to be drawn otherwise.
+        if (next > 1 && random.one_in(3)) all.back().text = all[random.below(next - 1)].text;
         all.back().priority = static_cast<std::uint8_t>(random.below(2U));
         REQUIRE_FALSE(g.submit(all.back()).has_value());
       }
@@ -91,8 +98,80 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
     }
     CHECK(cancelled < all.size() / 2);
     preemptions += g.state().preemptions();
+    hits += g.prefix_hits();
   }
   CHECK(preemptions > 0);
+  CHECK(hits > 20);
+}
+
+TEST_CASE("equal prompts are computed once: at the same time, and later if they are kept") {
+  const llama model = tiny(5);
+  for (const bool keeps : {true, false}) {
+    CAPTURE(keeps);
+    generator g{model,
+                {.slots = 4,
+                 .columns = 16,
+                 .prefix_bytes = keeps ? 60 * model.config().column_bytes() : 0}};
+    std::deque<generation> all(7);
+    const auto submit = [&](std::size_t i, kv::token_id first) {
+      all[i].id = request_id{i};
+      all[i].text.assign(30, 9);
+      all[i].text[0] = first;
+      all[i].max_new = 6;
+      if (i % 2 == 1) all[i].how = {.temperature = 0.9F, .seed = i};
+      REQUIRE_FALSE(g.submit(all[i]).has_value());
+    };
+    const auto drain = [&] {
+      while (g.turn(no_time)) {
+      }
+    };
+    for (std::size_t i = 0; i < 3; ++i) submit(i, 1);
+    drain();
+    CHECK(g.prefix_hits() == 2);
+    CHECK(g.prefilled_tokens() == 30);
+    submit(3, 1);
+    drain();
+    CHECK(g.prefilled_tokens() == (keeps ? 30 : 60));
+    // Two more prompts: there is room for two, and the oldest of three goes.
+    submit(4, 2);
+    drain();
+    submit(5, 3);
+    drain();
+    CHECK(g.prefilled_tokens() == (keeps ? 90 : 120));
+    submit(6, 1);
+    drain();
+    CHECK(g.prefilled_tokens() == (keeps ? 120 : 150));
+    for (const generation& q : all) REQUIRE(q.produced == alone(model, q));
+  }
+}
+
+TEST_CASE("a short prompt is not stuck behind a long one") {
+  const llama model = tiny(6);
+  for (const bool in_turn : {true, false}) {
+    CAPTURE(in_turn);
+    generator g{
+        model,
+        {.slots = 2, .columns = 16, .prefill_chunk = 8, .prefill_ahead = in_turn ? 1U : 100U}};
+    std::deque<generation> two(2);
+    two[0].text.assign(190, 4);
+    two[1].text.assign(5, 3);
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < 2; ++i) {
+      two[i].max_new = 2;
+      two[i].on_token = [&order, i](generation&, const sampled&) {
+        order.push_back(i);
+        return false;
+      };
+    }
+    REQUIRE_FALSE(g.submit(two[0]).has_value());
+    g.turn(no_time);  // Its first pieces are under way.
+    REQUIRE_FALSE(g.submit(two[1]).has_value());
+    while (g.turn(no_time)) {
+    }
+    // All pieces at once: the long one is done before the other comes.
+    CHECK(order.front() == (in_turn ? 1U : 0U));
+    for (const generation& q : two) REQUIRE(q.produced == alone(model, q));
+  }
 }
 
 TEST_CASE("on_token sees every token of the text and may end it") {
@@ -117,6 +196,43 @@ TEST_CASE("on_token sees every token of the text and may end it") {
   CHECK(seen.size() == 5);
 }
 
+TEST_CASE("a first token that would be late is not computed, by what prompts took before") {
+  const llama model = tiny(7);
+  time_point now{};
+  std::int64_t step_ms = 0;
+  const auto clock = [&] { return now += std::chrono::milliseconds{step_ms}; };
+  generator g{model,
+              {.slots = 2,
+               .columns = 16,
+               .first_token = std::chrono::milliseconds{100},
+               .between_tokens = std::chrono::seconds{10}}};
+  const auto run = [&](generation& q, std::size_t tokens) {
+    q.text.assign(tokens, static_cast<kv::token_id>(tokens));
+    q.max_new = 3;
+    REQUIRE_FALSE(g.submit(q, now).has_value());
+    while (g.turn(clock)) {
+    }
+    return *q.finished;
+  };
+  std::deque<generation> all(5);
+  // Nothing is known: it is served. Time stands still.
+  CHECK(run(all[0], 10) == kv::finish_reason::length);
+  // Twelve tokens take some 20 ms from now on, since the clock steps on.
+  step_ms = 10;
+  CHECK(run(all[1], 12) == kv::finish_reason::length);
+  CHECK(run(all[2], 180) == kv::finish_reason::deadline);
+  CHECK(all[2].produced.empty());
+  CHECK(run(all[3], 11) == kv::finish_reason::length);
+  CHECK(all[3].produced == alone(model, all[3]));
+  // Late before it begins.
+  all[4].text.assign(1, 5);
+  REQUIRE_FALSE(g.submit(all[4], now).has_value());
+  now += std::chrono::milliseconds{101};
+  while (g.turn(clock)) {
+  }
+  CHECK(all[4].finished == kv::finish_reason::deadline);
+}
+
 TEST_CASE("what cannot run is refused, what is wrong throws") {
   const llama model = tiny(1);
   generator g{model, {.slots = 1, .columns = 16, .kv_bytes = 64 * model.config().column_bytes()}};
@@ -135,6 +251,8 @@ TEST_CASE("what cannot run is refused, what is wrong throws") {
   q.how.top_p = 2;
   CHECK_THROWS_AS(g.submit(q), config_error);
   CHECK_THROWS_AS((generator{model, {.prefill_chunk = 0}}), config_error);
+  CHECK_THROWS_AS((generator{model, {.prefill_ahead = 0}}), config_error);
+  CHECK_THROWS_AS((generator{model, {.max_prefilling = 0}}), config_error);
 }
 
 TEST_CASE("a generator may be destroyed while a prompt is under way") {

@@ -7,6 +7,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/kv/column_window.hpp>
 #include <cohort/kv/copy_plan.hpp>
+#include <cohort/kv/decode_slot.hpp>
 #include <cohort/kv/prepared.hpp>
 
 #include <algorithm>
@@ -21,24 +22,6 @@ struct batch_options {
   std::uint32_t slots = 8;     ///< Rows; 1 to 65 536.
   std::uint32_t columns = 64;  ///< Capacity to begin with; a power of two, 1 to 2^30.
   column_layout layout = column_layout::ring;
-};
-
-/// Columns [first, last) that lie within a slot's span and are not its own: what a shaped insertion
-/// of longer prompts leaves behind in the older rows.
-struct column_hole {
-  logical_column first;
-  logical_column last;
-  friend bool operator==(const column_hole&, const column_hole&) = default;
-};
-
-/// One slot. Its own columns are [start, end) without its holes; without holes that one integer is
-/// its whole mask.
-struct decode_slot {
-  prepared who{};
-  logical_column start = 0;
-  std::vector<column_hole> holes{};
-  bool live = false;
-  bool pinned = false;  ///< Empty, but its columns are still being copied out.
 };
 
 /// A prompt that enters by shaping, and its slot. Its `who` has length 0 and produced 0.
@@ -104,7 +87,7 @@ class decode_batch {
   /// position. Without holes: one or two (a line: one).
   template <class F>
   void for_each_run(std::uint32_t slot, F f) const {
-    for_each_run(window_, slots_[slot], f);
+    slots_[slot].for_each_run(window_, f);
   }
 
   /// Lays packed columns against the end. `slot` must be free, `who.length` at least 1.
@@ -151,11 +134,6 @@ class decode_batch {
   [[nodiscard]] std::uint64_t columns_moved() const noexcept { return moved_; }
 
  private:
-  template <class F>
-  static void for_each_run(const column_window& w, const decode_slot& s, F f);
-  template <class Add>
-  void pair_runs(const column_window& from, const column_window& to, const decode_slot& s,
-                 Add add) const;
   appended_columns append(std::uint32_t columns, std::span<const shaped_entry> entries,
                           copy_plan& plan);
   /// Moves every live row from where `before` has it.
@@ -176,38 +154,6 @@ inline std::uint32_t decode_batch::free_slot() const noexcept {
   std::uint32_t slot = 0;
   while (slot < size() && !is_free(slot)) ++slot;
   return slot;
-}
-
-template <class F>
-void decode_batch::for_each_run(const column_window& w, const decode_slot& s, F f) {
-  logical_column at = s.start;
-  for (const column_hole& h : s.holes) {
-    w.for_each_run(at, h.first, f);
-    at = h.last;
-  }
-  w.for_each_run(at, w.end(), f);
-}
-
-/// Pairs a slot's own columns in two mappings, run by run: add(from, to, count).
-template <class Add>
-void decode_batch::pair_runs(const column_window& from, const column_window& to,
-                             const decode_slot& s, Add add) const {
-  const auto interval = [&](logical_column first, logical_column last) {
-    from.for_each_run(first, last, [&](column_run source) {
-      std::uint32_t at = source.first;
-      to.for_each_run(first, first + source.count, [&](column_run target) {
-        add(at, target.first, target.count);
-        at += target.count;
-      });
-      first += source.count;
-    });
-  };
-  logical_column at = s.start;
-  for (const column_hole& h : s.holes) {
-    interval(at, h.first);
-    at = h.last;
-  }
-  interval(at, from.end());
 }
 
 inline void decode_batch::relocate(const column_window& before, copy_plan& plan) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/error.hpp>
+#include <cohort/kv/admission_policy.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +42,17 @@ class prefill_groups {
   /// Of equal lengths the earlier go first. O(n log n).
   /// @returns Indices, ascending by length; empty if there are no prompts. Valid until the next
   /// call.
-  [[nodiscard]] std::span<const std::uint32_t> next(std::span<const std::uint32_t> lengths);
+  [[nodiscard]] std::span<const std::uint32_t> next(std::span<const std::uint32_t> lengths) {
+    return next(lengths, [](std::span<const std::uint32_t>, const prefill_shape&) { return true; });
+  }
+  /// The same with a limit of the caller's.
+  /// @param allow bool(std::span<const std::uint32_t> members, const prefill_shape&): whether these
+  /// may be one group. Not asked of the first prompt alone.
+  template <class Allow>
+  [[nodiscard]] std::span<const std::uint32_t> next(std::span<const std::uint32_t> lengths,
+                                                    Allow allow);
+
+  [[nodiscard]] const prefill_limits& limits() const noexcept { return limits_; }
 
   /// Σ(n − len) / Σ len of a group.
   [[nodiscard]] static double waste(std::span<const std::uint32_t> lengths) noexcept {
@@ -70,7 +81,9 @@ class prefill_groups {
   std::vector<std::uint32_t> order_;
 };
 
-inline std::span<const std::uint32_t> prefill_groups::next(std::span<const std::uint32_t> lengths) {
+template <class Allow>
+std::span<const std::uint32_t> prefill_groups::next(std::span<const std::uint32_t> lengths,
+                                                    Allow allow) {
   if (lengths.empty()) return {};
   order_.resize(lengths.size());
   std::iota(order_.begin(), order_.end(), 0U);
@@ -85,9 +98,15 @@ inline std::span<const std::uint32_t> prefill_groups::next(std::span<const std::
   for (;;) {
     const std::uint64_t rows = last - first + 1;
     const std::uint64_t longest = at(last - 1);
+    const auto may = [&](std::size_t from, std::size_t to, std::uint64_t most, std::uint64_t all) {
+      return is_allowed(rows, most, all) &&
+             allow(std::span<const std::uint32_t>{order_}.subspan(from, to - from),
+                   prefill_shape{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(most),
+                                 all});
+    };
     // To take in a shorter one pads it; a longer one pads all the others.
-    const bool shorter = first > 0 && is_allowed(rows, longest, sum + at(first - 1));
-    const bool longer = last < order_.size() && is_allowed(rows, at(last), sum + at(last));
+    const bool shorter = first > 0 && may(first - 1, last, longest, sum + at(first - 1));
+    const bool longer = last < order_.size() && may(first, last + 1, at(last), sum + at(last));
     if (!shorter && !longer) break;
     const bool take_shorter =
         shorter && (!longer || longest - at(first - 1) <= (at(last) - longest) * (rows - 1));

@@ -9,15 +9,14 @@
 #include <cohort/kv/pick_policy.hpp>
 #include <cohort/kv/waiting_list.hpp>
 #include <cohort/sim/decode.hpp>
-#include <cohort/sim/recorder.hpp>
+#include <cohort/sim/decode_prefill.hpp>
+#include <cohort/sim/decode_times.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <numeric>
-#include <queue>
 #include <span>
 #include <utility>
 #include <vector>
@@ -36,7 +35,8 @@ class decode_simulation {
   decode_simulation(std::span<const decode_request> requests, const decode_options& o)
       : requests_{requests},
         options_{o},
-        batch_{{.slots = o.batch, .columns = decode_first_columns}} {
+        batch_{{.slots = o.batch, .columns = decode_first_columns}},
+        times_{requests.size()} {
     for (const decode_request& r : requests) {
       expects(r.prompt >= 1 && r.output >= 1, "decode: prompt and output must be at least 1");
     }
@@ -45,9 +45,6 @@ class decode_simulation {
     }
     left_.resize(requests.size());
     entered_.resize(o.batch);
-    last_.resize(requests.size());
-    result_.first_token.resize(requests.size());
-    result_.finish.resize(requests.size());
   }
 
   /// Runs to the last token. @param progress Called now and then with the tokens produced so far.
@@ -69,7 +66,7 @@ class decode_simulation {
     const bool groups =
         options_.method == decode_method::run_to_completion || options_.method == decode_method::pd;
     for (std::uint64_t turns = 0;; ++turns) {
-      if (turns % 1024 == 0) progress(produced_);
+      if (turns % 1024 == 0) progress(times_.tokens());
       admit();
       if (batch_.live() == 0) {
         if (waiting_.empty()) {
@@ -125,6 +122,7 @@ class decode_simulation {
   std::span<const decode_request> requests_;
   decode_options options_;
   kv::decode_batch batch_;
+  decode_times times_;
   kv::copy_plan plan_;
   kv::waiting_list<std::uint32_t> waiting_;
   decode_result result_;
@@ -133,57 +131,19 @@ class decode_simulation {
   std::vector<std::uint32_t> ready_;   // Requests by that instant, then in the order given.
   std::size_t next_ = 0;               // In ready_.
   std::vector<std::uint32_t> left_;    // Tokens to produce.
-  std::vector<time_point> last_;       // When the latest token came.
   std::vector<time_point> entered_;    // By slot.
   std::vector<kv::shaped_entry> entries_;
-  std::map<duration, std::uint64_t> gaps_;
-  std::uint64_t produced_ = 0;
   std::uint64_t read_ = 0;
   std::uint64_t own_ = 0;
 };
 
-/// Prefills on a stream of its own: whenever it is free, the shortest prompts that have come, at
-/// most one batch of them. The padding is that of all requests grouped by length.
 inline void decode_simulation::prefill_all() {
-  std::vector<std::uint32_t> by_length = ready_;
-  std::ranges::sort(by_length, [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair{requests_[a].prompt, a} < std::pair{requests_[b].prompt, b};
-  });
-  for (std::size_t i = 0; i < by_length.size(); i += options_.batch) {
-    const std::size_t end = std::min<std::size_t>(by_length.size(), i + options_.batch);
-    const std::uint64_t longest = requests_[by_length[end - 1]].prompt;
-    for (std::size_t k = i; k < end; ++k) {
-      result_.padding_tokens += longest - requests_[by_length[k]].prompt;
-    }
-  }
-
-  std::vector<std::uint32_t> by_arrival = ready_;
-  std::ranges::sort(by_arrival, [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair{requests_[a].arrival, a} < std::pair{requests_[b].arrival, b};
-  });
-  using key = std::pair<std::uint32_t, std::uint32_t>;  // Length, index.
-  std::priority_queue<key, std::vector<key>, std::greater<>> pool;
-  std::size_t at = 0;
-  time_point free_at{};
-  std::vector<std::uint32_t> group;
-  while (at < by_arrival.size() || !pool.empty()) {
-    if (pool.empty()) free_at = std::max(free_at, requests_[by_arrival[at]].arrival);
-    for (; at < by_arrival.size() && requests_[by_arrival[at]].arrival <= free_at; ++at) {
-      pool.emplace(requests_[by_arrival[at]].prompt, by_arrival[at]);
-    }
-    group.clear();
-    while (!pool.empty() && group.size() < options_.batch) {
-      group.push_back(pool.top().second);
-      pool.pop();
-    }
-    const double positions = static_cast<double>(group.size()) * requests_[group.back()].prompt;
-    free_at += from_ms(options_.cost.per_token_ms * positions);
-    expects(free_at < time_point{from_ms(1e10)}, "decode: virtual time passes 1e10 ms");
-    for (const std::uint32_t i : group) {
-      available_[i] = free_at;
-      now_ = free_at;
-      emit_first(i);
-    }
+  decode_prefill p = prefill_beside(requests_, options_.batch, options_.cost.per_token_ms);
+  result_.padding_tokens += p.padding;
+  available_ = std::move(p.done);
+  for (std::uint32_t i = 0; i < requests_.size(); ++i) {
+    now_ = available_[i];
+    emit_first(i);
   }
   now_ = time_point{};
   if (options_.method == decode_method::baton) {
@@ -235,24 +195,19 @@ inline void decode_simulation::pass(std::uint64_t tokens, std::uint64_t columns)
 }
 
 inline void decode_simulation::emit_first(std::uint32_t request) {
-  result_.first_token[request] = now_;
-  last_[request] = now_;
-  ++produced_;
-  if (--left_[request] == 0) result_.finish[request] = now_;
+  times_.note_first(request, now_);
+  --left_[request];
 }
 
 inline bool decode_simulation::emit(std::uint32_t slot) {
   const std::uint32_t i = request_in(slot);
   if (left_[i] == requests_[i].output) {
     emit_first(i);
-    return left_[i] == 0;
+  } else {
+    times_.note(i, now_);
+    --left_[i];
   }
-  ++gaps_[now_ - last_[i]];
-  last_[i] = now_;
-  ++produced_;
-  if (--left_[i] > 0) return false;
-  result_.finish[i] = now_;
-  return true;
+  return left_[i] == 0;
 }
 
 inline void decode_simulation::leave(std::uint32_t slot) {
@@ -399,29 +354,13 @@ inline void decode_simulation::finish_result() {
   r.kv_read_waste = read_ == 0 ? 0 : static_cast<double>(read_ - own_) / static_cast<double>(read_);
   r.columns_moved = batch_.columns_moved();
   r.columns_written = batch_.columns_written();
-  std::vector<duration> firsts;
-  firsts.reserve(requests_.size());
-  time_point last{};
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    firsts.push_back(r.first_token[i] - requests_[i].arrival);
-    last = std::max(last, r.finish[i]);
-  }
-  r.seconds = to_seconds(last);
-  r.first_token_p50_ms = to_ms(percentile(firsts, 0.5));
-  r.first_token_p99_ms = to_ms(percentile(firsts, 0.99));
-  std::uint64_t total = 0;
-  for (const auto& [gap, count] : gaps_) total += count;
-  const auto gap_at = [&](double q) {
-    const double rank = std::max(1.0, std::ceil(q * static_cast<double>(total)));
-    std::uint64_t seen = 0;
-    for (const auto& [gap, count] : gaps_) {
-      seen += count;
-      if (static_cast<double>(seen) >= rank) return to_ms(gap);
-    }
-    return 0.0;
-  };
-  r.between_tokens_p50_ms = gap_at(0.5);
-  r.between_tokens_p99_ms = gap_at(0.99);
+  r.seconds = to_seconds(times_.last());
+  r.first_token_p50_ms = times_.first_token_ms(requests_, 0.5);
+  r.first_token_p99_ms = times_.first_token_ms(requests_, 0.99);
+  r.between_tokens_p50_ms = times_.between_tokens_ms(0.5);
+  r.between_tokens_p99_ms = times_.between_tokens_ms(0.99);
+  r.first_token = times_.take_first();
+  r.finish = times_.take_latest();
 }
 
 }  // namespace cohort::sim

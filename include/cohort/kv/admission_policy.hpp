@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// When prompts may start: the `admission_policy` concept and `start_at_once`.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+namespace cohort::kv {
+
+/// A prompt that waits for prefill, as an admission policy sees it.
+struct waiting_prompt {
+  std::uint64_t number = 0;           ///< Its position in the order of submission.
+  std::uint32_t tokens = 1;           ///< At least 1.
+  std::uint8_t priority = 0;          ///< 0 is the most important.
+  time_point first_token_by = never;  ///< Deadline of its first token.
+};
+
+/// What prefill computes for some prompts at once, or for a piece of one.
+struct prefill_shape {
+  std::uint32_t rows = 0;
+  std::uint32_t longest = 0;  ///< Tokens of the longest row.
+  std::uint64_t tokens = 0;   ///< Of all rows, without padding.
+
+  /// Token positions of a rectangle that holds them.
+  [[nodiscard]] constexpr std::uint64_t positions() const noexcept {
+    return std::uint64_t{rows} * longest;
+  }
+  friend bool operator==(const prefill_shape&, const prefill_shape&) = default;
+};
+
+/// What the decode batch does meanwhile. Its durations are what the driver measures or predicts.
+struct decode_load {
+  std::uint32_t live = 0;      ///< Rows that decode.
+  std::uint32_t room = 0;      ///< Slots that are free and that nobody prepared will take.
+  std::uint32_t behind = 0;    ///< Prepared sequences for which there is no slot.
+  duration iteration{0};       ///< Of an iteration without prefill.
+  duration mean_iteration{0};  ///< Of late, prefill within them included; 0: as `iteration`.
+  duration departure_gap{0};   ///< Mean time between two that leave; 0: not known.
+  /// Prefill is part of the iterations and makes them longer; false: it runs beside them.
+  bool is_coupled = false;
+};
+
+/// A group that could start.
+struct group_view {
+  prefill_shape shape{};
+  time_point first_token_by = never;  ///< Earliest of its members.
+  bool is_full = false;               ///< Nobody who comes later could join it.
+};
+
+/// A group may start in [earliest, latest]. Past `latest` it can start, but not be in time. Empty
+/// if earliest > latest: it is not to start unless the load changes first.
+struct start_window {
+  time_point earliest = distant_past;
+  time_point latest = never;
+  friend bool operator==(const start_window&, const start_window&) = default;
+};
+
+namespace requirement {
+template <class P>
+concept goes_before_orders_prompts = requires(const P& p, const waiting_prompt& a) {
+  { p.goes_before(a, a) }
+  noexcept->std::same_as<bool>;
+};
+template <class P>
+concept can_meet_returns_bool = requires(const P& p, const prefill_shape& s, time_point t,
+                                         const decode_load& l) {
+  { p.can_meet(s, t, l, t) }
+  noexcept->std::same_as<bool>;
+};
+template <class P>
+concept window_returns_start_window = requires(const P& p, const group_view& g,
+                                               const decode_load& l, time_point t) {
+  { p.window(g, l, t) }
+  noexcept->std::same_as<start_window>;
+};
+template <class P>
+concept chunk_returns_tokens = requires(const P& p, const decode_load& l) {
+  { p.chunk(l) }
+  noexcept->std::same_as<std::uint32_t>;
+};
+template <class P>
+concept can_seat_returns_bool = requires(const P& p, const prefill_shape& s, const decode_load& l) {
+  { p.can_seat(s, l) }
+  noexcept->std::same_as<bool>;
+};
+template <class P>
+concept target_returns_tokens = requires(const P& p, const decode_load& l) {
+  { p.target(l) }
+  noexcept->std::same_as<std::uint64_t>;
+};
+template <class P>
+concept drops_late_returns_bool = requires(const P& p) {
+  { p.drops_late() }
+  noexcept->std::same_as<bool>;
+};
+}  // namespace requirement
+
+/// Decides on prompts that wait for prefill. Semantics, all pure:
+/// * `goes_before(a, b)`: a strict weak order, that of service;
+/// * `can_meet(shape, by, load, now)`: whether prefill of the shape, started now, ends at or before
+///   `by`. If it holds of a shape, it holds of a part of it; if not now, it never will with no less
+///   load;
+/// * `drops_late()`: whether prompts that cannot be met any more are given up; otherwise they are
+///   served when nobody else waits;
+/// * `window(group, load, now)`: when the group may start;
+/// * `can_seat(shape, load)`: whether that many rows would find slots in time; if it holds of a
+///   shape, it holds of a part of it. A group has no more rows than that, or one;
+/// * `target(load)`: tokens that a group should have if so many wait; whoever could not be in time
+///   in a group of that size counts as late. 0: no such rule;
+/// * `chunk(load)`: the most prompt tokens that the next iteration may carry, if coupled. 0 only
+///   while rows are live, so that both go on.
+/// Any thread. Models: `start_at_once`, `slo_admission`.
+template <class P>
+concept admission_policy = std::copyable<P> && requirement::goes_before_orders_prompts<P> &&
+    requirement::can_meet_returns_bool<P> && requirement::drops_late_returns_bool<P> &&
+    requirement::window_returns_start_window<P> && requirement::can_seat_returns_bool<P> &&
+    requirement::target_returns_tokens<P> && requirement::chunk_returns_tokens<P>;
+
+/// First come, first served within a priority, at once, deadlines unseen: fifo.
+struct start_at_once {
+  /// Of a coupled iteration; at least 1. The default takes prompts whole.
+  std::uint32_t max_chunk = std::numeric_limits<std::uint32_t>::max();
+
+  [[nodiscard]] static constexpr bool goes_before(const waiting_prompt& a,
+                                                  const waiting_prompt& b) noexcept {
+    return a.priority != b.priority ? a.priority < b.priority : a.number < b.number;
+  }
+  [[nodiscard]] static constexpr bool can_meet(const prefill_shape&, time_point, const decode_load&,
+                                               time_point) noexcept {
+    return true;
+  }
+  [[nodiscard]] static constexpr bool drops_late() noexcept { return false; }
+  [[nodiscard]] static constexpr start_window window(const group_view&, const decode_load&,
+                                                     time_point) noexcept {
+    return {};
+  }
+  [[nodiscard]] static constexpr bool can_seat(const prefill_shape&, const decode_load&) noexcept {
+    return true;
+  }
+  [[nodiscard]] static constexpr std::uint64_t target(const decode_load&) noexcept { return 0; }
+  [[nodiscard]] constexpr std::uint32_t chunk(const decode_load&) const noexcept {
+    return std::max(1U, max_chunk);
+  }
+};
+static_assert(admission_policy<start_at_once>);
+
+}  // namespace cohort::kv
