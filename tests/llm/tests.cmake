@@ -15,4 +15,5 @@ endif()
 if(TARGET cohort_llm)
   # The kernels of the GPU, block by block on the host.
   cohort_add_test(llm/cuda/programs_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 300)
+  cohort_add_test(llm/cuda/emulated_decoder_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 600)
 endif()

@@ -29,6 +29,10 @@ struct row_tile {
   std::uint32_t first, count;  ///< At most `prefill_tile` rows.
 };
 
+/// Sizes that the programs can do; all else is refused when a decoder is made.
+inline constexpr unsigned head_multiple = 8;
+inline constexpr unsigned most_head_size = 256;
+
 inline constexpr unsigned row_threads = 256;   ///< Of the programs with a block for each row.
 inline constexpr unsigned head_threads = 64;   ///< Of those with a block for each head.
 inline constexpr unsigned part_columns = 128;  ///< Columns a block of decode attention reads.

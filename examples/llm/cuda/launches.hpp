@@ -9,10 +9,6 @@
 
 namespace cohort::llm::device {
 
-/// Sizes that the programs can do; all else is refused when a decoder is made.
-inline constexpr unsigned head_multiple = 8;
-inline constexpr unsigned most_head_size = 256;
-
 /// Calls launch.template operator()<Program>(x, y, z, threads, shared_floats, arguments).
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const embed_arguments& a) {
