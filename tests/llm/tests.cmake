@@ -12,8 +12,4 @@ if(TARGET llm_server)
   target_compile_definitions(llm.llm_server_test
                              PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
 endif()
-if(TARGET cohort_llm)
-  # The kernels of the GPU, block by block on the host.
-  cohort_add_test(llm/cuda/programs_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 300)
-  cohort_add_test(llm/cuda/emulated_decoder_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 600)
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/cuda/tests.cmake")
