@@ -265,7 +265,7 @@ int run(const std::string& path, machine m) {
   bench::report out{path, m.description.name};
   fmt::print("{}, {:.0f} GB/s nominal; Llama-7B's shape, {} of 32 layers, bf16\n",
              m.description.name, m.description.bandwidth_gb_s, layers);
-  gpu d{{.pool_bytes = needed()}};
+  gpu d{{.pool_bytes = needed(), .poll_interval = {}}};
   const double copied = copy_bandwidth(d);
   out.line("copy within the device, read and written", copied / 1e9, "GB/s");
   const weights_type w = weights_type::drawn(d, c, bf16, 1);

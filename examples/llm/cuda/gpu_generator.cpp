@@ -35,7 +35,8 @@ std::string why_no_gpu() {
 
 struct gpu_generator::parts {
   parts(const llama_weights& w, const generator_options& o, const gpu_options& g)
-      : gpu{{.device = g.device, .pool_bytes = pool_bytes(w.config, o, g)}},
+      // Somebody waits for every iteration: its end is looked for without a pause.
+      : gpu{{.device = g.device, .pool_bytes = pool_bytes(w.config, o, g), .poll_interval = {}}},
         weights{gpu, w, g.type},
         decoder{
             gpu, weights, o, {.prefill_chunk = g.prefill_chunk, .prefill_share = g.prefill_share}},

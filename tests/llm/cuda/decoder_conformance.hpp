@@ -177,9 +177,9 @@ inline void draw(generation& g, test::random_source& random, std::uint64_t id) {
 }
 
 /// Tokens in f32 are those of the host's solo run, whatever enters, leaves, is preempted and comes
-/// back.
+/// back. @returns How many preemptions there were.
 template <class Fixture>
-void check_tokens(std::uint64_t seed) {
+std::uint64_t check_tokens(std::uint64_t seed) {
   CAPTURE(seed);
   test::random_source random{seed};
   llama_config c = small_config(random);
@@ -233,6 +233,7 @@ void check_tokens(std::uint64_t seed) {
       REQUIRE(q.produced == truth.produced);
     }
   }
+  return g.state().preemptions();
 }
 
 }  // namespace cohort::llm::device::conformance
