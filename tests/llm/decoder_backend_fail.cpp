@@ -1,4 +1,5 @@
 // expect: keeps_packed_columns
+// SPDX-License-Identifier: Apache-2.0
 #include "../../examples/llm/basic_generator.hpp"
 
 struct no_memory {

@@ -233,10 +233,10 @@ std::size_t device_backend<Device>::bytes_needed(const llama_config& c, runtime:
   // Partial sums double up to what the longest sequence takes, and keep the smaller ones.
   const std::size_t parts = std::bit_ceil(c.max_positions / part_columns + 1);
   const std::size_t sums = 2 * parts * g.slots * c.heads * (c.head_size + 2) * sizeof(float);
+  const std::size_t longest = std::max<std::size_t>(g.prefill.max_positions, c.max_positions);
+  const std::size_t listed = std::max<std::size_t>(longest, o.prefill_chunk);
   return g.kv_bytes + g.staging_bytes + sums + 64 * 256 + rows_bytes(g.slots, g.slots, g.slots) +
-         rows_bytes(
-             o.prefill_chunk, g.prefill.max_rows,
-             std::max<std::size_t>({g.prefill.max_positions, c.max_positions, o.prefill_chunk}));
+         rows_bytes(o.prefill_chunk, g.prefill.max_rows, listed);
 }
 
 }  // namespace cohort::llm::device

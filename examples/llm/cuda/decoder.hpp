@@ -259,9 +259,11 @@ class decoder {
   }
   void enqueue_decode(const shape& key) {
     const llama_config& c = weights_.config();
-    const auto [rows, parts, logits] = key;
+    const std::uint32_t rows = std::get<0>(key);
+    const std::uint32_t parts = std::get<1>(key);
+    const bool logits = std::get<2>(key);
     copy(list_, as<device_row>(host_list_), rows * sizeof(device_row));
-    layers(list_, rows, [&, rows = rows, parts = parts](std::uint32_t l) {
+    layers(list_, rows, [&](std::uint32_t l) {
       device_.run(
           stream_, weights_.type(),
           attend_arguments{list_, qkv_, attended_, sums_, scales_, rows, l, narrow32(c.heads),

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numbers>
 #include <semaphore>
 #include <vector>
 
@@ -101,7 +102,8 @@ class device_weights {
     std::uint64_t state = seed;
     for (float& x : block) {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-      x = (static_cast<float>(state >> 40U) * 0x1p-23F - 1) * 1.7320508F;  // Variance 1.
+      x = (static_cast<float>(state >> 40U) * 0x1p-23F - 1) *
+          std::numbers::sqrt3_v<float>;  // Variance 1.
     }
     const std::vector<float> ones(c.hidden, 1.0F);
     const auto fill = [&](const void* to, std::size_t outputs, std::size_t inputs) {

@@ -1,4 +1,5 @@
 // expect: allocates_host_memory
+// SPDX-License-Identifier: Apache-2.0
 #include "../../../examples/llm/cuda/decoder_device.hpp"
 
 #include <cohort/runtime/host.hpp>
