@@ -42,16 +42,19 @@ kv_ref packed_kv(const llama_config& c, float* data, std::size_t columns) noexce
   return batch_kv(c, data, 1, columns, 0);
 }
 
-llama::llama(llama_weights weights) : weights_{std::move(weights)} {
-  const llama_config& c = config();
+std::vector<float> position_turns(const llama_config& c) {
   const std::vector<double> f = frequencies(c);
-  turns_.resize(c.max_positions * c.head_size);
-  float* to = turns_.data();
+  std::vector<float> turns(c.max_positions * c.head_size);
+  float* to = turns.data();
   for (std::size_t p = 0; p < c.max_positions; ++p) {
     for (const double x : f) *to++ = static_cast<float>(std::cos(static_cast<double>(p) * x));
     for (const double x : f) *to++ = static_cast<float>(std::sin(static_cast<double>(p) * x));
   }
+  return turns;
 }
+
+llama::llama(llama_weights weights)
+    : weights_{std::move(weights)}, turns_{position_turns(weights_.config)} {}
 
 void llama::forward(std::span<const token_row> rows, scratch& s) const {
   const llama_config& c = config();

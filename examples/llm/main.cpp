@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort-llm: text from a Llama on the host, batched by cohort; and what other ways of batching
-// cost.
+// cohort-llm: text from a Llama on the host or a GPU, batched by cohort; and what other ways of
+// batching cost.
 #include <cohort/core/error.hpp>
 
 #include <fmt/format.h>
@@ -12,12 +12,14 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compare.hpp"
 #include "generator.hpp"
+#include "gpu_generator.hpp"
 #include "llama.hpp"
 #include "sentence_pieces.hpp"
 #include "tokenizer.hpp"
@@ -61,14 +63,15 @@ struct generate_options {
   std::uint32_t slots = 8;
   std::uint32_t max_tokens = 64;
   sampling how;
+  std::string executor = "host";
+  gpu_options gpu;
 };
 
-int generate(const generate_options& o) {
-  const llama model{open_weights(o.model)};
+/// On either kind of generator.
+template <class Generator>
+int generate_with(Generator& g, const llama_config& c, const generate_options& o) {
   const tokenizer words = open_tokenizer(o.model);
-  expects(words.size() <= model.config().vocabulary,
-          "the tokenizer has tokens that the model does not");
-  generator g{model, {.slots = o.slots}};
+  expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   struct asked : generation {
     token_reader reader;
     stop_matcher stops;
@@ -79,11 +82,11 @@ int generate(const generate_options& o) {
     asked& a = all.emplace_back();
     a.id = request_id{i};
     a.text = words.encode(o.prompts[i]);
-    if (a.text.empty()) a.text = {model.config().begin_token >= 0 ? model.config().begin_token : 0};
+    if (a.text.empty()) a.text = {c.begin_token >= 0 ? c.begin_token : 0};
     a.max_new = o.max_tokens;
     a.how = o.how;
     a.how.seed += i;
-    a.stop_tokens = model.config().end_tokens;
+    a.stop_tokens = c.end_tokens;
     a.reader = token_reader{words, a.text};
     a.stops = stop_matcher{o.stops};
     a.on_token = [](generation& self, const sampled& s) {
@@ -104,6 +107,19 @@ int generate(const generate_options& o) {
                kv::to_string(*a.finished), a.said);
   }
   return 0;
+}
+
+int generate(const generate_options& o) {
+  llama_weights weights = open_weights(o.model);
+  const llama_config c = weights.config;
+  const generator_options options{.slots = o.slots};
+  if (o.executor == "cuda") {
+    gpu_generator g{weights, options, o.gpu};
+    return generate_with(g, c, o);
+  }
+  const llama model{std::move(weights)};
+  generator g{model, options};
+  return generate_with(g, c, o);
 }
 
 struct make_options {
@@ -191,7 +207,7 @@ int compare_all(const compare_command_options& o) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Text from a Llama on the host, batched by cohort."};
+  CLI::App app{"Text from a Llama, batched by cohort."};
   app.name("cohort-llm");
   app.require_subcommand(1);
 
@@ -208,6 +224,15 @@ int run(int argc, char** argv) {
   generating->add_option("--seed", g.how.seed, "Of the draws [0]");
   generating->add_option("--stop", g.stops, "A string that ends a text, repeatable")
       ->allow_extra_args(false);
+  generating->add_option("--executor", g.executor, "host or cuda [host]")
+      ->check(CLI::IsMember({"host", "cuda"}));
+  const std::map<std::string, runtime::data_type> types{{"f32", runtime::data_type::f32},
+                                                        {"f16", runtime::data_type::f16},
+                                                        {"bf16", runtime::data_type::bf16}};
+  generating
+      ->add_option("--type", g.gpu.type, "Of weights and cache on a GPU: f32, f16, bf16 [bf16]")
+      ->transform(CLI::CheckedTransformer(types));
+  generating->add_option("--device", g.gpu.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
 
   make_options make;
   CLI::App* making = app.add_subcommand("make-model", "Write a directory with random weights");
@@ -266,5 +291,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "cohort-llm: out of memory\n");
     return 2;
+  } catch (const std::exception& e) {  // Of a device.
+    fmt::print(stderr, "cohort-llm: {}\n", e.what());
+    return 1;
   }
 }

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A decoder on a device as `basic_generator` uses one: two streams, keys and values, one thread
+/// that asks for prefill.
+#pragma once
+
+#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/kv_memory.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../basic_generator.hpp"
+#include "decoder.hpp"
+
+namespace cohort::llm::device {
+
+struct backend_options {
+  std::uint32_t prefill_chunk = 512;  ///< Rows that prefill computes at once; at least 1.
+  device_share prefill_share{};       ///< Of the device, for prompts.
+  bool records = true;                ///< Iterations are recorded and replayed.
+};
+
+/// Prompts are computed on a stream of their own, asked for by a thread of its own, since the calls
+/// alone take longer than an iteration. Keys and values that enter the batch are copied on the
+/// stream that decodes, behind an event of the other. Thread safety: one thread.
+template <decoder_device Device>
+class device_backend {
+ public:
+  /// @param weights Must outlive it.  @param g Its slots, columns, bytes and limits are used.
+  /// @throws config_error If an option is outside its range or the device has no room.
+  device_backend(Device& d, const device_weights<Device>& weights, const generator_options& g,
+                 const backend_options& o = {})
+      : device_{d},
+        weights_{weights},
+        staging_bytes_{g.staging_bytes},
+        chunk_{o.prefill_chunk},
+        memory_{d.executor(),
+                {.layers = weights.config().layers,
+                 .heads = weights.config().kv_heads,
+                 .head_size = weights.config().head_size,
+                 .element_bytes = bytes_of(weights.type())},
+                g.columns},
+        ready_{d.executor().make_event()},
+        decode_{d, weights, d.executor().make_stream(), limits_of(weights, g, o, false)},
+        prefill_{d, weights, d.executor().make_stream(o.prefill_share),
+                 limits_of(weights, g, o, true)} {
+    rows_of_.resize(g.slots);
+    thread_ = std::thread{[this] { serve(); }};
+  }
+  ~device_backend() {
+    wait_for_prefill();
+    command_.store(command::stop, std::memory_order_release);
+    command_.notify_one();
+    thread_.join();
+  }
+  device_backend(const device_backend&) = delete;
+  device_backend& operator=(const device_backend&) = delete;
+
+  [[nodiscard]] const llama_config& config() const noexcept { return weights_.config(); }
+  [[nodiscard]] std::uint64_t column_bytes() const noexcept {
+    return memory_.shape().column_bytes();
+  }
+  /// Device memory for the options, the weights not counted.
+  [[nodiscard]] static std::size_t bytes_needed(const llama_config& c, runtime::data_type t,
+                                                const generator_options& g,
+                                                const backend_options& o = {});
+
+  [[nodiscard]] std::uint64_t allocate(std::uint32_t columns) { return memory_.allocate(columns); }
+  void release(std::uint64_t storage) { memory_.release(decode_.stream(), storage); }
+  void discard(std::uint64_t storage) { memory_.release(prefill_.stream(), storage); }
+  void execute(const kv::copy_plan& plan) { memory_.execute(decode_.stream(), plan); }
+  [[nodiscard]] bool has_room() {
+    if (device_.executor().free_bytes() < staging_bytes_ / 2) memory_.collect();
+    return true;
+  }
+
+  void start_prefill(std::span<const prefill_request> group, bool logits) {
+    prompts_.clear();
+    for (const prefill_request& r : group)
+      prompts_.push_back({r.tokens, memory_.packed(r.storage)});
+    prefill_logits_ = logits;
+    prefill_done_.state.store(prefill_state::busy, std::memory_order_relaxed);
+    command_.store(command::prefill, std::memory_order_release);
+    command_.notify_one();
+  }
+  [[nodiscard]] prefill_state prefill() const noexcept {
+    return prefill_done_.state.load(std::memory_order_acquire);
+  }
+  void wait_for_prefill() const noexcept {
+    prefill_done_.state.wait(prefill_state::busy, std::memory_order_acquire);
+  }
+  [[nodiscard]] row_result first(std::uint32_t i) const noexcept {
+    return result(prefill_, i, prefill_logits_);
+  }
+  void end_prefill() {
+    // What enters the batch from now on was written before this event.
+    if (prefill() == prefill_state::done) device_.executor().wait(decode_.stream(), ready_);
+    prefill_done_.state.store(prefill_state::idle, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] bool iterate(const kv::decode_batch& batch, bool logits) {
+    const llama_config& c = weights_.config();
+    const std::uint32_t column = batch.window().physical(batch.window().end() - 1);
+    const std::span<device_row> rows = decode_.rows();
+    std::uint32_t count = 0;
+    std::uint32_t longest = 1;
+    for (std::uint32_t i = 0; i < batch.size(); ++i) {
+      if (!batch[i].live) continue;
+      device_row row{.kv = memory_.slot(i),
+                     .plane = std::uint64_t{memory_.columns()} * c.head_size,
+                     .token = batch[i].who.pending,
+                     .position = batch[i].who.length - 1,
+                     .write = column,
+                     .first0 = 0,
+                     .count0 = 0,
+                     .first1 = 0,
+                     .count1 = 0,
+                     .unused = 0};
+      unsigned runs = 0;
+      batch.for_each_run(i, [&](kv::column_run r) {
+        COHORT_ASSERT(runs < 2);  // Entered by embedding, so without holes.
+        (runs == 0 ? row.first0 : row.first1) = r.first;
+        (runs == 0 ? row.count0 : row.count1) = r.count;
+        ++runs;
+      });
+      longest = std::max(longest, batch[i].who.length);
+      rows_of_[i] = count;
+      rows[count++] = row;
+    }
+    decode_logits_ = logits;
+    iteration_done_.state.store(prefill_state::busy, std::memory_order_relaxed);
+    decode_.decode(count, longest, logits);
+    device_.executor().notify(decode_.stream(), iteration_done_);
+    iteration_done_.state.wait(prefill_state::busy, std::memory_order_acquire);
+    return iteration_done_.state.load(std::memory_order_acquire) == prefill_state::done;
+  }
+  [[nodiscard]] row_result of_slot(std::uint32_t slot) const noexcept {
+    return result(decode_, rows_of_[slot], decode_logits_);
+  }
+
+ private:
+  enum class command : std::uint8_t { none, prefill, stop };
+  struct job : runtime::completion {
+    job() {
+      invoke = [](runtime::completion& c, bool failed) noexcept {
+        static_cast<job&>(c).end(failed ? prefill_state::failed : prefill_state::done);
+      };
+    }
+    void end(prefill_state s) noexcept {
+      state.store(s, std::memory_order_release);
+      state.notify_all();
+    }
+    std::atomic<prefill_state> state{prefill_state::idle};
+  };
+
+  static decoder_limits limits_of(const device_weights<Device>& w, const generator_options& g,
+                                  const backend_options& o, bool prefill) {
+    expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
+    expects(g.prefill.max_positions > 0, "generator: prefill.max_positions must be at least 1");
+    const std::uint64_t positions = w.config().max_positions;
+    if (prefill) {
+      return {
+          .rows = o.prefill_chunk,
+          .results = g.prefill.max_rows,
+          .listed = std::max({g.prefill.max_positions, positions, std::uint64_t{o.prefill_chunk}}),
+          .columns = 1,
+          .records = false};
+    }
+    return {.rows = g.slots,
+            .results = g.slots,
+            .listed = g.slots,
+            .columns = static_cast<std::uint32_t>(positions),
+            .records = o.records};
+  }
+  static row_result result(const decoder<Device>& d, std::uint32_t i, bool logits) noexcept {
+    const choice& best = d.best(i);
+    return {{best.token, best.logprob}, logits ? d.logits(i) : std::span<const float>{}};
+  }
+  void serve() {
+    for (;;) {
+      command_.wait(command::none, std::memory_order_acquire);
+      const command c = command_.exchange(command::none, std::memory_order_acquire);
+      if (c == command::stop) return;
+      if (c != command::prefill) continue;
+      try {
+        prefill_.prefill(prompts_, chunk_, prefill_logits_);
+        device_.executor().record(prefill_.stream(), ready_);
+        device_.executor().notify(prefill_.stream(), prefill_done_);
+      } catch (const std::exception&) {
+        prefill_done_.end(prefill_state::failed);
+      }
+    }
+  }
+
+  Device& device_;
+  const device_weights<Device>& weights_;
+  std::uint64_t staging_bytes_;
+  std::uint32_t chunk_;
+  kv::kv_memory<typename Device::executor_type> memory_;
+  typename Device::executor_type::event ready_;
+  std::vector<std::uint32_t> rows_of_;  // The row of each live slot in the iteration.
+  std::vector<prompt_view> prompts_;
+  job prefill_done_;
+  job iteration_done_;
+  bool prefill_logits_ = false;
+  bool decode_logits_ = false;
+  decoder<Device> decode_;
+  decoder<Device> prefill_;
+  std::atomic<command> command_{command::none};
+  std::thread thread_;
+};
+
+template <decoder_device Device>
+std::size_t device_backend<Device>::bytes_needed(const llama_config& c, runtime::data_type t,
+                                                 const generator_options& g,
+                                                 const backend_options& o) {
+  const std::size_t element = bytes_of(t);
+  const auto rows_bytes = [&](std::size_t rows, std::size_t results, std::size_t listed) {
+    return rows * (c.hidden * sizeof(float) +
+                   (2 * c.hidden + 2 * c.q_width() + 2 * c.kv_width() + 3 * c.ffn) * element) +
+           results * (c.hidden * element + c.vocabulary * (element + sizeof(float)) + 64) +
+           (listed + results) * (sizeof(device_row) + sizeof(row_tile)) + 16 * 256;
+  };
+  // Partial sums double up to what the longest sequence takes, and keep the smaller ones.
+  const std::size_t parts = std::bit_ceil(c.max_positions / part_columns + 1);
+  const std::size_t sums = 2 * parts * g.slots * c.heads * (c.head_size + 2) * sizeof(float);
+  const std::size_t longest = std::max<std::size_t>(g.prefill.max_positions, c.max_positions);
+  const std::size_t listed = std::max<std::size_t>(longest, o.prefill_chunk);
+  return g.kv_bytes + g.staging_bytes + sums + 64 * 256 + rows_bytes(g.slots, g.slots, g.slots) +
+         rows_bytes(o.prefill_chunk, g.prefill.max_rows, listed);
+}
+
+}  // namespace cohort::llm::device

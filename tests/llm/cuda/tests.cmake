@@ -1,0 +1,11 @@
+if(TARGET cohort_llm)
+  # The kernels of the GPU, block by block on the host, and the decoder over them.
+  cohort_add_test(llm/cuda/programs_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 300)
+  cohort_add_test(llm/cuda/emulated_decoder_test.cpp LIBS cohort_llm LABELS cuda TIMEOUT 300)
+  cohort_add_fail_test(llm/decoder_backend_fail.cpp)
+  cohort_add_fail_test(llm/cuda/decoder_device_fail.cpp)
+endif()
+if(TARGET cohort_llm_cuda)
+  cohort_add_test(llm/cuda/kernels_test.cpp LIBS cohort_llm_cuda LABELS cuda gpu TIMEOUT 120)
+  cohort_add_test(llm/cuda/decoder_test.cpp LIBS cohort_llm_cuda LABELS cuda gpu TIMEOUT 120)
+endif()
