@@ -74,7 +74,7 @@ TEST_CASE_FIXTURE(fixture,
        {"squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact",
         "exact --interference", "exact --slo-rule sum", "elastic --interference",
         "elastic --order load --knee gain", "elastic --slo-rule sum", "elastic --fit worst",
-        "elastic-int --fit first", "elastic --interference --pad none",
+        "elastic-int --fit first", "elastic --interference --pad none --order rate-slo",
         "elastic-int --pad none --knee curvature"}) {
     CAPTURE(options);
     const json a = answer(std::string{"- --algorithm "} + options, demand);

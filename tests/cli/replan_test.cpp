@@ -48,7 +48,7 @@ TEST_CASE_FIXTURE(fixture, "partitions in use follow two waves, and what is coun
   CHECK(a["reorganization_s"] == 5);
   REQUIRE(a["periods"].size() == 30);
   CHECK(a["arrived"].get<double>() > 100'000);
-  CHECK(a["violation_rate"].get<double>() < 0.01);
+  CHECK(a["violation_rate"].get<double>() < 0.05);  // Waves three times as steep as by default.
   CHECK(a["violated"].get<double>() /
             (a["completed"].get<double>() + a["violated"].get<double>()) ==
         doctest::Approx(a["violation_rate"].get<double>()));
@@ -104,10 +104,10 @@ TEST_CASE_FIXTURE(fixture, "a load of one's own, and a drawing of what it did") 
   CHECK(text.out.find("elastic-int on 2 GPUs, 200 s") == 0);
 }
 
-TEST_CASE("the example profiles: every packer serves the demand, and a margin pays") {
+TEST_CASE("the example profiles: packers that share devices serve the demand, and a margin pays") {
   const std::string profiles = std::string{COHORT_EXAMPLES} + "/profiles";
   const std::string input = profiles + "/demand.json --profiles " + profiles;
-  for (const char* algorithm : {"squishy", "self-tuning", "elastic", "elastic-int", "ideal"}) {
+  for (const char* algorithm : {"squishy-even", "self-tuning", "elastic", "elastic-int", "ideal"}) {
     CAPTURE(algorithm);
     const command_result r = cohort_command("pack " + input + " --json --algorithm " + algorithm);
     REQUIRE(r.status == 0);
@@ -146,8 +146,9 @@ TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
   folder.write("load.csv", "time_s,part\n");
   refuses("- --algorithm elastic --load " + load, demand,
           load + ": no rows: expected at least one point");
-  refuses("- --algorithm elastic", R"({"gpus":1,"demand":{"x":1}})",
-          "standard input: demand: \"x\" is not allowed: expected models of the profiles' slo.csv");
+  refuses(
+      "- --algorithm elastic", R"({"gpus":1,"demand":{"x":1}})",
+      "standard input: $.demand: \"x\" is not allowed: expected models of the profiles' slo.csv");
 }
 
 }  // namespace

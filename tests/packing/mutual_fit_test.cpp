@@ -30,8 +30,8 @@ TEST_CASE("two halves slow each other by what the other's batch uses") {
 }
 TEST_CASE("a neighbour that grows its batch takes the room of the other") {
   // a alone on a half: batches of 8 in 18 ms carry 444 a second. Beside b with batches of b, which
-  // use (0.2 + 0.4 (b − 1) / 7) / 2, both at the same rate: batches of 5 take 14.57 ms and carry 343
-  // a second, of 6 take 17.4 ms and carry 344.8, and larger ones carry less.
+  // use (0.2 + 0.4 (b − 1) / 7) / 2, both at the same rate: batches of 5 take 14.57 ms and carry
+  // 343 a second, of 6 take 17.4 ms and carry 344.8, and larger ones carry less.
   const latency_grid g{{test::unit_model("a", 100), test::unit_model("b", 100)}, test::halves()};
   const mutual_fit fits{g, by_l2};
   std::vector<neighbour> device{{.size = 0, .loads = {{.model = 0, .rate_rps = 344}}},
