@@ -76,8 +76,11 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
                {{{"role", "user"},
                  {"content", std::string(random.below(random.one_in(16) ? 400U : 40U), 'a')}}}}});
     const std::string body = asked.dump();
-    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                             std::to_string(body.size()) + "\r\n\r\n";
+    // It closes by itself: who reads on never waits for what does not come.
+    const std::string head =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        "Content-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n";
     connection& mine = open.emplace_back(port, is_deaf ? 2048 : 0);
     if (random.one_in(2)) mine.reset_on_close();
     switch (where) {
