@@ -76,6 +76,7 @@ class prefill_queue {
   std::vector<sequence*> queued_;
   std::vector<sequence*> group_;
   std::vector<sequence*> late_;
+  std::vector<sequence*> lost_;
   std::vector<std::uint32_t> lengths_;
 };
 
@@ -117,22 +118,35 @@ std::size_t prefill_queue<Admission>::split(const decode_load& load, time_point 
     return admission_.goes_before(view_of(*a), view_of(*b));
   };
   std::ranges::sort(queued_, before);
-  auto middle = std::ranges::stable_partition(queued_, [&](const sequence* s) {
-                  return can_meet(*s, load, now);
-                }).begin();
+  lost_.clear();
+  // std::stable_partition would allocate each time.
+  const auto keep = [&](auto can) {
+    std::size_t kept = 0;
+    for (sequence* s : queued_) {
+      if (can(*s)) {
+        queued_[kept++] = s;
+      } else {
+        lost_.push_back(s);
+      }
+    }
+    queued_.resize(kept);
+  };
+  keep([&](const sequence& s) { return can_meet(s, load, now); });
   if (const std::uint64_t target = admission_.target(load); target > 0) {
     std::uint64_t waiting = 0;
-    for (auto s = queued_.begin(); s != middle; ++s) waiting += (*s)->prompt;
-    middle = std::stable_partition(queued_.begin(), middle, [&](const sequence* s) {
+    for (const sequence* s : queued_) waiting += s->prompt;
+    keep([&](const sequence& s) {
       // Whoever is given up does not make a group larger.
-      const std::uint64_t tokens = std::max<std::uint64_t>(s->prompt, std::min(target, waiting));
-      const bool can = admission_.can_meet({1, s->prompt, tokens}, s->first_token_by, load, now);
-      if (!can) waiting -= s->prompt;
+      const std::uint64_t tokens = std::max<std::uint64_t>(s.prompt, std::min(target, waiting));
+      const bool can = admission_.can_meet({1, s.prompt, tokens}, s.first_token_by, load, now);
+      if (!can) waiting -= s.prompt;
       return can;
     });
-    std::sort(middle, queued_.end(), before);
+    std::ranges::sort(lost_, before);
   }
-  return static_cast<std::size_t>(middle - queued_.begin());
+  const std::size_t hopeful = queued_.size();
+  queued_.insert(queued_.end(), lost_.begin(), lost_.end());
+  return hopeful;
 }
 
 /// Of the hopeful ones, if there are any; else of those that are late whatever is done.
