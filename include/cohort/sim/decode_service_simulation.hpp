@@ -65,7 +65,9 @@ class decode_service_simulation {
     }
     by_arrival_.resize(requests.size());
     std::iota(by_arrival_.begin(), by_arrival_.end(), std::size_t{0});
-    std::ranges::stable_sort(by_arrival_, {}, [&](std::size_t i) { return requests_[i].arrival; });
+    std::ranges::sort(by_arrival_, {}, [&](std::size_t i) {
+      return std::pair{requests_[i].arrival, i};
+    });
     last_.resize(requests.size());
   }
 
