@@ -2,8 +2,8 @@
 #
 # 1. A file of include/cohort/<layer> or src/<layer> includes headers of its own layer, of lower
 #    layers, and of the siblings that ROOT/docs/architecture.md lists as "* `from` -> `to`: why".
-# 2. CUDA headers are included in runtime/cuda (also of tests and benches), in models/cuda of examples
-#    and tests, and in .cu files, nowhere else.
+# 2. CUDA headers are included in runtime/cuda (also of tests and benches), in models/cuda and llm/cuda
+#    of examples, tests and benches, and in .cu files, nowhere else.
 # 3. Headers of the header-only layers include the standard library, fmt, Boost.Intrusive and
 #    cohort alone; `engine`, the one layer with a thread, also the system's headers for threads.
 cmake_minimum_required(VERSION 3.25)
@@ -71,7 +71,7 @@ foreach(file IN LISTS files)
     set(header "${CMAKE_MATCH_1}")
 
     if(header MATCHES "${cuda_header}" AND NOT header MATCHES "\\.hpp$"
-       AND NOT file MATCHES "^(include/cohort|src|tests|bench)/runtime/cuda/|^(examples|tests)/models/cuda/")
+       AND NOT file MATCHES "^(include/cohort|src|tests|bench)/runtime/cuda/|^(examples|tests|bench)/(models|llm)/cuda/")
       violation("${file}" "includes the CUDA header ${header} outside runtime/cuda")
     endif()
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/batching/batch.hpp>
+#include <cohort/batching/batch_table.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 
