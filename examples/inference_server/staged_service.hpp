@@ -111,20 +111,23 @@ std::unique_ptr<service> with_scheduler(const options& o, deferred::network_dela
   return f(deferred::make_adaptive_scheduler(delays));
 }
 
-inline duration wake_margin(const options& o) {
+/// @param most A machine that stalls while it is measured must not make SLOs impossible.
+inline duration wake_margin(const options& o, duration most) {
   if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
   // An idle machine at the start says little about one at work: never less than this.
-  return std::max<duration>(engine::measure_wake_delays().quantile(0.99),
-                            std::chrono::microseconds{200});
+  const duration measured = std::max<duration>(engine::measure_wake_delays().quantile(0.99),
+                                               std::chrono::microseconds{200});
+  return std::min(measured, most);
 }
 
 /// What the scheduler must leave of a deadline. A policy that waits until the last moment would
 /// else pass on every delay between client and server as a missed SLO.
 inline deferred::network_delays delays(const options& o,
                                        const std::vector<prepared_model>& models) {
-  duration response = from_ms(o.http_margin_us / 1e3);
-  for (const prepared_model& m : models) response = std::min(response, m.meta.slo / 10);
-  const deferred::network_delays d{.response = response, .wake_margin = wake_margin(o)};
+  duration tenth = unbounded;
+  for (const prepared_model& m : models) tenth = std::min(tenth, m.meta.slo / 10);
+  const deferred::network_delays d{.response = std::min(tenth, from_ms(o.http_margin_us / 1e3)),
+                                   .wake_margin = wake_margin(o, tenth)};
   for (const prepared_model& m : models) {
     const duration least = m.latency(1) + d.before(1) + d.after();
     if (m.meta.slo < least) {

@@ -44,6 +44,7 @@ options parse_options(int argc, char** argv) {
   llm::generator_options& g = o.service.generator;
   std::uint64_t kv_mib = g.kv_bytes >> 20U;
   std::uint64_t staging_mib = g.staging_bytes >> 20U;
+  std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
   double ttft_ms = 0;
   double inter_token_ms = 0;
   app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
@@ -64,6 +65,8 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 24));
   app.add_option("--staging-mib", staging_mib, "Memory for those of prompts and preempted texts")
       ->check(within(1, 1 << 24));
+  app.add_option("--prefix-mib", prefix_mib, "Memory for prompts kept for equal ones; 0: none are")
+      ->check(within(0, 1 << 24));
   app.add_option("--prefill-chunk", g.prefill_chunk, "Prompt tokens computed at once")
       ->check(within(1, 1 << 16));
   app.add_option("--ttft-slo-ms", ttft_ms,
@@ -100,6 +103,7 @@ options parse_options(int argc, char** argv) {
   }
   g.kv_bytes = kv_mib << 20U;
   g.staging_bytes = staging_mib << 20U;
+  g.prefix_bytes = prefix_mib << 20U;
   if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));
   if (inter_token_ms > 0) g.between_tokens = std::max(duration{1}, from_ms(inter_token_ms));
   return o;

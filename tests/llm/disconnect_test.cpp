@@ -117,8 +117,8 @@ TEST_CASE("clients that vanish at random leave nothing behind") {
   constexpr int slots = 4;
   constexpr int waiting = 60;
   child server{{"--slots", std::to_string(slots), "--max-waiting", std::to_string(waiting),
-                "--write-timeout-s", "0.2"}};
-  REQUIRE(server.port() != 0);
+                "--write-timeout-s", "0.2", "--prefix-mib", "0"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   const answer before = [&] {
     connection c{server.port()};
     return post(c, "/v1/completions", completion());

@@ -44,7 +44,7 @@ std::vector<json> stream(connection& c, const std::string& path, json body) {
 
 TEST_CASE("the server says what it is, and answers completions and chats") {
   child server{{}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   CHECK(c.ask("GET", "/health").first == 200);
   CHECK(c.ask("GET", "/ready").first == 200);
@@ -96,7 +96,7 @@ TEST_CASE("the server says what it is, and answers completions and chats") {
 
 TEST_CASE("a stream brings the same text, and usage where it is asked for") {
   child server{{}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   for (int seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
@@ -148,7 +148,7 @@ TEST_CASE("a stream brings the same text, and usage where it is asked for") {
 
 TEST_CASE("a stop string ends the text before it, also across tokens") {
   child server{{}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   int stopped = 0;
   for (int seed = 0; seed < 12; ++seed) {
@@ -179,7 +179,7 @@ TEST_CASE("a stop string ends the text before it, also across tokens") {
 
 TEST_CASE("log-probabilities come with their tokens, once each") {
   child server{{}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   const json a = post(c, "/v1/completions", completion({{"logprobs", 3}, {"temperature", 0}})).body;
   const json& l = a["choices"][0]["logprobs"];
@@ -209,7 +209,7 @@ TEST_CASE("log-probabilities come with their tokens, once each") {
 
 TEST_CASE("every bad request gets an error of the protocol and the server stays up") {
   child server{{"--body-limit", "8192", "--max-choices", "4"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   struct wrong {
     json more;
     int status;
@@ -315,7 +315,7 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
 
 TEST_CASE("only those who have a key may ask") {
   child server{{"--api-key", "first", "--api-key", "second"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   for (const char* field : {"", "Authorization: Bearer third\r\n", "Authorization: Bearer \r\n",
                             "Authorization: first\r\n", "Authorization: Bearer firstfirst\r\n"}) {
@@ -332,7 +332,7 @@ TEST_CASE("only those who have a key may ask") {
 TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
   child server{{"--slots", "1", "--max-waiting", "1", "--random", "small", "--served-model-name",
                 "random-tiny"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   const json asked = completion({{"max_tokens", 2000}, {"stream", true}, {"ignore_eos", true}});
   const std::string bytes = asked.dump();
   const std::string whole = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
@@ -362,7 +362,7 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
 
 TEST_CASE("many clients at once, some of which vanish, each get their own text") {
   child server{{"--slots", "3"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   constexpr int seeds = 4;
   const auto asked = [](int seed) {
     return completion({{"seed", seed}, {"max_tokens", 20}, {"ignore_eos", true}});
@@ -415,7 +415,7 @@ TEST_CASE("many clients at once, some of which vanish, each get their own text")
 
 TEST_CASE("a client that never reads is given up, and the others go on") {
   child server{{"--write-timeout-s", "0.3", "--random", "tiny"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   std::deque<connection> deaf;
   const json asked = chat({{"max_tokens", 1900},
                            {"n", 32},
@@ -437,7 +437,7 @@ TEST_CASE("a client that never reads is given up, and the others go on") {
 TEST_CASE("SIGTERM lets texts end, and waits no longer than it may") {
   {
     child server{{}};
-    REQUIRE(server.port() != 0);
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
     connection c{server.port()};
     const std::string bytes =
         completion({{"max_tokens", 1500}, {"stream", true}, {"ignore_eos", true}}).dump();

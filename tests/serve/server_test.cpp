@@ -39,7 +39,7 @@ const std::vector<std::string> emulated{
 
 TEST_CASE("the server answers the protocol's questions") {
   child server{emulated};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   CHECK(c.ask("GET", "/v2/health/live").first == 200);
   CHECK(c.ask("GET", "/v2/health/ready").first == 200);
@@ -63,7 +63,7 @@ TEST_CASE("every bad request gets its status and the server stays up") {
   std::vector<std::string> options = emulated;
   options.insert(options.end(), {"--body-limit", "4096", "--read-timeout-s", "0.3"});
   child server{options};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   {
     connection c{server.port()};
     CHECK(c.ask("GET", "/nothing").first == 404);
@@ -153,7 +153,7 @@ TEST_CASE("one connection too many is told so and closed") {
   std::vector<std::string> options = emulated;
   options.insert(options.end(), {"--max-connections", "1"});
   child server{options};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection first{server.port()};
   CHECK(first.ask("GET", "/v2/health/live").first == 200);
   connection second{server.port()};
@@ -165,7 +165,7 @@ TEST_CASE("a request that never arrives does not hold up the exit") {
   std::vector<std::string> options = emulated;
   options.insert(options.end(), {"--read-timeout-s", "3600", "--drain-timeout-s", "3600"});
   child server{options};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   CHECK(c.ask("GET", "/v2/health/live").first == 200);
   c.send("GET /v2 HT");
@@ -173,7 +173,7 @@ TEST_CASE("a request that never arrives does not hold up the exit") {
 }
 TEST_CASE("under twice its load every request is answered exactly once") {
   child server{{"--executor", "emulated", "--devices", "1", "--models", "BERT"}};
-  REQUIRE(server.port() != 0);
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   // BERT on an A100: about 130 requests/s.
   load_options o;
   o.port = std::to_string(server.port());
@@ -219,7 +219,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
                                      "--slo-ms",   "lenet=5000", "--max-batch", "4"};
     if (!how.empty()) options.insert(options.end(), {"--pipeline", how});
     child server{options};
-    REQUIRE(server.port() != 0);
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
     CHECK((server.first_line.find("pipelines: lenet ") != std::string::npos) == !how.empty());
     if (how == cut.path) CHECK(server.first_line.find("lenet 2+1") != std::string::npos);
     connection c{server.port()};
