@@ -221,16 +221,18 @@ void app::deliver(piece& p) {
   }
   if (j.is_over) return;
   if (p.finished && finish_name(*p.finished).empty()) {
-    const api_error e = p.finished == kv::finish_reason::deadline
-                            ? error_of(503, "The first token would come too late: try later")
-                            : error_of(500, fmt::format("The text was not finished: {}",
-                                                        kv::to_string(*p.finished)));
+    const bool is_late = p.finished == kv::finish_reason::deadline;
+    const api_error e = is_late ? error_of(503, "The first token would come too late: try later")
+                                : error_of(500, fmt::format("The text was not finished: {}",
+                                                            kv::to_string(*p.finished)));
     j.is_over = true;
     if (j.has_begun) {
       j.client->send(write_failure(e));
       j.client->end();
     } else {
-      fail(*j.client, e);
+      serve::http_fields fields;
+      if (is_late) fields.emplace_back("Retry-After", std::to_string(retry_after()));
+      fail(*j.client, e, std::move(fields));
     }
     if (j.left > 0) service_->cancel(p.of);
     return;

@@ -360,6 +360,33 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
   CHECK(post(last, "/v1/completions", completion()).status == 200);
 }
 
+TEST_CASE("a text whose first token would come too late is refused, not computed") {
+  child server{{"--ttft-slo-ms", "0.000001"}};  // A nanosecond: nobody can be in time.
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection c{server.port()};
+  const answer late = post(c, "/v1/completions", completion());
+  CHECK(late.status == 503);
+  CHECK(late.body["error"]["message"] == "The first token would come too late: try later");
+  CHECK(c.head.find("Retry-After: ") != std::string::npos);
+  const answer streamed = post(c, "/v1/chat/completions", chat({{"stream", true}}));
+  CHECK(streamed.status == 503);
+  CHECK(metric(c, "cohort_llm_generated_tokens_total") == 0);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("promises that are easily kept change nothing") {
+  std::vector<json> texts;
+  for (const bool promised : {false, true}) {
+    std::vector<std::string> options;
+    if (promised) options = {"--ttft-slo-ms", "600000", "--inter-token-slo-ms", "600000"};
+    child server{options};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    connection c{server.port()};
+    const answer a = post(c, "/v1/completions", completion({{"n", 3}}));
+    REQUIRE(a.status == 200);
+    texts.push_back(a.body["choices"]);
+  }
+  CHECK(texts[0] == texts[1]);
+}
 TEST_CASE("many clients at once, some of which vanish, each get their own text") {
   child server{{"--slots", "3"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
