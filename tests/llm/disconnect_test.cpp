@@ -119,11 +119,13 @@ TEST_CASE("clients that vanish at random leave nothing behind") {
   child server{{"--slots", std::to_string(slots), "--max-waiting", std::to_string(waiting),
                 "--write-timeout-s", "0.2", "--prefix-mib", "0"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  const answer before = [&] {
+  answer before;
+  std::ptrdiff_t files = 0;
+  {
     connection c{server.port()};
-    return post(c, "/v1/completions", completion());
-  }();
-  const std::ptrdiff_t files = open_files(server.pid());
+    before = post(c, "/v1/completions", completion());
+    files = open_files(server.pid()) - 1;  // The connection, which it will close some time.
+  }
   test::random_source random{11};
   vanish(server.port(), random, clients / 8);  // Until then memory grows to what the load needs.
   REQUIRE(becomes_idle(server.port()));
