@@ -16,9 +16,8 @@ namespace {
 /// Asks for memory that is needed soon. As a number, since it may lie beyond the end, where no
 /// pointer may be formed.
 COHORT_LLM_INLINE void ask_for(const float* p, std::size_t ahead) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  __builtin_prefetch(
-      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) + ahead * sizeof(float)));
+  const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(p) + ahead * sizeof(float);
+  __builtin_prefetch(reinterpret_cast<const void*>(at));  // NOLINT(performance-no-int-to-ptr)
 }
 constexpr std::size_t line = 64 / sizeof(float);
 
