@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <unordered_set>
 
@@ -391,7 +393,11 @@ void http_server::state::accept() {
       });
       return;
     }
-    auto s = std::make_shared<session>(std::move(socket), *this);
+    // Whoever makes the answer may be the last to let go, on a thread of their own.
+    const auto end = [this](session* last) {
+      asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
+    };
+    const std::shared_ptr<session> s{new session{std::move(socket), *this}, end};
     if (sessions.size() > settings.max_connections) {
       s->turn_away();
     } else {

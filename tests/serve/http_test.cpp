@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +20,9 @@ class echo final : public http_app {
  public:
   void asked(const http_request& q, const std::shared_ptr<http_client>& client) override {
     if (q.path == "/wait") {  // Never answers.
+      client->on_gone([this] { ++gone; });
+    } else if (q.path == "/keep") {
+      kept = client;
       client->on_gone([this] { ++gone; });
     } else if (q.path == "/stream") {
       client->begin("text/plain");
@@ -36,6 +41,7 @@ class echo final : public http_app {
   void answered(int status) override { last = status; }
   void draining() override { drained = true; }
 
+  std::shared_ptr<http_client> kept;
   int gone = 0;
   int last = 0;
   bool drained = false;
@@ -74,6 +80,35 @@ TEST_CASE("answers are whole or streamed, clients that go are noticed, and a sig
   CHECK(app.gone == 1);
   CHECK(app.drained);
   CHECK(server.is_draining());
+}
+TEST_CASE("whoever makes an answer may be the last to let go of the client, on any thread") {
+  http_server server{{.drain_timeout_s = 5}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  std::thread others{[&] {
+    for (int i = 0; i < 100; ++i) {
+      test::connection other{server.port()};
+      CHECK(other.ask("GET", "/c").first == 202);
+    }
+  }};
+  for (int i = 0; i < 20; ++i) {
+    {
+      test::connection leaves{server.port()};
+      leaves.send("GET /keep HTTP/1.1\r\nHost: x\r\n\r\n");
+      leaves.end_sending();
+      CHECK(leaves.is_closed_by_server());  // It counts as gone.
+    }
+    std::promise<std::shared_ptr<http_client>> taken;
+    server.post([&] { taken.set_value(std::exchange(app.kept, nullptr)); });
+    std::shared_ptr<http_client> last = taken.get_future().get();
+    REQUIRE(last != nullptr);
+    last.reset();  // Here; in the server others come and go.
+  }
+  others.join();
+  CHECK(std::raise(SIGTERM) == 0);
+  thread.join();
+  CHECK(app.gone == 20);
 }
 
 }  // namespace
