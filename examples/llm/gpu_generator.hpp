@@ -48,7 +48,7 @@ class gpu_generator {
   /// @returns Whether anything is left to do.
   bool turn(const std::function<time_point()>& clock);
 
-  [[nodiscard]] const generator::scheduler& state() const noexcept;
+  [[nodiscard]] const kv::decode_scheduler<kv::best_fit>& state() const noexcept;
 
  private:
   struct parts;

@@ -21,6 +21,6 @@ gpu_generator::~gpu_generator() = default;
 std::optional<refusal> gpu_generator::submit(generation& /*g*/) { return refusal::too_big; }
 void gpu_generator::cancel(generation& /*g*/) {}
 bool gpu_generator::turn(const std::function<time_point()>& /*clock*/) { return false; }
-const generator::scheduler& gpu_generator::state() const noexcept { std::abort(); }
+const kv::decode_scheduler<kv::best_fit>& gpu_generator::state() const noexcept { std::abort(); }
 
 }  // namespace cohort::llm

@@ -124,7 +124,7 @@ std::string served_text(std::span<const served_requests> served) {
     t.add({s.policy, share(r.good), share(r.first_in_time), share(r.gaps_in_time), share(r.dropped),
            grouped(r.groups), decimal(r.seconds, 3)});
   }
-  return "\n" + t.text();
+  return fmt::format("\n{}", t.text());
 }
 
 }  // namespace cohort::cli

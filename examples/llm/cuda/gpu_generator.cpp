@@ -60,6 +60,8 @@ void gpu_generator::cancel(generation& g) { parts_->loop.cancel(g); }
 bool gpu_generator::turn(const std::function<time_point()>& clock) {
   return parts_->loop.turn(clock);
 }
-const generator::scheduler& gpu_generator::state() const noexcept { return parts_->loop.state(); }
+const kv::decode_scheduler<kv::best_fit>& gpu_generator::state() const noexcept {
+  return parts_->loop.state();
+}
 
 }  // namespace cohort::llm
