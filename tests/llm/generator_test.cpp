@@ -112,7 +112,7 @@ TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares th
     hits += g.prefix_hits();
   }
   CHECK(preemptions > 0);
-  CHECK(hits > 20);
+  CHECK(hits > 20 * seeds / 6);
 }
 
 TEST_CASE("equal prompts are computed once: at the same time, and later if they are kept") {
