@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -20,7 +21,6 @@
 #include <random>
 #include <semaphore>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <models/registry.hpp>
@@ -146,6 +146,11 @@ struct program {
   std::vector<std::byte> output;
   double sum_ms = 0;
   std::size_t ends = 0;
+  std::counting_semaphore<> woken{0};
+  void publish(std::atomic<int>& state, int value) {
+    state.store(value, std::memory_order_release);
+    woken.release();
+  }
   staged_io io(std::uint64_t tag) {
     return {inputs->rows[tag % inputs->rows.size()].data(), output.data()};
   }
@@ -176,17 +181,19 @@ double run(executor& e, std::vector<Model*> instances, const stage_profile& prof
   std::uint64_t tag = load.seed * 1000;
   while (next < load.seconds || !p.is_idle()) {
     const time_point t = now();
-    bool moved = driver.collect(p, t);
+    driver.collect(p, t);
     for (; next < load.seconds && begin + from_seconds(next) <= t; next += gap(random)) {
       const staged_request r{.tag = tag,
                              .arrival = begin + from_seconds(next),
                              .bucket = inputs.row_buckets[tag % inputs.rows.size()]};
       ++tag;
       p.on_arrival({&r, 1}, t);
-      moved = true;
     }
     p.advance(t, driver);
-    if (!moved) std::this_thread::sleep_for(std::chrono::microseconds{20});
+    if (p.is_idle() && next >= load.seconds) break;
+    const time_point arrival = next < load.seconds ? begin + from_seconds(next) : never;
+    const time_point wake = std::min({arrival, p.next_wake(), t + std::chrono::seconds{1}});
+    static_cast<void>(host.woken.try_acquire_for(wake - now()));
   }
   return host.sum_ms / static_cast<double>(host.ends);
 }

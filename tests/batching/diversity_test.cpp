@@ -146,6 +146,32 @@ TEST_CASE("who may join is all, none, or what the plan says") {
   CHECK(diversity{p, {.stretch = stretch_rule::always}}.stretches_on_arrival(r, 1));
   CHECK_FALSE(diversity{p}.stretches_on_arrival(r, 1));
 }
+TEST_CASE("a row runs to the first hand-over at which it may change") {
+  const auto runs_to = [](const stage_profile& p, const diversity_options& o, std::uint32_t n,
+                          bool may_grow = true) {
+    batch_table t{{.stages = p.stages(), .batch_max = 4, .max_rows = 1}};
+    batch_row& r = t.add();
+    r.size = r.live = n;
+    r.no_stretch = !may_grow;
+    return diversity{p, o}.run_to(r, 0);
+  };
+  const stage_profile late = steep_then_flat();
+  const stage_profile early = flat_then_steep();
+  constexpr diversity_options no_split{.split = split_rule::none};
+  constexpr diversity_options no_stretch{.stretch = stretch_rule::none};
+  // One may join a row of one, as above; none a full row, or one that may not grow.
+  CHECK(runs_to(late, no_split, 1) == 0);
+  CHECK(runs_to(late, no_split, 4) == 1);
+  CHECK(runs_to(late, no_split, 1, false) == 1);
+  CHECK(runs_to(late, no_stretch, 4) == 1);
+  // A row of several is split, one request is not.
+  CHECK(runs_to(early, no_stretch, 4) == 0);
+  CHECK(runs_to(early, no_stretch, 1) == 1);
+  constexpr diversity_options printed{.split = split_rule::halving, .stretch = stretch_rule::none};
+  CHECK(runs_to(early, printed, 4) == 0);
+  CHECK(runs_to(late, printed, 4) == 1);
+  CHECK(runs_to(late, {.stretch = stretch_rule::always}, 4) == 0);
+}
 TEST_CASE("a tolerance outside its range is refused") {
   const stage_profile p = steep_then_flat();
   CHECK_THROWS_AS((diversity{p, {.split_tolerance = 1}}), config_error);

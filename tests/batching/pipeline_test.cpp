@@ -362,6 +362,100 @@ TEST_CASE("bad options are errors, and a full waiting list refuses the rest") {
   CHECK(x.on_arrival(three, t0) == 2);
 }
 
+/// Rows run through stages as far as `to` says; at every other hand-over they are asked.
+struct runs : plain_policy {
+  std::uint32_t to = 0;
+  int* asked = nullptr;
+  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
+    return stage == 0 ? to : stage;
+  }
+  std::uint32_t split(const hand_over_view&, std::span<std::uint32_t>) const noexcept {
+    ++*asked;
+    return 0;
+  }
+};
+struct may_run_through {
+  static constexpr bool runs_through = true;
+};
+struct through_sink : manual_sink, may_run_through {};
+
+TEST_CASE("a row runs through stages in one launch, and is asked when it is through") {
+  const stage_profile p{points(5, {{.batch = 4, .time = 1ms}}), 4};
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  for (const std::uint32_t sets : {1U, 2U}) {
+    int asked = 0;
+    pipeline<runs> x{p, {.buffer_sets = sets, .entry = entry_rule::idle}, runs{{4}, 2, &asked}};
+    through_sink sink;
+    x.on_arrival(two, t0);
+    x.advance(t0, sink);
+    REQUIRE(sink.launched.size() == 1);
+    CHECK(sink.launched[0].stage == 0);
+    CHECK(sink.launched[0].last == 2);
+    x.on_complete(0, 0, t0, sink);
+    x.advance(t0, sink);
+    REQUIRE(sink.launched.size() == 2);
+    CHECK(sink.launched[1].stage == 3);
+    CHECK(sink.launched[1].last == 3);
+    CHECK(asked == 1);
+    x.on_complete(0, 3, t0, sink);
+    x.advance(t0, sink);
+    x.on_complete(0, 4, t0, sink);
+    x.advance(t0, sink);
+    CHECK(asked == 2);
+    CHECK(sink.ends[1] == std::vector{outcome::completed});
+    CHECK(x.is_idle());
+  }
+}
+TEST_CASE("a row does not run through where others may come, or the sink cannot") {
+  const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
+  const staged_request one{.tag = 1};
+  int asked = 0;
+  const auto last = [&](entry_rule entry, auto sink) {
+    pipeline<runs> x{p, {.entry = entry}, runs{{4}, 2, &asked}};
+    x.on_arrival({&one, 1}, t0);
+    x.advance(t0, sink);
+    return sink.launched.at(0).last;
+  };
+  CHECK(last(entry_rule::idle, through_sink{}) == 2);
+  CHECK(last(entry_rule::stage_free, through_sink{}) == 0);
+  CHECK(last(entry_rule::idle, manual_sink{}) == 0);
+}
+TEST_CASE("what is cancelled or fails in a run through stages ends when the run does") {
+  const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  for (const bool fails : {false, true}) {
+    int asked = 0;
+    pipeline<runs> x{p, {.entry = entry_rule::idle}, runs{{4}, 9, &asked}};
+    through_sink sink;
+    x.on_arrival(two, t0);
+    x.advance(t0, sink);
+    CHECK(sink.launched[0].last == 2);
+    CHECK(x.on_cancel(1, t0, sink));
+    CHECK(sink.ends.empty());
+    x.on_complete(0, 0, t0, sink, fails);
+    x.advance(t0, sink);
+    CHECK(sink.ends[1] == std::vector{fails ? outcome::failed : outcome::cancelled});
+    CHECK(sink.ends[2] == std::vector{fails ? outcome::failed : outcome::completed});
+    CHECK(sink.launched.size() == 1);
+    CHECK(asked == 0);
+    CHECK(x.is_idle());
+  }
+}
+TEST_CASE("nobody joins a row that runs through stages, also on arrival") {
+  struct eager_join : runs {
+    bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept { return true; }
+  };
+  const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
+  int asked = 0;
+  pipeline<eager_join> x{p, {.entry = entry_rule::idle}, eager_join{{{4}, 1, &asked}}};
+  through_sink sink;
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  x.on_arrival(std::span{two}.first(1), t0);
+  x.advance(t0, sink);
+  x.on_arrival(std::span{two}.last(1), t0);
+  CHECK(x.waiting() == 1);
+}
+
 /// Any decision that the interface allows.
 struct random_policy : plain_policy {
   test::random_source* random;
@@ -385,6 +479,9 @@ struct random_policy : plain_policy {
   }
   bool foresees_split(std::uint32_t) const noexcept { return random->one_in(4); }
   bool leaves(const staged_request&, std::uint32_t) const noexcept { return random->one_in(8); }
+  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
+    return stage + random->below(3U);
+  }
 };
 
 TEST_CASE("under random decisions every request ends once, in order, from the slot it was put in") {
@@ -409,7 +506,7 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
       std::uint64_t tag = UINT64_MAX;
       std::uint32_t version = UINT32_MAX;
     };
-    struct sink_type {
+    struct sink_type : may_run_through {
       std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cell>
           cells;  // set, boundary, slot.
       std::vector<stage_launch> running;
@@ -418,8 +515,7 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
       void launch(const stage_launch& l) {
         for (const stage_launch& other : running) {  // I1.
           REQUIRE_FALSE(
-              (other.set == l.set && (other.stage == l.stage || other.stage + 1 == l.stage ||
-                                      l.stage + 1 == other.stage)));
+              (other.set == l.set && other.stage <= l.last + 1 && l.stage <= other.last + 1));
         }
         std::vector<std::uint64_t> t;
         for (std::uint32_t i = 0; i < l.count; ++i) {
@@ -462,7 +558,9 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
         for (std::uint32_t k = 0; k < l.count; ++k) {
           if (tags[k] == UINT64_MAX) continue;
           REQUIRE(sink.cells[{l.set, l.stage, l.first + k}].tag == tags[k]);  // Not overwritten.
-          sink.cells[{l.set, l.stage + 1, l.first + k}] = {tags[k], l.stage + 1};
+          for (std::uint32_t s = l.stage; s <= l.last; ++s) {
+            sink.cells[{l.set, s + 1, l.first + k}] = {tags[k], s + 1};
+          }
         }
         x.on_complete(l.lane, l.stage, now, sink, random.one_in(20));
       }

@@ -39,6 +39,9 @@ struct random_policy : plain_policy {
     }
     return parts;
   }
+  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
+    return stage + random->below(4U);
+  }
 };
 
 /// The program around a driver: rows of inputs and outputs, and how each request ended.
@@ -61,9 +64,13 @@ struct counts : null_batch_observer {
   int stretches = 0;
   int splits = 0;
   int holds = 0;
+  int runs = 0;  // Launches of several stages.
   void stretched(const batch_row&, std::uint32_t, time_point) noexcept { ++stretches; }
   void split(const batch_row&, std::uint32_t, time_point) noexcept { ++splits; }
   void held(const batch_row&, std::uint32_t, time_point) noexcept { ++holds; }
+  void launched(const batch_row& r, std::uint32_t stage, const item&, time_point) noexcept {
+    runs += r.launched_to > stage ? 1 : 0;
+  }
 };
 
 double error(const std::vector<double>& expected, const std::vector<float>& got) {
@@ -125,6 +132,7 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
     int holds = 0;
     int completed = 0;
     int cancelled = 0;
+    int runs = 0;
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       CAPTURE(seed);
       test::random_source random{seed};
@@ -152,10 +160,12 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
       const stage_profile profile{
           std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}),
           batch_max};
-      pipeline<random_policy, counts> p{
-          profile,
-          {.buffer_sets = sets, .executors_per_set = per_set, .serial_children = random.one_in(2)},
-          random_policy{{batch_max}, &random}};
+      const pipeline_options options{
+          .buffer_sets = sets,
+          .executors_per_set = per_set,
+          .entry = random.one_in(2) ? entry_rule::idle : entry_rule::stage_free,
+          .serial_children = random.one_in(2)};
+      pipeline<random_policy, counts> p{profile, options, random_policy{{batch_max}, &random}};
       std::uint64_t sent = 0;
       time_point now{};
       while (sent < total || !p.is_idle()) {
@@ -191,10 +201,12 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
       stretches += p.observer().stretches;
       splits += p.observer().splits;
       holds += p.observer().holds;
+      runs += p.observer().runs;
     }
     CHECK(stretches > 5);
     CHECK(splits > 5);
     CHECK(holds > 5);
+    CHECK(runs > 5);
     CHECK(completed > 100);
     CHECK(cancelled > 0);
   }
@@ -250,6 +262,43 @@ TEST_CASE("a stage that fails midway fails the requests of its item and no other
   CHECK(host.how[2] == outcome::failed);
   CHECK(host.how[3] == outcome::failed);
   CHECK(host.out[1] == 4);
+}
+TEST_CASE("what cannot be launched midway fails when what was launched before is done") {
+  struct throwing_model : failing_model {
+    void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
+      if (stage == 1) throw std::runtime_error{"cannot be launched"};
+      failing_model::enqueue(stage, s, x);
+    }
+  };
+  struct whole : plain_policy {
+    std::uint32_t run_to(const batch_row&, std::uint32_t) const noexcept { return 99; }
+  };
+  runtime::host_executor e;
+  throwing_model model{{&e}};
+  throwing_model* instances[] = {&model, &model};
+  struct scalar {
+    float in = 1;
+    float out = 0;
+    std::vector<outcome> how;
+    staged_io io(std::uint64_t) {
+      return {reinterpret_cast<const std::byte*>(&in), reinterpret_cast<std::byte*>(&out)};
+    }
+    void ended(const staged_request&, outcome o, time_point) { how.push_back(o); }
+  } host;
+  stage_driver<runtime::host_executor, throwing_model, scalar> driver{e, instances, host, 1, 1, 2};
+  const stage_profile profile{std::vector<std::vector<stage_point>>(4, {{.batch = 2}}), 2};
+  constexpr pipeline_options one_by_one{.entry = entry_rule::idle};
+  pipeline<whole> p{profile, one_by_one, whole{{2}}};
+  const staged_request one{};
+  p.on_arrival({&one, 1}, time_point{});
+  p.advance(time_point{}, driver);
+  CHECK(host.how.empty());
+  while (!p.is_idle()) {
+    const std::uint64_t seen = driver.completions();
+    if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
+    p.advance(time_point{}, driver);
+  }
+  CHECK(host.how == std::vector{outcome::failed});
 }
 TEST_CASE("a driver with the wrong number of models is an error") {
   runtime::host_executor e;

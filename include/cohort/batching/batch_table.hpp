@@ -52,6 +52,8 @@ struct batch_row {
   std::uint32_t bucket = 0;    ///< Size class that its requests are padded to.
   batch_id parent = no_batch;  ///< The row it was split from.
   std::uint64_t order = 0;     ///< Age: lower is older; a child has its parent's.
+  /// Stages before this one were launched at once, up to here, and the row is in them; 0 if not.
+  std::uint32_t launched_to = 0;
   std::span<std::uint32_t> completed{};  ///< By stage: requests that have left it.
   std::span<std::uint32_t> issued{};     ///< By stage: requests that were queued for it.
   std::span<slot> slots{};               ///< batch_max of them; the first `size` are in use.

@@ -10,6 +10,8 @@
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -63,6 +65,8 @@ class diversity {
                           plan_options{.may_split = o.split == split_rule::planned, .bucket = k});
       }
       plans_ = std::move(all);
+      changes_ = std::make_shared<std::vector<std::atomic<std::uint8_t>>>(
+          std::size_t{profile.buckets()} * profile.stages() * (profile.batch_max() + 1));
     }
     if (o.split == split_rule::halving) {
       for (std::uint32_t s = 0; s + 1 < profile.stages() && !foreseen_; ++s) {
@@ -110,8 +114,46 @@ class diversity {
   /// Judged at the largest batch: a small row that splits nowhere may grow into one that does.
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return foreseen_; }
   [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
+  /// As far as the row would not change, however many wait, up to the largest batch.
+  [[nodiscard]] std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
+    while (stage + 1 < profile_->stages() && !may_change(r, stage)) ++stage;
+    return stage;
+  }
 
  private:
+  static constexpr std::uint8_t known = 1;
+  static constexpr std::uint8_t splits = 2;
+  static constexpr std::uint8_t stretches = 4;
+
+  [[nodiscard]] bool may_change(const batch_row& r, std::uint32_t stage) const noexcept {
+    if (options_.stretch == stretch_rule::always && !r.no_stretch) return true;
+    if (options_.split == split_rule::halving && halves(stage, r.size, r.bucket)) return true;
+    if (!plans_) return false;
+    // What is found is kept: every thread would find the same.
+    std::atomic<std::uint8_t>& kept =
+        (*changes_)[(std::size_t{r.bucket} * profile_->stages() + stage) *
+                        (profile_->batch_max() + 1) +
+                    r.size];
+    std::uint8_t found = kept.load(std::memory_order_relaxed);
+    if (found == 0) {
+      found = find_changes((*plans_)[r.bucket], stage, r.size);
+      kept.store(found, std::memory_order_relaxed);
+    }
+    return (found & splits) != 0 || ((found & stretches) != 0 && !r.no_stretch);
+  }
+  [[nodiscard]] std::uint8_t find_changes(const planner& plan, std::uint32_t stage,
+                                          std::uint32_t n) const noexcept {
+    unsigned found = known;
+    for (std::uint32_t w = 0; w <= profile_->batch_max(); ++w) {
+      if (options_.split == split_rule::planned && plan.splits(stage, n, w)) found |= splits;
+      if (options_.stretch != stretch_rule::planned) continue;
+      const std::uint32_t may_join = std::min(w, profile_->batch_max() - n);
+      const planner::standing whole{.stage = stage, .front = stage, .late = n, .ahead = 0};
+      if (plan.stretch(whole, w, may_join) > 0) found |= stretches;
+    }
+    return static_cast<std::uint8_t>(found);
+  }
+
   /// T_b >= 2 (1 − eps) T_{b/2}, T_x being the time of x requests through all later stages.
   [[nodiscard]] bool halves(std::uint32_t stage, std::uint32_t b,
                             std::uint32_t bucket) const noexcept {
@@ -160,6 +202,7 @@ class diversity {
   const stage_profile* profile_;
   diversity_options options_;
   std::shared_ptr<const std::vector<planner>> plans_;
+  std::shared_ptr<std::vector<std::atomic<std::uint8_t>>> changes_;  // By bucket, stage and size.
   bool foreseen_ = false;
 };
 static_assert(staging_policy<diversity>);

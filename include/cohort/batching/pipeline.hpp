@@ -174,7 +174,8 @@ class pipeline {
   bool stretch_arrivals(std::span<const staged_request> group, time_point now) {
     const batch_row* latest = table().latest();
     const auto n = static_cast<std::uint32_t>(group.size());
-    if (latest == nullptr || !room_.list().empty() || !policy_.stretches_on_arrival(*latest, n)) {
+    if (latest == nullptr || latest->launched_to > 0 || !room_.list().empty() ||
+        !policy_.stretches_on_arrival(*latest, n)) {
       return false;
     }
     for (const staged_request& r : group) {
@@ -275,12 +276,19 @@ class pipeline {
       leave_stage(l, s, now, sink, false);
       return;
     }
+    batch_row& r = table()[work.batch];
+    if (s < r.launched_to) {  // It has run there.
+      leave_stage(l, s, now, sink, false);
+      return;
+    }
     const item i = ops_.trimmed(work);
-    const batch_row& r = table()[i.batch];
+    const std::uint32_t last = last_of_run<Sink>(r, work, s);
+    if (last > s) r.launched_to = last + 1;
     ops_.observer().launched(r, s, i, now);
     running_share_ += share_of(l, s);
     try {
       sink.launch({.stage = s,
+                   .last = last,
                    .lane = l,
                    .set = r.set,
                    .first = r.base + i.start,
@@ -292,6 +300,18 @@ class pipeline {
       running_share_ -= share_of(l, s);
       leave_stage(l, s, now, sink, true);
     }
+  }
+
+  /// The stage that a row which starts stage s may run to in one go. Nothing else must be in its
+  /// way: it is the oldest, and whole.
+  template <class Sink>
+  [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s) {
+    if constexpr (requirement::sink_runs_through<Sink>) {
+      if (options_.entry == entry_rule::idle && table().oldest() == &r && i.count == r.size) {
+        return std::clamp(policy_.run_to(r, s), s, profile_->stages() - 1);
+      }
+    }
+    return s;
   }
 
   [[nodiscard]] bool is_running(const batch_row& r, std::uint32_t place) const noexcept {
@@ -335,6 +355,7 @@ class pipeline {
         lanes_[l].complete_held(s);
         break;
       case progress::followed:
+        COHORT_ASSERT(r.launched_to == 0);  // Only whole rows run through stages.
         if (stretch(s, work.batch, now)) {
           lanes_[l].complete_held(s);
         } else {
@@ -356,6 +377,12 @@ class pipeline {
   template <class Sink>
   void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink) {
     batch_row& standing = table()[id];
+    if (s + 1 < standing.launched_to) {
+      ops_.hand_over(s, id, now);
+      lanes_[l].complete(s);
+      return;
+    }
+    standing.launched_to = 0;
     for (std::uint32_t k = 0; k < standing.size; ++k) {
       if (standing.slots[k].live && policy_.leaves(standing.slots[k].request, s)) {
         end(standing, k, meta_op::leave, outcome::completed, now, sink);

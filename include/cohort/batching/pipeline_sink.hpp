@@ -16,6 +16,7 @@ namespace cohort::batching {
 /// An item that a stage starts on now.
 struct stage_launch {
   std::uint32_t stage;          ///< From 0.
+  std::uint32_t last;           ///< `stage`, or a later one: run all up to it, one by one.
   std::uint32_t lane;           ///< Executors of the set, with `executors_per_set`; else 0.
   std::uint32_t set;            ///< Buffer set.
   std::uint32_t first;          ///< First slot in the buffers.
@@ -39,12 +40,17 @@ concept sink_takes_moves = requires(S& s, std::uint32_t set, std::uint32_t bound
                                     std::uint32_t from, std::uint32_t to) {
   s.move(set, boundary, from, to);
 };
+/// It runs several stages of a row at once, if the policy lets it.
+template <class S>
+concept sink_runs_through = S::runs_through;
 }  // namespace requirement
 
 /// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
 /// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
 /// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
-/// that was launched into it and before what follows. Must not call back.
+/// that was launched into it and before what follows. Must not call back. If it has a constant
+/// `runs_through` that is true, a launch may be of several stages, and is answered once, for the
+/// first of them, when all are done; without it `last` is always `stage`.
 template <class S>
 concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
     requirement::sink_takes_moves<S>;

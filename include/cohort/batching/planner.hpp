@@ -66,6 +66,11 @@ class planner {
     return parts;
   }
 
+  /// Whether a row of n that has left `stage`, with `w` waiting behind, goes on in parts.
+  [[nodiscard]] bool splits(std::uint32_t stage, std::uint32_t n, std::uint32_t w) const noexcept {
+    return at(stage + 1, n, std::min(w, horizon_)).first < n;
+  }
+
   /// A row that stands at a hand-over, seen by `stretch`.
   struct standing {
     std::uint32_t stage;  ///< The stage that its last `late` requests have left.

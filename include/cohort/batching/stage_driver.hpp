@@ -98,28 +98,21 @@ class stage_driver {
   [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }
 
   // The sink of the pipeline.
+  static constexpr bool runs_through = true;
   void launch(const stage_launch& l) {
     auto& s = streams_[l.lane * stages_ + l.stage];
-    executor_->wait(s, event(l.stage, l.set));  // The last writer of the input,
-    if (l.stage + 2 <= stages_)
-      executor_->wait(s, event(l.stage + 2, l.set));  // reader of the output.
-    if (l.stage == 0) {
-      copy_in(s, l);
-    } else if (l.stage + 1 == stages_) {
-      copy_out(s, l);
-    } else {
-      const std::uint32_t b = l.stage - 1;
-      models_[l.lane * (stages_ - 2) + b]->enqueue(b, s,
-                                                   {.input = buffer(b, l.set),
-                                                    .output = buffer(b + 1, l.set),
-                                                    .input_stride = strides_[b],
-                                                    .output_stride = strides_[b + 1],
-                                                    .first = l.first,
-                                                    .count = l.count,
-                                                    .size = size_of(l.bucket)});
-    }
-    executor_->record(s, event(l.stage + 1, l.set));
     node& n = *nodes_[l.lane * stages_ + l.stage];
+    n.threw = false;
+    try {
+      executor_->wait(s, event(l.stage, l.set));  // The last writer of the input.
+      for (std::uint32_t i = l.stage; i <= l.last; ++i) {
+        if (i + 2 <= stages_) executor_->wait(s, event(i + 2, l.set));  // Reader of the output.
+        run_stage(i, s, l);
+        executor_->record(s, event(i + 1, l.set));
+      }
+    } catch (...) {  // Failed, but not before what was launched until then is done with the rows.
+      n.threw = true;
+    }
     n.state.store(node::running, std::memory_order_relaxed);
     executor_->notify(s, n);
   }
@@ -165,7 +158,7 @@ class stage_driver {
       invoke = [](runtime::completion& self, bool has_failed) noexcept {
         node& n = static_cast<node&>(self);
         std::atomic<std::uint64_t>& out = *n.signal;
-        const int value = has_failed ? failed : done;
+        const int value = has_failed || n.threw ? failed : done;
         if constexpr (requires { n.host->publish(n.state, value); }) {
           n.host->publish(n.state, value);
         } else {
@@ -176,6 +169,7 @@ class stage_driver {
       };
     }
     std::atomic<int> state{idle};
+    bool threw = false;
     std::atomic<std::uint64_t>* signal;
     Host* host;
   };
@@ -189,6 +183,19 @@ class stage_driver {
   }
   [[nodiscard]] std::uint32_t size_of(std::uint32_t bucket) const noexcept {
     return bucket_sizes_.empty() ? 0 : bucket_sizes_[bucket];
+  }
+  void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l) {
+    if (stage == 0) return copy_in(s, l);
+    if (stage + 1 == stages_) return copy_out(s, l);
+    const std::uint32_t b = stage - 1;
+    models_[l.lane * (stages_ - 2) + b]->enqueue(b, s,
+                                                 {.input = buffer(b, l.set),
+                                                  .output = buffer(b + 1, l.set),
+                                                  .input_stride = strides_[b],
+                                                  .output_stride = strides_[b + 1],
+                                                  .first = l.first,
+                                                  .count = l.count,
+                                                  .size = size_of(l.bucket)});
   }
   void copy_in(typename Executor::stream& s, const stage_launch& l) {
     for (std::uint32_t i = 0; i < l.count; ++i) {

@@ -27,6 +27,9 @@ struct whole_batch : batching::plain_policy {
     if (v.eligible < batch_max && v.now < due) return {.again = due};
     return plain_policy::entry(v);
   }
+  [[nodiscard]] std::uint32_t run_to(const batching::batch_row&, std::uint32_t) const noexcept {
+    return std::numeric_limits<std::uint32_t>::max();
+  }
 };
 static_assert(batching::staging_policy<whole_batch>);
 
@@ -72,6 +75,10 @@ struct early_exit : Base {
     x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
     x ^= x >> 31U;
     return static_cast<double>(x >> 11U) * 0x1p-53 < part;
+  }
+  [[nodiscard]] std::uint32_t run_to(const batching::batch_row&,
+                                     std::uint32_t stage) const noexcept {
+    return stage;
   }
 };
 
