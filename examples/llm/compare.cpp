@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <thread>
 
 namespace cohort::llm {
@@ -86,7 +87,7 @@ class contest {
       longest = std::max(longest, r.prompt.size() + r.output);
     }
     // Shaped windows hold several times the longest sequence, and growth holds two of them.
-    return model_.config().column_bytes() * (packed + 24 * o_.slots * longest + 4096) +
+    return model_.config().column_bytes() * (packed + 64 * o_.slots * longest + 4096) +
            (std::size_t{1} << 20U);
   }
   [[nodiscard]] double now() const {
@@ -113,7 +114,7 @@ class contest {
     }
   }
 
-  void launch(host_executor::stream& s, latch& l, std::vector<token_row>& rows,
+  void launch(host_executor::stream& s, latch& l, std::span<const token_row> rows,
               llama::scratch& scratch) {
     l.state.store(1, std::memory_order_relaxed);
     l.invoke = [](runtime::completion& c, bool failed) noexcept {
@@ -121,7 +122,7 @@ class contest {
       self.state.store(failed ? 3 : 2, std::memory_order_release);
       self.state.notify_one();
     };
-    executor_.launch(s, [this, &rows, &scratch] { model_.forward(rows, scratch); });
+    executor_.launch(s, [this, rows, &scratch] { model_.forward(rows, scratch); });
     executor_.notify(s, l);
   }
   void compute() {
@@ -154,7 +155,7 @@ class contest {
     return result_.tokens[request].size() >= requests_[request].output;
   }
 
-  /// Prefill apart from the batch: one piece at a time.
+  /// Prefill apart from the batch: a few pieces of one prompt at a time.
   void prefill() {
     const bool all_first = o_.method == decode_method::pd && !o_.own_prefill_stream;
     do {
@@ -175,13 +176,10 @@ class contest {
       }
       if (!current_) {
         if (o_.method == decode_method::baton && staged_.size() >= o_.max_prepared) return;
-        // The shortest prompt that waits.
-        const auto at = std::ranges::min_element(waiting_, [&](auto a, auto b) {
-          return requests_[a].prompt.size() < requests_[b].prompt.size();
-        });
-        if (at == waiting_.end()) return;
-        const std::size_t request = *at;
-        waiting_.erase(at);
+        if (waiting_.empty()) return;
+        // In turn: if short ones went first, only long prompts would be left, and slots empty.
+        const std::size_t request = waiting_.front();
+        waiting_.pop_front();
         current_ =
             staged{request,
                    memory_.allocate(static_cast<std::uint32_t>(requests_[request].prompt.size()))};
@@ -189,8 +187,9 @@ class contest {
         first_logits_.resize(c_.vocabulary);
       }
       const timed_request& r = requests_[current_->request];
+      const std::size_t ahead = o_.own_prefill_stream ? o_.prefill_ahead : 1;
       const std::size_t count =
-          std::min<std::size_t>(o_.prefill_chunk, r.prompt.size() - prefilled_);
+          std::min<std::size_t>(o_.prefill_chunk * ahead, r.prompt.size() - prefilled_);
       piece_rows_.clear();
       piece_runs_.resize(count);
       const kv_ref kv = packed_kv(c_, reinterpret_cast<float*>(memory_.packed(current_->storage)),
@@ -206,7 +205,14 @@ class contest {
              .runs = {&piece_runs_[i], 1},
              .logits = p + 1 == r.prompt.size() ? first_logits_.data() : nullptr});
       }
-      launch(prefill_, piece_, piece_rows_, piece_scratch_);
+      const std::span<const token_row> rows{piece_rows_};
+      std::size_t last = 0;
+      for (; last + o_.prefill_chunk < count; last += o_.prefill_chunk) {
+        executor_.launch(prefill_, [this, part = rows.subspan(last, o_.prefill_chunk)] {
+          model_.forward(part, piece_scratch_);
+        });
+      }
+      launch(prefill_, piece_, rows.subspan(last), piece_scratch_);
       if (!o_.own_prefill_stream) piece_.state.wait(1, std::memory_order_acquire);
     } while (all_first);
   }
@@ -439,6 +445,7 @@ compare_result compare(const llama& model, const std::vector<timed_request>& req
   expects(!requests.empty(), "compare: at least one request is needed");
   expects(o.max_prepared >= 1, "compare: max_prepared must be at least 1");
   expects(o.prefill_chunk >= 1, "compare: prefill_chunk must be at least 1");
+  expects(o.prefill_ahead >= 1, "compare: prefill_ahead must be at least 1");
   return contest{model, requests, o}.run();
 }
 

@@ -26,7 +26,10 @@ struct compare_options {
   /// Of pd and baton: prefill on a thread of its own, beside the iterations. Otherwise pd prefills
   /// all first, and baton one piece between two iterations.
   bool own_prefill_stream = false;
-  std::uint32_t prefill_chunk = 16;  ///< Token rows of a piece; at least 1.
+  std::uint32_t prefill_chunk = 32;  ///< Token rows of a piece; at least 1.
+  /// With a thread of its own: pieces that it is given at once, so that it need not wait for the
+  /// end of an iteration between two; at least 1.
+  std::uint32_t prefill_ahead = 4;
   /// Of baton: prefill waits while so many wait for a slot; at least 1. A sequence that has its
   /// first token and no slot stands still, so more than a few only move the wait.
   std::uint32_t max_prepared = 2;

@@ -154,7 +154,7 @@ struct compare_command_options {
   double scale = 0.1;
   double rate = 0;
   std::uint32_t slots = 8;
-  std::uint32_t chunk = 16;
+  std::uint32_t chunk = 32;
   std::uint64_t seed = 1;
 };
 
@@ -255,7 +255,7 @@ int run(int argc, char** argv) {
   comparing->add_option("--scale", c.scale, "Of the paper's lengths [0.1]");
   comparing->add_option("--rate", c.rate, "Arrivals a second; 0: all at once [0]");
   comparing->add_option("--slots", c.slots, "Rows of the batch [8]")->check(CLI::Range(1U, 1024U));
-  comparing->add_option("--chunk", c.chunk, "Token rows of a piece of prefill [16]")
+  comparing->add_option("--chunk", c.chunk, "Token rows of a piece of prefill [32]")
       ->check(CLI::Range(1U, 4096U));
   comparing->add_option("--seed", c.seed, "Of the requests [1]");
 

@@ -21,19 +21,21 @@ COHORT_LLM_INLINE void ask_for(const float* p, std::size_t ahead) {
 }
 constexpr std::size_t line = 64 / sizeof(float);
 
-/// N outputs times M rows, in registers. Asks for the next tile's outputs while it computes these.
-template <std::size_t N, std::size_t M>
+/// N outputs times M rows, in registers. Meanwhile asks for its part of the next outputs' weights,
+/// which is behind `next`: all passes over these weights keep the memory busy, not only the first.
+/// @tparam Passes How many passes share that, if there are at most two.
+template <std::size_t N, std::size_t M, std::size_t Passes>
 COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_t inputs,
-                            std::size_t y_pitch, bool add) {
+                            std::size_t y_pitch, bool add, std::size_t next) {
+  constexpr std::size_t step = N * lanes / Passes;  // Floats to ask for, each time.
   vector sums[N][M] = {};
   std::size_t k = 0;
-  for (; k + lanes <= inputs; k += lanes) {
+  for (; k + lanes <= inputs; k += lanes, next += step) {
     vector a[N];
     COHORT_LLM_UNROLL
-    for (std::size_t n = 0; n < N; ++n) {
-      load(a[n], w + n * inputs + k);
-      ask_for(w, (n + N) * inputs + k);
-    }
+    for (std::size_t n = 0; n < N; ++n) load(a[n], w + n * inputs + k);
+    COHORT_LLM_UNROLL
+    for (std::size_t p = 0; p < step; p += line) ask_for(w, next + p);
     COHORT_LLM_UNROLL
     for (std::size_t m = 0; m < M; ++m) {
       vector b;
@@ -64,16 +66,23 @@ COHORT_LLM_INLINE void tile(const float* x, const float* w, float* y, std::size_
   }
 }
 
-/// N outputs for any number of rows, four at a time; w's part stays in the first-level cache.
+/// N outputs for up to four rows.
+template <std::size_t N, std::size_t Passes>
+COHORT_LLM_INLINE void pass(const float* x, const float* w, float* y, std::size_t rows,
+                            std::size_t inputs, std::size_t y_pitch, bool add, std::size_t next) {
+  if (rows == 4) tile<N, 4, Passes>(x, w, y, inputs, y_pitch, add, next);
+  if (rows == 3) tile<N, 3, Passes>(x, w, y, inputs, y_pitch, add, next);
+  if (rows == 2) tile<N, 2, Passes>(x, w, y, inputs, y_pitch, add, next);
+  if (rows == 1) tile<N, 1, Passes>(x, w, y, inputs, y_pitch, add, next);
+}
+/// N outputs for up to eight rows, four at a time; w's part stays in the first-level cache.
 template <std::size_t N>
 COHORT_LLM_INLINE void column(const float* x, const float* w, float* y, std::size_t rows,
                               std::size_t inputs, std::size_t y_pitch, bool add) {
-  for (; rows >= 4; rows -= 4, x += 4 * inputs, y += 4 * y_pitch) {
-    tile<N, 4>(x, w, y, inputs, y_pitch, add);
-  }
-  if (rows == 3) tile<N, 3>(x, w, y, inputs, y_pitch, add);
-  if (rows == 2) tile<N, 2>(x, w, y, inputs, y_pitch, add);
-  if (rows == 1) tile<N, 1>(x, w, y, inputs, y_pitch, add);
+  const std::size_t next = N * inputs;
+  if (rows <= 4) return pass<N, 1>(x, w, y, rows, inputs, y_pitch, add, next);
+  pass<N, 2>(x, w, y, 4, inputs, y_pitch, add, next);
+  pass<N, 2>(x + 4 * inputs, w, y + 4 * y_pitch, rows - 4, inputs, y_pitch, add, next + next / 2);
 }
 
 COHORT_LLM_INLINE void few_rows(const float* x, const float* w, float* y, std::size_t rows,
