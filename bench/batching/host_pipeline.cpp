@@ -3,7 +3,9 @@
 // arithmetic, and what does staging cost where there is nothing to gain? Wall clock: for an idle
 // machine. host_pipeline [SECONDS] prints mean latencies in milliseconds, each the median of three
 // runs of so many seconds; "sizes": inputs are padded to buckets of 1/4, 1/2 and all of the
-// tokens; "one stage": zero-batch over the model as one stage.
+// tokens; "one stage": zero-batch over the model as one stage. A load of 1 is what that reaches if
+// all requests are there at once. Then, for rows of 1, 4 and 16 requests one after the other, the
+// time through all stages over that through one stage, taken in turns.
 #include <cohort/batching/diversity.hpp>
 #include <cohort/batching/pipeline.hpp>
 #include <cohort/batching/stage_driver.hpp>
@@ -141,6 +143,21 @@ stage_profile measure(executor& e, models::host_model& m, const input_set& input
   return {stages, batch_max, inputs.buckets()};
 }
 
+/// What an item costs beside its work: until a stream that slept has told a thread that slept.
+duration measure_hand_over(executor& e) {
+  auto stream = e.make_stream();
+  std::vector<duration> times;
+  for (int i = 0; i < 101; ++i) {
+    finished f;
+    const time_point begin = now();
+    e.notify(stream, f);
+    f.done.acquire();
+    times.push_back(now() - begin);
+  }
+  std::ranges::nth_element(times, times.begin() + 50);
+  return times[50];
+}
+
 struct program {
   const input_set* inputs;
   std::vector<std::byte> output;
@@ -198,6 +215,35 @@ double run(executor& e, std::vector<Model*> instances, const stage_profile& prof
   return host.sum_ms / static_cast<double>(host.ends);
 }
 
+/// Time in which so many requests that come at once end.
+template <class Model>
+double drain_ms(executor& e, std::vector<Model*> instances, const stage_profile& profile,
+                const input_set& inputs, std::uint32_t count, int rounds) {
+  program host{.inputs = &inputs, .output = std::vector<std::byte>(1U << 16U)};
+  stage_driver<executor, Model, program> driver{e, instances, host, 1, 2, batch_max, inputs.sizes};
+  const pipeline_options options{.entry = entry_rule::idle};
+  pipeline<sim::whole_batch> p{profile, options, sim::whole_batch{{batch_max}}};
+  std::vector<double> ms;
+  for (int i = 0; i < rounds; ++i) {
+    const time_point begin = now();
+    for (std::uint64_t k = 0; k < count; ++k) {
+      const std::uint32_t bucket = inputs.row_buckets[k % inputs.rows.size()];
+      const staged_request r{.tag = k, .arrival = begin, .bucket = bucket};
+      p.on_arrival({&r, 1}, begin);
+    }
+    p.advance(begin, driver);
+    while (!p.is_idle()) {
+      host.woken.acquire();
+      const time_point t = now();
+      driver.collect(p, t);
+      p.advance(t, driver);
+    }
+    ms.push_back(to_ms(now() - begin));
+  }
+  std::ranges::nth_element(ms, ms.begin() + rounds / 2);
+  return ms[static_cast<std::size_t>(rounds / 2)];
+}
+
 double median(std::vector<double> x) {
   std::ranges::sort(x);
   return x[x.size() / 2];
@@ -223,10 +269,12 @@ void compare(const std::string& name, bool with_sizes, double seconds) {
   }
   const stage_profile whole{std::vector<std::vector<stage_point>>(3, any), batch_max,
                             inputs.buckets()};
-  const double peak = batch_max / to_seconds(profile.total(batch_max, inputs.buckets() - 1));
+  const std::vector<fused*> whole_model{&one};
+  const double peak =
+      8 * batch_max / drain_ms(e, whole_model, whole, inputs, 8 * batch_max, 3) * 1e3;
   sim::whole_batch delay{{batch_max}};
   delay.delay = std::chrono::milliseconds{5};
-  diversity_options planned;
+  diversity_options planned{.hand_over = measure_hand_over(e)};
   if (with_sizes) planned.input = input_rule::filled;
   for (const double part : {0.25, 0.6, 0.9}) {
     std::vector<double> ms[5];
@@ -237,14 +285,24 @@ void compare(const std::string& name, bool with_sizes, double seconds) {
       const sim::lazy_batch lazy{{batch_max}, &profile, std::chrono::milliseconds{200}};
       ms[2].push_back(run(e, staged, profile, inputs, lazy, load));
       ms[3].push_back(run(e, staged, profile, inputs, diversity{profile, planned}, load));
-      ms[4].push_back(
-          run(e, std::vector<fused*>{&one}, whole, inputs, sim::whole_batch{{batch_max}}, load));
+      ms[4].push_back(run(e, whole_model, whole, inputs, sim::whole_batch{{batch_max}}, load));
     }
     fmt::print("{:<18} {:>5} {:>8.0f}", with_sizes ? name + ", sizes" : name, part, part * peak);
     for (const auto& m : ms) fmt::print(" {:>9.3f}", median(m));
     fmt::print("\n");
     std::fflush(stdout);
   }
+  fmt::print("{:<18} stages over one stage:", with_sizes ? name + ", sizes" : name);
+  for (const std::uint32_t rows : {1U, 4U, 16U}) {
+    std::vector<double> ratio;
+    for (int i = 0; i < 25; ++i) {
+      const double staged_ms = drain_ms(e, staged, profile, inputs, rows, 5);
+      ratio.push_back(staged_ms / drain_ms(e, whole_model, whole, inputs, rows, 5));
+    }
+    fmt::print(" rows of {} {:.3f}", rows, median(ratio));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
 }
 
 }  // namespace

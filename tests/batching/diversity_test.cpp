@@ -146,6 +146,26 @@ TEST_CASE("who may join is all, none, or what the plan says") {
   CHECK(diversity{p, {.stretch = stretch_rule::always}}.stretches_on_arrival(r, 1));
   CHECK_FALSE(diversity{p}.stretches_on_arrival(r, 1));
 }
+TEST_CASE("under load rows are made and kept larger") {
+  // As in planner_test: two that wait enter one by one, unless more will come soon.
+  const stage_profile p{stages{{{.batch = 1, .time = 2ms}, {.batch = 2, .time = 3500us}}}, 2};
+  const diversity d{p};
+  const auto count = [&](duration age) {
+    const waiting_list two = waiting({0, 0});
+    const entry_view view{.now = time_point{} + age,
+                          .waiting = two,
+                          .eligible = 2,
+                          .rows = 0,
+                          .requests_in_flight = 0,
+                          .running_share = 0,
+                          .window = false};
+    return d.entry(view).count;
+  };
+  // One more in 10 ms, of which each takes 1.75 ms: a load of 0.175, and 2 x 0.21 to come: none.
+  CHECK(count(10ms) == 1);
+  // In 2.5 ms: 0.7, and 4.67 to come.
+  CHECK(count(2500us) == 2);
+}
 TEST_CASE("a row runs to the first hand-over at which it may change") {
   const auto runs_to = [](const stage_profile& p, const diversity_options& o, std::uint32_t n,
                           bool may_grow = true) {
@@ -171,11 +191,15 @@ TEST_CASE("a row runs to the first hand-over at which it may change") {
   CHECK(runs_to(early, printed, 4) == 0);
   CHECK(runs_to(late, printed, 4) == 1);
   CHECK(runs_to(late, {.stretch = stretch_rule::always}, 4) == 0);
+  // Its 2 ms are worth a hand-over of up to 0.1 ms.
+  CHECK(runs_to(late, {.split = split_rule::none, .hand_over = 100us}, 1) == 0);
+  CHECK(runs_to(late, {.split = split_rule::none, .hand_over = 101us}, 1) == 1);
 }
 TEST_CASE("a tolerance outside its range is refused") {
   const stage_profile p = steep_then_flat();
   CHECK_THROWS_AS((diversity{p, {.split_tolerance = 1}}), config_error);
   CHECK_THROWS_AS((diversity{p, {.split_tolerance = -0.1}}), config_error);
+  CHECK_THROWS_AS((diversity{p, {.hand_over = -1ns}}), config_error);
 }
 
 }  // namespace

@@ -96,6 +96,36 @@ TEST_CASE("plans agree with trying every division") {
     }
   }
 }
+TEST_CASE("who is about to come makes what saves time in all worth more") {
+  // Ones: 2 + 4 = 6; both at once: 2 x 3.5 = 7. With three more to come, W(3) = 12 and W(4) = 20:
+  // 5 x 3.5 + 12 = 29.5 against 5 x 2 + 20 = 30.
+  const stage_profile p{points{{{.batch = 1, .time = 2ms}, {.batch = 2, .time = 3500us}}}, 2};
+  const planner plan{p};
+  CHECK(plan.entry(2) == 1);
+  CHECK(plan.left(3) == doctest::Approx(12));
+  CHECK(plan.left(4) == doctest::Approx(20));
+  CHECK(plan.entry(2, 1) == 1);
+  CHECK(plan.entry(2, 3) == 2);
+  CHECK(plan.entry(1, 1000) == 1);
+}
+TEST_CASE("an item more costs a hand-over") {
+  // Ones: 2 + 4 = 6, and 2 for each ms of the hand-over; whole: 2 x 4.2 = 8.4.
+  const stage_profile p{points{{{.batch = 2, .time = 1ms}},
+                               {{.batch = 1, .time = 2ms}, {.batch = 2, .time = 4200us}}},
+                        2};
+  std::vector<std::uint32_t> sizes(2);
+  CHECK(planner{p, {.hand_over = 1100us}}.split(0, 2, 0, sizes) == 2);
+  CHECK(planner{p, {.hand_over = 1300us}}.split(0, 2, 0, sizes) == 1);
+  const planner::standing one{.stage = 0, .front = 0, .late = 1, .ahead = 0};
+  const stage_profile flat{
+      points{{{.batch = 1, .time = 1ms}, {.batch = 2, .time = 2ms}}, {{.batch = 2, .time = 3ms}}},
+      2};
+  // It joins: 2 x (1 + 3) = 8. It does not: 2 x 3 + 1 + 3 = 10. Two hand-overs of 1 ms make it 12.
+  CHECK(planner{flat}.stretch(one, 1, 1) == 1);
+  CHECK(planner{flat, {.hand_over = 400us}}.stretch(one, 1, 1) == 1);
+  CHECK(planner{flat, {.hand_over = 1ms}}.stretch(one, 1, 1) == 0);
+  CHECK_THROWS_AS((planner{p, {.hand_over = -1us}}), config_error);
+}
 TEST_CASE("costs go on beyond the horizon") {
   const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};
   const planner plan{p};

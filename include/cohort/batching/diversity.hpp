@@ -45,6 +45,9 @@ struct diversity_options {
   /// Of `halving`: how much slower two halves may be, as a part; 0 to below 1. Measured profiles
   /// carry a cost per launch, so that exact equality never shows.
   double split_tolerance = 0.01;
+  /// Of the planned forms: what an item more costs beside its time, as two threads wake; at least
+  /// 0.
+  duration hand_over{};
 };
 
 /// Policies I, II and III together, input diversity first. Pure; copies share their plans.
@@ -52,7 +55,7 @@ struct diversity_options {
 class diversity {
  public:
   /// @param profile Outlives the policy.
-  /// @throws config_error If the tolerance is not in [0, 1).
+  /// @throws config_error If the tolerance is not in [0, 1), or the hand-over below 0.
   explicit diversity(const stage_profile& profile, const diversity_options& o = {})
       : profile_{&profile}, options_{o} {
     expects(o.split_tolerance >= 0 && o.split_tolerance < 1,
@@ -61,8 +64,9 @@ class diversity {
     if (plans) {
       auto all = std::make_shared<std::vector<planner>>();
       for (std::uint32_t k = 0; k < profile.buckets(); ++k) {
-        all->emplace_back(profile,
-                          plan_options{.may_split = o.split == split_rule::planned, .bucket = k});
+        all->emplace_back(profile, plan_options{.may_split = o.split == split_rule::planned,
+                                                .bucket = k,
+                                                .hand_over = o.hand_over});
       }
       plans_ = std::move(all);
       changes_ = std::make_shared<std::vector<std::atomic<std::uint8_t>>>(
@@ -80,7 +84,8 @@ class diversity {
     entry_decision d{.count = std::min(v.eligible, profile_->batch_max())};
     for (std::uint32_t i = 0; i < d.count; ++i) d.bucket = std::max(d.bucket, v.waiting[i].bucket);
     if (plans_ && !v.window) {
-      d.count = std::min(d.count, (*plans_)[d.bucket].entry(v.eligible));
+      d.count = std::min(d.count,
+                         (*plans_)[d.bucket].entry(v.eligible, coming(v.waiting, v.now, d.bucket)));
     }
     return d;
   }
@@ -104,7 +109,8 @@ class diversity {
   [[nodiscard]] std::uint32_t split(const hand_over_view& v,
                                     std::span<std::uint32_t> sizes) const noexcept {
     if (options_.split == split_rule::planned) {
-      return (*plans_)[v.row.bucket].split(v.stage, v.row.size, v.waiting.size(), sizes);
+      const std::uint32_t behind = v.waiting.size() + coming(v.waiting, v.now, v.row.bucket);
+      return (*plans_)[v.row.bucket].split(v.stage, v.row.size, behind, sizes);
     }
     if (options_.split != split_rule::halving) return 0;
     std::uint32_t parts = 0;
@@ -114,9 +120,14 @@ class diversity {
   /// Judged at the largest batch: a small row that splits nowhere may grow into one that does.
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return foreseen_; }
   [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
-  /// As far as the row would not change, however many wait, up to the largest batch.
+  /// As far as the row would not change, however many wait, up to the largest batch; and further
+  /// while a hand-over would be more than a twentieth of the time.
   [[nodiscard]] std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
-    while (stage + 1 < profile_->stages() && !may_change(r, stage)) ++stage;
+    duration takes = profile_->time(stage, r.size, r.bucket);
+    while (stage + 1 < profile_->stages() &&
+           (takes < 20 * options_.hand_over || !may_change(r, stage))) {
+      takes += profile_->time(++stage, r.size, r.bucket);
+    }
     return stage;
   }
 
@@ -144,9 +155,10 @@ class diversity {
   [[nodiscard]] std::uint8_t find_changes(const planner& plan, std::uint32_t stage,
                                           std::uint32_t n) const noexcept {
     unsigned found = known;
-    for (std::uint32_t w = 0; w <= profile_->batch_max(); ++w) {
+    // Those who are about to come count as waiting for a split.
+    for (std::uint32_t w = 0; w <= 10 * profile_->batch_max(); ++w) {
       if (options_.split == split_rule::planned && plan.splits(stage, n, w)) found |= splits;
-      if (options_.stretch != stretch_rule::planned) continue;
+      if (options_.stretch != stretch_rule::planned || w > profile_->batch_max()) continue;
       const std::uint32_t may_join = std::min(w, profile_->batch_max() - n);
       const planner::standing whole{.stage = stage, .front = stage, .late = n, .ahead = 0};
       if (plan.stretch(whole, w, may_join) > 0) found |= stretches;
@@ -154,6 +166,18 @@ class diversity {
     return static_cast<std::uint8_t>(found);
   }
 
+  /// How many more will come before the queue is empty: w ρ / (1 − ρ), where those who wait tell
+  /// the rate, and ρ is the load if all batches were of the largest size, 0.9 at most.
+  [[nodiscard]] std::uint32_t coming(const waiting_list& waiting, time_point now,
+                                     std::uint32_t bucket) const noexcept {
+    const std::uint32_t w = waiting.size();
+    if (w < 2) return 0;  // One tells no rate.
+    const double span_ms = to_ms(now - waiting[0].arrival);
+    const double busy_ms =
+        to_ms(profile_->total(profile_->batch_max(), bucket)) * (w - 1) / profile_->batch_max();
+    const double load = busy_ms < 0.9 * span_ms ? busy_ms / span_ms : 0.9;
+    return static_cast<std::uint32_t>(w * load / (1 - load));
+  }
   /// T_b >= 2 (1 − eps) T_{b/2}, T_x being the time of x requests through all later stages.
   [[nodiscard]] bool halves(std::uint32_t stage, std::uint32_t b,
                             std::uint32_t bucket) const noexcept {

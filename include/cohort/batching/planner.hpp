@@ -21,23 +21,27 @@ namespace cohort::batching {
 struct plan_options {
   bool may_split = true;     ///< Rows may be cut at hand-overs.
   std::uint32_t bucket = 0;  ///< Size class whose times it uses.
+  duration hand_over{};      ///< What an item more costs beside its time; at least 0.
 };
 
 /// Plans on a device that runs one item at a time, depth first. While an item of a requests runs
 /// for t, everyone who is not finished waits for t: the sum of finish times grows by t times their
 /// number. With n requests of a row before stage s and m others behind,
 ///   C(s, n, m) = min over a of (n + m) t_s(a) + C(s + 1, a, m + n − a) + C(s, n − a, m),
-/// where a is n or a smaller measured size, and C(S, ·, ·) = C(·, 0, ·) = 0. A row that enters is
+/// where a is n or a smaller measured size, and C(S, ·, ·) = C(·, 0, ·) = 0; a smaller one takes
+/// the time of a hand-over more. Those who are about to come count as if they were behind: whatever
+/// takes less time in all is then worth more, as it must be under load. A row that enters is
 /// chosen in the same way: W(w) = min over b of w t_0(b) + C(1, b, w − b) + W(w − b).
 /// Memory: 12 bytes × stages × batch_max × (horizon + 1). Look-ups O(1), `split` O(parts),
-/// `stretch` O(batch_max). Beyond `horizon` waiting requests, costs are continued in a straight
-/// line. Immutable. Thread safety: full.
+/// `stretch` O(batch_max), `entry` O(measured sizes). Beyond `horizon` waiting requests, costs are
+/// continued in a straight line. Immutable. Thread safety: full.
 class planner {
  public:
   /// @throws config_error If the bucket is not one of the profile's.
   explicit planner(const stage_profile& p, const plan_options& o = {})
       : profile_{&p}, options_{o}, horizon_{std::clamp(2 * p.batch_max(), 64U, 256U)} {
     expects(o.bucket < p.buckets(), "planner: bucket must be one of the profile's");
+    expects(o.hand_over >= duration{}, "planner: hand_over must be at least 0");
     cells_.resize(std::size_t{p.stages() + 1} * (p.batch_max() + 1) * (horizon_ + 1));
     for (std::uint32_t s = p.stages(); s-- > 1;) {
       for (std::uint32_t n = 1; n <= p.batch_max(); ++n) {
@@ -49,8 +53,24 @@ class planner {
   }
 
   /// The size of a row to make of `w` ≥ 1 waiting requests.
-  [[nodiscard]] std::uint32_t entry(std::uint32_t w) const noexcept {
-    return waiting_[std::min(w, horizon_)].first;
+  /// @param coming How many more will come before the queue is empty.
+  [[nodiscard]] std::uint32_t entry(std::uint32_t w, std::uint32_t coming = 0) const noexcept {
+    if (coming == 0) return waiting_[std::min(w, horizon_)].first;
+    const std::uint32_t all = std::max(w, std::min(w + coming, horizon_));
+    std::uint32_t first = 0;
+    double least = 0;
+    const auto consider = [&](std::uint32_t b) {
+      const double sum = all * ms(0, b) + cost(1, b, all - b) + left(all - b);
+      if (first == 0 || sum < least * (1 - 1e-9)) {
+        least = sum;
+        first = b;
+      }
+    };
+    consider(std::min(w, profile_->batch_max()));
+    for (const std::uint32_t size : std::views::reverse(profile_->sizes())) {
+      if (size < w) consider(size);
+    }
+    return first;
   }
 
   /// The sizes in which a row of n that has left `stage`, with `w` waiting behind, goes on.
@@ -84,8 +104,10 @@ class planner {
                                       std::uint32_t may_join) const noexcept {
     const std::uint32_t n = r.ahead + r.late;
     const auto sum = [&](std::uint32_t j) {
-      const double alone =
-          j == 0 ? 0 : to_ms(profile_->time_between(0, r.stage + 1, j, options_.bucket));
+      const double alone = j == 0
+                               ? 0
+                               : to_ms(profile_->time_between(0, r.stage + 1, j, options_.bucket) +
+                                       (r.stage + 2) * options_.hand_over);
       const double together =
           to_ms(profile_->time_between(r.stage + 1, r.front + 1, r.late + j, options_.bucket));
       return (n + w) * (alone + together) + cost(r.front + 1, n + j, w - j) + left(w - j);
@@ -144,7 +166,8 @@ class planner {
     if (!options_.may_split) return c;
     for (const std::uint32_t a : profile_->sizes()) {
       if (a >= n) break;
-      const double sum = unfinished * ms(s, a) + cost(s + 1, a, m + n - a) + cost(s, n - a, m);
+      const double sum = unfinished * (ms(s, a) + to_ms(options_.hand_over)) +
+                         cost(s + 1, a, m + n - a) + cost(s, n - a, m);
       if (sum < c.cost * (1 - 1e-9)) c = {sum, a};
     }
     return c;
