@@ -117,6 +117,7 @@ class basic_generator {
     return storage;
   }
   void release(std::uint64_t storage);
+  void leave_prefix(std::uint64_t entry);
   /// No longer counted. @returns It, for the backend to free.
   std::uint64_t forget(std::uint64_t storage) {
     staged_bytes_ -= backend_.packed_columns(storage) * backend_.column_bytes();
@@ -185,7 +186,13 @@ void basic_generator<Backend>::release(std::uint64_t storage) {
     backend_.release(forget(storage));
     return;
   }
-  prefixes_.release(at->second.entry, [&](std::uint64_t dropped) {
+  leave_prefix(at->second.entry);
+}
+
+/// Ends one use of an entry; frees those that need not be kept any more.
+template <decoder_backend Backend>
+void basic_generator<Backend>::leave_prefix(std::uint64_t entry) {
+  prefixes_.release(entry, [&](std::uint64_t dropped) {
     shared_.erase(dropped);
     backend_.release(forget(dropped));
   });
@@ -267,7 +274,7 @@ template <decoder_backend Backend>
 void basic_generator<Backend>::fail(generation& g) {
   sink out{*this};
   prefixes_.abandon(g.prefix);
-  prefixes_.release(g.prefix, [](std::uint64_t) {});
+  leave_prefix(g.prefix);
   backend_.discard(forget(g.staging));
   scheduler_.on_prefill_failed(g, out);
 }

@@ -33,7 +33,7 @@ void host_backend::start_prefill(std::span<const prefill_piece> pieces) {
   std::size_t ends = 0;
   for (const prefill_piece& p : pieces) {
     tokens += p.count;
-    ends += p.is_last ? 1 : 0;
+    if (p.is_last) ++ends;
   }
   COHORT_ASSERT(tokens >= 1);
   const std::size_t vocabulary = config().vocabulary;

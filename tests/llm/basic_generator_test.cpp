@@ -57,7 +57,7 @@ class scripted_backend {
     first_.clear();
     std::size_t tokens = 0;
     for (const prefill_piece& p : pieces) {
-      storage& s = stored_.at(p.storage);
+      packed& s = stored_.at(p.storage);
       REQUIRE(p.tokens.size() == s.columns);
       REQUIRE(p.first == s.computed);
       REQUIRE(p.count >= 1);
@@ -88,7 +88,7 @@ class scripted_backend {
       if (batch[i].live) tokens_[i] = after(batch[i].who.pending, batch[i].who.length);
     }
     wants_logits_ = logits;
-    with_logits += logits ? 1 : 0;
+    if (logits) ++with_logits;
     return ++iterations != broken_iteration;
   }
   row_result of_slot(std::uint32_t i) { return says(tokens_.at(i), logits_, wants_logits_); }
@@ -108,7 +108,7 @@ class scripted_backend {
   std::uint64_t with_logits = 0;
 
  private:
-  struct storage {
+  struct packed {
     std::uint32_t columns;
     std::uint32_t computed;
   };
@@ -120,7 +120,7 @@ class scripted_backend {
 
   llama_config config_;
   std::size_t most_;
-  std::map<std::uint64_t, storage> stored_;
+  std::map<std::uint64_t, packed> stored_;
   std::uint64_t last_ = 0;
   prefill_state state_ = prefill_state::idle;
   unsigned left_ = 0;

@@ -202,7 +202,8 @@ void check_logits(std::uint64_t seed, runtime::data_type t, double bound) {
 
   texts all = draw_texts(random, 1 + random.below(std::min(g.slots, 4U)), c.vocabulary);
   std::vector<std::uint64_t> storages;
-  const auto prefilled = prefill_all(backend, all, random.one_in(2), random, storages);
+  test::random_source cuts{seed};
+  const auto prefilled = prefill_all(backend, all, seed % 2 == 0, cuts, storages);
   kv::decode_batch batch{{.slots = g.slots, .columns = g.columns}};
   kv::copy_plan plan;
   const auto check = [&](const row_result& r, const std::vector<kv::token_id>& text) {
@@ -292,7 +293,7 @@ void check_tokens(std::uint64_t seed, token_counts& counts) {
     if (next < 16 && random.one_in(2)) {
       draw(all.emplace_back(), random, ++next);
       if (next > 1 && random.one_in(3)) all.back().text = all[random.below(next - 1)].text;
-      counts.pieces += all.back().text.size() > o.prefill_chunk ? 1 : 0;
+      if (all.back().text.size() > o.prefill_chunk) ++counts.pieces;
       all.back().priority = static_cast<std::uint8_t>(random.below(2U));
       REQUIRE_FALSE(g.submit(all.back()).has_value());
     }
