@@ -1,148 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The loop of an LLM server over any decoder: what `generator` is for the host, with the decoder
-/// as a parameter.
+/// The loop of an LLM server over any decoder: admission, prefill in pieces, shared prompts, the
+/// decode batch, sampling.
 #pragma once
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/kv/decode_scheduler.hpp>
+#include <cohort/kv/chunked_prefill.hpp>
+#include <cohort/kv/prefix_store.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "config.hpp"
-#include "generator.hpp"
-#include "sampler.hpp"
+#include "decoder_backend.hpp"
+#include "text_generator.hpp"
 
 namespace cohort::llm {
 
-/// What a decoder says of a row: its most likely token, and all logits if they were asked for.
-struct row_result {
-  scored_token best;
-  std::span<const float> logits;
-};
-
-/// A prompt and the packed storage that its keys and values go to.
-struct prefill_request {
-  std::span<const kv::token_id> tokens;
-  std::uint64_t storage;
-};
-
-enum class prefill_state : std::uint8_t { idle, busy, done, failed };
-
-namespace requirement {
-template <class B>
-concept describes_its_memory = requires(const B& b) {
-  { b.config() } -> std::same_as<const llama_config&>;
-  { b.column_bytes() } -> std::convertible_to<std::uint64_t>;
-};
-template <class B>
-concept keeps_packed_columns = requires(B& b, std::uint32_t columns, std::uint64_t storage,
-                                        const kv::copy_plan& plan) {
-  { b.allocate(columns) } -> std::same_as<std::uint64_t>;
-  b.release(storage);
-  b.discard(storage);
-  b.execute(plan);
-  { b.has_room() } -> std::same_as<bool>;
-};
-template <class B>
-concept prefills_beside_the_batch = requires(B& b, std::span<const prefill_request> group,
-                                             std::uint32_t i, bool logits) {
-  b.start_prefill(group, logits);
-  { b.prefill() } -> std::same_as<prefill_state>;
-  b.wait_for_prefill();
-  { b.first(i) } -> std::same_as<row_result>;
-  b.end_prefill();
-};
-template <class B>
-concept iterates = requires(B& b, const kv::decode_batch& batch, std::uint32_t slot, bool logits) {
-  { b.iterate(batch, logits) } -> std::same_as<bool>;
-  { b.of_slot(slot) } -> std::same_as<row_result>;
-};
-}  // namespace requirement
-
-/// A decoder with its keys and values. Semantics:
-/// * `allocate` gives packed storage; `release` frees it after the iterations and copies so far,
-///   `discard` after the prefill so far.
-/// * `start_prefill` computes a group beside all else; the storages and tokens stay until it is
-///   done or failed. `first(i)` is then the result of prompt i, until `end_prefill`.
-/// * `execute` carries a plan out, in order with the iterations, after the prefill of what enters.
-/// * `iterate` computes the live slots of a batch and waits; false if that failed.
-///   `of_slot(i)` is the result, until the next.
-/// Thread safety: one thread. Models: `device::device_backend`.
-template <class B>
-concept decoder_backend =
-    requirement::describes_its_memory<B> && requirement::keeps_packed_columns<B> &&
-    requirement::prefills_beside_the_batch<B> && requirement::iterates<B>;
-
 /// Accepts requests, keeps the batch full, samples. Tokens do not depend on the backend, as far as
-/// its logits do not. Thread safety: none; one thread owns it.
+/// its logits do not. `text_generator` says what its functions do. Thread safety: none; one thread
+/// owns it.
 template <decoder_backend Backend>
 class basic_generator {
  public:
+  using scheduler = generation_scheduler;
+
+  /// @param backend Must outlive it, and be made for the same options.
   /// @throws config_error If an option is outside its range.
   basic_generator(Backend& backend, const generator_options& o)
-      : backend_{backend}, o_{o}, scheduler_{options_of(backend, o), kv::best_fit{}} {}
-
-  /// Accepts a request, or says why not.
-  /// @throws config_error If its sampling or a token is out of range.
-  std::optional<refusal> submit(generation& g) {
-    const llama_config& c = backend_.config();
-    g.how.check();
-    expects(!g.text.empty(), "generation: the prompt must have at least one token");
-    for (const kv::token_id t : g.text) {
-      expects(t >= 0 && static_cast<std::size_t>(t) < c.vocabulary,
-              "generation: the prompt's tokens must be of the vocabulary");
-    }
-    if (g.text.size() >= c.max_positions) return refusal::too_big;
-    g.prompt = static_cast<std::uint32_t>(g.text.size());
-    g.produced.clear();
-    g.times.clear();
-    g.finished.reset();
-    // Packed columns of a few such sequences must fit beside each other.
-    const std::uint64_t packed =
-        std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, c.max_positions) *
-        backend_.column_bytes();
-    if (packed > o_.staging_bytes / (o_.prefill.max_rows + 1)) return refusal::too_big;
-    return scheduler_.submit(g);
+      : backend_{backend},
+        o_{o},
+        scheduler_{options_of(backend, o), kv::best_fit{},
+                   kv::slo_admission{admission_of(o), measured_prefill{&pace_}}},
+        prefixes_{o.prefix_bytes / backend.column_bytes()},
+        chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
+    expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
+    expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
   }
+  basic_generator(const basic_generator&) = delete;  // The scheduler reads its pace.
+  basic_generator& operator=(const basic_generator&) = delete;
+
+  std::optional<refusal> submit(generation& g, time_point now = {});
   void cancel(generation& g) {
     sink out{*this};
     scheduler_.cancel(g, out);
   }
-
-  /// One iteration at most; waits for a prefill if there is nothing else to do.
-  /// @param clock Tells the time of each token.
-  /// @returns Whether anything is left to do.
-  bool turn(const std::function<time_point()>& clock);
-
-  using scheduler = kv::decode_scheduler<kv::best_fit>;
-  [[nodiscard]] const scheduler& state() const noexcept { return scheduler_; }
   /// For a caller's own reasons, between two turns: the sequence leaves and comes back.
   void preempt(generation& g) {
     sink out{*this};
     scheduler_.preempt(g, out);
   }
+  bool turn(const std::function<time_point()>& clock);
+
+  [[nodiscard]] const scheduler& state() const noexcept { return scheduler_; }
+  [[nodiscard]] std::uint64_t prefix_hits() const noexcept { return prefix_hits_; }
+  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept { return prefilled_tokens_; }
 
  private:
   struct sink {
     basic_generator& self;
+
     void execute(const kv::copy_plan& plan) { self.backend_.execute(plan); }
     std::uint64_t allocate(kv::sequence& /*s*/, std::uint32_t columns) {
-      return self.backend_.allocate(columns);
+      return self.allocate(columns);
     }
-    void release(std::uint64_t storage) { self.backend_.release(storage); }
+    void release(std::uint64_t storage) { self.release(storage); }
     void finish(kv::sequence& s, kv::finish_reason why) {
       static_cast<generation&>(s).finished = why;
     }
+  };
+  /// A prompt that is computed once for all that are equal.
+  struct shared_prompt {
+    std::uint64_t entry;
+    std::optional<scored_token> best;
+    std::vector<float> logits;  ///< Of its last token.
   };
 
   static kv::scheduler_options options_of(const Backend& b, const generator_options& o) {
@@ -150,6 +88,7 @@ class basic_generator {
             .max_slots = o.slots,
             .max_queued = o.max_queued,
             .max_prepared = o.max_prepared,
+            .max_prefilling = o.max_prefilling,
             .max_positions = static_cast<std::uint32_t>(b.config().max_positions),
             .prefill = o.prefill,
             .budget = {.high_bytes = o.kv_bytes,
@@ -157,82 +96,274 @@ class basic_generator {
                        .bytes_per_column = b.column_bytes(),
                        .commit = kv::kv_commit::ring}};
   }
+  /// Without promises this is first come, first served, at once.
+  static kv::slo_options admission_of(const generator_options& o) {
+    return {.between_tokens = o.between_tokens, .await_slot = o.between_tokens < unbounded};
+  }
   /// Whether the most likely token is all that it takes.
   static bool is_plain(const generation& g) noexcept {
     return g.how.temperature == 0 && g.how.presence_penalty == 0 && g.how.frequency_penalty == 0 &&
            g.how.logprobs == 0;
   }
-  /// Notes a token. @returns Whether the text ends with it.
-  bool accept(generation& g, const row_result& r, time_point now, kv::token_id& token) {
-    const sampled s = is_plain(g) ? sampled{.chosen = r.best, .top = {}}
-                                  : sampler_.sample(r.logits, g.how, g.produced.size(), g.produced);
-    token = s.chosen.token;
-    g.produced.push_back(token);
-    g.times.push_back(now);
-    if (std::ranges::find(g.stop_tokens, token) != g.stop_tokens.end()) return true;
-    return g.on_token && g.on_token(g, s);
+  /// Moves a mean towards what was measured last.
+  template <class T>
+  static void follow(T& mean, T last) {
+    mean += (last - mean) / (mean == T{} ? 1 : 8);
   }
-  void start_prefill();
-  void end_prefill(const std::function<time_point()>& clock);
+
+  std::uint64_t allocate(std::uint32_t columns) {
+    const std::uint64_t storage = backend_.allocate(columns);
+    staged_bytes_ += columns * backend_.column_bytes();
+    return storage;
+  }
+  void release(std::uint64_t storage);
+  void leave_prefix(std::uint64_t entry);
+  /// No longer counted. @returns It, for the backend to free.
+  std::uint64_t forget(std::uint64_t storage) {
+    staged_bytes_ -= backend_.packed_columns(storage) * backend_.column_bytes();
+    return storage;
+  }
+  bool accept(generation& g, const row_result& r, time_point now, kv::token_id& token);
+  void accept_prompts(time_point now);
+  void compute(generation& g);
+  void use_prefix(generation& g, std::uint64_t storage, time_point now);
+  void fail(generation& g);
+  void look_at_followers(time_point now);
+  void start_prefill(time_point now);
+  void end_prefill(time_point now);
 
   Backend& backend_;
   generator_options o_;
+  measured_prefill::pace pace_;
+  duration iteration_time_{0};  // Of late.
   scheduler scheduler_;
+  kv::prefix_store prefixes_;
+  kv::chunked_prefill chunks_;
+  std::unordered_map<std::uint64_t, shared_prompt> shared_;   // By storage.
+  std::unordered_map<std::uint64_t, generation*> computing_;  // By number, as chunks know them.
+  std::vector<generation*> followers_;                        // Another computes their prompt.
+  std::uint64_t staged_bytes_ = 0;
+  std::uint64_t prefix_hits_ = 0;
+  std::uint64_t prefilled_tokens_ = 0;
   sampler sampler_;
-  std::vector<generation*> members_;
-  std::vector<prefill_request> group_;
+
+  // The job under prefill.
+  std::vector<prefill_piece> pieces_;
+  std::vector<generation*> members_;  // Of each piece.
+  std::vector<generation*> ends_;     // Whose prompt it completes, in its order.
+  std::size_t job_tokens_ = 0;
+  time_point job_begun_{};
 };
 
 template <decoder_backend Backend>
-void basic_generator<Backend>::start_prefill() {
-  if (backend_.prefill() != prefill_state::idle) return;
-  // Staging must have room for the group, and for what preemption may pack.
-  if (!backend_.has_room()) return;
-  const auto group = scheduler_.next_prefill();
-  if (group.empty()) return;
-  members_.clear();
-  group_.clear();
-  bool logits = false;
-  for (kv::sequence* s : group) {
-    generation& g = *members_.emplace_back(static_cast<generation*>(s));
-    group_.push_back({g.text, backend_.allocate(s->prompt)});
-    logits = logits || !is_plain(g);
+std::optional<refusal> basic_generator<Backend>::submit(generation& g, time_point now) {
+  const llama_config& c = backend_.config();
+  g.how.check();
+  expects(!g.text.empty(), "generation: the prompt must have at least one token");
+  for (const kv::token_id t : g.text) {
+    expects(t >= 0 && static_cast<std::size_t>(t) < c.vocabulary,
+            "generation: the prompt's tokens must be of the vocabulary");
   }
-  backend_.start_prefill(group_, logits);
+  if (g.text.size() >= c.max_positions) return refusal::too_big;
+  g.prompt = static_cast<std::uint32_t>(g.text.size());
+  g.produced.clear();
+  g.times.clear();
+  g.finished.reset();
+  // Packed columns of a few such sequences must fit beside each other.
+  const std::uint64_t packed =
+      std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, c.max_positions) *
+      backend_.column_bytes();
+  if (packed > o_.staging_bytes / (o_.prefill.max_rows + 1)) return refusal::too_big;
+  g.first_token_by = o_.first_token < unbounded ? now + o_.first_token : never;
+  return scheduler_.submit(g);
+}
+
+/// Of a prompt, it stays while somebody may need it again.
+template <decoder_backend Backend>
+void basic_generator<Backend>::release(std::uint64_t storage) {
+  const auto at = shared_.find(storage);
+  if (at == shared_.end()) {
+    backend_.release(forget(storage));
+    return;
+  }
+  leave_prefix(at->second.entry);
+}
+
+/// Ends one use of an entry; frees those that need not be kept any more.
+template <decoder_backend Backend>
+void basic_generator<Backend>::leave_prefix(std::uint64_t entry) {
+  prefixes_.release(entry, [&](std::uint64_t dropped) {
+    shared_.erase(dropped);
+    backend_.release(forget(dropped));
+  });
+}
+
+/// Notes a token. @returns Whether the text ends with it.
+template <decoder_backend Backend>
+bool basic_generator<Backend>::accept(generation& g, const row_result& r, time_point now,
+                                      kv::token_id& token) {
+  sampled s;
+  if (is_plain(g) && r.best) {
+    s.chosen = *r.best;
+  } else {
+    s = sampler_.sample(r.logits, g.how, g.produced.size(), g.produced);
+  }
+  token = s.chosen.token;
+  g.produced.push_back(token);
+  g.times.push_back(now);
+  if (std::ranges::find(g.stop_tokens, token) != g.stop_tokens.end()) return true;
+  return g.on_token && g.on_token(g, s);
+}
+
+/// Takes prompts in while the largest group could be staged, and beside prompts that are still
+/// being computed while that leaves a quarter to what preemption packs.
+template <decoder_backend Backend>
+void basic_generator<Backend>::accept_prompts(time_point now) {
+  const std::uint64_t rows = o_.prefill.max_rows;
+  const std::uint64_t one = o_.staging_bytes / (rows + 1);  // As `submit` has it.
+  const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
+  const std::uint64_t most =
+      columns > 0 ? std::min(rows * one, std::max(one, columns)) : rows * one;
+  for (;;) {
+    const std::uint64_t room = o_.staging_bytes / 4 * (computing_.empty() ? 4 : 3);
+    if (staged_bytes_ + most > room + o_.prefix_bytes) return;
+    sink out{*this};
+    const auto group = scheduler_.next_prefill({.iteration = iteration_time_}, now, out);
+    if (group.empty()) return;
+    for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
+      auto& g = static_cast<generation&>(*s);
+      const kv::prefix_hit hit = prefixes_.acquire(g.text);
+      g.prefix = hit.entry;
+      switch (hit.state) {
+        case kv::prefix_state::absent:
+          compute(g);
+          break;
+        case kv::prefix_state::filling:
+          ++prefix_hits_;
+          followers_.push_back(&g);
+          break;
+        case kv::prefix_state::ready:
+          ++prefix_hits_;
+          use_prefix(g, hit.storage, now);
+          break;
+      }
+    }
+  }
 }
 
 template <decoder_backend Backend>
-void basic_generator<Backend>::end_prefill(const std::function<time_point()>& clock) {
+void basic_generator<Backend>::compute(generation& g) {
+  g.staging = allocate(g.prompt);
+  g.staged = 0;
+  pace_.backlog += g.prompt;
+  computing_.emplace(g.number, &g);
+  chunks_.push(request_id{g.number}, g.prompt);
+}
+
+/// The first token of a prompt that is in storage, from the result that came with it.
+template <decoder_backend Backend>
+void basic_generator<Backend>::use_prefix(generation& g, std::uint64_t storage, time_point now) {
+  sink out{*this};
+  const shared_prompt& p = shared_.at(storage);
+  kv::token_id token = 0;
+  const bool ends = accept(g, {p.best, p.logits}, now, token);
+  scheduler_.on_prefilled(g, storage, token, ends, out);
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::fail(generation& g) {
+  sink out{*this};
+  prefixes_.abandon(g.prefix);
+  leave_prefix(g.prefix);
+  backend_.discard(forget(g.staging));
+  scheduler_.on_prefill_failed(g, out);
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::look_at_followers(time_point now) {
+  std::erase_if(followers_, [&](generation* g) {
+    const kv::prefix_hit hit = prefixes_.look(g->prefix);
+    if (hit.state == kv::prefix_state::filling) return false;
+    if (hit.state == kv::prefix_state::ready) {
+      use_prefix(*g, hit.storage, now);
+    } else {
+      compute(*g);  // Whoever did has failed.
+    }
+    return true;
+  });
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::start_prefill(time_point now) {
+  accept_prompts(now);
+  if (chunks_.empty() || backend_.prefill() != prefill_state::idle) return;
+  pieces_.clear();
+  members_.clear();
+  ends_.clear();
+  job_tokens_ = 0;
+  const std::size_t most = std::size_t{o_.prefill_chunk} * o_.prefill_ahead;
+  while (const auto next = chunks_.next()) {
+    if (job_tokens_ + next->count > most) break;
+    generation& g = *computing_.at(next->id.value());
+    pieces_.push_back({.tokens = g.text,
+                       .storage = g.staging,
+                       .first = next->first,
+                       .count = next->count,
+                       .is_last = next->is_last});
+    members_.push_back(&g);
+    if (next->is_last) ends_.push_back(&g);
+    g.staged += next->count;
+    job_tokens_ += next->count;
+    chunks_.complete();
+  }
+  prefilled_tokens_ += job_tokens_;
+  job_begun_ = now;
+  backend_.start_prefill(pieces_);
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::end_prefill(time_point now) {
   const prefill_state state = backend_.prefill();
   if (state != prefill_state::done && state != prefill_state::failed) return;
-  sink out{*this};
-  const time_point now = clock();
-  for (std::uint32_t i = 0; i < members_.size(); ++i) {
-    generation& g = *members_[i];
-    if (state == prefill_state::failed) {
-      backend_.discard(group_[i].storage);
-      scheduler_.on_prefill_failed(g, out);
-      continue;
+  pace_.backlog -= job_tokens_;
+  follow(pace_.ns_per_token,
+         static_cast<double>((now - job_begun_).count()) / static_cast<double>(job_tokens_));
+  if (state == prefill_state::failed) {
+    for (generation* g : members_) {
+      if (computing_.erase(g->number) == 0) continue;  // Another piece of the same prompt.
+      pace_.backlog -= g->prompt - g->staged;
+      chunks_.cancel(request_id{g->number});
+      fail(*g);
     }
-    kv::token_id token = 0;
-    const bool ends = accept(g, backend_.first(i), now, token);
-    scheduler_.on_prefilled(g, group_[i].storage, token, ends, out);
+    backend_.end_prefill();
+  } else {
+    for (std::uint32_t i = 0; i < ends_.size(); ++i) {
+      generation& g = *ends_[i];
+      const row_result r = backend_.first(i);
+      computing_.erase(g.number);
+      prefixes_.fill(g.prefix, g.staging);
+      shared_.insert_or_assign(g.staging,
+                               shared_prompt{g.prefix, r.best, {r.logits.begin(), r.logits.end()}});
+    }
+    backend_.end_prefill();
+    for (generation* g : ends_) use_prefix(*g, g->staging, now);
   }
-  backend_.end_prefill();
+  look_at_followers(now);
 }
 
 template <decoder_backend Backend>
 bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
-  end_prefill(clock);
-  start_prefill();
+  end_prefill(clock());
+  start_prefill(clock());
   sink out{*this};
   if (!scheduler_.begin(clock(), out)) {
     if (backend_.prefill() != prefill_state::idle) {
       backend_.wait_for_prefill();
-      end_prefill(clock);
+      end_prefill(clock());
     }
     return !scheduler_.empty();
   }
+
   const kv::decode_batch& batch = scheduler_.batch();
   bool logits = false;
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
@@ -240,10 +371,12 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
       logits = logits || !is_plain(static_cast<generation&>(scheduler_.in_slot(i)));
     }
   }
+  const time_point begun = clock();
   if (!backend_.iterate(batch, logits)) {
     throw config_error{"generator: an iteration failed on the device"};
   }
   const time_point now = clock();
+  follow(iteration_time_, now - begun);
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));

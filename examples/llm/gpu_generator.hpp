@@ -12,7 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "generator.hpp"
+#include "generation.hpp"
+#include "text_generator.hpp"
 #include "weights.hpp"
 
 namespace cohort::llm {
@@ -20,35 +21,34 @@ namespace cohort::llm {
 struct gpu_options {
   int device = 0;                                      ///< Index among the visible devices.
   runtime::data_type type = runtime::data_type::bf16;  ///< Of weights, keys and values.
-  std::uint32_t prefill_chunk = 512;                   ///< Rows that prefill computes at once.
+  std::uint32_t prefill_chunk = 512;                   ///< Rows of a prompt computed at once.
   device_share prefill_share{};                        ///< Of the device, for prompts.
 };
 
 /// Why there is no GPU to use, on one line; empty if there is one.
 [[nodiscard]] std::string why_no_gpu();
+/// What a GPU is called.  @throws config_error If there is none of that index.
+[[nodiscard]] std::string gpu_name(int device);
 
-/// As `generator`, with the decoder on a GPU. Columns count `options.kv_bytes` by the size of the
-/// type; `options.prefill_chunk` is not used. Thread safety: none; one thread owns it.
-class gpu_generator {
+/// `basic_generator` on a GPU. Columns count `options.kv_bytes` by the size of the type;
+/// `gpu.prefill_chunk` counts instead of `options.prefill_chunk`.
+class gpu_generator : public text_generator {
  public:
   /// Copies the weights to the device.
   /// @throws config_error If an option is outside its range, or the device cannot be used or has no
   /// room, with the reason on one line.
   gpu_generator(const llama_weights& weights, const generator_options& options,
                 const gpu_options& gpu);
-  ~gpu_generator();
-  gpu_generator(const gpu_generator&) = delete;
-  gpu_generator& operator=(const gpu_generator&) = delete;
+  ~gpu_generator() override;
 
-  /// Accepts a request, or says why not.
-  /// @throws config_error If its sampling or a token is out of range.
-  std::optional<refusal> submit(generation& g);
-  void cancel(generation& g);
-  /// One iteration at most; waits for a prefill if there is nothing else to do.
-  /// @returns Whether anything is left to do.
-  bool turn(const std::function<time_point()>& clock);
-
-  [[nodiscard]] const kv::decode_scheduler<kv::best_fit>& state() const noexcept;
+  using text_generator::submit;
+  std::optional<refusal> submit(generation& g, time_point now) override;
+  void cancel(generation& g) override;
+  bool turn(const std::function<time_point()>& clock) override;
+  [[nodiscard]] const scheduler& state() const noexcept override;
+  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override;
+  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override;
+  [[nodiscard]] std::uint64_t column_bytes() const noexcept override;
 
  private:
   struct parts;

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "compare.hpp"
-#include "generator.hpp"
-#include "gpu_generator.hpp"
+#include "generation.hpp"
 #include "llama.hpp"
+#include "make_generator.hpp"
 #include "sentence_pieces.hpp"
 #include "tokenizer.hpp"
 #include "weights.hpp"
@@ -67,9 +67,7 @@ struct generate_options {
   gpu_options gpu;
 };
 
-/// On either kind of generator.
-template <class Generator>
-int generate_with(Generator& g, const llama_config& c, const generate_options& o) {
+int generate_with(text_generator& g, const llama_config& c, const generate_options& o) {
   const tokenizer words = open_tokenizer(o.model);
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   struct asked : generation {
@@ -110,16 +108,12 @@ int generate_with(Generator& g, const llama_config& c, const generate_options& o
 }
 
 int generate(const generate_options& o) {
+  const chosen_executor on = choose_executor(o.executor, o.gpu);
+  if (o.executor == "auto") fmt::print(stderr, "cohort-llm: on the {}\n", on.description);
   llama_weights weights = open_weights(o.model);
   const llama_config c = weights.config;
-  const generator_options options{.slots = o.slots};
-  if (o.executor == "cuda") {
-    gpu_generator g{weights, options, o.gpu};
-    return generate_with(g, c, o);
-  }
-  const llama model{std::move(weights)};
-  generator g{model, options};
-  return generate_with(g, c, o);
+  const auto g = make_generator(std::move(weights), {.slots = o.slots}, on);
+  return generate_with(*g, c, o);
 }
 
 struct make_options {
@@ -224,13 +218,15 @@ int run(int argc, char** argv) {
   generating->add_option("--seed", g.how.seed, "Of the draws [0]");
   generating->add_option("--stop", g.stops, "A string that ends a text, repeatable")
       ->allow_extra_args(false);
-  generating->add_option("--executor", g.executor, "host or cuda [host]")
-      ->check(CLI::IsMember({"host", "cuda"}));
+  generating
+      ->add_option("--executor", g.executor, "host, cuda, or auto: a GPU if there is one [host]")
+      ->check(CLI::IsMember({"host", "cuda", "auto"}));
   const std::map<std::string, runtime::data_type> types{{"f32", runtime::data_type::f32},
                                                         {"f16", runtime::data_type::f16},
                                                         {"bf16", runtime::data_type::bf16}};
   generating
-      ->add_option("--type", g.gpu.type, "Of weights and cache on a GPU: f32, f16, bf16 [bf16]")
+      ->add_option("--dtype,--type", g.gpu.type,
+                   "Of weights and cache on a GPU: f32, f16, bf16 [bf16]")
       ->transform(CLI::CheckedTransformer(types));
   generating->add_option("--device", g.gpu.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
 

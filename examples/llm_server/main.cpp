@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of text over the protocol of OpenAI: a Llama on the host, batched by cohort.
+// A server of text over the protocol of OpenAI: a Llama on the host or a GPU, batched by cohort.
 #include <cohort/core/error.hpp>
 
 #include <fmt/format.h>
@@ -11,10 +11,11 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <llm/llama.hpp>
+#include <llm/make_generator.hpp>
 #include <llm/tokenizer.hpp>
 #include <llm/weights.hpp>
 #include <string>
+#include <utility>
 
 #include "app.hpp"
 #include "chat.hpp"
@@ -45,19 +46,25 @@ std::string name_of(const options& o) {
 }
 
 void run(const options& o) {
+  const llm::chosen_executor on = llm::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
   http.listen();  // Before the weights are loaded: a port that is taken is known at once.
-  const llm::llama model{o.model.empty()
-                             ? llm::random_weights(llm::named_config(o.random), o.weights_seed)
-                             : llm::load_weights(o.model)};
+  llm::llama_weights weights =
+      o.model.empty() ? llm::random_weights(llm::named_config(o.random), o.weights_seed)
+                      : llm::load_weights(o.model);
   const llm::tokenizer words = open_tokenizer(o);
-  const llm::llama_config& c = model.config();
+  const llm::llama_config c = weights.config;
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   const chat_writer chat{form_of(o), words, c};
 
   metrics counters{o.service.generator.kv_bytes};
   app answers{http, counters, o.api_keys};
-  service texts{model, words, o.service, answers, counters};
+  service texts{llm::make_generator(std::move(weights), o.service.queued(), on),
+                c,
+                words,
+                o.service,
+                answers,
+                counters};
   const served_model served{.name = name_of(o),
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
                                            std::chrono::system_clock::now().time_since_epoch())
@@ -72,11 +79,11 @@ void run(const options& o) {
                                 std::min<std::size_t>(o.max_choices, texts.capacity()))};
   answers.start(served, texts, o.service.generator.slots);
   fmt::print(
-      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | host | {} slots, context "
+      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | {} | {} slots, context "
       "{} | chat template {}\n",
       o.http.host, http.port(), served.name, static_cast<double>(c.parameters()) / 1e6,
-      o.model.empty() ? "random weights" : "from its directory", o.service.generator.slots,
-      served.context, to_string(chat.form()));
+      o.model.empty() ? "random weights" : "from its directory", on.description,
+      o.service.generator.slots, served.context, to_string(chat.form()));
   std::fflush(stdout);
   http.run(answers);
   fmt::print("llm_server: drained\n");

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <llm/make_generator.hpp>
 
 namespace cohort::llm_server {
 namespace {
@@ -36,7 +37,7 @@ CLI::Validator within(double least, double most) {
 options parse_options(int argc, char** argv) {
   options o;
   CLI::App app{
-      "Serves a Llama on the host with the protocol of OpenAI, batched by cohort.\n"
+      "Serves a Llama with the protocol of OpenAI, batched by cohort, on the host or a GPU.\n"
       "With no options it serves a small model with random weights, over bytes.",
       "llm_server"};
   app.set_version_flag("--version", std::string{"llm_server "} + version_string);
@@ -45,6 +46,7 @@ options parse_options(int argc, char** argv) {
   std::uint64_t kv_mib = g.kv_bytes >> 20U;
   std::uint64_t staging_mib = g.staging_bytes >> 20U;
   std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
+  std::string type = "bf16";
   double ttft_ms = 0;
   double inter_token_ms = 0;
   app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
@@ -60,6 +62,11 @@ options parse_options(int argc, char** argv) {
       ->check(within(0, 65535));
   app.add_option("--api-key", o.api_keys, "A key that clients may use, repeatable [none needed]")
       ->envname("COHORT_API_KEY");
+  app.add_option("--executor", o.executor, "host, cuda, or auto: a GPU if there is one")
+      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+  app.add_option("--dtype", type, "Of weights, keys and values on a GPU: bf16, f16, f32")
+      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  app.add_option("--device", o.gpu.device, "Which GPU")->check(within(0, 1023));
   app.add_option("--slots", g.slots, "Texts in the decode batch")->check(within(1, 1024));
   app.add_option("--kv-mib", kv_mib, "Memory for keys and values of the batch")
       ->check(within(1, 1 << 24));
@@ -67,7 +74,8 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 24));
   app.add_option("--prefix-mib", prefix_mib, "Memory for prompts kept for equal ones; 0: none are")
       ->check(within(0, 1 << 24));
-  app.add_option("--prefill-chunk", g.prefill_chunk, "Prompt tokens computed at once")
+  app.add_option("--prefill-chunk", g.prefill_chunk,
+                 "Prompt tokens computed at once [512 on a GPU]")
       ->check(within(1, 1 << 16));
   app.add_option("--ttft-slo-ms", ttft_ms,
                  "Longest time to the first token; what cannot keep it is refused; 0: no limit")
@@ -98,6 +106,16 @@ options parse_options(int argc, char** argv) {
     fail(e.what());
   }
   if (!o.model.empty() && app.count("--random") > 0) fail("--random: not with --model");
+  for (const char* option : {"--dtype", "--device"}) {
+    if (o.executor == "host" && app.count(option) > 0) {
+      fail(fmt::format("{}: only with --executor cuda or auto; the host computes in f32", option));
+    }
+  }
+  for (const runtime::data_type t :
+       {runtime::data_type::f32, runtime::data_type::f16, runtime::data_type::bf16}) {
+    if (type == llm::to_string(t)) o.gpu.type = t;
+  }
+  if (app.count("--prefill-chunk") > 0) o.gpu.prefill_chunk = g.prefill_chunk;
   for (const std::string& key : o.api_keys) {
     if (key.empty()) fail("--api-key: an empty key is not allowed");
   }

@@ -5,6 +5,8 @@
 
 #include <cohort/serve/http.hpp>
 
+#include <llm/gpu_generator.hpp>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@ struct options {
                            .body_limit = std::size_t{1} << 20U,
                            .drain_timeout_s = 30};
   service_options service{};
+  std::string executor = "host";  ///< Or cuda, or auto: a GPU if there is one.
+  llm::gpu_options gpu{};
   std::string model;            ///< A Hugging Face directory; empty: random weights.
   std::string random = "tiny";  ///< Their size.
   std::uint64_t weights_seed = 1;

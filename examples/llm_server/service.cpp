@@ -14,14 +14,15 @@ namespace cohort::llm_server {
 namespace {
 
 /// The longest text that the memory for one is enough for.
-std::uint32_t longest_text(const llm::llama_config& c, const llm::generator_options& o) {
+std::uint32_t longest_text(const llm::llama_config& c, const llm::generator_options& o,
+                           std::uint64_t column_bytes) {
   const kv::kv_budget budget{{.high_bytes = o.kv_bytes,
                               .low_bytes = o.kv_bytes / 8 * 7,
-                              .bytes_per_column = c.column_bytes(),
+                              .bytes_per_column = column_bytes,
                               .commit = kv::kv_commit::ring}};
   const auto fits = [&](std::uint32_t n) {
     return budget.can_run_alone(1, n - 1, o.columns) &&
-           n * c.column_bytes() <= o.staging_bytes / (o.prefill.max_rows + 1);
+           n * column_bytes <= o.staging_bytes / (o.prefill.max_rows + 1);
   };
   std::uint32_t low = 0;
   auto high = static_cast<std::uint32_t>(c.max_positions);
@@ -36,22 +37,17 @@ std::uint32_t longest_text(const llm::llama_config& c, const llm::generator_opti
   return low;
 }
 
-llm::generator_options widened(llm::generator_options o, std::size_t capacity) {
-  o.max_queued = static_cast<std::uint32_t>(capacity);  // `submit` keeps the bound.
-  return o;
-}
-
 }  // namespace
 
-service::service(const llm::llama& model, const llm::tokenizer& words, const service_options& o,
-                 piece_listener& listener, metrics& counters)
-    : model_{model},
-      words_{words},
+service::service(std::unique_ptr<llm::text_generator> generator, const llm::llama_config& config,
+                 const llm::tokenizer& words, const service_options& o, piece_listener& listener,
+                 metrics& counters)
+    : words_{words},
       listener_{listener},
       counters_{counters},
-      context_{longest_text(model.config(), o.generator)},
-      capacity_{std::size_t{o.generator.slots} + o.max_waiting},
-      generator_{std::make_unique<llm::generator>(model, widened(o.generator, capacity_))} {
+      context_{longest_text(config, o.generator, generator->column_bytes())},
+      capacity_{o.capacity()},
+      generator_{std::move(generator)} {
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
   expects(context_ >= 2, "the memory for keys and values holds no text of two tokens");
   report();
@@ -175,7 +171,7 @@ void service::report() {
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (batch[i].live) columns += batch[i].who.length;
   }
-  const std::size_t column = model_.config().column_bytes();
+  const std::uint64_t column = generator_->column_bytes();
   counters_.set({.running = batch.live(),
                  .waiting = active_.size() - std::min<std::size_t>(active_.size(), batch.live()),
                  .kv_used = columns * column,

@@ -6,9 +6,10 @@
 #include <cohort/core/clock.hpp>
 #include <cohort/core/time.hpp>
 
-#include <llm/generator.hpp>
-#include <llm/llama.hpp>
+#include <llm/config.hpp>
+#include <llm/generation.hpp>
 #include <llm/sampler.hpp>
+#include <llm/text_generator.hpp>
 #include <llm/tokenizer.hpp>
 
 #include <atomic>
@@ -86,14 +87,27 @@ class piece_listener {
 struct service_options {
   llm::generator_options generator{};
   std::uint32_t max_waiting = 256;  ///< Texts beyond those that have a slot; at least 1.
+
+  /// Most choices at one time.
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return std::size_t{generator.slots} + max_waiting;
+  }
+  /// What the generator is made with: `service::submit` keeps the bound of its queue.
+  [[nodiscard]] llm::generator_options queued() const noexcept {
+    llm::generator_options o = generator;
+    o.max_queued = static_cast<std::uint32_t>(capacity());
+    return o;
+  }
 };
 
 /// Thread safety: any thread but the service's own.
 class service {
  public:
+  /// @param generator Made with `o.queued()` for a model of this `config`.
   /// @throws config_error If an option is outside its range, or no text would fit.
-  service(const llm::llama& model, const llm::tokenizer& words, const service_options& o,
-          piece_listener& listener, metrics& counters);
+  service(std::unique_ptr<llm::text_generator> generator, const llm::llama_config& config,
+          const llm::tokenizer& words, const service_options& o, piece_listener& listener,
+          metrics& counters);
   /// Ends what has not ended; its pieces are lost.
   ~service();
   service(const service&) = delete;
@@ -127,7 +141,6 @@ class service {
   void fail_all();
   void report();
 
-  const llm::llama& model_;
   const llm::tokenizer& words_;
   piece_listener& listener_;
   metrics& counters_;
@@ -146,7 +159,7 @@ class service {
   std::vector<std::pair<std::shared_ptr<job>, choice*>> active_;
   std::vector<piece> pieces_;
   std::uint64_t numbers_ = 0;
-  std::unique_ptr<llm::generator> generator_;
+  std::unique_ptr<llm::text_generator> generator_;
 
   std::thread thread_;
 };

@@ -130,6 +130,8 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
   expect("generate x --temperature -1", "temperature");
   expect("generate x --top-p 0", "top_p");
   expect("generate x --random huge", "huge");
+  expect("generate x --executor tpu", "--executor");
+  expect("generate x --dtype int8", "--dtype");
   expect("generate x --model /nonexistent", "/nonexistent/config.json: is not a file");
   expect("generate x \"$(printf 'y%.0s' $(seq 2100))\" --max-tokens 1", "prompt 2: ");
   expect("compare --scale 0", "--scale");

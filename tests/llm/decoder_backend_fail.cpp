@@ -1,12 +1,25 @@
-// expect: keeps_packed_columns
+// expect: prefills_pieces_beside_the_batch
 // SPDX-License-Identifier: Apache-2.0
-#include "../../examples/llm/basic_generator.hpp"
+#include "../../examples/llm/decoder_backend.hpp"
 
-struct no_memory {
+// Complete, but that it computes prompts only whole.
+struct whole_prompts {
   [[nodiscard]] const cohort::llm::llama_config& config() const { return c; }
   [[nodiscard]] std::uint64_t column_bytes() const { return 1; }
+  std::uint64_t allocate(std::uint32_t);
+  std::uint32_t packed_columns(std::uint64_t);
+  void release(std::uint64_t);
+  void discard(std::uint64_t);
+  void execute(const cohort::kv::copy_plan&);
+  void start_prefill(std::span<const std::span<const cohort::kv::token_id>>);
+  cohort::llm::prefill_state prefill();
+  void wait_for_prefill();
+  cohort::llm::row_result first(std::uint32_t);
+  void end_prefill();
+  bool iterate(const cohort::kv::decode_batch&, bool);
+  cohort::llm::row_result of_slot(std::uint32_t);
   cohort::llm::llama_config c;
 };
 #ifndef COHORT_WELL_FORMED
-static_assert(cohort::llm::decoder_backend<no_memory>);
+static_assert(cohort::llm::decoder_backend<whole_prompts>);
 #endif

@@ -490,12 +490,35 @@ TEST_CASE("SIGTERM lets texts end, and waits no longer than it may") {
   CHECK(slow.stop() == 0);
 }
 
+TEST_CASE("the server says what it runs on, and auto takes what there is") {
+  child server{{"--executor", "auto", "--dtype", "f32"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const bool on_host = server.first_line.find(" | host (no GPU: ") != std::string::npos;
+  const bool on_gpu = server.first_line.find(" | GPU ") != std::string::npos;
+  CHECK(on_host != on_gpu);
+  connection c{server.port()};
+  CHECK(post(c, "/v1/completions", completion()).status == 200);
+  CHECK(server.stop() == 0);
+  // The same program without the choice: a GPU is there or is not.
+  child strict{{"--executor", "cuda"}};
+  if (on_gpu) {
+    REQUIRE_MESSAGE(strict.port() != 0, strict.first_line);
+    CHECK(strict.stop() == 0);
+  } else {
+    CHECK(strict.wait() == 2);
+    CHECK(strict.first_line.starts_with("llm_server: --executor: cuda is not possible here: "));
+  }
+}
 TEST_CASE("bad options end the server with status 2 and one line") {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--slots", "0"}, "--slots: 0 is not allowed"},
       {{"--random", "huge"}, "--random: "},
       {{"--model", "x", "--random", "tiny"}, "--random: not with --model"},
       {{"--model", "/nonexistent"}, "/nonexistent/config.json"},
+      {{"--executor", "tpu"}, "--executor: "},
+      {{"--dtype", "f32"}, "--dtype: only with --executor cuda or auto"},
+      {{"--executor", "host", "--device", "1"}, "--device: only with --executor cuda or auto"},
+      {{"--executor", "auto", "--dtype", "int8"}, "--dtype: "},
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
       {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"}};
   for (const auto& [options, message] : bad) {

@@ -1,6 +1,6 @@
 if(TARGET cohort_llm)
   find_package(nlohmann_json REQUIRED)
-  foreach(name compare generator kernels llama sampler tokenizer weights)
+  foreach(name basic_generator compare generator kernels llama sampler tokenizer weights)
     cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm nlohmann_json::nlohmann_json TIMEOUT 300)
   endforeach()
 endif()

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include <llm/basic_generator.hpp>
 #include <llm/compare.hpp>
 #include <llm/cuda/backend.hpp>
 #include <llm/cuda/cuda_device.hpp>
@@ -88,14 +89,14 @@ void fill(backend& b, kv::decode_batch& batch, std::uint32_t slots, std::uint32_
   const std::vector<kv::token_id> text(columns, 7);
   kv::copy_plan plan;
   for (std::uint32_t i = 0; i < slots; ++i) {
-    const prefill_request r{text, b.allocate(columns)};
-    b.start_prefill({&r, 1}, false);
+    const prefill_piece r = whole_prompt(text, b.allocate(columns));
+    b.start_prefill({&r, 1});
     b.wait_for_prefill();
     expects(b.prefill() == prefill_state::done, "cuda_bench: a prefill failed");
     kv::prepared who{.id = request_id{i}, .storage = r.storage, .prompt = columns};
     who.length = columns;
     who.produced = 1;
-    who.pending = b.first(0).best.token;
+    who.pending = b.first(0).best->token;
     b.end_prefill();
     batch.insert(i, who, plan);
     b.execute(plan);
@@ -130,7 +131,7 @@ void decode(bench::report& out, gpu& d, const weights_type& w, const machine& m,
         b.execute(plan);
         plan.clear();
         expects(b.iterate(batch, false), "cuda_bench: an iteration failed");
-        for (std::uint32_t s = 0; s < slots; ++s) batch.produce(s, b.of_slot(s).best.token);
+        for (std::uint32_t s = 0; s < slots; ++s) batch.produce(s, b.of_slot(s).best->token);
         if (i < steps / 5) continue;  // Warm-up, and recording.
         seconds.push_back(seconds_since(start));
         bytes += static_cast<double>(w.bytes_read()) +
@@ -170,9 +171,9 @@ void prefill(bench::report& out, gpu& d, const weights_type& w, const machine& m
       const std::vector<kv::token_id> text(tokens, 7);
       double best = 0;
       for (int i = 0; i < 4; ++i) {
-        const prefill_request r{text, b.allocate(tokens)};
+        const prefill_piece r = whole_prompt(text, b.allocate(tokens));
         const auto start = clock_type::now();
-        b.start_prefill({&r, 1}, false);
+        b.start_prefill({&r, 1});
         b.wait_for_prefill();
         expects(b.prefill() == prefill_state::done, "cuda_bench: a prefill failed");
         best = std::max(best, tokens / seconds_since(start));
@@ -194,6 +195,8 @@ void serve(bench::report& out, gpu& d, const weights_type& w, const machine& m) 
                             .kv_bytes = 8ULL * 1024 * column_bytes * 3,
                             .staging_bytes = 64ULL * 512 * column_bytes,
                             .max_prepared = 16,
+                            .prefill_chunk = 512,
+                            .prefix_bytes = 0,  // The second round is to compute its prompts too.
                             .prefill = {.max_rows = 8, .max_waste = 0.5, .max_positions = 2048}};
   for (const unsigned share : {100U, 50U}) {
     if (share < 100 && m.description.partition_steps < 4) continue;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include <llm/basic_generator.hpp>
 #include <llm/cuda/backend.hpp>
 #include <llm/cuda/cuda_device.hpp>
 
@@ -71,6 +72,7 @@ void run(const std::string& directory) {
                               .columns = 64,
                               .kv_bytes = std::size_t{1} << 30U,
                               .staging_bytes = std::size_t{1} << 30U,
+                              .prefill_chunk = 256,
                               .prefill = {.max_rows = 8, .max_waste = 1, .max_positions = 2048}};
     const device::backend_options b{.prefill_chunk = 256};
     gpu d{{.pool_bytes = device::device_weights<gpu>::bytes_needed(c, type) +
@@ -79,8 +81,9 @@ void run(const std::string& directory) {
     device::device_backend<gpu> backend{d, weights, o, b};
     std::ofstream logits{directory + "/" + name + ".bin", std::ios::binary};
     for (const auto& p : prompts) {
-      const prefill_request r{p, backend.allocate(static_cast<std::uint32_t>(p.size()))};
-      backend.start_prefill({&r, 1}, true);
+      const prefill_piece r =
+          whole_prompt(p, backend.allocate(static_cast<std::uint32_t>(p.size())));
+      backend.start_prefill({&r, 1});
       backend.wait_for_prefill();
       expects(backend.prefill() == prefill_state::done, "cuda_logits: a prefill failed");
       const auto row = backend.first(0).logits;

@@ -4,44 +4,46 @@
 /// that asks for prefill.
 #pragma once
 
+#include <cohort/core/error.hpp>
 #include <cohort/kv/decode_batch.hpp>
 #include <cohort/kv/kv_memory.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <exception>
-#include <mutex>
+#include <optional>
 #include <span>
-#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "../basic_generator.hpp"
+#include "../decoder_backend.hpp"
+#include "../generation.hpp"
 #include "decoder.hpp"
 
 namespace cohort::llm::device {
 
 struct backend_options {
-  std::uint32_t prefill_chunk = 512;  ///< Rows that prefill computes at once; at least 1.
-  device_share prefill_share{};       ///< Of the device, for prompts.
-  bool records = true;                ///< Iterations are recorded and replayed.
+  /// Rows that prefill computes at once, whatever pieces they belong to; at least 1.
+  std::uint32_t prefill_chunk = 512;
+  device_share prefill_share{};  ///< Of the device, for prompts.
+  bool records = true;           ///< Iterations are recorded and replayed.
 };
 
 /// Prompts are computed on a stream of their own, asked for by a thread of its own, since the calls
 /// alone take longer than an iteration. Keys and values that enter the batch are copied on the
-/// stream that decodes, behind an event of the other. Thread safety: one thread.
+/// stream that decodes, behind an event of the other. It chooses: logits of an iteration come only
+/// if they are asked for. Thread safety: one thread.
 template <decoder_device Device>
 class device_backend {
  public:
-  /// @param weights Must outlive it.  @param g Its slots, columns, bytes and limits are used.
+  /// @param weights Must outlive it.  @param g That of the loop.
   /// @throws config_error If an option is outside its range or the device has no room.
   device_backend(Device& d, const device_weights<Device>& weights, const generator_options& g,
                  const backend_options& o = {})
       : device_{d},
         weights_{weights},
-        staging_bytes_{g.staging_bytes},
         chunk_{o.prefill_chunk},
         memory_{d.executor(),
                 {.layers = weights.config().layers,
@@ -75,31 +77,18 @@ class device_backend {
                                                 const backend_options& o = {});
 
   [[nodiscard]] std::uint64_t allocate(std::uint32_t columns) { return memory_.allocate(columns); }
+  [[nodiscard]] std::uint32_t packed_columns(std::uint64_t storage) const noexcept {
+    return memory_.packed_columns(storage);
+  }
   void release(std::uint64_t storage) { memory_.release(decode_.stream(), storage); }
   void discard(std::uint64_t storage) { memory_.release(prefill_.stream(), storage); }
   void execute(const kv::copy_plan& plan) { memory_.execute(decode_.stream(), plan); }
-  [[nodiscard]] bool has_room() {
-    if (device_.executor().free_bytes() < staging_bytes_ / 2) memory_.collect();
-    return true;
-  }
 
-  void start_prefill(std::span<const prefill_request> group, bool logits) {
-    prompts_.clear();
-    for (const prefill_request& r : group)
-      prompts_.push_back({r.tokens, memory_.packed(r.storage)});
-    prefill_logits_ = logits;
-    prefill_done_.state.store(prefill_state::busy, std::memory_order_relaxed);
-    command_.store(command::prefill, std::memory_order_release);
-    command_.notify_one();
-  }
-  [[nodiscard]] prefill_state prefill() const noexcept {
-    return prefill_done_.state.load(std::memory_order_acquire);
-  }
-  void wait_for_prefill() const noexcept {
-    prefill_done_.state.wait(prefill_state::busy, std::memory_order_acquire);
-  }
+  void start_prefill(std::span<const prefill_piece> pieces);
+  [[nodiscard]] prefill_state prefill() const noexcept { return prefill_done_.look(); }
+  void wait_for_prefill() const noexcept { prefill_done_.wait(); }
   [[nodiscard]] row_result first(std::uint32_t i) const noexcept {
-    return result(prefill_, i, prefill_logits_);
+    return result(prefill_, i, true);
   }
   void end_prefill() {
     // What enters the batch from now on was written before this event.
@@ -137,11 +126,10 @@ class device_backend {
       rows[count++] = row;
     }
     decode_logits_ = logits;
-    iteration_done_.state.store(prefill_state::busy, std::memory_order_relaxed);
+    iteration_done_.begin();
     decode_.decode(count, longest, logits);
     device_.executor().notify(decode_.stream(), iteration_done_);
-    iteration_done_.state.wait(prefill_state::busy, std::memory_order_acquire);
-    return iteration_done_.state.load(std::memory_order_acquire) == prefill_state::done;
+    return iteration_done_.wait() == prefill_state::done;
   }
   [[nodiscard]] row_result of_slot(std::uint32_t slot) const noexcept {
     return result(decode_, rows_of_[slot], decode_logits_);
@@ -149,41 +137,38 @@ class device_backend {
 
  private:
   enum class command : std::uint8_t { none, prefill, stop };
-  struct job : runtime::completion {
-    job() {
-      invoke = [](runtime::completion& c, bool failed) noexcept {
-        static_cast<job&>(c).end(failed ? prefill_state::failed : prefill_state::done);
-      };
-    }
-    void end(prefill_state s) noexcept {
-      state.store(s, std::memory_order_release);
-      state.notify_all();
-    }
-    std::atomic<prefill_state> state{prefill_state::idle};
-  };
 
+  /// Tokens of one job: those of the loop, or a whole prompt at once.
+  static std::uint64_t listed(const llama_config& c, const generator_options& g,
+                              const backend_options& o) {
+    return std::max({std::uint64_t{g.prefill_chunk} * g.prefill_ahead, g.prefill.max_positions,
+                     std::uint64_t{c.max_positions}, std::uint64_t{o.prefill_chunk}});
+  }
+  /// Prompts that end in one job: the last group is handed out while one less than `max_prefilling`
+  /// are at hand.
+  static std::uint32_t most_results(const generator_options& g) noexcept {
+    return std::max(1U, g.max_prefilling) - 1 + g.prefill.max_rows;
+  }
   static decoder_limits limits_of(const device_weights<Device>& w, const generator_options& g,
                                   const backend_options& o, bool prefill) {
     expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
-    expects(g.prefill.max_positions > 0, "generator: prefill.max_positions must be at least 1");
-    const std::uint64_t positions = w.config().max_positions;
     if (prefill) {
-      return {
-          .rows = o.prefill_chunk,
-          .results = g.prefill.max_rows,
-          .listed = std::max({g.prefill.max_positions, positions, std::uint64_t{o.prefill_chunk}}),
-          .columns = 1,
-          .records = false};
+      return {.rows = o.prefill_chunk,
+              .results = most_results(g),
+              .listed = listed(w.config(), g, o),
+              .columns = 1,
+              .records = false};
     }
     return {.rows = g.slots,
             .results = g.slots,
             .listed = g.slots,
-            .columns = static_cast<std::uint32_t>(positions),
+            .columns = static_cast<std::uint32_t>(w.config().max_positions),
             .records = o.records};
   }
   static row_result result(const decoder<Device>& d, std::uint32_t i, bool logits) noexcept {
     const choice& best = d.best(i);
-    return {{best.token, best.logprob}, logits ? d.logits(i) : std::span<const float>{}};
+    return {.best = scored_token{best.token, best.logprob},
+            .logits = logits ? d.logits(i) : std::span<const float>{}};
   }
   void serve() {
     for (;;) {
@@ -192,7 +177,7 @@ class device_backend {
       if (c == command::stop) return;
       if (c != command::prefill) continue;
       try {
-        prefill_.prefill(prompts_, chunk_, prefill_logits_);
+        prefill_.prefill(pieces_, chunk_);
         device_.executor().record(prefill_.stream(), ready_);
         device_.executor().notify(prefill_.stream(), prefill_done_);
       } catch (const std::exception&) {
@@ -203,15 +188,14 @@ class device_backend {
 
   Device& device_;
   const device_weights<Device>& weights_;
-  std::uint64_t staging_bytes_;
   std::uint32_t chunk_;
   kv::kv_memory<typename Device::executor_type> memory_;
   typename Device::executor_type::event ready_;
   std::vector<std::uint32_t> rows_of_;  // The row of each live slot in the iteration.
-  std::vector<prompt_view> prompts_;
-  job prefill_done_;
-  job iteration_done_;
-  bool prefill_logits_ = false;
+  std::vector<prompt_piece> pieces_;    // Of the job under way.
+  std::vector<kv::token_id> tokens_;    // Of these.
+  decoder_job prefill_done_;
+  decoder_job iteration_done_;
   bool decode_logits_ = false;
   decoder<Device> decode_;
   decoder<Device> prefill_;
@@ -220,23 +204,43 @@ class device_backend {
 };
 
 template <decoder_device Device>
+void device_backend<Device>::start_prefill(std::span<const prefill_piece> pieces) {
+  std::size_t count = 0;
+  for (const prefill_piece& p : pieces) count += p.count;
+  pieces_.clear();
+  tokens_.resize(count);
+  auto to = tokens_.begin();
+  for (const prefill_piece& p : pieces) {
+    const auto from = p.tokens.subspan(p.first, p.count);
+    pieces_.push_back({.tokens = {to, p.count},
+                       .packed = memory_.packed(p.storage),
+                       .columns = memory_.packed_columns(p.storage),
+                       .first = p.first,
+                       .is_last = p.is_last});
+    to = std::ranges::copy(from, to).out;
+  }
+  prefill_done_.begin();
+  command_.store(command::prefill, std::memory_order_release);
+  command_.notify_one();
+}
+
+template <decoder_device Device>
 std::size_t device_backend<Device>::bytes_needed(const llama_config& c, runtime::data_type t,
                                                  const generator_options& g,
                                                  const backend_options& o) {
   const std::size_t element = bytes_of(t);
-  const auto rows_bytes = [&](std::size_t rows, std::size_t results, std::size_t listed) {
+  const auto rows_bytes = [&](std::size_t rows, std::size_t results, std::size_t tokens) {
     return rows * (c.hidden * sizeof(float) +
                    (2 * c.hidden + 2 * c.q_width() + 2 * c.kv_width() + 3 * c.ffn) * element) +
            results * (c.hidden * element + c.vocabulary * (element + sizeof(float)) + 64) +
-           (listed + results) * (sizeof(device_row) + sizeof(row_tile)) + 16 * 256;
+           (tokens + results) * (sizeof(device_row) + sizeof(row_tile)) + 16 * 256;
   };
   // Partial sums double up to what the longest sequence takes, and keep the smaller ones.
   const std::size_t parts = std::bit_ceil(c.max_positions / part_columns + 1);
   const std::size_t sums = 2 * parts * g.slots * c.heads * (c.head_size + 2) * sizeof(float);
-  const std::size_t longest = std::max<std::size_t>(g.prefill.max_positions, c.max_positions);
-  const std::size_t listed = std::max<std::size_t>(longest, o.prefill_chunk);
-  return g.kv_bytes + g.staging_bytes + sums + 64 * 256 + rows_bytes(g.slots, g.slots, g.slots) +
-         rows_bytes(o.prefill_chunk, g.prefill.max_rows, listed);
+  return g.kv_bytes + g.staging_bytes + g.prefix_bytes + sums + 64 * 256 +
+         rows_bytes(g.slots, g.slots, g.slots) +
+         rows_bytes(o.prefill_chunk, most_results(g), listed(c, g, o));
 }
 
 }  // namespace cohort::llm::device

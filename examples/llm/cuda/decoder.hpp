@@ -21,17 +21,21 @@
 
 namespace cohort::llm::device {
 
-/// A prompt to prefill, and where its packed keys and values go:
-/// [layer][2][head][token][head_size].
-struct prompt_view {
-  std::span<const kv::token_id> tokens;
+/// Tokens of a prompt to prefill, and where the keys and values of all of it go, packed:
+/// [layer][2][head][column][head_size]. Those before them are there already, or computed earlier in
+/// the same call.
+struct prompt_piece {
+  std::span<const kv::token_id> tokens;  ///< At least one.
   std::byte* packed = nullptr;
+  std::uint32_t columns = 0;  ///< Of the storage: tokens of the whole prompt.
+  std::uint32_t first = 0;    ///< Position of the first of the tokens.
+  bool is_last = false;       ///< The prompt ends with them: it has a result.
 };
 
 struct decoder_limits {
   std::uint32_t rows = 8;        ///< Of one piece of work; at least 1.
-  std::uint32_t results = 8;     ///< Choices, and prompts of one prefill; at least 1.
-  std::uint64_t listed = 8;      ///< Rows that one prefill lists, of all its pieces; at least rows.
+  std::uint32_t results = 8;     ///< Choices, and prompts that end in one prefill; at least 1.
+  std::uint64_t listed = 8;      ///< Tokens of one prefill, of all its pieces; at least rows.
   std::uint32_t columns = 1024;  ///< That a decoded row attends to, at most; at least 1.
   bool records = true;           ///< Iterations of a shape that came before are replayed.
 };
@@ -106,59 +110,9 @@ class decoder {
     device_.replay(stream_, at->second);
   }
 
-  /// Computes the prompts, `chunk` rows at a time. Result i is that of the last token of prompt i.
-  void prefill(std::span<const prompt_view> prompts, std::uint32_t chunk, bool logits) {
-    const llama_config& c = weights_.config();
-    auto* list = as<device_row>(host_list_);
-    auto* tiles = as<row_tile>(host_tiles_);
-    auto* picks = as<std::uint32_t>(host_picks_);
-    chunk = std::min(chunk, o_.rows);
-    pieces_.clear();
-    std::uint32_t n = 0;
-    std::uint32_t tile = 0;
-    for (std::uint32_t i = 0; i < prompts.size(); ++i) {
-      const auto tokens = static_cast<std::uint32_t>(prompts[i].tokens.size());
-      COHORT_ASSERT(tokens >= 1 && n + tokens <= o_.listed && i < o_.results);
-      for (std::uint32_t p = 0; p < tokens; ++p, ++n) {
-        const bool new_piece = n % chunk == 0;
-        if (new_piece) pieces_.push_back({n, 0, tile, 0, i, 0});
-        piece& now = pieces_.back();
-        if (new_piece || p == 0 || tiles[tile - 1].count == prefill_tile) {
-          tiles[tile++] = {n - now.first, 0};
-          ++now.tiles;
-        }
-        ++tiles[tile - 1].count;
-        ++now.rows;
-        list[n] = {.kv = prompts[i].packed,
-                   .plane = std::uint64_t{tokens} * c.head_size,
-                   .token = prompts[i].tokens[p],
-                   .position = p,
-                   .write = p,
-                   .first0 = 0,
-                   .count0 = p + 1,
-                   .first1 = 0,
-                   .count1 = 0,
-                   .unused = 0};
-        if (p + 1 == tokens) {
-          picks[now.first_result + now.results] = n - now.first;
-          ++now.results;
-        }
-      }
-    }
-    copy(list_, list, n * sizeof(device_row));
-    copy(tiles_, tiles, tile * sizeof(row_tile));
-    copy(picks_, picks, prompts.size() * sizeof(std::uint32_t));
-    for (const piece& p : pieces_) {
-      layers(list_ + p.first, p.rows, [&](std::uint32_t l) {
-        device_.run(
-            stream_, weights_.type(),
-            prefill_arguments{list_ + p.first, tiles_ + p.first_tile, qkv_, attended_, p.tiles, l,
-                              narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
-      });
-      if (p.results > 0) choose(picks_ + p.first_result, p.first_result, p.results, logits);
-    }
-    fetch(narrow32(prompts.size()), logits);
-  }
+  /// Computes the pieces, `chunk` rows at a time, which may cut them anywhere; those of one prompt
+  /// in its order. Result i, with logits, is that of the last token of the i-th prompt that ends.
+  void prefill(std::span<const prompt_piece> pieces, std::uint32_t chunk);
 
   /// Of the latest work, once it has finished.
   [[nodiscard]] const choice& best(std::uint32_t i) const noexcept {
@@ -172,7 +126,8 @@ class decoder {
  private:
   using shape = std::tuple<std::uint32_t, std::uint32_t, bool>;  // Rows, parts, logits.
   using buffer = typename Device::executor_type::buffer;
-  struct piece {
+  /// Rows that are computed at once, of one prompt or of several.
+  struct slice {
     std::uint32_t first, rows, first_tile, tiles, first_result, results;
   };
 
@@ -296,10 +251,70 @@ class decoder {
   float* sums_ = nullptr;
   float* scales_ = nullptr;
   typename Device::host_memory host_list_, host_tiles_, host_picks_, host_wide_, host_best_;
-  std::vector<piece> pieces_;
+  std::vector<slice> slices_;
   std::map<shape, typename Device::recording> recorded_;
   std::map<shape, bool> seen_;
   stream_type stream_;  // Last: its end waits for what uses the others.
 };
+
+template <decoder_device Device>
+void decoder<Device>::prefill(std::span<const prompt_piece> pieces, std::uint32_t chunk) {
+  const llama_config& c = weights_.config();
+  auto* list = as<device_row>(host_list_);
+  auto* tiles = as<row_tile>(host_tiles_);
+  auto* picks = as<std::uint32_t>(host_picks_);
+  chunk = std::min(chunk, o_.rows);
+  slices_.clear();
+  std::uint32_t n = 0;
+  std::uint32_t tile = 0;
+  std::uint32_t results = 0;
+  for (const prompt_piece& piece : pieces) {
+    const auto count = static_cast<std::uint32_t>(piece.tokens.size());
+    COHORT_ASSERT(count >= 1 && n + count <= o_.listed && piece.first + count <= piece.columns);
+    for (std::uint32_t i = 0; i < count; ++i, ++n) {
+      const std::uint32_t position = piece.first + i;
+      const bool opens_slice = n % chunk == 0;
+      if (opens_slice) slices_.push_back({n, 0, tile, 0, results, 0});
+      slice& now = slices_.back();
+      // A tile goes on where the piece before ended, if it is of the same prompt.
+      const bool goes_on =
+          !opens_slice && list[n - 1].kv == piece.packed && list[n - 1].position + 1 == position;
+      if (!goes_on || tiles[tile - 1].count == prefill_tile) {
+        tiles[tile++] = {n - now.first, 0};
+        ++now.tiles;
+      }
+      ++tiles[tile - 1].count;
+      ++now.rows;
+      list[n] = {.kv = piece.packed,
+                 .plane = std::uint64_t{piece.columns} * c.head_size,
+                 .token = piece.tokens[i],
+                 .position = position,
+                 .write = position,
+                 .first0 = 0,
+                 .count0 = position + 1,
+                 .first1 = 0,
+                 .count1 = 0,
+                 .unused = 0};
+      if (!piece.is_last || i + 1 < count) continue;
+      COHORT_ASSERT(results < o_.results);
+      picks[results++] = n - now.first;
+      ++now.results;
+    }
+  }
+  COHORT_ASSERT(n >= 1);
+  copy(list_, list, n * sizeof(device_row));
+  copy(tiles_, tiles, tile * sizeof(row_tile));
+  if (results > 0) copy(picks_, picks, results * sizeof(std::uint32_t));
+  for (const slice& s : slices_) {
+    layers(list_ + s.first, s.rows, [&](std::uint32_t l) {
+      device_.run(
+          stream_, weights_.type(),
+          prefill_arguments{list_ + s.first, tiles_ + s.first_tile, qkv_, attended_, s.tiles, l,
+                            narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
+    });
+    if (s.results > 0) choose(picks_ + s.first_result, s.first_result, s.results, true);
+  }
+  if (results > 0) fetch(results, true);
+}
 
 }  // namespace cohort::llm::device

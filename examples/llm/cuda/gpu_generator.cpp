@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../gpu_generator.hpp"
 
+#include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>
 #include <cohort/runtime/cuda/device.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "../basic_generator.hpp"
 #include "backend.hpp"
 #include "cuda_device.hpp"
 
@@ -14,9 +20,9 @@ using device::cuda_device;
 using backend = device::device_backend<cuda_device>;
 using weights_type = device::device_weights<cuda_device>;
 
-/// On a GPU partial prompts are large, and a group's rows must be bounded.
-generator_options bounded(generator_options o) {
-  if (o.prefill.max_positions == 0) o.prefill.max_positions = 4096;
+/// Pieces of prompts are what the device computes at once.
+generator_options with_chunk(generator_options o, const gpu_options& g) {
+  o.prefill_chunk = g.prefill_chunk;
   return o;
 }
 std::size_t pool_bytes(const llama_config& c, const generator_options& o, const gpu_options& g) {
@@ -31,6 +37,13 @@ std::string why_no_gpu() {
   const runtime::cuda::inventory found = runtime::cuda::find_devices();
   if (found.devices.empty()) return found.reason;
   return runtime::cuda::why_no_blas();
+}
+
+std::string gpu_name(int device) {
+  const auto found = runtime::cuda::find_devices().devices;
+  const auto at = std::ranges::find(found, device, &runtime::cuda::device_description::index);
+  if (at == found.end()) throw config_error{fmt::format("there is no GPU {}", device)};
+  return at->name;
 }
 
 struct gpu_generator::parts {
@@ -51,17 +64,26 @@ gpu_generator::gpu_generator(const llama_weights& weights, const generator_optio
                              const gpu_options& gpu) {
   const std::string reason = why_no_gpu();
   if (!reason.empty()) throw config_error{reason};
-  parts_ = std::make_unique<parts>(weights, bounded(options), gpu);
+  parts_ = std::make_unique<parts>(weights, with_chunk(options, gpu), gpu);
 }
 gpu_generator::~gpu_generator() = default;
 
-std::optional<refusal> gpu_generator::submit(generation& g) { return parts_->loop.submit(g); }
+std::optional<refusal> gpu_generator::submit(generation& g, time_point now) {
+  return parts_->loop.submit(g, now);
+}
 void gpu_generator::cancel(generation& g) { parts_->loop.cancel(g); }
 bool gpu_generator::turn(const std::function<time_point()>& clock) {
   return parts_->loop.turn(clock);
 }
-const kv::decode_scheduler<kv::best_fit>& gpu_generator::state() const noexcept {
+const gpu_generator::scheduler& gpu_generator::state() const noexcept {
   return parts_->loop.state();
+}
+std::uint64_t gpu_generator::prefix_hits() const noexcept { return parts_->loop.prefix_hits(); }
+std::uint64_t gpu_generator::prefilled_tokens() const noexcept {
+  return parts_->loop.prefilled_tokens();
+}
+std::uint64_t gpu_generator::column_bytes() const noexcept {
+  return parts_->decoder.column_bytes();
 }
 
 }  // namespace cohort::llm

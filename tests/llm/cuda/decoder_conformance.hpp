@@ -13,7 +13,9 @@
 #include <memory>
 #include <vector>
 
+#include <llm/basic_generator.hpp>
 #include <llm/cuda/backend.hpp>
+#include <llm/generator.hpp>
 #include <llm/llama.hpp>
 #include <support/random_source.hpp>
 
@@ -65,7 +67,7 @@ inline llama_weights rounded(llama_weights w, runtime::data_type t) {
 }
 
 /// |a − b| / |b|.
-inline double distance(std::span<const float> a, const std::vector<float>& b) {
+inline double distance(std::span<const float> a, std::span<const float> b) {
   double difference = 0;
   double size = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
@@ -97,6 +99,87 @@ inline std::vector<float> host_logits(const llama& model, const std::vector<kv::
   return logits;
 }
 
+using texts = std::vector<std::vector<kv::token_id>>;
+
+inline texts draw_texts(test::random_source& random, std::size_t count, std::size_t vocabulary) {
+  texts all(count);
+  for (auto& text : all) {
+    text.resize(1 + random.below(random.one_in(4) ? 120U : 12U));
+    for (kv::token_id& x : text) x = static_cast<kv::token_id>(random.below(vocabulary));
+  }
+  return all;
+}
+
+/// Prompts in jobs of pieces, cut anywhere and mixed anyhow; or all of them whole in one job.
+/// @returns The logits of each. Its storage is in `storages`.
+template <class Backend>
+std::vector<std::vector<float>> prefill_all(Backend& backend, const texts& all, bool in_pieces,
+                                            test::random_source& random,
+                                            std::vector<std::uint64_t>& storages) {
+  storages.clear();
+  for (const auto& text : all) {
+    storages.push_back(backend.allocate(static_cast<std::uint32_t>(text.size())));
+  }
+  std::vector<std::vector<float>> logits(all.size());
+  std::vector<std::uint32_t> done(all.size());
+  std::vector<std::size_t> open(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) open[i] = i;
+  while (!open.empty()) {
+    std::vector<prefill_piece> job;
+    std::vector<std::size_t> ends;
+    while (!open.empty() && (job.empty() || !in_pieces || !random.one_in(3))) {
+      const std::size_t at = in_pieces ? random.below(open.size()) : 0;
+      const std::size_t i = open[at];
+      const auto left = static_cast<std::uint32_t>(all[i].size()) - done[i];
+      const std::uint32_t count = in_pieces ? 1 + random.below(left) : left;
+      job.push_back({all[i], storages[i], done[i], count, count == left});
+      done[i] += count;
+      if (count < left) continue;
+      ends.push_back(i);
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    backend.start_prefill(job);
+    backend.wait_for_prefill();
+    REQUIRE(backend.prefill() == prefill_state::done);
+    for (std::uint32_t n = 0; n < ends.size(); ++n) {
+      const row_result r = backend.first(n);
+      logits[ends[n]].assign(r.logits.begin(), r.logits.end());
+      REQUIRE(r.best->token == std::ranges::max_element(r.logits) - r.logits.begin());
+    }
+    backend.end_prefill();
+  }
+  return logits;
+}
+
+/// A prompt's result does not depend on how it is cut, nor on what is between its pieces.
+/// @param bound Of the distance; 0: bit for bit, where products do not depend on the rows.
+template <class Fixture>
+void check_pieces(std::uint64_t seed, runtime::data_type t, double bound) {
+  CAPTURE(seed);
+  test::random_source random{seed};
+  const llama_config c = small_config(random);
+  const llama_weights w = random_weights(c, seed);
+  Fixture fixture;
+  auto d = fixture.make(std::size_t{64} << 20U);
+  using device_type = typename Fixture::device_type;
+  const device_weights<device_type> weights{*d, w, t};
+  const generator_options g{.slots = 1,
+                            .columns = 4,
+                            .kv_bytes = std::size_t{8} << 20U,
+                            .staging_bytes = std::size_t{8} << 20U,
+                            .prefill = {.max_rows = 4, .max_positions = 512}};
+  device_backend<device_type> backend{*d, weights, g, {.prefill_chunk = 1 + random.below(100U)}};
+  std::vector<std::uint64_t> storages;
+  for (unsigned round = 0; round < 3; ++round) {
+    const texts all = draw_texts(random, 1 + random.below(4U), c.vocabulary);
+    const auto whole = prefill_all(backend, all, false, random, storages);
+    for (const std::uint64_t s : storages) backend.release(s);
+    const auto pieces = prefill_all(backend, all, true, random, storages);
+    for (const std::uint64_t s : storages) backend.release(s);
+    for (std::size_t i = 0; i < all.size(); ++i) REQUIRE(distance(pieces[i], whole[i]) <= bound);
+  }
+}
+
 /// Prefill and decode give the host's logits: prompts in pieces that cut them anywhere, then tokens
 /// one by one in a ring that wraps.
 template <class Fixture>
@@ -117,48 +200,41 @@ void check_logits(std::uint64_t seed, runtime::data_type t, double bound) {
                             .prefill = {.max_rows = 4, .max_waste = 0.5, .max_positions = 512}};
   device_backend<device_type> backend{*d, weights, g, {.prefill_chunk = 1 + random.below(100U)}};
 
-  std::vector<std::vector<kv::token_id>> texts(1 + random.below(std::min(g.slots, 4U)));
-  std::vector<prefill_request> group;
-  for (auto& text : texts) {
-    text.resize(1 + random.below(random.one_in(4) ? 120U : 12U));
-    for (kv::token_id& x : text) x = static_cast<kv::token_id>(random.below(c.vocabulary));
-    group.push_back({text, backend.allocate(static_cast<std::uint32_t>(text.size()))});
-  }
-  backend.start_prefill(group, true);
-  backend.wait_for_prefill();
-  REQUIRE(backend.prefill() == prefill_state::done);
+  texts all = draw_texts(random, 1 + random.below(std::min(g.slots, 4U)), c.vocabulary);
+  std::vector<std::uint64_t> storages;
+  test::random_source cuts{seed};
+  const auto prefilled = prefill_all(backend, all, seed % 2 == 0, cuts, storages);
   kv::decode_batch batch{{.slots = g.slots, .columns = g.columns}};
   kv::copy_plan plan;
-  backend.end_prefill();
   const auto check = [&](const row_result& r, const std::vector<kv::token_id>& text) {
     REQUIRE(distance(r.logits, host_logits(model, text)) < bound);
     const auto most = std::ranges::max_element(r.logits);
-    REQUIRE(r.best.token == most - r.logits.begin());
+    REQUIRE(r.best->token == most - r.logits.begin());
   };
-  for (std::uint32_t i = 0; i < texts.size(); ++i) {
-    check(backend.first(i), texts[i]);
-    const auto n = static_cast<std::uint32_t>(texts[i].size());
-    kv::prepared who{.id = request_id{i}, .storage = group[i].storage, .prompt = n};
+  for (std::uint32_t i = 0; i < all.size(); ++i) {
+    REQUIRE(distance(prefilled[i], host_logits(model, all[i])) < bound);
+    const auto n = static_cast<std::uint32_t>(all[i].size());
+    kv::prepared who{.id = request_id{i}, .storage = storages[i], .prompt = n};
     who.length = n;
     who.produced = 1;
     who.pending = static_cast<kv::token_id>(random.below(c.vocabulary));
-    texts[i].push_back(who.pending);
+    all[i].push_back(who.pending);
     batch.insert(i, who, plan);
     backend.execute(plan);
     plan.clear();
-    backend.release(group[i].storage);
+    backend.release(storages[i]);
   }
   for (unsigned step = 0; step < 12; ++step) {
     batch.step(plan);
     backend.execute(plan);
     plan.clear();
     REQUIRE(backend.iterate(batch, true));
-    for (std::uint32_t i = 0; i < texts.size(); ++i) {
+    for (std::uint32_t i = 0; i < all.size(); ++i) {
       if (!batch[i].live) continue;
-      check(backend.of_slot(i), texts[i]);
+      check(backend.of_slot(i), all[i]);
       const auto next = static_cast<kv::token_id>(random.below(c.vocabulary));
       batch.produce(i, next);
-      texts[i].push_back(next);
+      all[i].push_back(next);
       if (random.one_in(15)) batch.remove(i);
     }
     if (batch.live() == 0) break;
@@ -176,10 +252,17 @@ inline void draw(generation& g, test::random_source& random, std::uint64_t id) {
   }
 }
 
+/// How often it came to what is tested.
+struct token_counts {
+  std::uint64_t preemptions = 0;
+  std::uint64_t prefix_hits = 0;
+  std::uint64_t pieces = 0;  ///< Prompts longer than one.
+};
+
 /// Tokens in f32 are those of the host's solo run, whatever enters, leaves, is preempted and comes
-/// back. @returns How many preemptions there were.
+/// back, however prompts are cut, and whether they were computed for another.
 template <class Fixture>
-std::uint64_t check_tokens(std::uint64_t seed) {
+void check_tokens(std::uint64_t seed, token_counts& counts) {
   CAPTURE(seed);
   test::random_source random{seed};
   llama_config c = small_config(random);
@@ -195,7 +278,12 @@ std::uint64_t check_tokens(std::uint64_t seed) {
                             .columns = 4,
                             .kv_bytes = 224 * c.column_bytes(),
                             .staging_bytes = std::size_t{8} << 20U,
+                            .prefill_chunk = 1 + random.below(40U),
+                            .prefill_ahead = 1 + random.below(4U),
+                            .max_prefilling = 1 + random.below(8U),
+                            .prefix_bytes = random.one_in(2) ? 0 : 100 * c.column_bytes(),
                             .prefill = {.max_rows = 3, .max_waste = 0.5, .max_positions = 512}};
+  // Slices of the device cut the loop's pieces once more.
   device_backend<device_type> backend{*d, weights, o, {.prefill_chunk = 1 + random.below(80U)}};
   basic_generator g{backend, o};
   std::deque<generation> all;
@@ -204,6 +292,8 @@ std::uint64_t check_tokens(std::uint64_t seed) {
   while (busy || next < 16) {
     if (next < 16 && random.one_in(2)) {
       draw(all.emplace_back(), random, ++next);
+      if (next > 1 && random.one_in(3)) all.back().text = all[random.below(next - 1)].text;
+      if (all.back().text.size() > o.prefill_chunk) ++counts.pieces;
       all.back().priority = static_cast<std::uint8_t>(random.below(2U));
       REQUIRE_FALSE(g.submit(all.back()).has_value());
     }
@@ -233,7 +323,8 @@ std::uint64_t check_tokens(std::uint64_t seed) {
       REQUIRE(q.produced == truth.produced);
     }
   }
-  return g.state().preemptions();
+  counts.preemptions += g.state().preemptions();
+  counts.prefix_hits += g.prefix_hits();
 }
 
 }  // namespace cohort::llm::device::conformance

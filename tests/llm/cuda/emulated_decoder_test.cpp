@@ -32,12 +32,21 @@ TEST_CASE("prefill and decode give the host's logits in bf16 and f16, but for ro
     conformance::check_logits<emulated_fixture>(seed, runtime::data_type::f16, 5e-3);
   }
 }
-TEST_CASE("tokens are those of the host's solo run, whatever shares the batch") {
-  std::uint64_t preemptions = 0;
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    preemptions += conformance::check_tokens<emulated_fixture>(seed);
+TEST_CASE("a prompt in pieces, mixed with others, is the prompt at once, bit for bit") {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    conformance::check_pieces<emulated_fixture>(seed, runtime::data_type::f32, 0);
+    conformance::check_pieces<emulated_fixture>(seed, runtime::data_type::bf16, 0);
   }
-  CHECK(preemptions > 0);
+}
+TEST_CASE(
+    "tokens are those of the host's solo run, whatever shares the batch, in pieces or shared") {
+  conformance::token_counts counts;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    conformance::check_tokens<emulated_fixture>(seed, counts);
+  }
+  CHECK(counts.preemptions > 0);
+  CHECK(counts.prefix_hits > 0);
+  CHECK(counts.pieces > 0);
 }
 
 }  // namespace
