@@ -11,6 +11,7 @@
 #include <cohort/batching/meta_ops.hpp>
 #include <cohort/batching/observer.hpp>
 #include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/pipeline_options.hpp>
 #include <cohort/batching/pipeline_sink.hpp>
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
