@@ -7,8 +7,6 @@
 
 #include <array>
 #include <cstddef>
-#include <fstream>
-#include <iterator>
 #include <json_reader.hpp>
 #include <text.hpp>
 #include <utility>
@@ -41,7 +39,7 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
   const cli::json_cursor root{file, document};
   std::map<std::string, pipeline_plan> plans;
   for (const auto& [name, at] : root.members("an object of models")) {
-    at.only({"stages", "buffer_sets", "sizes", "policies"});
+    at.only({"stages", "buffer_sets", "entry", "sizes", "policies"});
     pipeline_plan p;
     if (const auto stages = at.find("stages")) {
       std::size_t end = 0;
@@ -51,6 +49,10 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
     }
     if (const auto sets = at.find("buffer_sets")) {
       p.buffer_sets = static_cast<std::uint32_t>(sets->integer({.low = 1, .high = 16}));
+    }
+    if (const auto entry = at.find("entry")) {
+      const bool idle = entry->choice({"stage_free", "idle"}) == 1;
+      p.entry = idle ? batching::entry_rule::idle : batching::entry_rule::stage_free;
     }
     if (const auto sizes = at.find("sizes")) {
       std::uint64_t last = 0;
@@ -69,9 +71,12 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
 
 std::map<std::string, pipeline_plan> read_pipelines(const std::string& path) {
   if (path == "auto") return {};
-  std::ifstream in{path, std::ios::binary};
-  const std::string text{std::istreambuf_iterator<char>{in}, {}};
-  if (!in) throw config_error{fmt::format("--pipeline: {}: cannot be read", path)};
+  std::string text;
+  try {
+    text = cli::read_file(path);
+  } catch (const cli::input_error& e) {
+    throw config_error{fmt::format("--pipeline: {}", e.what())};
+  }
   return parse_pipelines(path, text);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
+#include <cohort/batching/pipeline_options.hpp>
 #include <cohort/batching/slicer.hpp>
 
 #include <cstdint>
@@ -18,13 +19,15 @@ namespace cohort::server {
 struct pipeline_plan {
   batching::slicing ends{};  ///< Of its stages, in operators; empty: cut by the slicer.
   std::uint32_t buffer_sets = 2;
+  batching::entry_rule entry = batching::entry_rule::stage_free;
   /// What inputs may be padded to, in elements, ascending; empty: the model's whole input.
   std::vector<std::uint32_t> sizes{};
   batching::diversity_options policies{};
 };
 
-/// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "sizes": [16, 64], "policies": ["operator",
-/// "load"]}}; each field may be left out. `stages` are the numbers of operators of each stage.
+/// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16, 64],
+/// "policies": ["operator", "load"]}}; each field may be left out. `stages` are the numbers of
+/// operators of each stage.
 /// @param file Named in errors.  @throws config_error If it is something else.
 [[nodiscard]] std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
                                                                    std::string_view text);

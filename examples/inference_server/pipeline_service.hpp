@@ -191,6 +191,7 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
       .batch_max = max_batch,
       .buckets = m.plan.sizes,
       .options = {.buffer_sets = m.plan.buffer_sets,
+                  .entry = m.plan.entry,
                   .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
       .policy =
           [policies = m.plan.policies](const batching::stage_profile& p) {

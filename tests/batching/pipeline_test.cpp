@@ -364,6 +364,7 @@ TEST_CASE("bad options are errors, and a full waiting list refuses the rest") {
 
 /// Rows run through stages as far as `to` says; at every other hand-over they are asked.
 struct runs : plain_policy {
+  using run_to_of = runs;
   std::uint32_t to = 0;
   int* asked = nullptr;
   std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
@@ -441,10 +442,11 @@ TEST_CASE("what is cancelled or fails in a run through stages ends when the run 
     CHECK(x.is_idle());
   }
 }
+struct eager_join : runs {
+  using run_to_of = eager_join;
+  bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept { return true; }
+};
 TEST_CASE("nobody joins a row that runs through stages, also on arrival") {
-  struct eager_join : runs {
-    bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept { return true; }
-  };
   const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
   int asked = 0;
   pipeline<eager_join> x{p, {.entry = entry_rule::idle}, eager_join{{{4}, 1, &asked}}};
@@ -454,6 +456,56 @@ TEST_CASE("nobody joins a row that runs through stages, also on arrival") {
   x.advance(t0, sink);
   x.on_arrival(std::span{two}.last(1), t0);
   CHECK(x.waiting() == 1);
+}
+
+TEST_CASE("a callback that throws loses nothing") {
+  struct odd_leave : plain_policy {
+    bool leaves(const staged_request& r, std::uint32_t) const noexcept { return r.tag % 2 == 1; }
+  };
+  struct throwing_sink : manual_sink {
+    void end(const staged_request& r, outcome how, time_point now) {
+      manual_sink::end(r, how, now);
+      throw std::runtime_error{"end"};
+    }
+    void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) {
+      throw std::runtime_error{"move"};
+    }
+  };
+  const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
+  pipeline<odd_leave> x{p, {}, odd_leave{{4}}};
+  throwing_sink sink;
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  // The odd ones have left; the even ones could not be moved together.
+  CHECK(sink.ends[1] == std::vector{outcome::completed});
+  CHECK(sink.ends[2] == std::vector{outcome::failed});
+  CHECK(sink.ends[3] == std::vector{outcome::completed});
+  CHECK(sink.ends[4] == std::vector{outcome::failed});
+  CHECK(x.is_idle());
+  const staged_request waits{.tag = 5};
+  x.on_arrival({&waits, 1}, t0);
+  CHECK(x.on_cancel(5, t0, sink));
+  CHECK(sink.ends[5] == std::vector{outcome::cancelled});
+}
+TEST_CASE("what derives from a policy that runs through is asked all the same") {
+  struct odd_leave : diversity {
+    using diversity::diversity;
+    bool leaves(const staged_request& r, std::uint32_t) const noexcept { return r.tag == 1; }
+  };
+  const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
+  const auto first_last = [&](auto policy) {
+    pipeline<decltype(policy)> x{p, {.entry = entry_rule::idle}, policy};
+    through_sink sink;
+    const std::vector<staged_request> four(4);
+    x.on_arrival(four, t0);
+    x.advance(t0, sink);
+    return sink.launched.at(0).last;
+  };
+  CHECK(first_last(diversity{p, {.hand_over = 1ms}}) == 1);
+  CHECK(first_last(odd_leave{p, {.hand_over = 1ms}}) == 0);
 }
 
 /// Any decision that the interface allows.
@@ -479,6 +531,7 @@ struct random_policy : plain_policy {
   }
   bool foresees_split(std::uint32_t) const noexcept { return random->one_in(4); }
   bool leaves(const staged_request&, std::uint32_t) const noexcept { return random->one_in(8); }
+  using run_to_of = random_policy;
   std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
     return stage + random->below(3U);
   }

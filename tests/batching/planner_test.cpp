@@ -125,6 +125,9 @@ TEST_CASE("an item more costs a hand-over") {
   CHECK(planner{flat, {.hand_over = 400us}}.stretch(one, 1, 1) == 1);
   CHECK(planner{flat, {.hand_over = 1ms}}.stretch(one, 1, 1) == 0);
   CHECK_THROWS_AS((planner{p, {.hand_over = -1us}}), config_error);
+  std::vector<stage_point> all_sizes;
+  for (std::uint32_t b = 1; b <= 1024; ++b) all_sizes.push_back({.batch = b, .time = 1ms});
+  CHECK_THROWS_AS(planner{stage_profile(points(20, all_sizes), 1024)}, config_error);
 }
 TEST_CASE("costs go on beyond the horizon") {
   const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};

@@ -39,6 +39,7 @@ struct random_policy : plain_policy {
     }
     return parts;
   }
+  using run_to_of = random_policy;
   std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
     return stage + random->below(4U);
   }
@@ -263,15 +264,16 @@ TEST_CASE("a stage that fails midway fails the requests of its item and no other
   CHECK(host.how[3] == outcome::failed);
   CHECK(host.out[1] == 4);
 }
+struct whole : plain_policy {
+  using run_to_of = whole;
+  std::uint32_t run_to(const batch_row&, std::uint32_t) const noexcept { return 99; }
+};
 TEST_CASE("what cannot be launched midway fails when what was launched before is done") {
   struct throwing_model : failing_model {
     void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
       if (stage == 1) throw std::runtime_error{"cannot be launched"};
       failing_model::enqueue(stage, s, x);
     }
-  };
-  struct whole : plain_policy {
-    std::uint32_t run_to(const batch_row&, std::uint32_t) const noexcept { return 99; }
   };
   runtime::host_executor e;
   throwing_model model{{&e}};

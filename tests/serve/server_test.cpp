@@ -203,7 +203,8 @@ struct stages_file {
   ~stages_file() { std::remove(path.c_str()); }
   stages_file(const stages_file&) = delete;
   stages_file& operator=(const stages_file&) = delete;
-  std::string path = "stages_" + std::to_string(getpid()) + ".json";
+  std::string path = "stages_" + std::to_string(getpid()) + "_" + std::to_string(++made) + ".json";
+  static inline int made = 0;
 };
 
 TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answers of whole ones") {
@@ -212,7 +213,8 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
   std::string data;
   for (int i = 0; i < 784; ++i) data += (i == 0 ? "" : ",") + std::to_string(i % 7);
   std::vector<std::string> outputs;
-  for (const std::string& how : {std::string{}, std::string{"auto"}, cut.path}) {
+  const stages_file alone_file{R"({"lenet": {"entry": "idle", "policies": ["operator", "load"]}})"};
+  for (const std::string& how : {std::string{}, std::string{"auto"}, cut.path, alone_file.path}) {
     CAPTURE(how);
     std::vector<std::string> options{"--executor", "host",       "--models",    "lenet",
                                      "--devices",  "1",          "--policy",    "eager",
@@ -254,6 +256,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
   }
   CHECK(outputs[0] == outputs[1]);
   CHECK(outputs[0] == outputs[2]);
+  CHECK(outputs[0] == outputs[3]);
 }
 TEST_CASE("sequences padded to less than the model takes have the model's answers") {
   const stages_file cut{
@@ -296,6 +299,7 @@ TEST_CASE("stages that are not the model's are refused in one line") {
       {R"({"lenet": {"stages": [0, 3]}})", "stages[0]"},
       {R"({"lenet": {"stages": []}})", "stages"},
       {R"({"lenet": {"buffer_sets": 0}})", "buffer_sets"},
+      {R"({"lenet": {"entry": "now"}})", "expected stage_free or idle"},
       {R"({"lenet": {"policies": ["load", "always-stretch"]}})", "each kind of policy once"},
       {R"({"lenet": {"sizes": [8]}})", "lenet: sizes are not allowed: expected none"},
       {R"({"lenet": {"sizes": [8, 8]}})", "sizes[1]"},
@@ -326,6 +330,7 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--models", "lenet,lenet"}, "--models: lenet is given twice"},
       {{"--slo-ms", "lenet=5", "--slo-ms", "lenet=6"}, "--slo-ms: lenet is given twice"},
       {{"--pipeline", "no/such.json"}, "--pipeline: no/such.json: cannot be read"},
+      {{"--pipeline", "."}, "--pipeline: .: cannot be read: Is a directory"},
       {{"--pipeline-entries", "3"}, "--pipeline-entries: only with --pipeline"},
       {{"--executor", "emulated", "--pipeline", "auto"},
        "--pipeline: emulated models have no stages"},

@@ -55,13 +55,18 @@ struct diversity_options {
 class diversity {
  public:
   /// @param profile Outlives the policy.
-  /// @throws config_error If the tolerance is not in [0, 1), or the hand-over below 0.
+  /// @throws config_error If the tolerance is not in [0, 1), the hand-over below 0, or the profile
+  /// too large to plan for.
   explicit diversity(const stage_profile& profile, const diversity_options& o = {})
       : profile_{&profile}, options_{o} {
     expects(o.split_tolerance >= 0 && o.split_tolerance < 1,
             "diversity: split_tolerance must be at least 0 and below 1");
     const bool plans = o.split == split_rule::planned || o.stretch == stretch_rule::planned;
     if (plans) {
+      expects(
+          planner::cells(profile) <= (std::size_t{1} << 27U) / profile.buckets(),
+          "diversity: stages, buckets and batch_max are too many to plan for: expected a plan of "
+          "at most 2 GiB");
       auto all = std::make_shared<std::vector<planner>>();
       for (std::uint32_t k = 0; k < profile.buckets(); ++k) {
         all->emplace_back(profile, plan_options{.may_split = o.split == split_rule::planned,
@@ -120,8 +125,9 @@ class diversity {
   /// Judged at the largest batch: a small row that splits nowhere may grow into one that does.
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return foreseen_; }
   [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
-  /// As far as the row would not change, however many wait, up to the largest batch; and further
-  /// while a hand-over would be more than a twentieth of the time.
+  using run_to_of = diversity;
+  /// As far as the row would not change if 1, 2, 4, ... requests waited, up to the largest batch;
+  /// and further while a hand-over would be more than a twentieth of the time.
   [[nodiscard]] std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
     duration takes = profile_->time(stage, r.size, r.bucket);
     while (stage + 1 < profile_->stages() &&
@@ -156,7 +162,7 @@ class diversity {
                                           std::uint32_t n) const noexcept {
     unsigned found = known;
     // Those who are about to come count as waiting for a split.
-    for (std::uint32_t w = 0; w <= 10 * profile_->batch_max(); ++w) {
+    for (std::uint32_t w = 0; w <= 10 * profile_->batch_max(); w = std::max(1U, 2 * w)) {
       if (options_.split == split_rule::planned && plan.splits(stage, n, w)) found |= splits;
       if (options_.stretch != stretch_rule::planned || w > profile_->batch_max()) continue;
       const std::uint32_t may_join = std::min(w, profile_->batch_max() - n);

@@ -103,7 +103,7 @@ class pipeline {
   template <pipeline_sink Sink>
   bool on_cancel(std::uint64_t tag, time_point now, Sink& sink) {
     if (const std::optional<staged_request> waited = room_.cancel(tag)) {
-      sink.end(*waited, outcome::cancelled, now);
+      tell_end(*waited, outcome::cancelled, now, sink);
       return true;
     }
     for (batch_row* r = table().oldest(); r != nullptr; r = table().after(*r)) {
@@ -285,7 +285,7 @@ class pipeline {
   /// way: it is the oldest, and whole.
   template <class Sink>
   [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s) {
-    if constexpr (requirement::sink_runs_through<Sink>) {
+    if constexpr (requirement::sink_runs_through<Sink> && requirement::decides_run<Policy>) {
       if (options_.entry == entry_rule::idle && table().oldest() == &r && i.count == r.size) {
         return std::clamp(policy_.run_to(r, s), s, profile_->stages() - 1);
       }
@@ -311,7 +311,21 @@ class pipeline {
     const staged_request request = r.slots[place].request;
     ops_.end(how, r.id, place, now);
     --in_flight_;
-    sink.end(request, o, now);
+    tell_end(request, o, now, sink);
+  }
+  /// It has ended, whatever the sink makes of it.
+  template <class Sink>
+  static void tell_end(const staged_request& r, outcome o, time_point now, Sink& sink) noexcept {
+    try {
+      sink.end(r, o, now);
+    } catch (...) {
+    }
+  }
+  template <class Sink>
+  void fail(batch_row& r, time_point now, Sink& sink) {
+    for (std::uint32_t k = 0; k < r.size; ++k) {
+      if (r.slots[k].live) end(r, k, meta_op::fail, outcome::failed, now, sink);
+    }
   }
 
   template <class Sink>
@@ -367,9 +381,15 @@ class pipeline {
         end(standing, k, meta_op::leave, outcome::completed, now, sink);
       }
     }
+    bool moved = true;
     id = ops_.compact(s, id, now, [&](const batch_row& r, std::uint32_t from, std::uint32_t to) {
-      sink.move(r.set, s + 1, from, to);
+      try {
+        sink.move(r.set, s + 1, from, to);
+      } catch (...) {
+        moved = false;
+      }
     });
+    if (!moved) fail(table()[id], now, sink);
     if (stretch(s, id, now)) {
       lanes_[l].complete_held(s);
       return;

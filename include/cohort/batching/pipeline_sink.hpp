@@ -48,9 +48,11 @@ concept sink_runs_through = S::runs_through;
 /// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
 /// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
 /// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
-/// that was launched into it and before what follows. Must not call back. If it has a constant
-/// `runs_through` that is true, a launch may be of several stages, and is answered once, for the
-/// first of them, when all are done; without it `last` is always `stage`.
+/// that was launched into it and before what follows. Must not call back. What `launch` throws
+/// fails the requests of the item, what `move` throws those of the row; what `end` throws is
+/// dropped. If it has a constant `runs_through` that is true, a launch may be of several stages,
+/// and is answered once, for the first of them, when all are done; without it `last` is always
+/// `stage`.
 template <class S>
 concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
     requirement::sink_takes_moves<S>;

@@ -37,12 +37,18 @@ struct plan_options {
 /// continued in a straight line. Immutable. Thread safety: full.
 class planner {
  public:
-  /// @throws config_error If the bucket is not one of the profile's.
+  /// @throws config_error If the bucket is not one of the profile's, or the plan would take more
+  /// than `most_steps`: stages × batch_max × (horizon + 1) × measured sizes.
   explicit planner(const stage_profile& p, const plan_options& o = {})
-      : profile_{&p}, options_{o}, horizon_{std::clamp(2 * p.batch_max(), 64U, 256U)} {
+      : profile_{&p}, options_{o}, horizon_{horizon_of(p)} {
     expects(o.bucket < p.buckets(), "planner: bucket must be one of the profile's");
     expects(o.hand_over >= duration{}, "planner: hand_over must be at least 0");
-    cells_.resize(std::size_t{p.stages() + 1} * (p.batch_max() + 1) * (horizon_ + 1));
+    const double steps = static_cast<double>(cells(p)) *
+                         (o.may_split ? static_cast<double>(std::ranges::size(p.sizes())) : 1);
+    expects(steps <= most_steps,
+            "planner: stages, batch_max and measured sizes are too many to plan for: expected a "
+            "product with the horizon of at most 1e9");
+    cells_.resize(cells(p));
     for (std::uint32_t s = p.stages(); s-- > 1;) {
       for (std::uint32_t n = 1; n <= p.batch_max(); ++n) {
         for (std::uint32_t m = 0; m <= horizon_; ++m) at(s, n, m) = best(s, n, m);
@@ -52,11 +58,17 @@ class planner {
     for (std::uint32_t w = 1; w <= horizon_; ++w) waiting_[w] = best_entry(w);
   }
 
+  static constexpr double most_steps = 1e9;
+  /// What a plan remembers for a bucket, 16 bytes each.
+  [[nodiscard]] static std::size_t cells(const stage_profile& p) noexcept {
+    return std::size_t{p.stages() + 1} * (p.batch_max() + 1) * (horizon_of(p) + 1);
+  }
+
   /// The size of a row to make of `w` ≥ 1 waiting requests.
   /// @param coming How many more will come before the queue is empty.
   [[nodiscard]] std::uint32_t entry(std::uint32_t w, std::uint32_t coming = 0) const noexcept {
     if (coming == 0) return waiting_[std::min(w, horizon_)].first;
-    const std::uint32_t all = std::max(w, std::min(w + coming, horizon_));
+    const std::uint32_t all = w + coming;
     std::uint32_t first = 0;
     double least = 0;
     const auto consider = [&](std::uint32_t b) {
@@ -140,6 +152,9 @@ class planner {
   }
 
  private:
+  static std::uint32_t horizon_of(const stage_profile& p) noexcept {
+    return std::clamp(2 * p.batch_max(), 64U, 256U);
+  }
   struct cell {
     double cost = 0;
     std::uint32_t first = 0;

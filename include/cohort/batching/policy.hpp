@@ -109,8 +109,10 @@ concept decides_split = requires(const P& p, const hand_over_view& v,
   { p.foresees_split(std::uint32_t{}) }
   noexcept->std::same_as<bool>;
 };
+/// Optional. What derives from a policy that has it must say it again, or is asked everywhere.
 template <class P>
-concept decides_run = requires(const P& p, const batch_row& r, std::uint32_t stage) {
+concept decides_run = std::same_as<typename P::run_to_of, P> &&
+    requires(const P& p, const batch_row& r, std::uint32_t stage) {
   { p.run_to(r, stage) }
   noexcept->std::same_as<std::uint32_t>;
 };
@@ -129,14 +131,15 @@ concept decides_leave = requires(const P& p, const staged_request& r, std::uint3
 ///   their number; 0 or 1 for no split. `sizes` has room for one part a request.
 /// * `foresees_split(size)`: a row of that size will be split later and must not grow.
 /// * `leaves(request, stage)`: the request is content with what `stage` has computed.
-/// * `run_to(row, stage)`: a row starts `stage` on a device that runs one item at a time: the last
-///   stage, at least `stage`, that it may run to without any of the above being asked. A stage more
-///   costs a wake-up less. A number beyond the last stage is that stage.
-/// Asked at a hand-over in the order leave, stretch, split; a row that is stretched is not split
-/// until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
+/// It may have `run_to(row, stage)`, with `using run_to_of = ` its own type, so that what derives
+/// from it and decides more does not inherit it unawares. A row starts `stage` on a device that
+/// runs one item at a time: the last stage, at least `stage`, that it may run to without any of the
+/// above being asked. A hand-over less is two wake-ups less. Beyond the last stage means that
+/// stage. Asked at a hand-over in the order leave, stretch, split; a row that is stretched is not
+/// split until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
 template <class P>
 concept staging_policy = requirement::decides_entry<P> && requirement::decides_stretch<P> &&
-    requirement::decides_split<P> && requirement::decides_leave<P> && requirement::decides_run<P>;
+    requirement::decides_split<P> && requirement::decides_leave<P>;
 
 /// Takes all that wait, up to the largest batch, and never changes a row: derive from it to say
 /// only what is different.
@@ -160,10 +163,6 @@ struct plain_policy {
   }
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return false; }
   [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
-  /// What derives from it may want to be asked at every hand-over.
-  [[nodiscard]] std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
-    return stage;
-  }
 };
 static_assert(staging_policy<plain_policy>);
 

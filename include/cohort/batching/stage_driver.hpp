@@ -61,7 +61,7 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
 class stage_driver {
  public:
   /// @param models One instance for each stage of each lane, lane by lane: each has its own work
-  ///               space. All outlive the driver.
+  ///               space, and can run every stage. All outlive the driver.
   /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
   /// @throws config_error If a number does not fit, or the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
@@ -188,14 +188,16 @@ class stage_driver {
     if (stage == 0) return copy_in(s, l);
     if (stage + 1 == stages_) return copy_out(s, l);
     const std::uint32_t b = stage - 1;
-    models_[l.lane * (stages_ - 2) + b]->enqueue(b, s,
-                                                 {.input = buffer(b, l.set),
-                                                  .output = buffer(b + 1, l.set),
-                                                  .input_stride = strides_[b],
-                                                  .output_stride = strides_[b + 1],
-                                                  .first = l.first,
-                                                  .count = l.count,
-                                                  .size = size_of(l.bucket)});
+    // A run stays with the first stage's instance: its work space is in the caches.
+    const std::uint32_t first = l.stage == 0 ? 0 : l.stage - 1;
+    models_[l.lane * (stages_ - 2) + first]->enqueue(b, s,
+                                                     {.input = buffer(b, l.set),
+                                                      .output = buffer(b + 1, l.set),
+                                                      .input_stride = strides_[b],
+                                                      .output_stride = strides_[b + 1],
+                                                      .first = l.first,
+                                                      .count = l.count,
+                                                      .size = size_of(l.bucket)});
   }
   void copy_in(typename Executor::stream& s, const stage_launch& l) {
     for (std::uint32_t i = 0; i < l.count; ++i) {

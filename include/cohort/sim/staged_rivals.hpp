@@ -27,6 +27,7 @@ struct whole_batch : batching::plain_policy {
     if (v.eligible < batch_max && v.now < due) return {.again = due};
     return plain_policy::entry(v);
   }
+  using run_to_of = whole_batch;
   [[nodiscard]] std::uint32_t run_to(const batching::batch_row&, std::uint32_t) const noexcept {
     return std::numeric_limits<std::uint32_t>::max();
   }
@@ -75,10 +76,6 @@ struct early_exit : Base {
     x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
     x ^= x >> 31U;
     return static_cast<double>(x >> 11U) * 0x1p-53 < part;
-  }
-  [[nodiscard]] std::uint32_t run_to(const batching::batch_row&,
-                                     std::uint32_t stage) const noexcept {
-    return stage;
   }
 };
 
