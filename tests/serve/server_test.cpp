@@ -299,7 +299,7 @@ TEST_CASE("stages that are not the model's are refused in one line") {
       {R"({"lenet": {"stages": [0, 3]}})", "stages[0]"},
       {R"({"lenet": {"stages": []}})", "stages"},
       {R"({"lenet": {"buffer_sets": 0}})", "buffer_sets"},
-      {R"({"lenet": {"entry": "now"}})", "expected stage_free or idle"},
+      {R"({"lenet": {"entry": "now"}})", "expected stage_free, idle"},
       {R"({"lenet": {"policies": ["load", "always-stretch"]}})", "each kind of policy once"},
       {R"({"lenet": {"sizes": [8]}})", "lenet: sizes are not allowed: expected none"},
       {R"({"lenet": {"sizes": [8, 8]}})", "sizes[1]"},
