@@ -111,6 +111,7 @@
 #include <cohort/packing/squishy.hpp>
 #include <cohort/packing/subcluster.hpp>
 #include <cohort/packing/subcluster_exact.hpp>
+#include <cohort/packing/subcluster_moves.hpp>
 #include <cohort/packing/subcluster_search.hpp>
 #include <cohort/packing/verify.hpp>
 #include <cohort/runtime/emulated.hpp>

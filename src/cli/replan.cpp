@@ -9,6 +9,7 @@
 #include "table.hpp"
 #include "text.hpp"
 #include "wave_picture.hpp"
+#include "workload_file.hpp"
 
 #include <cohort/sim/closed_loop.hpp>
 #include <cohort/sim/load_curve.hpp>
@@ -66,6 +67,17 @@ std::vector<sim::plan_simulation::source> sources_of(const demand& d,
     shift += phase_s;
   }
   return sources;
+}
+
+/// Every request is simulated: @throws input_error If there may be too many, as most come at once.
+void check_length(const std::string& name, const std::vector<sim::plan_simulation::source>& sources,
+                  double length_s) {
+  double rate = 0;
+  for (const sim::plan_simulation::source& source : sources) rate += source.most_rps;
+  if (rate * length_s <= most_requests) return;
+  fail(fmt::format("{}: $.demand", name), fmt::format("{} requests a second", rate),
+       fmt::format("at most {}: {} requests within the {} s of the run", most_requests / length_s,
+                   most_requests, length_s));
 }
 
 double sum(const std::vector<double>& values) {
@@ -130,6 +142,14 @@ std::string answer_json(const run_settings& s, const sim::closed_loop_result& r)
       .field("plans", t.plans)
       .field("loads", t.loads)
       .field("interrupted", r.interrupted)
+      .field("planned_part", r.missing.part)
+      .key("reason");
+  r.missing.reason.empty() ? out.null() : out.value(r.missing.reason);
+  out.key("left_out").begin_array();
+  for (const auto& [model, reason] : r.missing.left_out) {
+    out.begin_object(line).field("name", s.names[model]).field("reason", reason).end_object();
+  }
+  out.end_array()
       .key("used_pct")
       .begin_object(line)
       .field("least", t.least_pct)
@@ -154,11 +174,25 @@ std::string answer_json(const run_settings& s, const sim::closed_loop_result& r)
         .field("completed_rps", p.completed_rps)
         .field("violation_rate", p.violation_rate)
         .field("used_pct", p.used_pct)
+        .field("planned_part", p.planned_part)
         .field("replanned", p.replanned)
         .field("loads", p.loads)
         .end_object();
   }
   return out.end_array().end_object().take();
+}
+
+/// What no plan could serve, a line each; empty if all was served.
+std::string missing_text(const run_settings& s, const packing::shortfall& missing) {
+  std::string text;
+  for (const auto& [model, reason] : missing.left_out) {
+    text += fmt::format("left out: {} ({})\n", s.names[model], reason);
+  }
+  if (missing.part < 1) {
+    text += fmt::format("planned for at the least: {} of the load ({})\n", percent(missing.part),
+                        missing.reason);
+  }
+  return text.empty() ? text : text + "\n";
 }
 
 std::string answer_text(const run_settings& s, const sim::closed_loop_result& r) {
@@ -179,7 +213,7 @@ std::string answer_text(const run_settings& s, const sim::closed_loop_result& r)
     rows.add({decimal(p.end_s, 1), fixed(sum(p.arrived_rps), 1), fixed(p.completed_rps, 1),
               fmt::to_string(p.used_pct), percent(p.violation_rate)});
   }
-  return text + rows.text();
+  return text + missing_text(s, r.missing) + rows.text();
 }
 
 }  // namespace
@@ -227,9 +261,12 @@ int replan_command(const replan_options& o) {
   const std::optional<packing::interference_model> interference =
       algorithm.interference ? profiles.interference : std::nullopt;
 
+  const std::vector<sim::plan_simulation::source> sources = sources_of(d, load, length_s, phase_s);
+  check_length(name, sources, length_s);
+
   progress_bar bar{algorithm.name, "periods"};
   const double periods = length_s / period_s;
-  double planned = 0;  // The packer is asked about once a period.
+  double planned = 0;  // The packer is asked about once a period, if it can serve all.
   const auto packer = [&](const latency_grid&, const packing::packing_problem& p) {
     planned = std::min(planned + 1, periods);
     bar.update(planned / periods, planned);
@@ -237,7 +274,7 @@ int replan_command(const replan_options& o) {
   };
   const sim::closed_loop_result r = sim::run_closed_loop(
       *grid, {.gpus = d.gpus, .rule = algorithm.rule, .memory_mb = d.memory_mb, .rates_rps = {}},
-      sources_of(d, load, length_s, phase_s), interference, packer, loop);
+      sources, interference, packer, loop);
   if (o.pack.svg) {
     write_file(*o.pack.svg, wave_svg(s.names, d.named, d.gpus, r));
   }

@@ -8,6 +8,7 @@
 #include "text.hpp"
 
 #include <cohort/packing/subcluster_exact.hpp>
+#include <cohort/packing/subcluster_moves.hpp>
 #include <cohort/packing/subcluster_search.hpp>
 
 #ifdef COHORT_HAS_CBC
@@ -103,14 +104,19 @@ struct answer {
   double seconds = 0;
 };
 
-answer solve(const packing::subcluster_problem& p, double limit_s, std::uint64_t seed) {
+std::string why_impossible(const packing::subcluster_problem& p, const named_models& named) {
+  return packing::why_impossible(p, [&](std::size_t i) { return quote_short(named.names[i]); });
+}
+
+answer solve(const packing::subcluster_problem& p, const named_models& named, double limit_s,
+             std::uint64_t seed) {
   using clock = std::chrono::steady_clock;
   const clock::time_point start = clock::now();
   const auto seconds = [start] {
     return std::chrono::duration<double>(clock::now() - start).count();
   };
   answer a{.bound = packing::subcluster_bound(p)};
-  a.reason = packing::why_impossible(p);
+  a.reason = why_impossible(p, named);
   if (!a.reason.empty()) {
     a.status = "infeasible";
     a.seconds = seconds();
@@ -149,7 +155,8 @@ answer solve(const packing::subcluster_problem& p, double limit_s, std::uint64_t
 }
 
 #ifdef COHORT_HAS_CBC
-answer solve_by_program(const packing::subcluster_problem& p, double limit_s) {
+answer solve_by_program(const packing::subcluster_problem& p, const named_models& named,
+                        double limit_s) {
   constexpr const char* names[] = {"optimal", "feasible", "infeasible", "unknown"};
   using clock = std::chrono::steady_clock;
   const clock::time_point start = clock::now();
@@ -159,7 +166,7 @@ answer solve_by_program(const packing::subcluster_problem& p, double limit_s) {
            .bound = std::max(found.bound, packing::subcluster_bound(p)),
            .seconds = std::chrono::duration<double>(clock::now() - start).count()};
   if (found.what == packing::cbc_answer::status::infeasible) {
-    a.reason = packing::why_impossible(p);
+    a.reason = why_impossible(p, named);
     if (a.reason.empty()) a.reason = "every assignment breaks a cap";
   } else if (a.assignment.empty()) {
     a.reason = "no assignment within the caps was found in the time given";
@@ -177,6 +184,29 @@ bool wants_program(const std::string& solver) {
 #else
   fail("--solver", quote_short(solver), "search; cbc is not part of this build");
 #endif
+}
+
+/// A line for each sub-cluster with the names of its models, as many as fit.
+std::string members_text(std::uint32_t count, const named_models& named,
+                         const packing::subcluster_assignment& assignment) {
+  constexpr std::size_t width = 110;
+  std::vector<std::vector<std::size_t>> members(count);
+  for (std::size_t i = 0; i < assignment.size(); ++i) members[assignment[i]].push_back(i);
+  std::string text;
+  for (std::uint32_t j = 0; j < count; ++j) {
+    std::string line = fmt::format("{}:", j);
+    std::size_t shown = 0;
+    for (const std::size_t i : members[j]) {
+      if (shown > 0 && line.size() + named.names[i].size() > width) break;
+      line += fmt::format("{} {}", shown++ > 0 ? "," : "", named.names[i]);
+    }
+    if (shown == 0) line += " none";
+    if (shown < members[j].size()) {
+      line += fmt::format(" and {} more (--json names all)", members[j].size() - shown);
+    }
+    text += line + '\n';
+  }
+  return text;
 }
 
 }  // namespace
@@ -200,11 +230,12 @@ int subclusters_command(const subclusters_options& o) {
   if (o.current) read_current(*o.current, named, p);
 
 #ifdef COHORT_HAS_CBC
-  const answer a = by_program ? solve_by_program(p, limit_s) : solve(p, limit_s, seed);
+  answer a = by_program ? solve_by_program(p, named, limit_s) : solve(p, named, limit_s, seed);
 #else
-  const answer a = solve(p, limit_s, seed);
+  answer a = solve(p, named, limit_s, seed);
 #endif
   const bool found = !a.assignment.empty();
+  if (found) a.assignment = packing::with_fewest_moves(p, std::move(a.assignment));
   const packing::subcluster_value v =
       found ? packing::evaluate(p, a.assignment) : packing::subcluster_value{};
   if (o.json) {
@@ -242,9 +273,12 @@ int subclusters_command(const subclusters_options& o) {
       t.add({fmt::to_string(j), fmt::to_string(members[j]), decimal(sums.rate[j], 2),
              decimal(sums.memory[j], 2), decimal(sums.dynamic[j], 2)});
     }
-    print(fmt::format("{}: objective {}, at least {}; imbalance of rates {}, of memory {}\n\n{}",
-                      a.status, decimal(v.objective, 4), decimal(a.bound, 4),
-                      percent(v.rate_imbalance), percent(v.memory_imbalance), t.text()));
+    print(fmt::format(
+        "{}: objective {}, at least {}; imbalance of rates {}, of memory {}{}\n\n{}\n{}", a.status,
+        decimal(v.objective, 4), decimal(a.bound, 4), percent(v.rate_imbalance),
+        percent(v.memory_imbalance),
+        p.current.empty() ? "" : fmt::format("; moves cost {}", decimal(v.move_cost, 2)), t.text(),
+        members_text(p.count, named, a.assignment)));
   } else {
     print(fmt::format("{}: {}\n", a.status, a.reason));
   }

@@ -125,6 +125,42 @@ TEST_CASE("the example profiles: packers that share devices serve the demand, an
   }
 }
 
+TEST_CASE_FIXTURE(fixture,
+                  "what no plan can serve is left out with its reason, the rest is served") {
+  const std::string run = "- --algorithm elastic --length-s 60 --phase-s 0";
+  const json all = answer(run, demand);
+  CHECK(all["planned_part"] == 1);
+  CHECK(all["reason"].is_null());
+  CHECK(all["left_out"] == json::array());
+
+  // A device carries 889 a second of either model.
+  const json far = answer(run, R"({"gpus":1,"sizes":[20,50,100],"demand":{"a":20000,"b":10000}})");
+  CHECK(far["planned_part"].get<double>() > 0);
+  CHECK(far["planned_part"].get<double>() < 0.1);
+  CHECK(far["reason"].get<std::string>().find("requests a second find no gpu-let") !=
+        std::string::npos);
+  CHECK(far["left_out"].empty());
+  for (const json& p : far["periods"]) {
+    CHECK(p["completed_rps"].get<double>() > 300);
+    CHECK(p["planned_part"].get<double>() < 0.2);
+  }
+
+  const std::string tight =
+      R"({"gpus":2,"sizes":[20,50,100],"slo_ms":{"b":3},"demand":{"a":300,"b":1}})";
+  const json without = answer(run, tight);
+  CHECK(without["planned_part"] == 1);
+  REQUIRE(without["left_out"].size() == 1);
+  CHECK(without["left_out"][0]["name"] == "b");
+  CHECK(without["left_out"][0]["reason"] ==
+        "b: twice the latency of a batch of 1 on 100 % is 4 ms, above its SLO of 3 ms");
+  // Steep waves: as many are late as if there were no other model.
+  const json alone = answer(run, R"({"gpus":2,"sizes":[20,50,100],"demand":{"a":300}})");
+  CHECK(without["per_model"][0]["completed"].get<double>() >
+        0.97 * alone["per_model"][0]["completed"].get<double>());
+  CHECK(without["per_model"][1]["completed"] == 0);
+  CHECK(replan(run, tight).out.find("left out: b (b: twice the latency") != std::string::npos);
+}
+
 TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
   refuses("- --algorithm elastic --reorganization-s 20", demand,
           "--reorganization-s: 20 is not allowed: expected less than --period-s");
@@ -139,6 +175,9 @@ TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
           "elastic, elastic-int, ideal or exact");
   refuses("- --algorithm elastic --load -", demand,
           "--load: \"-\" is not allowed: expected a file, since DEMAND is standard input");
+  refuses("- --algorithm elastic --length-s 60", R"({"gpus":1,"demand":{"a":1e9}})",
+          "standard input: $.demand: 1000000000 requests a second is not allowed: expected at most "
+          "3333333.3333333335: 200000000 requests within the 60 s of the run");
   folder.write("load.csv", "time_s,part\n1,1\n1,2\n");
   const std::string load = folder.path() + "/load.csv";
   refuses("- --algorithm elastic --load " + load, demand,

@@ -41,7 +41,7 @@ TEST_CASE("a few models get the optimum, with every field of the contract") {
 }
 TEST_CASE("caps that cannot be kept are infeasible, with exit status 1") {
   CHECK(answer("--count 2 --memory-mb 9 --rate-cap 29", models, 1)["reason"] ==
-        "model 2: 30 requests a second, more than a sub-cluster's 29");
+        "model \"z\": 30 requests a second, more than a sub-cluster's 29");
   const json a = answer("--count 2 --memory-mb 8.5 --rate-cap 100", models, 1);
   CHECK(a["status"] == "infeasible");
   CHECK(a["reason"] == "every assignment breaks a cap");
@@ -83,6 +83,39 @@ TEST_CASE("many models are searched for the time given; moves from the current o
   for (int i = 0; i < 60; ++i) moved += b["assignment"]["m" + std::to_string(i)] != i % 4;
   CHECK(moved <= 5);
   CHECK(b["move_cost"] == moved);
+}
+TEST_CASE("an assignment that is best already is kept, whatever numbers its sub-clusters have") {
+  const std::string four =
+      "name,rate_rps,static_mb,dynamic_mb\na,10,0,0\nb,20,0,0\nc,30,0,0\nd,40,0,0\n";
+  const std::string file = test::scratch("current.json");
+  const std::string options = "--count 2 --memory-mb 9 --rate-cap 100 --current " + file;
+  for (const char* current : {R"({"a":0,"b":1,"c":1,"d":0})", R"({"a":1,"b":0,"c":0,"d":1})"}) {
+    test::spill(file, current);
+    const json kept = answer(options, four);
+    CHECK(kept["assignment"] == json::parse(current));
+    CHECK(kept["move_cost"] == 0);
+    CHECK(kept["objective"] == 0);
+  }
+  test::spill(file, R"({"a":1,"b":1,"c":0,"d":1})");  // Of both ways to number, one move.
+  CHECK(answer(options, four)["move_cost"] == 1);
+  std::remove(file.c_str());
+}
+TEST_CASE("the text says which model goes where, in a line for each sub-cluster") {
+  const command_result few =
+      cohort_command("subclusters - --count 2 --memory-mb 9 --rate-cap 30", models);
+  CHECK(few.status == 0);
+  CHECK((few.out.ends_with("\n0: z\n1: x, y\n") || few.out.ends_with("\n0: x, y\n1: z\n")));
+  std::string many = "name,rate_rps,static_mb,dynamic_mb\n";
+  for (int i = 0; i < 100; ++i) many += "model-" + std::to_string(1000 + i) + ",1,1,1\n";
+  const command_result r = cohort_command(
+      "subclusters - --count 2 --memory-mb 1000 --rate-cap 1000 --time-limit-s 0.1", many);
+  CHECK(r.status == 0);
+  CHECK(r.out.find(" more (--json names all)\n") != std::string::npos);
+  for (std::size_t at = 0; at < r.out.size();) {
+    const std::size_t end = r.out.find('\n', at);
+    CHECK(end - at < 150);
+    at = end + 1;
+  }
 }
 TEST_CASE("bad input and usage are refused with their place") {
   const std::string caps = "--count 2 --memory-mb 9 --rate-cap 30";

@@ -36,8 +36,9 @@ class rate_forecast {
   }
   rate_forecast() : rate_forecast{options{}} {}
 
-  /// Counts one period's arrivals. `period` must be above 0.
-  void add(std::uint64_t arrivals, duration period) noexcept {
+  /// Counts one period's arrivals. @throws config_error If `period` is not above 0.
+  void add(std::uint64_t arrivals, duration period) {
+    expects(period > duration{0}, "rate_forecast: period must be above 0");
     const double rate = static_cast<double>(arrivals) / to_seconds(period);
     period_s_ = to_seconds(period);
     if (periods_++ == 0) {
@@ -46,7 +47,9 @@ class rate_forecast {
     }
     const double before = level_;
     level_ = options_.level_weight * rate + (1 - options_.level_weight) * (level_ + trend_);
-    trend_ = options_.trend_weight * (level_ - before) + (1 - options_.trend_weight) * trend_;
+    // No rate falls below 0: a steeper trend would only hold back the traffic that returns.
+    trend_ = std::max(
+        -level_, options_.trend_weight * (level_ - before) + (1 - options_.trend_weight) * trend_);
   }
 
   /// Requests a second expected `ahead` periods after the last; 0 before the first period.
@@ -68,8 +71,8 @@ class rate_forecast {
 
  private:
   options options_;
-  double level_ = 0;
-  double trend_ = 0;
+  double level_ = 0;  // At least 0.
+  double trend_ = 0;  // At least -level_.
   double period_s_ = 1;
   std::uint64_t periods_ = 0;
 };

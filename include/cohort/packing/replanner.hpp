@@ -6,17 +6,22 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/packing/burst_margin.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/latency_grid.hpp>
 #include <cohort/packing/plan.hpp>
 #include <cohort/packing/rate_forecast.hpp>
 #include <cohort/packing/replan.hpp>
 #include <cohort/packing/requirements.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,10 +36,26 @@ struct replanner_options {
   double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
 };
 
+/// What of a demand a plan does not serve, and why.
+struct shortfall {
+  /// A model of which nothing is served.
+  struct left_out_model {
+    std::size_t model = 0;  ///< By the grid.
+    std::string reason;     ///< The first constraint that fails, in words.
+  };
+
+  double part = 1;     ///< Of the demand of every other model that is served; 0: of none.
+  std::string reason;  ///< Why no more, as the packer says it; empty if all of it is.
+  std::vector<left_out_model> left_out;
+};
+
 /// Makes the plan of a server at its start and, at the end of a period, the next one if the policy
-/// asks for it. A demand that cannot be served is scaled down, by 3 % at a time, until it can. A
-/// value: reads no clock and applies nothing. Complexity: of the packer, at most 60 times.
-/// Thread safety: none.
+/// asks for it. Of a demand that cannot be served in full, models that cannot be served at any rate
+/// are left out, then, as long as the rest cannot be served together at any rate, those with the
+/// smallest rates; the others are scaled down in equal parts, to less than 1 % below a multiple at
+/// which the packer finds no plan. Empty only if no model can be served. A value: reads no clock
+/// and applies nothing. Complexity: of the packer once, if all can be served; else about 10 times,
+/// and twice for each model if some are left out. Thread safety: none.
 template <packer Packer>
 class replanner {
  public:
@@ -48,7 +69,8 @@ class replanner {
         options_{o},
         policy_{o.replan},
         forecasts_(grid.models(), rate_forecast{o.forecast}),
-        planned_(grid.models(), 0.0) {
+        planned_(grid.models(), 0.0),
+        hopeless_(grid.models()) {
     expects(o.margin >= 0 && std::isfinite(o.margin), "replanner: margin must be at least 0");
     expects(o.ahead >= 0 && std::isfinite(o.ahead), "replanner: ahead must be at least 0");
   }
@@ -56,22 +78,39 @@ class replanner {
   [[nodiscard]] duration period() const noexcept { return policy_.period(); }
   /// By model: the rates that the latest plan serves.
   [[nodiscard]] const std::vector<double>& planned_rps() const noexcept { return planned_; }
+  /// What the latest plan does not serve.
+  [[nodiscard]] const shortfall& missing() const noexcept { return missing_; }
 
   /// A plan for these rates, or for as large a part of them as can be served; without any history.
   /// @param rates By model of the grid.
   [[nodiscard]] plan plan_for(std::vector<double> rates) {
-    for (double& r : rates) r *= 1 + options_.margin;
-    for (int step = 0; step < 60; ++step) {
-      problem_.rates_rps = options_.burst.plan_rps(grid_, rates);
-      packing_result r = pack_(grid_, problem_);
-      if (r.schedulable()) {
-        planned_ = std::move(rates);
-        return std::move(r.plan);
-      }
-      for (double& x : rates) x *= 0.97;
+    missing_ = {};
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      rates[m] *= 1 + options_.margin;
+      if (rates[m] > 0 && !hopeless_[m].empty()) leave_out(rates, m, hopeless_[m]);
     }
-    planned_.assign(grid_.models(), 0.0);
-    return {};
+    planned_ = rates;
+    packing_result all = pack_part(rates, 1);
+    if (all.schedulable()) return std::move(all.plan);
+    double most = most_part(rates);
+    packing_result least = pack_part(rates, most * smallest);
+    if (!least.schedulable()) {
+      keep_what_goes_together(rates, most * smallest);
+      planned_ = rates;
+      all = pack_part(rates, 1);
+      if (all.schedulable()) return std::move(all.plan);
+      most = most_part(rates);
+      least = pack_part(rates, most * smallest);
+      if (!least.schedulable()) {
+        missing_.part = 0;
+        missing_.reason = least.reason;
+        planned_.assign(grid_.models(), 0.0);
+        return {};
+      }
+    }
+    missing_.reason = std::move(all.reason);
+    missing_.part = most * smallest;
+    return best_part(rates, most, std::move(least.plan));
   }
 
   /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
@@ -84,13 +123,104 @@ class replanner {
     for (std::size_t m = 0; m < forecasts_.size(); ++m) {
       forecasts_[m].add(arrived[m], policy_.period());
       rates.push_back(forecasts_[m].plan_rps(options_.ahead));
-      wanted.push_back(rates.back() * (1 + options_.margin));
+      // No plan is going to serve what none can.
+      wanted.push_back(hopeless_[m].empty() ? rates.back() * (1 + options_.margin) : 0);
     }
     if (!policy_.decide(planned_, wanted, ended, violated)) return std::nullopt;
     return plan_for(std::move(rates));
   }
 
  private:
+  /// The part, of the most that one model's rate allows, at which a load counts as next to nothing.
+  static constexpr double smallest = 1e-6;
+
+  [[nodiscard]] packing_result pack_part(const std::vector<double>& rates, double part) {
+    std::vector<double> scaled = rates;
+    for (double& r : scaled) r *= part;
+    problem_.rates_rps = options_.burst.plan_rps(grid_, std::move(scaled));
+    return pack_(grid_, problem_);
+  }
+
+  /// No larger part can be served: a model would need more than all that the devices do of it.
+  [[nodiscard]] double most_part(const std::vector<double>& rates) const {
+    double part = 1;
+    const double gpulets = static_cast<double>(problem_.gpus) * grid_.options().max_gpulets_per_gpu;
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      double most = 0;
+      for (std::size_t s = 0; s < grid_.sizes(); ++s) {
+        most = std::max(most, grid_.capacity_rps(m, s));
+      }
+      if (rates[m] > 0 && most > 0) part = std::min(part, gpulets * most / rates[m]);
+    }
+    return part;
+  }
+
+  void leave_out(std::vector<double>& rates, std::size_t m, std::string reason) {
+    rates[m] = 0;
+    missing_.left_out.push_back({m, std::move(reason)});
+  }
+
+  /// Leaves out the models that cannot be served, alone or beside others of larger rates, at `part`
+  /// of their rates.
+  void keep_what_goes_together(std::vector<double>& rates, double part) {
+    std::vector<std::size_t> order;
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      if (rates[m] <= 0) continue;
+      std::vector<double> alone(rates.size(), 0.0);
+      alone[m] = rates[m];
+      const packing_result r = pack_part(alone, part);
+      if (r.schedulable()) {
+        order.push_back(m);
+        continue;
+      }
+      std::string reason = reason_of(r, m);
+      if (r.status == packing_status::infeasible) hopeless_[m] = reason;
+      leave_out(rates, m, std::move(reason));
+    }
+    detail::sort_stably(order, std::ranges::greater{},
+                        [&rates](std::size_t m) { return rates[m]; });
+    std::vector<double> together(rates.size(), 0.0);
+    for (const std::size_t m : order) {
+      together[m] = rates[m];
+      const packing_result r = pack_part(together, part);
+      if (r.schedulable()) continue;
+      together[m] = 0;
+      leave_out(rates, m, reason_of(r, m));
+    }
+  }
+
+  [[nodiscard]] std::string reason_of(const packing_result& r, std::size_t m) const {
+    if (!r.reason.empty()) return r.reason;
+    return fmt::format("{}: no plan was found", grid_.profile(m).name);
+  }
+
+  /// The largest part that packs: down in growing steps, as a load is seldom far above what can be
+  /// served, then by bisection. `missing_.part` packs, as `found`; above `most` nothing does.
+  [[nodiscard]] plan best_part(const std::vector<double>& rates, double most, plan found) {
+    double low = missing_.part;
+    double high = 1;
+    const auto packs = [&](double part) {
+      packing_result r = pack_part(rates, part);
+      if (!r.schedulable()) {
+        high = part;
+        return false;
+      }
+      low = part;
+      found = std::move(r.plan);
+      return true;
+    };
+    double step = 0.03;
+    for (double part = most < 1 ? most : 1 - step; part > low && !packs(part); part *= 1 - step) {
+      step = std::min(0.5, 2 * step);
+    }
+    for (int i = 0; i < 20 && high - low > high / 256; ++i) {
+      static_cast<void>(packs((low + high) / 2));
+    }
+    missing_.part = low;
+    for (std::size_t m = 0; m < rates.size(); ++m) planned_[m] = rates[m] * low;
+    return found;
+  }
+
   const latency_grid& grid_;
   packing_problem problem_;
   Packer pack_;
@@ -98,6 +228,8 @@ class replanner {
   replan_policy policy_;
   std::vector<rate_forecast> forecasts_;
   std::vector<double> planned_;
+  std::vector<std::string> hopeless_;  // By model: why no plan can serve it; empty: some may.
+  shortfall missing_;
 };
 
 }  // namespace cohort::packing

@@ -163,7 +163,9 @@ struct subcluster_sums {
 }
 
 /// A reason why no assignment can keep the caps, found without search; empty if there is none.
-[[nodiscard]] inline std::string why_impossible(const subcluster_problem& p) {
+/// @param name What to call the model of an index.
+template <class Name>
+[[nodiscard]] std::string why_impossible(const subcluster_problem& p, const Name& name) {
   double rate = 0;
   double memory = 0;
   for (std::size_t i = 0; i < p.models.size(); ++i) {
@@ -171,11 +173,12 @@ struct subcluster_sums {
     rate += m.rate_rps;
     memory += m.static_mb;
     if (!detail::within(m.rate_rps, p.rate_cap_rps)) {
-      return fmt::format("model {}: {} requests a second, more than a sub-cluster's {}", i,
+      return fmt::format("model {}: {} requests a second, more than a sub-cluster's {}", name(i),
                          m.rate_rps, p.rate_cap_rps);
     }
     if (const double need = m.static_mb + m.dynamic_mb; !detail::within(need, p.memory_mb)) {
-      return fmt::format("model {}: needs {} MB, more than a backend's {}", i, need, p.memory_mb);
+      return fmt::format("model {}: needs {} MB, more than a backend's {}", name(i), need,
+                         p.memory_mb);
     }
   }
   if (!detail::within(rate, p.rate_cap_rps * p.count)) {
@@ -186,6 +189,9 @@ struct subcluster_sums {
     return fmt::format("all models: need {} MB, more than {}", memory, p.memory_mb * p.count);
   }
   return {};
+}
+[[nodiscard]] inline std::string why_impossible(const subcluster_problem& p) {
+  return why_impossible(p, [](std::size_t i) { return i; });
 }
 
 }  // namespace cohort::packing

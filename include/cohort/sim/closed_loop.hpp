@@ -40,6 +40,7 @@ struct closed_loop_period {
   double completed_rps = 0;         ///< In time, over all models.
   double violation_rate = 0;        ///< Part of those that ended.
   std::uint32_t used_pct = 0;       ///< Sum of the sizes in service at its end.
+  double planned_part = 1;          ///< Of its demand that the plan at its end serves.
   bool replanned = false;
   std::size_t loads = 0;  ///< Models loaded for it.
 };
@@ -49,10 +50,13 @@ struct closed_loop_result {
   std::vector<plan_counts> total;  ///< By model.
   double violation_rate = 0;
   std::size_t interrupted = 0;  ///< Models that a reorganization could not keep served.
+  /// Of all plans: the least part served, with its reason, and every model that one left out.
+  packing::shortfall missing{};
 };
 
-/// Runs sources against a packer that plans once a period for what the forecast says. A demand that
-/// cannot be served is scaled down until it can. The first plan is made for the rates at the start.
+/// Runs sources against a packer that plans once a period for what the forecast says. Of a demand
+/// that cannot be served what can be is: `packing::replanner`. The first plan is made for the rates
+/// at the start.
 /// @throws config_error If an option is out of its range.
 template <packing::packer Packer>
 [[nodiscard]] closed_loop_result run_closed_loop(
@@ -88,6 +92,17 @@ template <packing::packer Packer>
     for (const packing::live_gpulet& g : live) now.push_back(g.what);
     s.install(now);
     result.interrupted += moves.interrupted.size();
+    const packing::shortfall& missing = planner.missing();
+    if (missing.part < result.missing.part) {
+      result.missing.part = missing.part;
+      result.missing.reason = missing.reason;
+    }
+    for (const auto& left_out : missing.left_out) {
+      const auto same = [&left_out](const auto& x) { return x.model == left_out.model; };
+      if (std::ranges::none_of(result.missing.left_out, same)) {
+        result.missing.left_out.push_back(left_out);
+      }
+    }
     return moves.loads;
   };
   std::vector<double> start(models, 0.0);
@@ -126,6 +141,7 @@ template <packing::packer Packer>
     period.violation_rate =
         ended > 0 ? static_cast<double>(violated) / static_cast<double>(ended) : 0;
     for (const packing::live_gpulet& g : live) period.used_pct += g.what.size.percent();
+    period.planned_part = planner.missing().part;
     result.periods.push_back(std::move(period));
 
     coming = planner.end_period(arrivals, ended, violated);
