@@ -41,8 +41,7 @@ class grid_cache {
         d.max_gpulets_per_gpu != grid_->options().max_gpulets_per_gpu) {
       sizes_ = d.sizes;
       slos_ms_ = d.slos_ms;
-      std::vector<packing::model_profile> models = profiles_.models;
-      for (std::size_t i = 0; i < models.size(); ++i) models[i].slo_ms = d.slos_ms[i];
+      std::vector<packing::model_profile> models = models_for(d, profiles_);
       packing::grid_options options{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
       if (padded_) options.pad_for = profiles_.interference;
       grid_ = std::make_shared<const latency_grid>(std::move(models), std::move(options));

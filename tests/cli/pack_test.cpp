@@ -129,6 +129,19 @@ TEST_CASE_FIXTURE(fixture, "exact proves what cannot be, and bounds what can") {
   CHECK(a["bound"].get<double>() < 1);
   CHECK(a["reason"] == "no plan serves the demand: proven");
 }
+TEST_CASE_FIXTURE(fixture, "models that are not asked for block nothing") {
+  std::string latency = test::slurp(folder.path() + "/latency.csv");
+  folder.write("latency.csv", latency + "a,1,60,3,x\na,8,60,12,x\n");
+  const json a = answer("- --algorithm elastic", R"({"gpus":1,"sizes":[60],"demand":{"a":100}})");
+  CHECK(a["gpulets"][0]["size"] == 60);
+  CHECK(answer("--verify -", a.dump())["valid"] == true);
+  CHECK(answer("- --algorithm elastic", R"({"gpus":1,"demand":{"a":100}})")["sizes"] ==
+        json{20, 50, 60, 100});
+  refuses(
+      "- --algorithm elastic", R"({"gpus":1,"sizes":[60],"demand":{"a":100,"b":1}})",
+      R"(standard input: $.sizes[0]: 60 is not allowed: expected sizes in latency.csv for every )"
+      R"(model in demand; model "b" lacks it)");
+}
 TEST_CASE_FIXTURE(fixture, "scenarios are answered line by line, and one that fails makes it 1") {
   const std::string lines = demand + "\n\n" + R"({"gpus":1,"demand":{"a":4000}})" + "\n" + demand;
   const command_result r = pack("--scenarios - --algorithm elastic", lines);
@@ -190,7 +203,7 @@ TEST_CASE_FIXTURE(fixture, "bad demands are refused with their place") {
   bad(R"({"gpus":1,"sizes":[50,50],"demand":{"a":1}})",
       "$.sizes[1]: 50 is not allowed: expected sizes that differ");
   bad(R"({"gpus":1,"sizes":[40],"demand":{"a":1}})",
-      R"($.sizes[0]: 40 is not allowed: expected sizes in latency.csv for every model; model "a" )"
+      R"($.sizes[0]: 40 is not allowed: expected sizes in latency.csv for every model in demand; model "a" )"
       "lacks it");
   bad(R"({"gpus":1,"slo_ms":{"a":1},"demand":{"a":1}})",
       "$.slo_ms.a: 1 is not allowed: expected at least 2, the latency of a batch of 1");
