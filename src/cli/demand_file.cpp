@@ -23,6 +23,10 @@ constexpr number_range rates_rps{.low = 0, .high = 1e9};
 constexpr number_range times_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9, .above_low = true};
 
+bool has_size(const packing::model_profile& m, std::uint32_t pct) {
+  return std::ranges::find(m.latency, pct, &packing::latency_sample::size_pct) != m.latency.end();
+}
+
 std::size_t model_index(const json_cursor& parent, std::string_view name,
                         const profile_dir& profiles) {
   const auto i = profiles.find(name);
@@ -68,9 +72,7 @@ packing::request_graph read_graph(const json_cursor& at, const profile_dir& prof
 
 /// Adds what applications ask of the models to the demand.
 void read_applications(const json_cursor& list, const profile_dir& profiles, demand& d) {
-  std::vector<packing::model_profile> models = profiles.models;
-  for (std::size_t i = 0; i < models.size(); ++i) models[i].slo_ms = d.slos_ms[i];
-  const packing::latency_grid grid{std::move(models), {.sizes = d.sizes}};
+  const packing::latency_grid grid{models_for(d, profiles), {.sizes = d.sizes}};
   std::vector<bool> apart(d.rates_rps.size(), false);  // Has an SLO of its own to keep.
   for (const std::size_t i : d.named) apart[i] = true;
   std::vector<bool> seen = apart;
@@ -97,6 +99,34 @@ void read_applications(const json_cursor& list, const profile_dir& profiles, dem
   }
 }
 
+/// By model: whether the demand names it, itself or in an application. Where it names none, all.
+std::vector<bool> models_named(const json_cursor& root, const profile_dir& profiles) {
+  std::vector<bool> named(profiles.models.size(), false);
+  if (const auto rates = root.find("demand")) {
+    for (const auto& [name, cell] : rates->members("an object with a rate for each model")) {
+      named[model_index(*rates, name, profiles)] = true;
+    }
+  }
+  if (const auto list = root.find("applications")) {
+    for (const auto& [name, cell] : list->members("an object with at least one application")) {
+      cell.only({"slo_ms", "rate", "graph"});
+      read_graph(cell.require("graph", "a graph of models"), profiles, 0)
+          .for_each_model([&](model_id m, double) { named[m.index()] = true; });
+    }
+  }
+  if (std::ranges::count(named, true) == 0) named.assign(named.size(), true);
+  return named;
+}
+
+/// The sizes that were measured for all models of these.
+std::vector<std::uint32_t> sizes_of(const std::vector<bool>& named, const profile_dir& profiles) {
+  profile_dir some;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (named[i]) some.models.push_back(profiles.models[i]);
+  }
+  return some.common_sizes();
+}
+
 /// The fields that demands and schedules share.
 demand read_demand(const json_cursor& root, const profile_dir& profiles) {
   demand d;
@@ -105,23 +135,21 @@ demand read_demand(const json_cursor& root, const profile_dir& profiles) {
   if (const auto most = root.find("max_gpulets_per_gpu")) {
     d.max_gpulets_per_gpu = static_cast<std::uint32_t>(most->integer(gpulet_counts));
   }
+  const std::vector<bool> named = models_named(root, profiles);
   if (const auto sizes = root.find("sizes")) {
     d.sizes.clear();
     for (const json_cursor& item : sizes->items("an array of at least one size in percent")) {
       const auto pct = static_cast<std::uint32_t>(item.integer(size_range));
       if (std::ranges::find(d.sizes, pct) != d.sizes.end()) item.refuse("sizes that differ");
-      const auto lacks = std::ranges::find_if(profiles.models, [pct](const auto& m) {
-        return std::ranges::find(m.latency, pct, &packing::latency_sample::size_pct) ==
-               m.latency.end();
-      });
-      if (lacks != profiles.models.end()) {
-        item.refuse(fmt::format("sizes in latency.csv for every model; model {} lacks it",
-                                quote_short(lacks->name)));
+      for (std::size_t i = 0; i < named.size(); ++i) {
+        if (!named[i] || has_size(profiles.models[i], pct)) continue;
+        item.refuse(fmt::format("sizes in latency.csv for every model in demand; model {} lacks it",
+                                quote_short(profiles.models[i].name)));
       }
       d.sizes.push_back(pct);
     }
   } else {
-    const std::vector<std::uint32_t> common = profiles.common_sizes();
+    const std::vector<std::uint32_t> common = sizes_of(named, profiles);
     std::vector<std::uint32_t> allowed;
     for (const std::uint32_t pct : d.sizes) {
       if (std::ranges::binary_search(common, pct)) allowed.push_back(pct);
@@ -185,6 +213,24 @@ bool boolean(const json_cursor& at) {
 
 }  // namespace
 
+std::vector<packing::model_profile> models_for(const demand& d, const profile_dir& profiles) {
+  std::vector<packing::model_profile> models = profiles.models;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    packing::model_profile& m = models[i];
+    m.slo_ms = d.slos_ms[i];
+    // Those of a size that was measured: read for none but models without demand.
+    const std::vector<packing::latency_sample>& measured = profiles.models[i].latency;
+    for (const std::uint32_t pct : d.sizes) {
+      if (has_size(m, pct)) continue;
+      for (const packing::latency_sample& s : measured) {
+        if (s.size_pct != measured.front().size_pct) continue;
+        m.latency.push_back({s.batch, pct, s.latency_ms});
+      }
+    }
+  }
+  return models;
+}
+
 demand parse_demand(const std::string& where, std::string_view text, const profile_dir& profiles) {
   const json_value document = parse_json(where, text);
   const json_cursor root{where, document};
@@ -209,7 +255,7 @@ schedule parse_schedule(const std::string& where, std::string_view text,
              "demand", "gpulets", "burst_margin", "simulated"});
   schedule s;
   s.demand = read_demand(root, profiles);
-  if (!root.find("sizes")) s.demand.sizes = profiles.common_sizes();
+  if (!root.find("sizes")) s.demand.sizes = sizes_of(models_named(root, profiles), profiles);
   if (const auto flag = root.find("interference")) s.interference = boolean(*flag);
   if (const auto rule = root.find("slo_rule")) {
     s.rule = rule->choice({"own", "sum"}) == 0 ? packing::slo_rule::own : packing::slo_rule::sum;

@@ -43,6 +43,10 @@ struct schedule {
   packing::plan plan;
 };
 
+/// The models of the folder with the demand's SLOs, for a grid of its sizes: models that it does
+/// not name need not have been measured at them, and are filled in where they were not.
+[[nodiscard]] std::vector<packing::model_profile> models_for(const demand& d,
+                                                             const profile_dir& profiles);
 /// @param where Named in errors.  @throws input_error If the text is not a demand for these models.
 [[nodiscard]] demand parse_demand(const std::string& where, std::string_view text,
                                   const profile_dir& profiles);

@@ -8,17 +8,22 @@
 #include "progress.hpp"
 #include "table.hpp"
 #include "text.hpp"
+#include "workload_file.hpp"
 
 #include <cohort/packing/burst_margin.hpp>
 #include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/requirements.hpp>
 #include <cohort/packing/verify.hpp>
 #include <cohort/sim/plan_simulation.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,8 +46,7 @@ class grid_cache {
         d.max_gpulets_per_gpu != grid_->options().max_gpulets_per_gpu) {
       sizes_ = d.sizes;
       slos_ms_ = d.slos_ms;
-      std::vector<packing::model_profile> models = profiles_.models;
-      for (std::size_t i = 0; i < models.size(); ++i) models[i].slo_ms = d.slos_ms[i];
+      std::vector<packing::model_profile> models = models_for(d, profiles_);
       packing::grid_options options{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
       if (padded_) options.pad_for = profiles_.interference;
       grid_ = std::make_shared<const latency_grid>(std::move(models), std::move(options));
@@ -106,6 +110,48 @@ void simulate(const pack_job& job, const demand& d, const latency_grid& grid, an
   a.end_to_end = s.end_to_end();
 }
 
+/// What an answer was proven of, if that is not what was asked; empty if it is.
+std::string what_was_proven(const pack_job& job, const demand& d, const packing_problem& problem) {
+  std::string of;
+  if (job.algorithm.padded) {
+    grid_cache plain{job.profiles, false};
+    // Some demands are impossible with padding or without.
+    if (!refuse_impossible(plain.get(d), problem).reason.empty()) return of;
+    of = "under worst-neighbour padding: --pad none may serve it";
+  }
+  if (job.margin.deviations > 0) {
+    if (!of.empty()) of += "; ";
+    of += "of the rates with their burst margin";
+  }
+  return of;
+}
+
+/// Refuses what the algorithm or the simulation cannot take, before anything is planned.
+/// @param where Names the demand in errors.
+void check_demand(const std::string& where, const pack_options& o, const pack_job& job,
+                  const demand& d) {
+  const std::string& algorithm = job.algorithm.name;
+  const std::uint32_t parts = algorithm == "squishy" ? 1 : algorithm == "squishy-even" ? 2 : 0;
+  if (parts != 0) {
+    if (std::ranges::find(d.sizes, 100 / parts) == d.sizes.end()) {
+      fail(where + ": $.sizes", fmt::format("[{}]", fmt::join(d.sizes, ",")),
+           fmt::format("{} among them for {}", 100 / parts, algorithm));
+    }
+    if (parts > d.max_gpulets_per_gpu) {
+      fail(where + ": $.max_gpulets_per_gpu", fmt::to_string(d.max_gpulets_per_gpu),
+           fmt::format("at least {} for {}", parts, algorithm));
+    }
+  }
+  if (!job.simulate_s) return;
+  double rate = 0;
+  for (const double r : d.rates_rps) rate += r;
+  if (rate * *job.simulate_s > most_requests) {
+    fail("--simulate-s", *o.simulate_s,
+         fmt::format("at most {} for {}: {} requests at {} a second", most_requests / rate, where,
+                     most_requests, rate));
+  }
+}
+
 answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
   const pack_algorithm& algorithm = job.algorithm;
   using clock = std::chrono::steady_clock;
@@ -115,6 +161,13 @@ answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
   const clock::time_point start = clock::now();
   answer a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
+  // No multiple of the demand above the bound can be served: but the margin grows with the root
+  // of the demand, so a bound of the rates with their margin is none of the demand.
+  if (job.margin.deviations > 0) a.result.bound.reset();
+  if (a.result.status == packing::packing_status::infeasible) {
+    const std::string of = what_was_proven(job, d, problem);
+    if (!of.empty()) a.result.reason += fmt::format(" ({})", of);
+  }
   // Without padding a plan may be broken by its own neighbours.
   if (a.result.schedulable() && algorithm.interference && !algorithm.padded) {
     const auto broken = verify(grid, problem, a.result.plan, job.profiles.interference);
@@ -215,6 +268,7 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
   const std::string text = read_file(*o.scenarios);
   const std::string name = *o.scenarios == "-" ? "standard input" : *o.scenarios;
   std::vector<demand> demands;
+  std::vector<std::string> places;
   std::size_t line = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -222,26 +276,61 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
     at = end + 1;
     ++line;
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    demands.push_back(parse_demand(fmt::format("{}: line {}", name, line), row, job.profiles));
+    places.push_back(fmt::format("{}: line {}", name, line));
+    demands.push_back(parse_demand(places.back(), row, job.profiles));
+    check_demand(places.back(), o, job, demands.back());
   }
   if (demands.empty()) throw input_error{name + ": no lines: expected at least one demand"};
 
   grid_cache grids{job.profiles, job.algorithm.padded};
   bool all = true;
+  std::string answers;  // Printed once all are known to be good: no partial result beside an error.
   progress_bar bar{job.algorithm.name, "demands"};
   for (std::size_t i = 0; i < demands.size(); ++i) {
-    const answer a = solve(job, demands[i], grids);
+    answer a;
+    try {
+      a = solve(job, demands[i], grids);
+    } catch (const config_error& e) {
+      throw input_error{fmt::format("{}: {}", places[i], e.what())};
+    }
     all = all && a.result.schedulable();
     json_writer out;
     write_answer(out, job, demands[i], a, json_writer::layout::line);
-    print(out.take());
+    answers += out.take();
     const auto done = static_cast<double>(i + 1);
     bar.update(done / static_cast<double>(demands.size()), done);
   }
+  print(answers);
   return all ? 0 : 1;
 }
 
+/// A schedule brings its own algorithm and rule: options that would change nothing are refused.
+void refuse_beside_verify(const pack_options& o) {
+  constexpr const char* expected = "no such option with --verify";
+  const auto absent = [&](const char* name, const text_option& value) {
+    if (value) fail(name, quote_short(*value), expected);
+  };
+  absent("--algorithm", o.algorithm);
+  absent("--order", o.order);
+  absent("--knee", o.knee);
+  absent("--fit", o.fit);
+  absent("--pad", o.pad);
+  absent("--svg", o.svg);
+  absent("--simulate-s", o.simulate_s);
+  if (o.interference) throw input_error{fmt::format("--interference: expected {}", expected)};
+  // These always have a value: their default may as well have been given.
+  const pack_options defaults;
+  const auto unchanged = [&](const char* name, std::string pack_options::*value) {
+    if (o.*value != defaults.*value) fail(name, quote_short(o.*value), expected);
+  };
+  unchanged("--slo-rule", &pack_options::slo_rule);
+  unchanged("--burst-margin", &pack_options::burst_margin);
+  unchanged("--time-limit-s", &pack_options::time_limit_s);
+  unchanged("--seed", &pack_options::seed);
+}
+
 int pack_verify(const pack_options& o) {
+  refuse_beside_verify(o);
   const std::string text = read_file(*o.verify);
   const std::string name = *o.verify == "-" ? "standard input" : *o.verify;
   const profile_dir profiles = read_profile_dir(o.profiles, schedule_has_interference(name, text));
@@ -290,6 +379,7 @@ int pack_command(const pack_options& o) {
 
   const std::string name = o.file == "-" ? "standard input" : o.file;
   const demand d = parse_demand(name, read_file(o.file), job.profiles);
+  check_demand(name, o, job, d);
   grid_cache grids{job.profiles, algorithm.padded};
   const answer a = solve(job, d, grids);
   if (o.svg && a.result.schedulable()) {

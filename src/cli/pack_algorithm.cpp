@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <limits>
-#include <numeric>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -94,8 +94,8 @@ struct chosen_fit {
 constexpr std::array<std::string_view, 7> algorithms{
     "squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact"};
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
-// Configurations of few models are made once for all demands; of many, for those in each demand.
-constexpr std::size_t few_models = 6;
+// Of configurations kept, so that many demands of many models do not fill the memory.
+constexpr std::size_t most_sets = 32;
 
 /// A time limit that starts anew with each demand.
 class stopwatch {
@@ -112,27 +112,33 @@ class stopwatch {
   clock::time_point start_;
 };
 
-/// `exact`, with the configurations of the last grid kept.
+/// `exact`, with the configurations of the last grid kept: scenarios ask for few sets of models.
 auto exact_with_limit(double limit_s) {
   struct kept {
     std::shared_ptr<const latency_grid> grid;
-    std::optional<packing::configuration_set> set;
+    packing::slo_rule rule{};
+    std::map<std::vector<std::uint32_t>, std::shared_ptr<const packing::configuration_set>> sets;
   };
   return [limit_s, cache = std::make_shared<kept>()](
              const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
              const possible_interference&) {
     stopwatch watch{limit_s};
     watch.start();
-    const packing::exact_partition exact{
-        {.max_nodes = std::numeric_limits<std::uint64_t>::max(), .stop = watch.stop()}};
-    if (grid->models() > few_models) return exact(*grid, p);
-    if (cache->grid != grid || cache->set->rule() != p.rule) {
-      std::vector<std::uint32_t> all(grid->models());
-      std::iota(all.begin(), all.end(), 0U);
-      cache->grid = grid;
-      cache->set.emplace(*grid, p.rule, std::move(all));
+    packing::exact_partition::options options{
+        .max_nodes = std::numeric_limits<std::uint64_t>::max(), .stop = watch.stop()};
+    const std::uint64_t max_vectors = options.max_vectors;
+    if (cache->grid != grid || cache->rule != p.rule || cache->sets.size() >= most_sets) {
+      *cache = {.grid = grid, .rule = p.rule, .sets = {}};
     }
-    return exact(*grid, p, *cache->set);
+    return packing::exact_partition{std::move(options)}.with_sets(
+        *grid, p, [&](const std::vector<std::uint32_t>& models) {
+          if (const auto at = cache->sets.find(models); at != cache->sets.end()) return at->second;
+          auto set = std::make_shared<const packing::configuration_set>(*grid, p.rule, models,
+                                                                        max_vectors, watch.stop());
+          // One that was cut may be completed for a later demand.
+          if (set->complete()) cache->sets.emplace(models, set);
+          return set;
+        });
   };
 }
 

@@ -129,6 +129,84 @@ TEST_CASE_FIXTURE(fixture, "exact proves what cannot be, and bounds what can") {
   CHECK(a["bound"].get<double>() < 1);
   CHECK(a["reason"] == "no plan serves the demand: proven");
 }
+TEST_CASE_FIXTURE(fixture, "what exact proves of the padded problem, it says of no other") {
+  // Neighbours add 20 % of a and b each; alone on whole devices nothing is padded.
+  const std::string tight = R"({"gpus":1,"sizes":[50],"demand":{"a":300,"b":420}})";
+  const json a = answer("- --algorithm exact --interference", tight, 1);
+  CHECK(a["status"] == "infeasible");
+  CHECK(a["reason"] ==
+        "no plan serves the demand: proven (under worst-neighbour padding: --pad none may serve "
+        "it)");
+  const json memory = answer("- --algorithm exact --interference",
+                             R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1);
+  CHECK(memory["reason"] == "b: needs 700 MB of memory, and a device has 650");
+}
+TEST_CASE_FIXTURE(fixture, "with a burst margin there is no bound of the demand") {
+  const json served = answer("- --algorithm exact --burst-margin 1",
+                             R"({"gpus":2,"sizes":[50,100],"demand":{"b":1000}})");
+  CHECK(served["bound"].is_null());
+  const json a = answer("- --algorithm exact --burst-margin 3",
+                        R"({"gpus":2,"sizes":[50,100],"demand":{"b":1600}})", 1);
+  CHECK(a["status"] == "infeasible");
+  CHECK(a["bound"].is_null());
+  CHECK(a["reason"] == "no plan serves the demand: proven (of the rates with their burst margin)");
+}
+TEST_CASE_FIXTURE(fixture, "exact keeps to its time limit, and heuristics come before it") {
+  const json a = answer("- --algorithm exact --time-limit-s 1e-9", demand);
+  CHECK(a["status"] == "feasible");
+  CHECK(a["bound"].is_null());
+  CHECK(answer("- --algorithm exact --time-limit-s 1e-9",
+               R"({"gpus":2,"sizes":[50,100],"demand":{"b":1800}})", 1)["status"] == "unknown");
+  CHECK(answer("- --algorithm exact --time-limit-s 1e-9",
+               R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1)["status"] == "infeasible");
+}
+TEST_CASE_FIXTURE(fixture, "models that are not asked for block nothing") {
+  std::string latency = test::slurp(folder.path() + "/latency.csv");
+  folder.write("latency.csv", latency + "a,1,60,3,x\na,8,60,12,x\n");
+  const json a = answer("- --algorithm elastic", R"({"gpus":1,"sizes":[60],"demand":{"a":100}})");
+  CHECK(a["gpulets"][0]["size"] == 60);
+  CHECK(answer("--verify -", a.dump())["valid"] == true);
+  CHECK(answer("- --algorithm elastic", R"({"gpus":1,"demand":{"a":100}})")["sizes"] ==
+        json{20, 50, 60, 100});
+  refuses(
+      "- --algorithm elastic", R"({"gpus":1,"sizes":[60],"demand":{"a":100,"b":1}})",
+      R"(standard input: $.sizes[0]: 60 is not allowed: expected sizes in latency.csv for every )"
+      R"(model in demand; model "b" lacks it)");
+}
+TEST_CASE_FIXTURE(fixture, "what an algorithm or a simulation cannot take is refused") {
+  refuses("- --algorithm squishy-even", R"({"gpus":1,"sizes":[20,100],"demand":{"a":1}})",
+          "standard input: $.sizes: [20,100] is not allowed: expected 50 among them for "
+          "squishy-even");
+  refuses("- --algorithm squishy", R"({"gpus":1,"sizes":[20,50],"demand":{"a":1}})",
+          "standard input: $.sizes: [20,50] is not allowed: expected 100 among them for squishy");
+  refuses("- --algorithm squishy-even", R"({"gpus":1,"max_gpulets_per_gpu":1,"demand":{"a":1}})",
+          "standard input: $.max_gpulets_per_gpu: 1 is not allowed: expected at least 2 for "
+          "squishy-even");
+  // Nothing of the first line is printed.
+  refuses("--scenarios - --algorithm squishy",
+          R"({"gpus":1,"demand":{"a":1}})"
+          "\n"
+          R"({"gpus":1,"sizes":[20,50],"demand":{"a":1}})",
+          "standard input: line 2: $.sizes: [20,50] is not allowed: expected 100 among them for "
+          "squishy");
+  refuses("- --algorithm elastic --simulate-s 1000000", R"({"gpus":1,"demand":{"a":400}})",
+          "--simulate-s: 1000000 is not allowed: expected at most 500000 for standard input: "
+          "200000000 requests at 400 a second");
+}
+TEST_CASE_FIXTURE(fixture, "--verify refuses options that would change nothing") {
+  const std::string plan = answer("- --algorithm elastic", demand).dump();
+  for (const char* option :
+       {"--algorithm nonsense", "--algorithm elastic", "--slo-rule bogus", "--burst-margin -4",
+        "--order rate", "--pad none", "--simulate-s 5", "--seed 7", "--time-limit-s 3"}) {
+    const std::string text = option;
+    const std::size_t gap = text.find(' ');
+    refuses("--verify - " + text, plan,
+            text.substr(0, gap) + ": \"" + text.substr(gap + 1) +
+                "\" is not allowed: expected no such option with --verify");
+  }
+  refuses("--verify - --interference", plan,
+          "--interference: expected no such option with --verify");
+}
 TEST_CASE_FIXTURE(fixture, "scenarios are answered line by line, and one that fails makes it 1") {
   const std::string lines = demand + "\n\n" + R"({"gpus":1,"demand":{"a":4000}})" + "\n" + demand;
   const command_result r = pack("--scenarios - --algorithm elastic", lines);
@@ -190,7 +268,7 @@ TEST_CASE_FIXTURE(fixture, "bad demands are refused with their place") {
   bad(R"({"gpus":1,"sizes":[50,50],"demand":{"a":1}})",
       "$.sizes[1]: 50 is not allowed: expected sizes that differ");
   bad(R"({"gpus":1,"sizes":[40],"demand":{"a":1}})",
-      R"($.sizes[0]: 40 is not allowed: expected sizes in latency.csv for every model; model "a" )"
+      R"($.sizes[0]: 40 is not allowed: expected sizes in latency.csv for every model in demand; model "a" )"
       "lacks it");
   bad(R"({"gpus":1,"slo_ms":{"a":1},"demand":{"a":1}})",
       "$.slo_ms.a: 1 is not allowed: expected at least 2, the latency of a batch of 1");

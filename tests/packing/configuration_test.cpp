@@ -84,5 +84,14 @@ TEST_CASE("a set that was cut says so") {
   const latency_grid g{test::random_profiles(random, 4), {}};
   CHECK_FALSE(configuration_set{g, slo_rule::own, {0, 1, 2, 3}, 5}.complete());
 }
+TEST_CASE("the enumeration asks whether to stop, and then says that it was cut") {
+  cohort::test::random_source random{4};
+  const latency_grid g{test::random_profiles(random, 4), {}};
+  int asked = 0;
+  const configuration_set cut{
+      g, slo_rule::own, {0, 1, 2, 3}, 20'480, [&asked] { return ++asked > 0; }};
+  CHECK(asked > 0);
+  CHECK_FALSE(cut.complete());
+}
 }  // namespace
 }  // namespace cohort::packing

@@ -96,6 +96,27 @@ TEST_CASE("a search that is cut says unknown; bad configurations are an error") 
   const configuration_set sum{g, slo_rule::sum, {0, 1}};
   CHECK_THROWS_AS(static_cast<void>(exact_partition{}(g, p, sum)), config_error);
 }
+TEST_CASE("heuristics and what is impossible come before the configurations") {
+  cohort::test::random_source random{9};
+  const latency_grid g{test::random_profiles(random, 4), {}};
+  int made = 0;
+  const auto sets = [&](const std::vector<std::uint32_t>& models) {
+    ++made;
+    CHECK(models == std::vector<std::uint32_t>{1});
+    return std::make_shared<const configuration_set>(g, slo_rule::own, models);
+  };
+  packing_problem p{.gpus = 1, .rates_rps = {0, 1, 0, 0}};
+  CHECK(exact_partition{}.with_sets(g, p, sets).schedulable());
+  CHECK(made == 1);  // For the bound.
+  const exact_partition late{{.stop = [] { return true; }}};
+  CHECK(late.with_sets(g, p, sets).schedulable());
+  CHECK(made == 1);
+  p.rates_rps[1] = 1e9;
+  CHECK(late.with_sets(g, p, sets).status == packing_status::unknown);
+  p.memory_mb = 1;
+  CHECK(exact_partition{}.with_sets(g, p, sets).status == packing_status::infeasible);
+  CHECK(made == 1);
+}
 TEST_CASE("nothing asked is served by nothing") {
   const latency_grid g{{test::unit_model("a", 100)}, test::halves()};
   const packing_result r = exact_partition{}(g, {.gpus = 1, .rates_rps = {0}});

@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cohort::packing {
@@ -25,8 +27,9 @@ class configuration_set {
  public:
   /// @param models Which models of the grid may occur; the rates are in their order.
   /// @param max_vectors Batch vectors to look at, over all sizes, before giving up.
+  /// @param stop Asked now and then; true gives up. None: never.
   configuration_set(const latency_grid& grid, slo_rule rule, std::vector<std::uint32_t> models,
-                    std::uint64_t max_vectors = 20'000'000);
+                    std::uint64_t max_vectors = 20'000'000, std::function<bool()> stop = {});
 
   /// Whether all batch vectors were looked at: if not, there are rates that are missing.
   [[nodiscard]] bool complete() const noexcept { return complete_; }
@@ -49,11 +52,17 @@ class configuration_set {
   struct list {
     std::vector<double> rates;
     std::vector<std::size_t> size;
+    std::size_t prune_at = 20'000;  // Bounds the memory: what is dominated goes early.
+  };
+  /// What the enumeration may still cost.
+  struct limits {
+    std::uint64_t vectors;
+    std::function<bool()> stop;
   };
 
   void descend(const latency_grid& grid, std::size_t size, std::size_t k, double sum, double room,
-               std::vector<std::uint32_t>& batches, list& into, std::uint64_t& left);
-  void keep_best(list& l) const;
+               std::vector<std::uint32_t>& batches, list& into, limits& left);
+  void keep_best(list& l, const limits& left);
 
   slo_rule rule_;
   std::vector<std::uint32_t> models_;
@@ -63,34 +72,37 @@ class configuration_set {
 
 inline configuration_set::configuration_set(const latency_grid& grid, slo_rule rule,
                                             std::vector<std::uint32_t> models,
-                                            std::uint64_t max_vectors)
+                                            std::uint64_t max_vectors, std::function<bool()> stop)
     : rule_{rule}, models_{std::move(models)}, sizes_(grid.sizes()) {
   // Models with tight SLOs first: they cut the search early.
   detail::sort_stably(models_, {}, [&grid](std::uint32_t m) { return grid.slo_ms(m); });
   std::vector<std::uint32_t> batches(models_.size(), 0);
+  limits left{.vectors = max_vectors, .stop = std::move(stop)};
   for (std::size_t s = 0; s < grid.sizes() && complete_; ++s) {
     if (s > 0) sizes_[s] = sizes_[s - 1];
-    descend(grid, s, 0, 0, std::numeric_limits<double>::infinity(), batches, sizes_[s],
-            max_vectors);
-    keep_best(sizes_[s]);
+    descend(grid, s, 0, 0, std::numeric_limits<double>::infinity(), batches, sizes_[s], left);
+    keep_best(sizes_[s], left);
   }
 }
 
 /// `sum`: Σ L of the models before the k-th; `room`: the most that Σ L may become for their SLOs.
 inline void configuration_set::descend(const latency_grid& grid, std::size_t size, std::size_t k,
                                        double sum, double room, std::vector<std::uint32_t>& batches,
-                                       list& into, std::uint64_t& left) {
+                                       list& into, limits& left) {
   if (k == models_.size()) {
     if (sum <= 0) return;
-    if (left == 0) {
+    if (left.vectors == 0 || (left.vectors % 1024 == 0 && left.stop && left.stop())) {
       complete_ = false;
       return;
     }
-    --left;
+    --left.vectors;
     for (const std::uint32_t b : batches) into.rates.push_back(b / sum * 1e3);
     into.size.push_back(size);
-    // Bounds the memory: what is dominated goes early.
-    if (into.size.size() > 20'000) keep_best(into);
+    if (into.size.size() > into.prune_at) {
+      keep_best(into, left);
+      // Where nearly all are worth keeping, pruning again at once would be for nothing.
+      into.prune_at = std::max(into.prune_at, 2 * into.size.size());
+    }
     return;
   }
   const std::uint32_t m = models_[k];
@@ -110,8 +122,9 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
   batches[k] = 0;
 }
 
-/// Drops what another one is at least equal to everywhere.
-inline void configuration_set::keep_best(list& l) const {
+/// Drops what another one is at least equal to everywhere. Quadratic in what is kept: once
+/// stopped, it keeps what it has looked at, and the set is not complete.
+inline void configuration_set::keep_best(list& l, const limits& left) {
   const std::size_t n = models_.size();
   std::vector<std::size_t> order(l.size.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -129,7 +142,13 @@ inline void configuration_set::keep_best(list& l) const {
     return sum[a] != sum[b] ? sum[a] > sum[b] : l.size[a] < l.size[b];
   });
   list kept;
+  kept.prune_at = l.prune_at;
+  std::size_t looked_at = 0;
   for (const std::size_t c : order) {
+    if (++looked_at % 128 == 0 && left.stop && left.stop()) {
+      complete_ = false;
+      break;
+    }
     const double* mine = l.rates.data() + c * n;
     bool dominated = false;
     for (std::size_t k = 0; k < kept.size.size() && !dominated; ++k) {

@@ -25,7 +25,7 @@ namespace cohort::packing::detail {
 
 inline cover_verdict cover_search::run(std::uint64_t max_combinations) {
   if (demand_.empty()) return cover_verdict::found;
-  cap_configurations();
+  if (!cap_configurations()) return cover_verdict::cut;
   if (combinations(layouts_.size(), problem_.gpus, max_combinations + 1) > max_combinations) {
     // Too many to list; the bound over whole devices may still exclude them all.
     return bound() < 1 - tolerance ? cover_verdict::none : cover_verdict::cut;

@@ -20,7 +20,8 @@
 namespace cohort::packing::detail {
 
 /// Rates above the whole demand are useless; cut to it, many configurations become alike.
-inline void cover_search::cap_configurations() {
+/// @returns Whether it came to its end before being stopped.
+inline bool cover_search::cap_configurations() {
   const std::size_t n = demand_.size();
   rates_.assign(grid_.sizes(), {});
   needed_.assign(grid_.sizes(), {});
@@ -39,7 +40,9 @@ inline void cover_search::cap_configurations() {
     std::vector<std::size_t> order(sum.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     sort_stably(order, std::ranges::greater{}, [&sum](std::size_t c) { return sum[c]; });
+    std::size_t looked_at = 0;
     for (const std::size_t c : order) {
+      if (++looked_at % 128 == 0 && stop_ && stop_()) return false;
       if (sum[c] <= 0) continue;
       const double* mine = all.data() + c * n;
       bool dominated = false;
@@ -53,6 +56,7 @@ inline void cover_search::cap_configurations() {
       needed_[s].push_back(set_.needed_size(s, c));
     }
   }
+  return true;
 }
 
 /// The largest price of a configuration, by size.

@@ -60,7 +60,7 @@ class cover_search {
   [[nodiscard]] std::span<const double> rates_of(std::size_t size, std::size_t c) const noexcept {
     return {rates_[size].data() + c * demand_.size(), demand_.size()};
   }
-  void cap_configurations();
+  [[nodiscard]] bool cap_configurations();
   [[nodiscard]] std::vector<double> worths(std::span<const double> prices) const;
   [[nodiscard]] bool exhausted();
   void exclude(std::vector<candidate>& all, std::span<const double> prices) const;
