@@ -318,7 +318,7 @@ class pipeline {
   static void tell_end(const staged_request& r, outcome o, time_point now, Sink& sink) noexcept {
     try {
       sink.end(r, o, now);
-    } catch (...) {
+    } catch (...) {  // NOLINT(bugprone-empty-catch): there is nobody to tell.
     }
   }
   template <class Sink>
