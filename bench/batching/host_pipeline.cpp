@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include <models/measured_model.hpp>
 #include <models/registry.hpp>
 
 namespace {
@@ -70,15 +71,6 @@ class fused {
  private:
   models::host_model* model_;
   std::vector<executor::buffer> between_;
-};
-
-struct finished : runtime::completion {
-  finished() {
-    invoke = [](runtime::completion& c, bool) noexcept {
-      static_cast<finished&>(c).done.release();
-    };
-  }
-  std::binary_semaphore done{0};
 };
 
 /// Inputs of a model, and the buckets of their sizes; one bucket of size 0 if all are of one size.
@@ -129,9 +121,7 @@ stage_profile measure(executor& e, models::host_model& m, const input_set& input
                      .first = 0,
                      .count = b,
                      .size = inputs.sizes[k]});
-          finished f;
-          e.notify(stream, f);
-          f.done.acquire();
+          models::finish(e, stream);
           times.push_back(now() - begin);
         }
         std::ranges::nth_element(times, times.begin() + 7);
@@ -141,21 +131,6 @@ stage_profile measure(executor& e, models::host_model& m, const input_set& input
   }
   stages.push_back(copy);
   return {stages, batch_max, inputs.buckets()};
-}
-
-/// What an item costs beside its work: until a stream that slept has told a thread that slept.
-duration measure_hand_over(executor& e) {
-  auto stream = e.make_stream();
-  std::vector<duration> times;
-  for (int i = 0; i < 101; ++i) {
-    finished f;
-    const time_point begin = now();
-    e.notify(stream, f);
-    f.done.acquire();
-    times.push_back(now() - begin);
-  }
-  std::ranges::nth_element(times, times.begin() + 50);
-  return times[50];
 }
 
 struct program {
@@ -274,7 +249,7 @@ void compare(const std::string& name, bool with_sizes, double seconds) {
       8 * batch_max / drain_ms(e, whole_model, whole, inputs, 8 * batch_max, 3) * 1e3;
   sim::whole_batch delay{{batch_max}};
   delay.delay = std::chrono::milliseconds{5};
-  diversity_options planned{.hand_over = measure_hand_over(e)};
+  diversity_options planned{.hand_over = models::hand_over_time(e)};
   if (with_sizes) planned.input = input_rule::filled;
   for (const double part : {0.25, 0.6, 0.9}) {
     std::vector<double> ms[5];

@@ -15,11 +15,9 @@
 #include <models/measured_model.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <semaphore>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,30 +50,6 @@ std::vector<std::vector<batching::batch_time>> measure_operators(
     }
     if (batch == max_batch) return operators;
   }
-}
-
-/// Median time until a stream that slept has told a thread that slept of work that takes none: what
-/// each item of a pipeline costs beside its work.
-template <class Executor>
-duration measure_hand_over(Executor& e, int repeats) {
-  struct ended : runtime::completion {
-    ended() {
-      invoke = [](runtime::completion& c, bool) noexcept { static_cast<ended&>(c).done.release(); };
-    }
-    std::binary_semaphore done{0};
-  };
-  typename Executor::stream stream = e.make_stream();
-  std::vector<duration> times;
-  for (int i = 0; i < repeats; ++i) {
-    ended end;
-    const auto begin = std::chrono::steady_clock::now();
-    e.notify(stream, end);
-    end.done.acquire();
-    times.push_back(std::chrono::steady_clock::now() - begin);
-  }
-  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, median);
-  return *median;
 }
 
 /// The slicer's cuts: about four stages, and more where the preferred batch changes. Where noise
@@ -125,7 +99,7 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
     refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
                        plan.ends.back(), operators.back().size()));
   }
-  plan.policies.hand_over = measure_hand_over(e, 101);
+  plan.policies.hand_over = models::hand_over_time(e);
   pipelined_model made{.plan = std::move(plan), .stages = {}};
   made.stages.resize(made.plan.ends.size());
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {

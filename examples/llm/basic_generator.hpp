@@ -28,10 +28,8 @@ namespace cohort::llm {
 /// its logits do not. `text_generator` says what its functions do. Thread safety: none; one thread
 /// owns it.
 template <decoder_backend Backend>
-class basic_generator {
+class basic_generator final : public text_generator {
  public:
-  using scheduler = generation_scheduler;
-
   /// @param backend Must outlive it, and be made for the same options.
   /// @throws config_error If an option is outside its range.
   basic_generator(Backend& backend, const generator_options& o)
@@ -44,11 +42,10 @@ class basic_generator {
     expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
     expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
   }
-  basic_generator(const basic_generator&) = delete;  // The scheduler reads its pace.
-  basic_generator& operator=(const basic_generator&) = delete;
 
-  std::optional<refusal> submit(generation& g, time_point now = {});
-  void cancel(generation& g) {
+  using text_generator::submit;
+  std::optional<refusal> submit(generation& g, time_point now) override;
+  void cancel(generation& g) override {
     sink out{*this};
     scheduler_.cancel(g, out);
   }
@@ -57,11 +54,16 @@ class basic_generator {
     sink out{*this};
     scheduler_.preempt(g, out);
   }
-  bool turn(const std::function<time_point()>& clock);
+  bool turn(const std::function<time_point()>& clock) override;
 
-  [[nodiscard]] const scheduler& state() const noexcept { return scheduler_; }
-  [[nodiscard]] std::uint64_t prefix_hits() const noexcept { return prefix_hits_; }
-  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept { return prefilled_tokens_; }
+  [[nodiscard]] const scheduler& state() const noexcept override { return scheduler_; }
+  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override { return prefix_hits_; }
+  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override {
+    return prefilled_tokens_;
+  }
+  [[nodiscard]] std::uint64_t column_bytes() const noexcept override {
+    return backend_.column_bytes();
+  }
 
  private:
   struct sink {

@@ -3,10 +3,7 @@
 /// Generates text for many requests at once: the decode scheduler over a Llama on the host.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 
 #include "generation.hpp"
 #include "llama.hpp"
@@ -15,23 +12,15 @@
 namespace cohort::llm {
 
 /// `basic_generator` on the host. Tokens are those of the solo run, bit for bit.
-class generator : public text_generator {
+class generator : public loop_owner {
  public:
   /// @param model Must outlive it.  @throws config_error If an option is outside its range.
   generator(const llama& model, const generator_options& o);
   ~generator() override;
 
-  using text_generator::submit;
-  std::optional<refusal> submit(generation& g, time_point now) override;
-  void cancel(generation& g) override;
-  bool turn(const std::function<time_point()>& clock) override;
-  [[nodiscard]] const scheduler& state() const noexcept override;
-  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override;
-  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override;
-  [[nodiscard]] std::uint64_t column_bytes() const noexcept override;
-
  private:
   struct parts;
+  [[nodiscard]] text_generator& loop() const noexcept override;
   std::unique_ptr<parts> parts_;
 };
 

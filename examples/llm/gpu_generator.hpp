@@ -7,9 +7,7 @@
 #include <cohort/runtime/executor.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "generation.hpp"
@@ -32,7 +30,7 @@ struct gpu_options {
 
 /// `basic_generator` on a GPU. Columns count `options.kv_bytes` by the size of the type;
 /// `gpu.prefill_chunk` counts instead of `options.prefill_chunk`.
-class gpu_generator : public text_generator {
+class gpu_generator : public loop_owner {
  public:
   /// Copies the weights to the device.
   /// @throws config_error If an option is outside its range, or the device cannot be used or has no
@@ -41,17 +39,9 @@ class gpu_generator : public text_generator {
                 const gpu_options& gpu);
   ~gpu_generator() override;
 
-  using text_generator::submit;
-  std::optional<refusal> submit(generation& g, time_point now) override;
-  void cancel(generation& g) override;
-  bool turn(const std::function<time_point()>& clock) override;
-  [[nodiscard]] const scheduler& state() const noexcept override;
-  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override;
-  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override;
-  [[nodiscard]] std::uint64_t column_bytes() const noexcept override;
-
  private:
   struct parts;
+  [[nodiscard]] text_generator& loop() const noexcept override;
   std::unique_ptr<parts> parts_;
 };
 

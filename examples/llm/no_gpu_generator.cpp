@@ -19,14 +19,6 @@ gpu_generator::gpu_generator(const llama_weights& /*weights*/, const generator_o
 }
 gpu_generator::~gpu_generator() = default;
 // Never called: none can be made.
-std::optional<refusal> gpu_generator::submit(generation& /*g*/, time_point /*now*/) {
-  return refusal::too_big;
-}
-void gpu_generator::cancel(generation& /*g*/) {}
-bool gpu_generator::turn(const std::function<time_point()>& /*clock*/) { return false; }
-const gpu_generator::scheduler& gpu_generator::state() const noexcept { std::abort(); }
-std::uint64_t gpu_generator::prefix_hits() const noexcept { return 0; }
-std::uint64_t gpu_generator::prefilled_tokens() const noexcept { return 0; }
-std::uint64_t gpu_generator::column_bytes() const noexcept { return 0; }
+text_generator& gpu_generator::loop() const noexcept { std::abort(); }
 
 }  // namespace cohort::llm

@@ -23,7 +23,7 @@ using generation_scheduler =
 /// The loop of an LLM server without its network. Prefill and decode run on streams of their own;
 /// an iteration never waits for a prompt. Prompts are prefilled in pieces, in turn, so that a short
 /// one is not stuck behind a long one; equal prompts are prefilled once. Thread safety: none; one
-/// thread owns it. Models: `generator`, `gpu_generator`.
+/// thread owns it. Models: `basic_generator`, `generator`, `gpu_generator`.
 class text_generator {
  public:
   using scheduler = generation_scheduler;
@@ -54,6 +54,28 @@ class text_generator {
   [[nodiscard]] virtual std::uint64_t prefilled_tokens() const noexcept = 0;
   /// Bytes of a column of keys and values, by which `kv_bytes` and `staging_bytes` count.
   [[nodiscard]] virtual std::uint64_t column_bytes() const noexcept = 0;
+};
+
+/// One that owns the loop that it is, so that those who use it need not know its decoder.
+class loop_owner : public text_generator {
+ public:
+  using text_generator::submit;
+  std::optional<refusal> submit(generation& g, time_point now) override {
+    return loop().submit(g, now);
+  }
+  void cancel(generation& g) override { loop().cancel(g); }
+  bool turn(const std::function<time_point()>& clock) override { return loop().turn(clock); }
+  [[nodiscard]] const scheduler& state() const noexcept override { return loop().state(); }
+  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override { return loop().prefix_hits(); }
+  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override {
+    return loop().prefilled_tokens();
+  }
+  [[nodiscard]] std::uint64_t column_bytes() const noexcept override {
+    return loop().column_bytes();
+  }
+
+ private:
+  [[nodiscard]] virtual text_generator& loop() const noexcept = 0;
 };
 
 }  // namespace cohort::llm

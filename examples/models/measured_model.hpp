@@ -82,6 +82,22 @@ std::chrono::steady_clock::time_point finish(Executor& e, typename Executor::str
   return a.wait();
 }
 
+/// Median time until a stream that slept has told a thread that slept of work that takes none: what
+/// each item of a pipeline costs beside its work.
+template <class Executor>
+duration hand_over_time(Executor& e, int repeats = 101) {
+  typename Executor::stream s = e.make_stream();
+  std::vector<duration> times;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    finish(e, s);
+    times.push_back(std::chrono::steady_clock::now() - begin);
+  }
+  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, median);
+  return *median;
+}
+
 /// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
 template <class Executor>
 class measured_model {

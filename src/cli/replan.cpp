@@ -250,14 +250,10 @@ int replan_command(const replan_options& o) {
                  .asked = parse_demand(name, read_file(o.pack.file), profiles),
                  .names = {}};
   const demand& d = s.asked;
-  std::vector<packing::model_profile> models = profiles.models;
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    models[i].slo_ms = d.slos_ms[i];
-    s.names.push_back(models[i].name);
-  }
+  for (const packing::model_profile& m : profiles.models) s.names.push_back(m.name);
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (algorithm.padded) shape.pad_for = profiles.interference;
-  const auto grid = std::make_shared<const latency_grid>(std::move(models), std::move(shape));
+  const auto grid = std::make_shared<const latency_grid>(models_for(d, profiles), std::move(shape));
   const std::optional<packing::interference_model> interference =
       algorithm.interference ? profiles.interference : std::nullopt;
 

@@ -68,22 +68,6 @@ gpu_generator::gpu_generator(const llama_weights& weights, const generator_optio
 }
 gpu_generator::~gpu_generator() = default;
 
-std::optional<refusal> gpu_generator::submit(generation& g, time_point now) {
-  return parts_->loop.submit(g, now);
-}
-void gpu_generator::cancel(generation& g) { parts_->loop.cancel(g); }
-bool gpu_generator::turn(const std::function<time_point()>& clock) {
-  return parts_->loop.turn(clock);
-}
-const gpu_generator::scheduler& gpu_generator::state() const noexcept {
-  return parts_->loop.state();
-}
-std::uint64_t gpu_generator::prefix_hits() const noexcept { return parts_->loop.prefix_hits(); }
-std::uint64_t gpu_generator::prefilled_tokens() const noexcept {
-  return parts_->loop.prefilled_tokens();
-}
-std::uint64_t gpu_generator::column_bytes() const noexcept {
-  return parts_->decoder.column_bytes();
-}
+text_generator& gpu_generator::loop() const noexcept { return parts_->loop; }
 
 }  // namespace cohort::llm

@@ -251,12 +251,8 @@ class pipeline {
   template <class Sink>
   void started(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
     const item work = lanes_[l][s].work;
-    if (ops_.is_dead(work)) {
-      leave_stage(l, s, now, sink, false);
-      return;
-    }
     batch_row& r = table()[work.batch];
-    if (s < r.launched_to) {  // It has run there.
+    if (ops_.is_dead(work) || s < r.launched_to) {  // Nothing to run, or it has run.
       leave_stage(l, s, now, sink, false);
       return;
     }
@@ -329,103 +325,10 @@ class pipeline {
   }
 
   template <class Sink>
-  void leave_stage(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink, bool failed) {
-    const item work = lanes_[l][s].work;
-    batch_row& r = table()[work.batch];
-    const bool last = s + 1 == profile_->stages();
-    for (std::uint32_t k = work.start; k < work.start + work.count; ++k) {
-      if (!r.slots[k].live) continue;
-      if (failed) {
-        end(r, k, meta_op::fail, outcome::failed, now, sink);
-      } else if (last) {
-        end(r, k, meta_op::leave, outcome::completed, now, sink);
-      } else if (r.slots[k].leaving) {
-        end(r, k, meta_op::cancel, outcome::cancelled, now, sink);
-      }
-    }
-    switch (ops_.finish(s, work, now)) {
-      case progress::held:
-        lanes_[l].complete_held(s);
-        break;
-      case progress::followed:
-        COHORT_ASSERT(r.launched_to == 0);  // Only whole rows run through stages.
-        if (stretch(s, work.batch, now)) {
-          lanes_[l].complete_held(s);
-        } else {
-          ops_.hand_over(s, work.batch, now);
-          lanes_[l].complete(s);
-        }
-        break;
-      case progress::whole:
-        hand_over(l, s, work.batch, now, sink);
-        break;
-      case progress::ended:
-        ops_.remove(work.batch);
-        lanes_[l].complete(s);
-        break;
-    }
-  }
-
-  /// A row stands whole after stage s: who leaves, who joins, and in how many parts it goes on.
+  void leave_stage(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink, bool failed);
   template <class Sink>
-  void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink) {
-    batch_row& standing = table()[id];
-    if (s + 1 < standing.launched_to) {
-      ops_.hand_over(s, id, now);
-      lanes_[l].complete(s);
-      return;
-    }
-    standing.launched_to = 0;
-    for (std::uint32_t k = 0; k < standing.size; ++k) {
-      if (standing.slots[k].live && policy_.leaves(standing.slots[k].request, s)) {
-        end(standing, k, meta_op::leave, outcome::completed, now, sink);
-      }
-    }
-    bool moved = true;
-    id = ops_.compact(s, id, now, [&](const batch_row& r, std::uint32_t from, std::uint32_t to) {
-      try {
-        sink.move(r.set, s + 1, from, to);
-      } catch (...) {
-        moved = false;
-      }
-    });
-    if (!moved) fail(table()[id], now, sink);
-    if (stretch(s, id, now)) {
-      lanes_[l].complete_held(s);
-      return;
-    }
-    const batch_row& r = table()[id];
-    std::uint32_t parts = 1;
-    if (r.live > 1) {
-      const hand_over_view view{
-          .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = 0};
-      const std::uint32_t n = policy_.split(view, parts_);
-      if (n >= 2 && ops_.split(s, id, std::span{parts_}.first(n), now, options_.serial_children)) {
-        parts = n;
-      }
-    }
-    if (parts == 1) ops_.hand_over(s, id, now);
-    lanes_[l].complete(s, parts);
-  }
-
-  bool stretch(std::uint32_t s, batch_id id, time_point now) {
-    const batch_row& r = table()[id];
-    const std::uint32_t eligible = room_.eligible();
-    if (eligible == 0 || r.live == 0) return false;
-    std::uint32_t room = std::min(eligible, profile_->batch_max() - r.size);
-    if (room == 0 || ops_.can_stretch(r, 1, now) != meta_refusal::none) return false;
-    const hand_over_view view{
-        .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = room};
-    room = std::min(room, policy_.stretch(view));
-    if (room == 0) return false;
-    group_.clear();
-    room_.gather(room, r.bucket, fill_order::oldest, group_);
-    if (group_.empty()) return false;
-    ops_.stretch(group_, now);
-    ops_.observer().held(r, s, now);
-    in_flight_ += static_cast<std::uint32_t>(group_.size());
-    return true;
-  }
+  void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink);
+  bool stretch(std::uint32_t s, batch_id id, time_point now);
 
   const stage_profile* profile_;
   pipeline_options options_;
@@ -442,3 +345,5 @@ class pipeline {
 };
 
 }  // namespace cohort::batching
+
+#include <cohort/batching/detail/pipeline_hand_over.hpp>  // IWYU pragma: keep

@@ -68,23 +68,8 @@ class planner {
   /// @param coming How many more will come before the queue is empty.
   [[nodiscard]] std::uint32_t entry(std::uint32_t w, std::uint32_t coming = 0) const noexcept {
     if (coming == 0) return waiting_[std::min(w, horizon_)].first;
-    const std::uint32_t all = w + coming;
-    std::uint32_t first = 0;
-    double least = 0;
-    const auto consider = [&](std::uint32_t b) {
-      const double sum = all * ms(0, b) + cost(1, b, all - b) + left(all - b);
-      if (first == 0 || sum < least * (1 - 1e-9)) {
-        least = sum;
-        first = b;
-      }
-    };
-    consider(std::min(w, profile_->batch_max()));
-    for (const std::uint32_t size : std::views::reverse(profile_->sizes())) {
-      if (size < w) consider(size);
-    }
-    return first;
+    return cheapest(w, w + coming).first;
   }
-
   /// The sizes in which a row of n that has left `stage`, with `w` waiting behind, goes on.
   /// @param sizes Room for n. @returns Their number; 1 if it stays whole.
   std::uint32_t split(std::uint32_t stage, std::uint32_t n, std::uint32_t w,
@@ -188,18 +173,23 @@ class planner {
     return c;
   }
 
-  [[nodiscard]] entry_cell best_entry(std::uint32_t w) const noexcept {
-    entry_cell c{};
+  /// The row that w are best made into, if `all` are to be served, those w among them.
+  [[nodiscard]] cell cheapest(std::uint32_t w, std::uint32_t all) const noexcept {
+    cell c{};
     const auto consider = [&](std::uint32_t b) {
-      const double sum = w * ms(0, b) + cost(1, b, w - b) + left(w - b);
-      if (c.first == 0 || sum < c.cost * (1 - 1e-9))
-        c = {sum, row_time(b, w - b) + waiting_[w - b].time, b};
+      const double sum = all * ms(0, b) + cost(1, b, all - b) + left(all - b);
+      if (c.first == 0 || sum < c.cost * (1 - 1e-9)) c = {sum, b};
     };
     consider(std::min(w, profile_->batch_max()));
     for (const std::uint32_t size : std::views::reverse(profile_->sizes())) {
       if (size < w) consider(size);
     }
     return c;
+  }
+  [[nodiscard]] entry_cell best_entry(std::uint32_t w) const noexcept {
+    const cell c = cheapest(w, w);
+    const std::uint32_t behind = w - c.first;
+    return {c.cost, row_time(c.first, behind) + waiting_[behind].time, c.first};
   }
 
   /// Device time of a row of b with m behind, as planned.

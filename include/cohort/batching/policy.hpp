@@ -131,12 +131,14 @@ concept decides_leave = requires(const P& p, const staged_request& r, std::uint3
 ///   their number; 0 or 1 for no split. `sizes` has room for one part a request.
 /// * `foresees_split(size)`: a row of that size will be split later and must not grow.
 /// * `leaves(request, stage)`: the request is content with what `stage` has computed.
+/// Asked at a hand-over in the order leave, stretch, split; a row that is stretched is not split
+/// until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
+///
 /// It may have `run_to(row, stage)`, with `using run_to_of = ` its own type, so that what derives
 /// from it and decides more does not inherit it unawares. A row starts `stage` on a device that
 /// runs one item at a time: the last stage, at least `stage`, that it may run to without any of the
 /// above being asked. A hand-over less is two wake-ups less. Beyond the last stage means that
-/// stage. Asked at a hand-over in the order leave, stretch, split; a row that is stretched is not
-/// split until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
+/// stage.
 template <class P>
 concept staging_policy = requirement::decides_entry<P> && requirement::decides_stretch<P> &&
     requirement::decides_split<P> && requirement::decides_leave<P>;
