@@ -20,6 +20,7 @@
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_executor.hpp>
 #include <cohort/batching/stage_profile.hpp>
+#include <cohort/batching/staged_host.hpp>
 #include <cohort/batching/waiting_room.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>

@@ -230,12 +230,37 @@ TEST_CASE("requests that leave early end at their stage and the rest goes on sma
         {{.batch = 1, .time = 1ms}, {.batch = 2, .time = 2ms}, {.batch = 4, .time = 4ms}});
   const stage_profile p{stages, 4};
   struct odd_leave : plain_policy {
-    static bool leaves(const staged_request& r, std::uint32_t) noexcept { return r.tag % 2 == 1; }
+    static verdict judge(const staged_request& r, std::uint32_t) noexcept {
+      return r.tag % 2 == 1 ? verdict::leave : verdict::go_on;
+    }
   };
   const auto r =
       run(p, at_ms({0, 0, 0, 0}), {.entry = entry_rule::idle}, odd_leave{{.batch_max = 4}});
   CHECK(ms(r) == list{6, 4, 6, 4});
   CHECK(r.mean_batch == std::vector<double>{4, 2});
+}
+
+TEST_CASE("those who skip a stage are gathered, cost nothing there, and are one batch after it") {
+  points stages(3);
+  for (auto& s : stages) {
+    s = {{.batch = 1, .time = 1ms}, {.batch = 2, .time = 2ms}, {.batch = 4, .time = 4ms}};
+  }
+  const stage_profile p{stages, 4};
+  struct odd_skip : plain_policy {
+    static verdict judge(const staged_request& r, std::uint32_t stage) noexcept {
+      return stage == 0 && r.tag % 2 == 1 ? verdict::skip_next : verdict::go_on;
+    }
+  };
+  const auto arrivals = at_ms({0, 0, 0, 0});
+  const odd_skip policy{{.batch_max = 4}};
+  // Stage 0 on four, stage 1 on two, stage 2 on four.
+  CHECK(ms(run(p, arrivals, {.entry = entry_rule::idle}, policy)) == list{10, 10, 10, 10});
+  struct all_skip : plain_policy {
+    static verdict judge(const staged_request&, std::uint32_t stage) noexcept {
+      return stage == 0 ? verdict::skip_next : verdict::go_on;
+    }
+  };
+  CHECK(ms(run(p, arrivals, {.entry = entry_rule::idle}, all_skip{{4}})) == list{8, 8, 8, 8});
 }
 
 /// Ends as told; what is launched waits until the test completes it.
@@ -460,7 +485,9 @@ TEST_CASE("nobody joins a row that runs through stages, also on arrival") {
 
 TEST_CASE("a callback that throws loses nothing") {
   struct odd_leave : plain_policy {
-    bool leaves(const staged_request& r, std::uint32_t) const noexcept { return r.tag % 2 == 1; }
+    verdict judge(const staged_request& r, std::uint32_t) const noexcept {
+      return r.tag % 2 == 1 ? verdict::leave : verdict::go_on;
+    }
   };
   struct throwing_sink : manual_sink {
     void end(const staged_request& r, outcome how, time_point now) {
@@ -493,7 +520,9 @@ TEST_CASE("a callback that throws loses nothing") {
 TEST_CASE("what derives from a policy that runs through is asked all the same") {
   struct odd_leave : diversity {
     using diversity::diversity;
-    bool leaves(const staged_request& r, std::uint32_t) const noexcept { return r.tag == 1; }
+    verdict judge(const staged_request& r, std::uint32_t) const noexcept {
+      return r.tag == 1 ? verdict::leave : verdict::go_on;
+    }
   };
   const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
   const auto first_last = [&](auto policy) {
@@ -508,9 +537,82 @@ TEST_CASE("what derives from a policy that runs through is asked all the same") 
   CHECK(first_last(odd_leave{p, {.hand_over = 1ms}}) == 0);
 }
 
+TEST_CASE("a sink that judges is asked once after each stage that it wants to judge by") {
+  struct judge_sink : through_sink {
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
+    std::vector<std::uint64_t> order;  // Of slots as launched at stage 2.
+    std::vector<std::uint32_t> moves;
+    static bool judges(std::uint32_t stage) { return stage == 1; }
+    verdict judge(const staged_request& r, std::uint32_t stage) {
+      asked.emplace_back(r.tag, stage);
+      if (r.tag == 4) throw std::runtime_error{"no verdict"};
+      return r.tag == 1 ? verdict::leave : r.tag == 2 ? verdict::skip_next : verdict::go_on;
+    }
+    void launch(const stage_launch& l) {
+      through_sink::launch(l);
+      if (l.stage != 2) return;
+      for (const slot& s : l.slots) order.push_back(s.request.tag);
+      CHECK(l.skipping() == 1);
+      CHECK(l.slots.back().skips);
+    }
+    void move(std::uint32_t, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
+      CHECK(boundary == 2);
+      moves.insert(moves.end(), {from, to});
+    }
+  } sink;
+  const stage_profile p{points(4, {{.batch = 4, .time = 1ms}}), 4};
+  int asked = 0;
+  pipeline<runs> x{p, {.entry = entry_rule::idle}, runs{{4}, 3, &asked}};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 1);
+  CHECK(sink.launched[0].last == 1);  // The policy would run to 3.
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  using pairs = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
+  CHECK(sink.asked == pairs{{1, 1}, {2, 1}, {3, 1}, {4, 1}});
+  CHECK(sink.ends[1] == std::vector{outcome::completed});
+  CHECK(sink.ends[4] == std::vector{outcome::failed});
+  // 2 and 3 move down one; then they change places by way of the spare slot, 4.
+  CHECK(sink.moves == std::vector<std::uint32_t>{1, 0, 2, 1, 0, 4, 1, 0, 4, 1});
+  CHECK(sink.order == std::vector<std::uint64_t>{3, 2});
+  x.on_complete(0, 2, t0, sink);
+  x.advance(t0, sink);
+  CHECK(sink.launched.back().skipping() == 0);
+  x.on_complete(0, 3, t0, sink);
+  x.advance(t0, sink);
+  CHECK(sink.ends[2] == std::vector{outcome::completed});
+  CHECK(sink.ends[3] == std::vector{outcome::completed});
+  CHECK(x.is_idle());
+}
+
+/// What requests were told after their stages: once each.
+struct verdicts {
+  std::map<std::pair<std::uint64_t, std::uint32_t>, verdict> given;
+  bool twice = false;
+  verdict give(test::random_source& random, std::uint64_t tag, std::uint32_t stage) {
+    const std::uint32_t n = random.below(8U);
+    const verdict v = n == 0 ? verdict::leave : n < 3 ? verdict::skip_next : verdict::go_on;
+    if (!given.emplace(std::pair{tag, stage}, v).second) twice = true;
+    return v;
+  }
+  [[nodiscard]] bool skips(std::uint64_t tag, std::uint32_t stage) const {
+    const auto v = stage == 0 ? given.end() : given.find({tag, stage - 1});
+    return v != given.end() && v->second == verdict::skip_next;
+  }
+  /// One bit for each stage before `stage` that has run on the request.
+  [[nodiscard]] std::uint32_t ran(std::uint64_t tag, std::uint32_t stage) const {
+    std::uint32_t bits = 0;
+    for (std::uint32_t s = 0; s < stage; ++s) bits |= skips(tag, s) ? 0U : 1U << s;
+    return bits;
+  }
+};
+
 /// Any decision that the interface allows.
 struct random_policy : plain_policy {
   test::random_source* random;
+  verdicts* told;
   entry_decision entry(const entry_view& v) const noexcept {
     return {.count = random->below(v.eligible + 1), .bucket = random->below(2U)};
   }
@@ -530,7 +632,9 @@ struct random_policy : plain_policy {
     return parts;
   }
   bool foresees_split(std::uint32_t) const noexcept { return random->one_in(4); }
-  bool leaves(const staged_request&, std::uint32_t) const noexcept { return random->one_in(8); }
+  verdict judge(const staged_request& r, std::uint32_t stage) const noexcept {
+    return stage % 2 == 0 ? told->give(*random, r.tag, stage) : verdict::go_on;
+  }
   using run_to_of = random_policy;
   std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
     return stage + random->below(3U);
@@ -538,6 +642,7 @@ struct random_policy : plain_policy {
 };
 
 TEST_CASE("under random decisions every request ends once, in order, from the slot it was put in") {
+  std::uint64_t skipped = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
@@ -552,14 +657,24 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
                        .serial_children = random.one_in(2),
                        .max_rows = 2 + random.below(30U)};
     if (random.one_in(2)) o.window = duration{random.below(8)};
-    pipeline<random_policy> x{p, o, random_policy{{.batch_max = 5}, &random}};
+    verdicts told;
+    pipeline<random_policy> x{p, o, random_policy{{.batch_max = 5}, &random, &told}};
 
     // What every buffer holds: the tag, and for which boundary it was computed.
     struct cell {
       std::uint64_t tag = UINT64_MAX;
       std::uint32_t version = UINT32_MAX;
+      std::uint32_t ran = 0;  // A bit for each stage that ran on it.
     };
     struct sink_type : may_run_through {
+      test::random_source& random;
+      verdicts& told;
+      std::uint32_t skipped = 0;
+      sink_type(test::random_source& r, verdicts& v) : random{r}, told{v} {}
+      static bool judges(std::uint32_t stage) { return stage % 2 == 1; }
+      verdict judge(const staged_request& r, std::uint32_t stage) {
+        return told.give(random, r.tag, stage);
+      }
       std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cell>
           cells;  // set, boundary, slot.
       std::vector<stage_launch> running;
@@ -578,15 +693,19 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
           const cell& c = cells[{l.set, l.stage, l.first + i}];
           REQUIRE(c.tag == t.back());  // I3.
           REQUIRE(c.version == l.stage);
+          REQUIRE(c.ran == told.ran(t.back(), l.stage));
+          REQUIRE(l.slots[i].skips == told.skips(t.back(), l.stage));
+          skipped += l.slots[i].skips ? 1U : 0U;
         }
         running.push_back(l);
         tags.push_back(t);
       }
       void end(const staged_request& r, outcome, time_point) { ++ends[r.tag]; }
       void move(std::uint32_t set, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
+        REQUIRE(std::max(from, to) <= 5);  // The spare slot is the last.
         cells[{set, boundary, to}] = cells[{set, boundary, from}];
       }
-    } sink;
+    } sink{random, told};
     std::uint64_t accepted = 0;
     time_point now = t0;
     for (int step = 0; step < 300 || !x.is_idle(); ++step) {
@@ -612,7 +731,9 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
           if (tags[k] == UINT64_MAX) continue;
           REQUIRE(sink.cells[{l.set, l.stage, l.first + k}].tag == tags[k]);  // Not overwritten.
           for (std::uint32_t s = l.stage; s <= l.last; ++s) {
-            sink.cells[{l.set, s + 1, l.first + k}] = {tags[k], s + 1};
+            const std::uint32_t ran = sink.cells[{l.set, s, l.first + k}].ran;
+            sink.cells[{l.set, s + 1, l.first + k}] = {
+                tags[k], s + 1, told.skips(tags[k], s) ? ran : ran | 1U << s};
           }
         }
         x.on_complete(l.lane, l.stage, now, sink, random.one_in(20));
@@ -620,11 +741,14 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
       x.advance(now, sink);
       if (o.buffer_sets == 1) REQUIRE(sink.running.size() <= 1);  // I4.
     }
+    CHECK_FALSE(told.twice);
+    skipped += sink.skipped;
     CHECK(sink.ends.size() == accepted);  // I8.
     for (const auto& [tag, times] : sink.ends) REQUIRE(times == 1);
     CHECK(x.in_flight() ==
           0);  // I13: is_idle also says that buffers and table are as at the start.
   }
+  CHECK(skipped > 1000);
 }
 }  // namespace
 }  // namespace cohort::batching

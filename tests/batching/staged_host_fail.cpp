@@ -1,6 +1,6 @@
 // expect: finds_rows_of_requests
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/batching/stage_driver.hpp>
+#include <cohort/batching/staged_host.hpp>
 
 struct host {
 #ifdef COHORT_WELL_FORMED

@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <models/registry.hpp>
@@ -167,13 +168,21 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
 }
 
 /// Two stages of x + 1; the second adds 1000 times the padded size, waits at a gate, if it has one,
-/// and throws for x above 100.
+/// and throws for x above 100. The exit after the first multiplies by 10.
 struct gated {
   runtime::host_executor* on;
   std::latch* gate = nullptr;
   static std::string_view name() { return "gated"; }
   static std::size_t stages() { return 2; }
   static std::size_t boundary_bytes(std::size_t) { return sizeof(float); }
+  static bool has_exit(std::size_t) { return true; }
+  void enqueue_exit(std::size_t, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [x] {
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) out[i] = 10 * in[i];
+    });
+  }
   void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
     on->launch(s, [stage, x, gate = gate] {
       if (stage == 1 && gate != nullptr) gate->wait();
@@ -226,7 +235,7 @@ struct gated_engine {
   steady_clock clock;
 
   gated_engine(std::ptrdiff_t requests, int devices, std::latch* gate,
-               std::vector<std::uint32_t> buckets = {})
+               std::vector<std::uint32_t> buckets = {}, const request_judge& judge = {})
       : left{requests} {
     backend.bind(engine);
     for (int i = 0; i < devices; ++i) {
@@ -237,9 +246,10 @@ struct gated_engine {
          .max_request_size = 100},
         [&](model_id id) {
           typename backend_type::model_type m{
-              .batch_max = 4, .buckets = buckets, .policy = [](const batching::stage_profile&) {
-                return restless{{4}};
-              }};
+              .batch_max = 4,
+              .buckets = buckets,
+              .policy = [](const batching::stage_profile&) { return restless{{4}}; },
+              .judge = judge};
           for (int s = 0; s < 2; ++s) {
             m.instances.push_back(std::make_unique<gated>(gated{&executor, gate}));
             m.stages.emplace_back();
@@ -285,6 +295,45 @@ TEST_CASE_TEMPLATE("a stage that fails fails its item's requests; the others get
   }
   CHECK(jobs[13].how == outcome::failed);
   CHECK(failed <= 4);
+}
+TEST_CASE_TEMPLATE("a request that is let go early has the output of the exit", Executor,
+                   runtime::host_executor, pinned_executor) {
+  constexpr std::size_t n = 90;
+  constexpr bool can_skip = std::is_same_v<Executor, runtime::host_executor>;
+  std::size_t asked = 0;
+  const auto judge = [&](const tensor_request& r, std::uint32_t stage,
+                         std::span<const std::byte> result) {
+    float x = 0;
+    float ten_times = 0;
+    REQUIRE(result.size() == sizeof(float));
+    std::memcpy(&x, r.input.data(), sizeof(x));
+    std::memcpy(&ten_times, result.data(), sizeof(ten_times));
+    CHECK(stage == 0);
+    CHECK(ten_times == 10 * (x + 1));
+    ++asked;
+    if (ten_times > 600) throw std::runtime_error{"no verdict"};
+    if (ten_times > 300) return batching::verdict::leave;
+    return ten_times > 150 && can_skip ? batching::verdict::skip_next : batching::verdict::go_on;
+  };
+  gated_engine<Executor> e{n, 3, nullptr, {}, judge};
+  std::deque<job> jobs(n);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = static_cast<float>(i);
+    e.submit(jobs[i], x[i]);
+  }
+  e.left.wait();
+  CHECK(asked == n);
+  for (std::size_t i = 0; i < n; ++i) {
+    CAPTURE(i);
+    CHECK(jobs[i].ends == 1);
+    CHECK(jobs[i].how == (x[i] + 1 > 60 ? outcome::failed : outcome::completed));
+    if (jobs[i].how != outcome::completed) continue;
+    const float alone = x[i] + 1 > 30               ? 10 * (x[i] + 1)
+                        : x[i] + 1 > 15 && can_skip ? x[i] + 1
+                                                    : x[i] + 2;
+    CHECK(jobs[i].out[0] == alone);
+  }
 }
 TEST_CASE("a request above the last bucket fails alone, whatever is in its batch") {
   gated_engine<runtime::host_executor> e{3, 1, nullptr, {8, 16}};

@@ -98,9 +98,10 @@ TEST_CASE("overhead is added to every item, and launches are recorded") {
 TEST_CASE("early exit leaves with its chance, and the same requests whatever the order") {
   const early_exit<batching::plain_policy> p{{}, 0.3, 5};
   int left = 0;
-  for (std::uint64_t tag = 0; tag < 10'000; ++tag) left += p.leaves({.tag = tag}, 1) ? 1 : 0;
+  for (std::uint64_t tag = 0; tag < 10'000; ++tag)
+    left += p.judge({.tag = tag}, 1) == batching::verdict::leave ? 1 : 0;
   CHECK(left == doctest::Approx(3000).epsilon(0.05));
-  CHECK(p.leaves({.tag = 3}, 0) == p.leaves({.tag = 3}, 0));
+  CHECK(p.judge({.tag = 3}, 0) == p.judge({.tag = 3}, 0));
   CHECK_THROWS_AS((early_exit<batching::plain_policy>{{}, 1.5, 1}), config_error);
 }
 TEST_CASE("cells are joined at their boundaries by those who stand there") {

@@ -29,6 +29,13 @@ struct staged_request {
   std::uint32_t bucket = 0;  ///< Class of its input size, from 0, in increasing size.
 };
 
+/// What becomes of a request after a stage, by what the stage has computed.
+enum class verdict : std::uint8_t {
+  go_on,      ///< It goes on.
+  skip_next,  ///< The next stage is not for it: what this one has computed passes by it unchanged.
+  leave,      ///< It is content with what it has, and completed.
+};
+
 /// Work for a stage: the slots [start, start + count) of a row.
 struct item {
   batch_id batch = no_batch;

@@ -32,8 +32,10 @@ struct table_options {
 /// A request's place in a row.
 struct slot {
   staged_request request{};
-  bool live = false;     ///< It has not ended. The place of one that has is carried on, unused.
-  bool leaving = false;  ///< Cancelled while in a stage: it ends when the stage is done.
+  bool live = false;         ///< It has not ended. The place of one that has is carried on, unused.
+  bool leaving = false;      ///< Cancelled while in a stage: it ends when the stage is done.
+  bool skips = false;        ///< The stage it is in, or waits for, is not for it.
+  std::uint32_t judged = 0;  ///< Stages after which it was asked what becomes of it.
 };
 
 /// A batch. Stages are counted from 0. Invariants, for every stage s:

@@ -124,7 +124,9 @@ class diversity {
   }
   /// Judged at the largest batch: a small row that splits nowhere may grow into one that does.
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return foreseen_; }
-  [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
+  [[nodiscard]] verdict judge(const staged_request&, std::uint32_t) const noexcept {
+    return verdict::go_on;
+  }
   using run_to_of = diversity;
   /// As far as the row would not change if 1, 2, 4, ... requests waited, up to the largest batch;
   /// and further while a hand-over would be more than a twentieth of the time.

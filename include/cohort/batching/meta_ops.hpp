@@ -225,6 +225,24 @@ class meta_ops {
     return kept;
   }
 
+  /// Puts those who skip the next stage behind those who run it, so that these are one slice. The
+  /// row stands whole. Two rows are exchanged by way of the buffers' extra slot; see `compact`.
+  template <class Moved>
+  void put_skipping_last(batch_id id, Moved&& moved) {
+    batch_row& r = table_[id];
+    const std::uint32_t spare = table_.batch_max();
+    for (std::uint32_t i = 0, end = r.size;; ++i) {
+      while (i < end && !r.slots[i].skips) ++i;
+      while (i < end && r.slots[end - 1].skips) --end;
+      if (i >= end) return;
+      --end;
+      moved(r, r.base + i, spare);
+      moved(r, r.base + end, r.base + i);
+      moved(r, spare, r.base + end);
+      std::swap(r.slots[i], r.slots[end]);
+    }
+  }
+
   /// A request leaves its row: by `cancel`, `fail`, or `leave` for one that is content with what it
   /// has. Its slot is carried on unused.
   meta_refusal end(meta_op how, batch_id id, std::uint32_t place, time_point now) noexcept {

@@ -257,7 +257,7 @@ class pipeline {
       return;
     }
     const item i = ops_.trimmed(work);
-    const std::uint32_t last = last_of_run<Sink>(r, work, s);
+    const std::uint32_t last = last_of_run(r, work, s, sink);
     if (last > s) r.launched_to = last + 1;
     ops_.observer().launched(r, s, i, now);
     running_share_ += share_of(l, s);
@@ -278,12 +278,18 @@ class pipeline {
   }
 
   /// The stage that a row which starts stage s may run to in one go. Nothing else must be in its
-  /// way: it is the oldest, and whole.
+  /// way: it is the oldest, and whole, and nobody wants to judge by what is computed on the way.
   template <class Sink>
-  [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s) {
+  [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s,
+                                          [[maybe_unused]] Sink& sink) {
     if constexpr (requirement::sink_runs_through<Sink> && requirement::decides_run<Policy>) {
       if (options_.entry == entry_rule::idle && table().oldest() == &r && i.count == r.size) {
-        return std::clamp(policy_.run_to(r, s), s, profile_->stages() - 1);
+        const std::uint32_t last = std::clamp(policy_.run_to(r, s), s, profile_->stages() - 1);
+        if constexpr (requirement::sink_judges<Sink>) {
+          while (s < last && !sink.judges(s)) ++s;
+          return s;
+        }
+        return last;
       }
     }
     return s;
@@ -328,6 +334,10 @@ class pipeline {
   void leave_stage(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink, bool failed);
   template <class Sink>
   void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink);
+  template <class Sink>
+  void judge(batch_row& r, const item& i, std::uint32_t s, time_point now, Sink& sink);
+  template <class Sink>
+  verdict verdict_of(const staged_request& r, std::uint32_t s, Sink& sink);
   bool stretch(std::uint32_t s, batch_id id, time_point now);
 
   const stage_profile* profile_;

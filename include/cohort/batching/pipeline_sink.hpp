@@ -8,6 +8,7 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 
@@ -24,6 +25,13 @@ struct stage_launch {
   std::uint32_t bucket;         ///< Size class it is padded to.
   std::uint64_t order;          ///< Age of its row; older ones come first on a serial device.
   std::span<const slot> slots;  ///< `count` of them; not all need be live. Valid during the call.
+
+  /// Slots that `stage` is not for. O(count).
+  [[nodiscard]] std::uint32_t skipping() const noexcept {
+    std::uint32_t n = 0;
+    for (const slot& s : slots) n += s.live && s.skips ? 1U : 0U;
+    return n;
+  }
 };
 
 namespace requirement {
@@ -43,16 +51,27 @@ concept sink_takes_moves = requires(S& s, std::uint32_t set, std::uint32_t bound
 /// It runs several stages of a row at once, if the policy lets it.
 template <class S>
 concept sink_runs_through = S::runs_through;
+/// It knows what stages have computed.
+template <class S>
+concept sink_judges = requires(S& s, const staged_request& r, std::uint32_t stage) {
+  { s.judges(stage) } -> std::same_as<bool>;
+  { s.judge(r, stage) } -> std::same_as<verdict>;
+};
 }  // namespace requirement
 
 /// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
 /// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
 /// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
-/// that was launched into it and before what follows. Must not call back. What `launch` throws
-/// fails the requests of the item, what `move` throws those of the row; what `end` throws is
-/// dropped. If it has a constant `runs_through` that is true, a launch may be of several stages,
-/// and is answered once, for the first of them, when all are done; without it `last` is always
-/// `stage`.
+/// that was launched into it and before what follows. A buffer has batch_max slots and one more, to
+/// exchange two with. A live slot with `skips` must not be run: its row is copied from the boundary
+/// before the stage to the one after. Must not call back. What `launch` throws fails the requests
+/// of the item, what `move` throws those of the row; what `end` throws is dropped.
+///
+/// It may have `judges(stage)`, whether anyone wants to judge by what the stage has computed, and
+/// `judge(request, stage)`, asked after the stage for each of its requests that the policy lets go
+/// on. What it throws fails the request. If it has a constant `runs_through` that is true, a launch
+/// may be of several stages, and is answered once, for the first of them, when all are done;
+/// without it `last` is always `stage`.
 template <class S>
 concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
     requirement::sink_takes_moves<S>;

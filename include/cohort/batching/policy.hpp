@@ -117,9 +117,9 @@ concept decides_run = std::same_as<typename P::run_to_of, P> &&
   noexcept->std::same_as<std::uint32_t>;
 };
 template <class P>
-concept decides_leave = requires(const P& p, const staged_request& r, std::uint32_t stage) {
-  { p.leaves(r, stage) }
-  noexcept->std::same_as<bool>;
+concept judges_requests = requires(const P& p, const staged_request& r, std::uint32_t stage) {
+  { p.judge(r, stage) }
+  noexcept->std::same_as<verdict>;
 };
 }  // namespace requirement
 
@@ -130,8 +130,10 @@ concept decides_leave = requires(const P& p, const staged_request& r, std::uint3
 /// * `split(view, sizes)`: writes the sizes of the parts, whose sum is the row's size, and returns
 ///   their number; 0 or 1 for no split. `sizes` has room for one part a request.
 /// * `foresees_split(size)`: a row of that size will be split later and must not grow.
-/// * `leaves(request, stage)`: the request is content with what `stage` has computed.
-/// Asked at a hand-over in the order leave, stretch, split; a row that is stretched is not split
+/// * `judge(request, stage)`: whether the request goes on after `stage`, skips the stage after it,
+/// or
+///   leaves. Asked once for each request and stage but the last, also of stragglers.
+/// Asked at a hand-over in the order judge, stretch, split; a row that is stretched is not split
 /// until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
 ///
 /// It may have `run_to(row, stage)`, with `using run_to_of = ` its own type, so that what derives
@@ -141,7 +143,7 @@ concept decides_leave = requires(const P& p, const staged_request& r, std::uint3
 /// stage.
 template <class P>
 concept staging_policy = requirement::decides_entry<P> && requirement::decides_stretch<P> &&
-    requirement::decides_split<P> && requirement::decides_leave<P>;
+    requirement::decides_split<P> && requirement::judges_requests<P>;
 
 /// Takes all that wait, up to the largest batch, and never changes a row: derive from it to say
 /// only what is different.
@@ -164,7 +166,9 @@ struct plain_policy {
     return 0;
   }
   [[nodiscard]] bool foresees_split(std::uint32_t) const noexcept { return false; }
-  [[nodiscard]] bool leaves(const staged_request&, std::uint32_t) const noexcept { return false; }
+  [[nodiscard]] verdict judge(const staged_request&, std::uint32_t) const noexcept {
+    return verdict::go_on;
+  }
 };
 static_assert(staging_policy<plain_policy>);
 

@@ -5,6 +5,7 @@
 
 #include <cohort/batching/batch.hpp>
 #include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/staged_host.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
@@ -13,7 +14,6 @@
 #include <cohort/runtime/staged_model.hpp>
 
 #include <atomic>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,37 +23,14 @@
 
 namespace cohort::batching {
 
-/// Where a request's data lie in the host's memory, one row each.
-struct staged_io {
-  const std::byte* input;
-  std::byte* output;
-};
-
-namespace requirement {
-template <class H>
-concept finds_rows_of_requests = requires(H& h, std::uint64_t tag) {
-  { h.io(tag) } -> std::same_as<staged_io>;
-};
-template <class H>
-concept is_told_ends = requires(H& h, const staged_request& r, outcome how, time_point now) {
-  h.ended(r, how, now);
-};
-}  // namespace requirement
-
-/// What a `stage_driver` asks of the program: `io(tag)`: the rows of a request, valid until it has
-/// ended; `ended(request, outcome, now)`. It may have `publish(state, value)`, called on the
-/// executor's threads: stores `value` in `state`, a `std::atomic<int>&`, with release order, and
-/// wakes the thread that collects.
-template <class H>
-concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
-
 /// Runs the stages of a model on an executor. The pipeline has two stages more than the model: the
 /// first copies inputs to the device, the last copies outputs back. Each stage of each lane has a
 /// stream of its own; stages are ordered on the device by events: a launch waits for the last write
 /// of its input and the last read of its output, and the host never waits on the path. The
 /// executor's completions are collected by the thread that owns the pipeline.
-/// Memory: sets × batch_max × (sum of the boundaries' bytes), allocated when it is made; nothing
-/// after. Thread safety: none, but for completions, which come from the executor's threads.
+/// Memory: sets × (batch_max + 1) × (sum of the bytes of boundaries and exits), allocated when it
+/// is made; nothing after. Thread safety: none, but for completions, which come from the executor's
+/// threads.
 /// @tparam Executor `runtime::executor`.  @tparam Model `runtime::staged_model` over its streams.
 /// @tparam Host `staged_host`.  Source: DVABatch, section 6.3.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model,
@@ -82,7 +59,15 @@ class stage_driver {
     for (std::uint32_t b = 0; b <= model_stages; ++b) {
       strides_.push_back(models.front()->boundary_bytes(b));
       for (std::uint32_t j = 0; j < sets; ++j) {
-        buffers_.push_back(e.allocate(strides_.back() * batch_max));
+        buffers_.push_back(e.allocate(strides_.back() * (batch_max + 1)));
+      }
+    }
+    if constexpr (has_exits) {
+      exits_.resize(std::size_t{model_stages} * sets);
+      for (std::uint32_t i = 0; i + 1 < model_stages; ++i) {
+        for (std::uint32_t j = 0; j < sets && models.front()->has_exit(i); ++j) {
+          exits_[i * sets + j] = e.allocate(strides_.back() * batch_max);
+        }
       }
     }
     for (std::uint32_t i = 0; i < (stages_ + 1) * sets; ++i) written_.push_back(e.make_event());
@@ -126,6 +111,17 @@ class stage_driver {
     executor_->record(s, event(boundary, set));
   }
   void end(const staged_request& r, outcome how, time_point now) { host_->ended(r, how, now); }
+  [[nodiscard]] bool judges(std::uint32_t stage) {
+    if constexpr (has_exits) {
+      return stage >= 1 && stage + 2 < stages_ && models_.front()->has_exit(stage - 1) &&
+             host_->judges(stage - 1);
+    }
+    return false;
+  }
+  [[nodiscard]] verdict judge(const staged_request& r, std::uint32_t stage) {
+    if constexpr (has_exits) return host_->judge(r, stage - 1);
+    return verdict::go_on;
+  }
 
   /// Tells the pipeline of every stage that is done. @returns Whether there was one.
   template <class Pipeline>
@@ -149,6 +145,9 @@ class stage_driver {
   void wait_for_completion(std::uint64_t seen) const noexcept { signal_.wait(seen); }
 
  private:
+  static constexpr bool has_exits =
+      runtime::exiting_model<Model, typename Executor::stream> && requirement::judges_results<Host>;
+
   struct node : runtime::completion {
     static constexpr int idle = 0;
     static constexpr int running = 1;
@@ -186,18 +185,58 @@ class stage_driver {
   }
   void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l) {
     if (stage == 0) return copy_in(s, l);
-    if (stage + 1 == stages_) return copy_out(s, l);
-    const std::uint32_t b = stage - 1;
+    if (stage + 1 == stages_) return copy_out(s, l, buffer(stages_ - 2, l.set));
     // A run stays with the first stage's instance: its work space is in the caches.
-    const std::uint32_t first = l.stage == 0 ? 0 : l.stage - 1;
-    models_[l.lane * (stages_ - 2) + first]->enqueue(b, s,
-                                                     {.input = buffer(b, l.set),
-                                                      .output = buffer(b + 1, l.set),
-                                                      .input_stride = strides_[b],
-                                                      .output_stride = strides_[b + 1],
-                                                      .first = l.first,
-                                                      .count = l.count,
-                                                      .size = size_of(l.bucket)});
+    Model& model = *models_[l.lane * (stages_ - 2) + (l.stage == 0 ? 0 : l.stage - 1)];
+    const std::uint32_t b = stage - 1;
+    const runtime::slice all{.input = buffer(b, l.set),
+                             .output = buffer(b + 1, l.set),
+                             .input_stride = strides_[b],
+                             .output_stride = strides_[b + 1],
+                             .first = l.first,
+                             .count = l.count,
+                             .size = size_of(l.bucket)};
+    if (stage == l.stage && l.skipping() > 0) {
+      run_around(model, b, s, l, all);
+    } else {
+      model.enqueue(b, s, all);
+    }
+    if constexpr (has_exits) {
+      if (judges(stage)) run_exit(model, b, s, l, all);
+    }
+  }
+  /// A stage that is not for all of its slots: runs it on the others, and passes these rows on.
+  void run_around(Model& model, std::uint32_t b, typename Executor::stream& s,
+                  const stage_launch& l, const runtime::slice& all) {
+    expects(strides_[b] == strides_[b + 1],
+            "stage_driver: a stage that is skipped must give rows of the size that it takes");
+    const auto skips = [&](std::uint32_t i) { return l.slots[i].live && l.slots[i].skips; };
+    for (std::uint32_t i = 0; i < l.count;) {
+      std::uint32_t end = i + 1;
+      while (end < l.count && skips(end) == skips(i)) ++end;
+      runtime::slice part = all;
+      part.first = l.first + i;
+      part.count = end - i;
+      if (skips(i)) {
+        executor_->copy(s, {.destination = all.output + part.first * strides_[b],
+                            .source = all.input + part.first * strides_[b],
+                            .row_bytes = part.count * strides_[b]});
+      } else {
+        model.enqueue(b, s, part);
+      }
+      i = end;
+    }
+  }
+  void run_exit(Model& model, std::uint32_t b, typename Executor::stream& s, const stage_launch& l,
+                const runtime::slice& all) {
+    auto* const rows = reinterpret_cast<std::byte*>(exits_[b * sets_ + l.set].data());
+    runtime::slice x = all;
+    x.input = all.output;
+    x.input_stride = all.output_stride;
+    x.output = rows;
+    x.output_stride = strides_.back();
+    model.enqueue_exit(b, s, x);
+    copy_out(s, l, rows);
   }
   void copy_in(typename Executor::stream& s, const stage_launch& l) {
     for (std::uint32_t i = 0; i < l.count; ++i) {
@@ -207,13 +246,13 @@ class stage_driver {
                           .row_bytes = strides_.front()});
     }
   }
-  void copy_out(typename Executor::stream& s, const stage_launch& l) {
-    const std::uint32_t b = stages_ - 2;
+  void copy_out(typename Executor::stream& s, const stage_launch& l, const std::byte* rows) {
+    const std::size_t bytes = strides_.back();
     for (std::uint32_t i = 0; i < l.count; ++i) {
       if (!l.slots[i].live) continue;
       executor_->copy(s, {.destination = host_->io(l.slots[i].request.tag).output,
-                          .source = buffer(b, l.set) + (l.first + i) * strides_[b],
-                          .row_bytes = strides_[b]});
+                          .source = rows + (l.first + i) * bytes,
+                          .row_bytes = bytes});
     }
   }
 
@@ -228,6 +267,7 @@ class stage_driver {
   std::atomic<std::uint64_t> signal_{0};
   std::vector<std::unique_ptr<node>> nodes_;
   std::vector<typename Executor::buffer> buffers_;
+  std::vector<typename Executor::buffer> exits_;  // By the model's stage and set; for some stages.
   std::vector<typename Executor::event> written_;
   std::vector<typename Executor::stream> streams_;  // Last: destroyed first, which waits for work.
 };

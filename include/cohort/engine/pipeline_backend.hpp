@@ -50,6 +50,8 @@ struct pipeline_model {
   /// Gives the policy over a profile of the model's stages and the two copies, which outlives it.
   std::function<Policy(const batching::stage_profile&)> policy{};
   Observer observer{};
+  /// Early exit and layer skip, if the model is a `runtime::exiting_model`; empty: none.
+  request_judge judge{};
 };
 
 /// Runs batches as pipelines: the scheduler chooses when a batch enters, the pipeline what happens
@@ -171,7 +173,8 @@ class pipeline_backend {
                    self.entries_,
                    first().boundary_bytes(0),
                    first().boundary_bytes(first().stages()),
-                   devices * deferred::rank::max_outstanding * m.batch_max},
+                   devices * deferred::rank::max_outstanding * m.batch_max,
+                   std::move(m.judge)},
           driver{*self.executor_,
                  pointers(instances),
                  requests,

@@ -18,7 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace cohort::engine {
@@ -32,6 +35,12 @@ struct pipeline_entry {
   std::uint32_t count = 0;
 };
 
+/// What becomes of a request after a stage of its model, by what the stage's exit has computed: a
+/// row of the form of the model's output. Called on the loop's thread, once for each request and
+/// stage with an exit; must be quick. What it throws fails the request.
+using request_judge = std::function<batching::verdict(const tensor_request&, std::uint32_t stage,
+                                                      std::span<const std::byte> result)>;
+
 /// The program around the `stage_driver` of an engine. A request's tag is the index of its record.
 /// Thread safety: the loop's thread, but for `publish`.
 template <runtime::executor Executor>
@@ -39,9 +48,11 @@ class request_rows {
  public:
   /// @param capacity Requests at one time.
   request_rows(Executor& e, const request_report& report, std::vector<pipeline_entry>& entries,
-               std::size_t input_bytes, std::size_t output_bytes, std::uint32_t capacity)
+               std::size_t input_bytes, std::size_t output_bytes, std::uint32_t capacity,
+               request_judge judge = {})
       : report_{&report},
         entries_{&entries},
+        judge_{std::move(judge)},
         input_bytes_{input_bytes},
         output_bytes_{output_bytes},
         records_(capacity) {
@@ -92,6 +103,10 @@ class request_rows {
     }
     end(*report_, *entries_, r.device, r.batch, *r.of, how == outcome::failed);
   }
+  [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
+  [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
+    return judge_(*records_[r.tag].of, stage, {io(r.tag).output, output_bytes_});
+  }
   void publish(std::atomic<int>& state, int value) const noexcept {
     report_->publish(state, value);
   }
@@ -119,6 +134,7 @@ class request_rows {
 
   const request_report* report_;
   std::vector<pipeline_entry>* entries_;
+  request_judge judge_;
   std::size_t input_bytes_;
   std::size_t output_bytes_;
   std::vector<record> records_;

@@ -40,6 +40,14 @@ template <class M, class Stream>
 concept enqueues_stages = requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
   m.enqueue(stage, stream, s);
 };
+template <class M>
+concept tells_exits = requires(const M& m, std::size_t stage) {
+  { m.has_exit(stage) } -> std::same_as<bool>;
+};
+template <class M, class Stream>
+concept enqueues_exits = requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
+  m.enqueue_exit(stage, stream, s);
+};
 }  // namespace requirement
 
 /// A model of `stages()` stages run in order. Boundary 0 is its input, boundary i what stage i − 1
@@ -51,5 +59,13 @@ concept enqueues_stages = requires(M& m, std::size_t stage, Stream& stream, cons
 template <class M, class Stream>
 concept staged_model = requirement::names_itself<M> && requirement::has_stages<M> &&
     requirement::tells_bytes_at_boundaries<M> && requirement::enqueues_stages<M, Stream>;
+
+/// A staged model that knows something before its end, for early exit and layer skip. Where
+/// `has_exit(stage)`, `enqueue_exit(stage, stream, slice)` computes from what the stage has
+/// written, the slice's input, rows of the form of the model's output: the result of a request that
+/// leaves here, or whatever a request's future is judged by. Otherwise as `enqueue`.
+template <class M, class Stream>
+concept exiting_model = staged_model<M, Stream> && requirement::tells_exits<M> &&
+    requirement::enqueues_exits<M, Stream>;
 
 }  // namespace cohort::runtime

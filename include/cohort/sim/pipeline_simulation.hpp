@@ -128,13 +128,15 @@ staged_result run_staged(const batching::stage_profile& profile,
     std::vector<std::pair<std::uint32_t, std::uint32_t>> open{};  // (lane, stage) of `launches`.
 
     void launch(const batching::stage_launch& l) {
-      const duration t = profile.time(l.stage, l.count, l.bucket) + options.overhead;
+      const std::uint32_t run = l.count - l.skipping();
+      const duration t =
+          (run > 0 ? profile.time(l.stage, run, l.bucket) : duration{}) + options.overhead;
       device.add({.lane = l.lane,
                   .stage = l.stage,
                   .order = l.order,
                   .first = l.first,
                   .work_ns = static_cast<double>(t.count()),
-                  .share = profile.share(l.stage, l.count, l.bucket)});
+                  .share = profile.share(l.stage, std::max(1U, run), l.bucket)});
       if (options.record_launches) {
         result.launches.push_back({now, now, never, l.stage, l.lane, l.order, l.first, l.count});
       }

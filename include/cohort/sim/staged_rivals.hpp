@@ -69,13 +69,15 @@ struct early_exit : Base {
   early_exit(Base base, double p, std::uint64_t s) : Base{std::move(base)}, part{p}, seed{s} {
     expects(p >= 0 && p <= 1, "early_exit: part must be in 0 to 1");
   }
-  [[nodiscard]] bool leaves(const batching::staged_request& r, std::uint32_t stage) const noexcept {
+  [[nodiscard]] batching::verdict judge(const batching::staged_request& r,
+                                        std::uint32_t stage) const noexcept {
     // SplitMix64 of (seed, tag, stage).
     std::uint64_t x = seed * 0x9E3779B97F4A7C15U + r.tag * 0xD1B54A32D192ED03U + stage + 1;
     x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
     x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
     x ^= x >> 31U;
-    return static_cast<double>(x >> 11U) * 0x1p-53 < part;
+    return static_cast<double>(x >> 11U) * 0x1p-53 < part ? batching::verdict::leave
+                                                          : batching::verdict::go_on;
   }
 };
 

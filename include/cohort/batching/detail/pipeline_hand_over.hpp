@@ -22,6 +22,7 @@ void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, t
   const bool last = s + 1 == profile_->stages();
   for (std::uint32_t k = work.start; k < work.start + work.count; ++k) {
     if (!r.slots[k].live) continue;
+    r.slots[k].skips = false;
     if (failed) {
       end(r, k, meta_op::fail, outcome::failed, now, sink);
     } else if (last) {
@@ -36,6 +37,7 @@ void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, t
       break;
     case progress::followed:
       COHORT_ASSERT(r.launched_to == 0);  // Only whole rows run through stages.
+      judge(r, work, s, now, sink);
       if (stretch(s, work.batch, now)) {
         lanes_[l].complete_held(s);
       } else {
@@ -53,7 +55,8 @@ void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, t
   }
 }
 
-/// A row stands whole after stage s: who leaves, who joins, and in how many parts it goes on.
+/// A row stands whole after stage s: who leaves or skips, who joins, and in how many parts it goes
+/// on.
 template <staging_policy Policy, batch_observer Observer>
 template <class Sink>
 void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, batch_id id,
@@ -65,19 +68,17 @@ void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, bat
     return;
   }
   standing.launched_to = 0;
-  for (std::uint32_t k = 0; k < standing.size; ++k) {
-    if (standing.slots[k].live && policy_.leaves(standing.slots[k].request, s)) {
-      end(standing, k, meta_op::leave, outcome::completed, now, sink);
-    }
-  }
+  judge(standing, {id, 0, standing.size}, s, now, sink);
   bool moved = true;
-  id = ops_.compact(s, id, now, [&](const batch_row& r, std::uint32_t from, std::uint32_t to) {
+  const auto move = [&](const batch_row& r, std::uint32_t from, std::uint32_t to) {
     try {
       sink.move(r.set, s + 1, from, to);
     } catch (...) {
       moved = false;
     }
-  });
+  };
+  id = ops_.compact(s, id, now, move);
+  ops_.put_skipping_last(id, move);
   if (!moved) fail(table()[id], now, sink);
   if (stretch(s, id, now)) {
     lanes_[l].complete_held(s);
@@ -95,6 +96,42 @@ void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, bat
   }
   if (parts == 1) ops_.hand_over(s, id, now);
   lanes_[l].complete(s, parts);
+}
+
+/// Asks what becomes of the requests of an item that has left stage s.
+template <staging_policy Policy, batch_observer Observer>
+template <class Sink>
+void pipeline<Policy, Observer>::judge(batch_row& r, const item& i, std::uint32_t s, time_point now,
+                                       Sink& sink) {
+  for (std::uint32_t k = i.start; k < i.start + i.count; ++k) {
+    slot& x = r.slots[k];
+    if (!x.live || x.judged > s) continue;  // Asked before the row waited for others.
+    x.judged = s + 1;
+    try {
+      switch (verdict_of(x.request, s, sink)) {
+        case verdict::go_on:
+          break;
+        case verdict::skip_next:
+          x.skips = true;
+          break;
+        case verdict::leave:
+          end(r, k, meta_op::leave, outcome::completed, now, sink);
+          break;
+      }
+    } catch (...) {
+      end(r, k, meta_op::fail, outcome::failed, now, sink);
+    }
+  }
+}
+template <staging_policy Policy, batch_observer Observer>
+template <class Sink>
+verdict pipeline<Policy, Observer>::verdict_of(const staged_request& r, std::uint32_t s,
+                                               [[maybe_unused]] Sink& sink) {
+  const verdict v = policy_.judge(r, s);
+  if constexpr (requirement::sink_judges<Sink>) {
+    if (v == verdict::go_on && sink.judges(s)) return sink.judge(r, s);
+  }
+  return v;
 }
 
 /// Lets waiting requests join a row at a hand-over. @returns Whether some did: the row is held.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a `stage_driver` asks of the program around it: the `staged_host` concept.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort::batching {
+
+/// Where a request's data lie in the host's memory, one row each.
+struct staged_io {
+  const std::byte* input;
+  std::byte* output;
+};
+
+namespace requirement {
+template <class H>
+concept finds_rows_of_requests = requires(H& h, std::uint64_t tag) {
+  { h.io(tag) } -> std::same_as<staged_io>;
+};
+template <class H>
+concept is_told_ends = requires(H& h, const staged_request& r, outcome how, time_point now) {
+  h.ended(r, how, now);
+};
+template <class H>
+concept judges_results = requires(H& h, const staged_request& r, std::uint32_t stage) {
+  { h.judges(stage) } -> std::same_as<bool>;
+  { h.judge(r, stage) } -> std::same_as<verdict>;
+};
+}  // namespace requirement
+
+/// What a `stage_driver` asks of the program: `io(tag)`: the rows of a request, valid until it has
+/// ended; `ended(request, outcome, now)`. It may have `publish(state, value)`, called on the
+/// executor's threads: stores `value` in `state`, a `std::atomic<int>&`, with release order, and
+/// wakes the thread that collects. With an `exiting_model` it may have `judges(stage)`, of a stage
+/// of the model, and `judge(request, stage)`: asked after a stage that has an exit, when the
+/// request's output row holds what the exit has computed. One that leaves then has its output.
+template <class H>
+concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
+
+}  // namespace cohort::batching
