@@ -152,23 +152,34 @@ COHORT_LLM_INLINE void score(const float* q, const float* k, std::size_t columns
   }
 }
 
+/// What a pass over values asks for: the columns `pass`, `pass + passes`, … of the next block, so
+/// that all passes over a block keep the memory busy, not only the first.
+struct asking {
+  std::size_t ahead;  // In floats.
+  std::size_t pass;
+  std::size_t passes;
+};
+
 /// Adds the weighted values of some columns to G heads, V vectors of each.
 template <std::size_t G, std::size_t V>
 COHORT_LLM_INLINE void accumulate(const float* v, const float* weights, std::size_t pitch,
                                   std::size_t columns, std::size_t head_size, float* out,
-                                  std::size_t ahead) {
+                                  const asking& ask) {
   vector sums[G][V];
   COHORT_LLM_UNROLL
   for (std::size_t g = 0; g < G; ++g) {
     COHORT_LLM_UNROLL
     for (std::size_t i = 0; i < V; ++i) load(sums[g][i], out + g * head_size + i * lanes);
   }
+  std::size_t due = ask.pass;
   for (std::size_t j = 0; j < columns; ++j) {
+    const bool asks = j == due;
+    due += asks ? ask.passes : 0;
     vector a[V];
     COHORT_LLM_UNROLL
     for (std::size_t i = 0; i < V; ++i) {
       load(a[i], v + j * head_size + i * lanes);
-      if (ahead > 0 && i * lanes % line == 0) ask_for(v + j * head_size + i * lanes, ahead);
+      if (asks && i * lanes % line == 0) ask_for(v + j * head_size + i * lanes, ask.ahead);
     }
     COHORT_LLM_UNROLL
     for (std::size_t g = 0; g < G; ++g) {
@@ -233,14 +244,14 @@ COHORT_LLM_INLINE void normalise(float* s, std::size_t columns) {
 template <std::size_t G>
 COHORT_LLM_INLINE void weigh(const float* v, const float* weights, std::size_t pitch,
                              std::size_t columns, std::size_t head_size, float* out,
-                             std::size_t ahead) {
+                             const asking& ask) {
   constexpr std::size_t wide = G == 1 ? 8 : 4;  // What fits the registers.
   std::size_t c = 0;
   for (; c + wide * lanes <= head_size; c += wide * lanes) {
-    accumulate<G, wide>(v + c, weights, pitch, columns, head_size, out + c, ahead);
+    accumulate<G, wide>(v + c, weights, pitch, columns, head_size, out + c, ask);
   }
   for (; c + lanes <= head_size; c += lanes) {
-    accumulate<G, 1>(v + c, weights, pitch, columns, head_size, out + c, ahead);
+    accumulate<G, 1>(v + c, weights, pitch, columns, head_size, out + c, ask);
   }
   if (c == head_size) return;
   for (std::size_t g = 0; g < G; ++g) {
@@ -309,14 +320,15 @@ void attend(const float* q, const float* k, const float* v, std::span<const kv::
       const std::size_t count = std::min<std::size_t>(block, r.count - j);
       const float* values = v + (std::size_t{r.first} + j) * head_size;
       const float* weights = scores + at;
+      asking ask{.ahead = next, .pass = 0, .passes = (group + 1) / 2};
       std::size_t g = 0;
-      for (; g + 2 <= group; g += 2) {
+      for (; g + 2 <= group; g += 2, ++ask.pass) {
         weigh<2>(values, weights + g * columns, columns, count, head_size, out + g * head_size,
-                 g == 0 ? next : 0);
+                 ask);
       }
       if (g < group) {
         weigh<1>(values, weights + g * columns, columns, count, head_size, out + g * head_size,
-                 g == 0 ? next : 0);
+                 ask);
       }
       at += count;
     }
