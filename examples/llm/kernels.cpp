@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "vector.hpp"
@@ -28,21 +27,33 @@ void rotate(float* x, const float* turns, std::size_t heads, std::size_t head_si
   }
 }
 
+namespace {
+COHORT_LLM_INLINE void gated(vector& result, const vector& gate, const vector& up) {
+  // σ(g) = 1 / (1 + e^−g), by e^−|g|, which cannot overflow.
+  const integers negative = gate < 0.0F;
+  const vector e = exponential(negative ? gate : -gate);
+  const vector sigma = (negative ? e : vector{} + 1.0F) / (e + 1.0F);
+  result = gate * sigma * up;
+}
+}  // namespace
+
 COHORT_LLM_CLONES
 void swiglu(const float* gate_up, float* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; i += lanes) {
-    const std::size_t count = std::min(lanes, n - i);
-    vector gate;
-    vector up;
-    load_some(gate, gate_up + i, count);
-    load_some(up, gate_up + n + i, count);
-    // σ(g) = 1 / (1 + e^−g), by e^−|g|, which cannot overflow.
-    const integers negative = gate < 0.0F;
-    const vector e = exponential(negative ? gate : -gate);
-    const vector sigma = (negative ? e : vector{} + 1.0F) / (e + 1.0F);
-    const vector result = gate * sigma * up;
-    store_some(out + i, result, count);
+  vector gate;
+  vector up;
+  vector result;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    load(gate, gate_up + i);
+    load(up, gate_up + n + i);
+    gated(result, gate, up);
+    store(out + i, result);
   }
+  if (i == n) return;
+  load_some(gate, gate_up + i, n - i);
+  load_some(up, gate_up + n + i, n - i);
+  gated(result, gate, up);
+  store_some(out + i, result, n - i);
 }
 
 }  // namespace cohort::llm
