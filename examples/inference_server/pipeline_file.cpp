@@ -31,6 +31,23 @@ batching::diversity_options read_policies(const cli::json_cursor& at) {
   return o;
 }
 
+/// [2, 1]: numbers of operators; 3: so many stages; "auto": by trial.
+void read_stages(const cli::json_cursor& at, pipeline_plan& p) {
+  using kind = cli::json_value::kind;
+  constexpr const char* expected =
+      "an array of numbers of operators, a number of stages from 1 to 256, or \"auto\"";
+  const cli::json_value& v = at.value();
+  if (v.type == kind::string && v.text == "auto") return;
+  if (v.type == kind::number) {
+    p.wanted = at.integer({.low = 1, .high = 256});
+    return;
+  }
+  std::size_t end = 0;
+  for (const cli::json_cursor& s : at.items(expected)) {
+    p.ends.push_back(end += s.integer({.low = 1, .high = 10'000}));
+  }
+}
+
 }  // namespace
 
 std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
@@ -41,12 +58,7 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
   for (const auto& [name, at] : root.members("an object of models")) {
     at.only({"stages", "buffer_sets", "entry", "sizes", "policies"});
     pipeline_plan p;
-    if (const auto stages = at.find("stages")) {
-      std::size_t end = 0;
-      for (const cli::json_cursor& s : stages->items("an array of numbers of operators")) {
-        p.ends.push_back(end += s.integer({.low = 1, .high = 10'000}));
-      }
-    }
+    if (const auto stages = at.find("stages")) read_stages(*stages, p);
     if (const auto sets = at.find("buffer_sets")) {
       p.buffer_sets = static_cast<std::uint32_t>(sets->integer({.low = 1, .high = 16}));
     }

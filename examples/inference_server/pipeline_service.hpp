@@ -10,6 +10,7 @@
 #include <cohort/batching/slicer.hpp>
 #include <cohort/engine/pipeline_backend.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/sim/stage_trial.hpp>
 
 #include <fmt/format.h>
 #include <models/measured_model.hpp>
@@ -52,23 +53,10 @@ std::vector<std::vector<batching::batch_time>> measure_operators(
   }
 }
 
-/// The slicer's cuts: about four stages, and more where the preferred batch changes. Where noise
-/// shows more changes than stages could pay for, even ones.
-inline batching::slicing cut(const std::vector<std::vector<batching::batch_time>>& operators,
-                             std::uint32_t max_batch) {
-  constexpr std::size_t wanted = 4;
-  constexpr std::size_t most = 8;
-  const std::size_t stages = std::min(wanted, operators.size());
-  batching::slicing ends = batching::slice(operators, stages, max_batch);
-  if (ends.size() <= most) return ends;
-  std::vector<duration> times;
-  for (const auto& o : operators) times.push_back(o.back().time);
-  return batching::slice_evenly(times, stages);
-}
-
 /// A model measured and cut.
 struct pipelined_model {
-  pipeline_plan plan;  ///< With ends.
+  pipeline_plan plan;      ///< With ends.
+  sim::stage_trial trial;  ///< If the number of stages was found by one.
   std::vector<std::vector<batching::stage_point>> stages;
 };
 
@@ -94,13 +82,26 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   for (const std::uint32_t size : sizes) {
     operators.push_back(measure_operators(f, e, o.max_batch, size, 5));
   }
-  if (plan.ends.empty()) plan.ends = cut(operators.back(), o.max_batch);
+  const duration hand_over = models::hand_over_time(e);
+  sim::stage_trial trial;
+  if (plan.wanted > operators.back().size()) {
+    refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
+                       plan.wanted, operators.back().size()));
+  } else if (plan.wanted > 0) {
+    plan.ends = batching::slice_to(operators.back(), plan.wanted, o.max_batch);
+  } else if (plan.ends.empty()) {
+    trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
+                                                     .hand_over = hand_over,
+                                                     .buffer_sets = plan.buffer_sets,
+                                                     .entry = plan.entry});
+    plan.ends = trial.ends();
+  }
   if (plan.ends.back() != operators.back().size()) {
     refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
                        plan.ends.back(), operators.back().size()));
   }
-  plan.policies.hand_over = models::hand_over_time(e);
-  pipelined_model made{.plan = std::move(plan), .stages = {}};
+  plan.policies.hand_over = hand_over;
+  pipelined_model made{.plan = std::move(plan), .trial = std::move(trial), .stages = {}};
   made.stages.resize(made.plan.ends.size());
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
     const auto stages = batching::sum_stages(operators[k], made.plan.ends);
@@ -122,6 +123,19 @@ inline std::string describe(const std::string& name, const pipeline_plan& p) {
     from = end;
   }
   return text;
+}
+
+/// What was tried to find a number of stages, one line of text; empty if nothing was.
+inline std::string describe_trial(const std::string& name, const pipelined_model& m) {
+  if (m.trial.tried.empty()) return {};
+  std::string text =
+      fmt::format("{}: trial at {:.0f} requests/s, hand-over {:.4f} ms, mean latency in ms", name,
+                  m.trial.rate_rps, to_ms(m.plan.policies.hand_over));
+  for (std::size_t i = 0; i < m.trial.tried.size(); ++i) {
+    text += fmt::format("{} {} stage{} {:.3f}{}", i == 0 ? ":" : ",", i + 1, i == 0 ? "" : "s",
+                        m.trial.tried[i].mean_ms, i == m.trial.best ? " (chosen)" : "");
+  }
+  return text + '\n';
 }
 
 /// Counts what happens to the rows of a model, on the loop's thread.
