@@ -73,7 +73,12 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
         p.sizes.push_back(static_cast<std::uint32_t>(last));
       }
     }
-    if (const auto policies = at.find("policies")) p.policies = read_policies(*policies);
+    if (const auto policies = at.find("policies")) {
+      p.policies = read_policies(*policies);
+      if (p.sizes.empty() && p.policies.input != batching::input_rule::none) {
+        policies->refuse("no input and no clusters without sizes");
+      }
+    }
     plans.emplace(name, std::move(p));
   }
   return plans;

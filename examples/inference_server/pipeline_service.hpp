@@ -28,31 +28,6 @@
 
 namespace cohort::server {
 
-/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
-/// inputs padded to `size`.
-template <class Executor>
-std::vector<std::vector<batching::batch_time>> measure_operators(
-    models::any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch,
-    std::uint32_t size, int repeats) {
-  models::measured_model<Executor> model{e, f, max_batch, 0};
-  typename Executor::stream stream = e.make_stream();
-  std::vector<std::vector<batching::batch_time>> operators(model.stages());
-  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
-    (void)model.run(stream, batch, size);  // Warm.
-    std::vector<std::vector<double>> ms(model.stages());
-    for (int i = 0; i < repeats; ++i) {
-      const models::measurement m = model.run(stream, batch, size);
-      for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
-    }
-    for (std::size_t s = 0; s < ms.size(); ++s) {
-      const auto median = ms[s].begin() + static_cast<std::ptrdiff_t>(ms[s].size() / 2);
-      std::ranges::nth_element(ms[s], median);
-      operators[s].push_back({batch, std::max(duration{1}, from_ms(*median))});
-    }
-    if (batch == max_batch) return operators;
-  }
-}
-
 /// A model measured and cut.
 struct pipelined_model {
   pipeline_plan plan;      ///< With ends.
@@ -72,15 +47,16 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
     refuse("sizes are not allowed: expected none, the model's inputs are of one size");
   }
-  if (!plan.sizes.empty() && plan.sizes.back() < input.count()) {
-    refuse(fmt::format("sizes up to {} are not allowed: expected the last to be at least {}",
-                       plan.sizes.back(), input.count()));
+  if (!plan.sizes.empty() && plan.sizes.back() != input.count()) {
+    refuse(
+        fmt::format("sizes up to {} are not allowed: expected the last to be {}, the model's input",
+                    plan.sizes.back(), input.count()));
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
   std::vector<std::vector<std::vector<batching::batch_time>>> operators;  // By size.
   for (const std::uint32_t size : sizes) {
-    operators.push_back(measure_operators(f, e, o.max_batch, size, 5));
+    operators.push_back(models::measure_operators(f, e, o.max_batch, size, 5));
   }
   const duration hand_over = models::hand_over_time(e);
   sim::stage_trial trial;
