@@ -91,10 +91,22 @@ struct input_set {
   [[nodiscard]] std::uint32_t buckets() const { return static_cast<std::uint32_t>(sizes.size()); }
 };
 
-/// What the driver asks of a program.
+/// Memory of the host for rows, pinned where the executor has such: copies then hold nobody.
+template <class Executor>
+auto host_memory(Executor& e, std::size_t bytes) {
+  if constexpr (requires { e.allocate_pinned(bytes); }) {
+    return e.allocate_pinned(bytes);
+  } else {
+    return std::vector<std::byte>(bytes);
+  }
+}
+
+/// What the driver asks of a program. All requests share one row of output.
 struct bench_host {
-  const input_set* inputs;
-  std::vector<std::byte> output;
+  const std::byte* inputs;  ///< Rows, one behind the other.
+  std::size_t input_bytes;  ///< Of one.
+  std::size_t input_rows;
+  std::byte* output;
   double sum_ms = 0;
   std::size_t ends = 0;
   std::counting_semaphore<> woken{0};
@@ -104,7 +116,7 @@ struct bench_host {
     woken.release();
   }
   batching::staged_io io(std::uint64_t tag) {
-    return {inputs->rows[tag % inputs->rows.size()].data(), output.data()};
+    return {inputs + tag % input_rows * input_bytes, output};
   }
   void ended(const batching::staged_request& r, outcome, time_point at) {
     sum_ms += to_ms(at - r.arrival);
@@ -141,7 +153,10 @@ class staged_comparison {
     whole_profile_ = std::make_unique<batching::stage_profile>(profile_of(operators, {n}));
     for (std::size_t s = 0; s < out_.ends.size(); ++s) staged_.push_back(make(f, out_.ends));
     whole_.push_back(make(f, {n}));
-    output_bytes_ = whole_.front()->boundary_bytes(1);
+    const std::size_t row = inputs_.rows.front().size();
+    memory_ = host_memory(e, row * inputs_.rows.size() + whole_.front()->boundary_bytes(1));
+    auto* to = reinterpret_cast<std::byte*>(memory_.data());
+    for (const auto& from : inputs_.rows) to = std::ranges::copy(from, to).out;
   }
 
   /// In turns, so that what else the machine does hits all policies alike. Prints as it goes.
@@ -208,8 +223,13 @@ class staged_comparison {
     for (const auto& m : of) out.push_back(m.get());
     return out;
   }
-  [[nodiscard]] bench_host make_host() const {
-    return {.inputs = &inputs_, .output = std::vector<std::byte>(output_bytes_)};
+  [[nodiscard]] bench_host make_host() {
+    const std::size_t row = inputs_.rows.front().size();
+    auto* at = reinterpret_cast<std::byte*>(memory_.data());
+    return {.inputs = at,
+            .input_bytes = row,
+            .input_rows = inputs_.rows.size(),
+            .output = at + row * inputs_.rows.size()};
   }
 
   comparison_row at_load(double load, double rate) {
@@ -305,7 +325,7 @@ class staged_comparison {
   std::unique_ptr<batching::stage_profile> whole_profile_;
   instances staged_;
   instances whole_;
-  std::size_t output_bytes_ = 0;
+  decltype(host_memory(std::declval<Executor&>(), 0)) memory_;
 };
 
 /// The line above what `run` prints.
