@@ -14,7 +14,7 @@
 namespace cohort::server {
 namespace {
 
-batching::diversity_options read_policies(const cli::json_cursor& at) {
+batching::diversity_options read_policies(const cli::json_cursor& at, bool has_sizes) {
   using batching::input_rule;
   using batching::split_rule;
   using batching::stretch_rule;
@@ -24,6 +24,9 @@ batching::diversity_options read_policies(const cli::json_cursor& at) {
     const std::size_t which =
         item.choice({"input", "clusters", "operator", "halving", "load", "always-stretch"});
     if (std::exchange(seen[which / 2], true)) item.refuse("each kind of policy once");
+    if (which / 2 == 0 && !has_sizes) {
+      item.refuse("operator, halving, load or always-stretch, since no sizes are given");
+    }
     if (which / 2 == 0) o.input = which == 0 ? input_rule::filled : input_rule::clusters;
     if (which / 2 == 1) o.split = which == 2 ? split_rule::planned : split_rule::halving;
     if (which / 2 == 2) o.stretch = which == 4 ? stretch_rule::planned : stretch_rule::always;
@@ -74,10 +77,7 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
       }
     }
     if (const auto policies = at.find("policies")) {
-      p.policies = read_policies(*policies);
-      if (p.sizes.empty() && p.policies.input != batching::input_rule::none) {
-        policies->refuse("no input and no clusters without sizes");
-      }
+      p.policies = read_policies(*policies, !p.sizes.empty());
     }
     plans.emplace(name, std::move(p));
   }
