@@ -14,7 +14,7 @@
 namespace cohort::server {
 namespace {
 
-batching::diversity_options read_policies(const cli::json_cursor& at) {
+batching::diversity_options read_policies(const cli::json_cursor& at, bool has_sizes) {
   using batching::input_rule;
   using batching::split_rule;
   using batching::stretch_rule;
@@ -24,11 +24,31 @@ batching::diversity_options read_policies(const cli::json_cursor& at) {
     const std::size_t which =
         item.choice({"input", "clusters", "operator", "halving", "load", "always-stretch"});
     if (std::exchange(seen[which / 2], true)) item.refuse("each kind of policy once");
+    if (which / 2 == 0 && !has_sizes) {
+      item.refuse("operator, halving, load or always-stretch, since no sizes are given");
+    }
     if (which / 2 == 0) o.input = which == 0 ? input_rule::filled : input_rule::clusters;
     if (which / 2 == 1) o.split = which == 2 ? split_rule::planned : split_rule::halving;
     if (which / 2 == 2) o.stretch = which == 4 ? stretch_rule::planned : stretch_rule::always;
   }
   return o;
+}
+
+/// [2, 1]: numbers of operators; 3: so many stages; "auto": by trial.
+void read_stages(const cli::json_cursor& at, pipeline_plan& p) {
+  using kind = cli::json_value::kind;
+  constexpr const char* expected =
+      "an array of numbers of operators, a number of stages from 1 to 256, or \"auto\"";
+  const cli::json_value& v = at.value();
+  if (v.type == kind::string && v.text == "auto") return;
+  if (v.type == kind::number) {
+    p.wanted = at.integer({.low = 1, .high = 256});
+    return;
+  }
+  std::size_t end = 0;
+  for (const cli::json_cursor& s : at.items(expected)) {
+    p.ends.push_back(end += s.integer({.low = 1, .high = 10'000}));
+  }
 }
 
 }  // namespace
@@ -41,12 +61,7 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
   for (const auto& [name, at] : root.members("an object of models")) {
     at.only({"stages", "buffer_sets", "entry", "sizes", "policies"});
     pipeline_plan p;
-    if (const auto stages = at.find("stages")) {
-      std::size_t end = 0;
-      for (const cli::json_cursor& s : stages->items("an array of numbers of operators")) {
-        p.ends.push_back(end += s.integer({.low = 1, .high = 10'000}));
-      }
-    }
+    if (const auto stages = at.find("stages")) read_stages(*stages, p);
     if (const auto sets = at.find("buffer_sets")) {
       p.buffer_sets = static_cast<std::uint32_t>(sets->integer({.low = 1, .high = 16}));
     }
@@ -61,7 +76,9 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
         p.sizes.push_back(static_cast<std::uint32_t>(last));
       }
     }
-    if (const auto policies = at.find("policies")) p.policies = read_policies(*policies);
+    if (const auto policies = at.find("policies")) {
+      p.policies = read_policies(*policies, !p.sizes.empty());
+    }
     plans.emplace(name, std::move(p));
   }
   return plans;

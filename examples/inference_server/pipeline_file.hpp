@@ -7,6 +7,7 @@
 #include <cohort/batching/pipeline_options.hpp>
 #include <cohort/batching/slicer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,6 +19,7 @@ namespace cohort::server {
 /// How a model runs as a pipeline.
 struct pipeline_plan {
   batching::slicing ends{};  ///< Of its stages, in operators; empty: cut by the slicer.
+  std::size_t wanted = 0;    ///< Stages, if cut by the slicer; 0: as many as a trial finds best.
   std::uint32_t buffer_sets = 2;
   batching::entry_rule entry = batching::entry_rule::stage_free;
   /// What inputs may be padded to, in elements, ascending; empty: the model's whole input.
@@ -27,7 +29,7 @@ struct pipeline_plan {
 
 /// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16, 64],
 /// "policies": ["operator", "load"]}}; each field may be left out. `stages` are the numbers of
-/// operators of each stage.
+/// operators of each stage, or how many stages the slicer cuts, or "auto": by trial.
 /// @param file Named in errors.  @throws config_error If it is something else.
 [[nodiscard]] std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
                                                                    std::string_view text);

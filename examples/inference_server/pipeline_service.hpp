@@ -10,6 +10,7 @@
 #include <cohort/batching/slicer.hpp>
 #include <cohort/engine/pipeline_backend.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/sim/stage_trial.hpp>
 
 #include <fmt/format.h>
 #include <models/measured_model.hpp>
@@ -27,48 +28,10 @@
 
 namespace cohort::server {
 
-/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
-/// inputs padded to `size`.
-template <class Executor>
-std::vector<std::vector<batching::batch_time>> measure_operators(
-    models::any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch,
-    std::uint32_t size, int repeats) {
-  models::measured_model<Executor> model{e, f, max_batch, 0};
-  typename Executor::stream stream = e.make_stream();
-  std::vector<std::vector<batching::batch_time>> operators(model.stages());
-  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
-    (void)model.run(stream, batch, size);  // Warm.
-    std::vector<std::vector<double>> ms(model.stages());
-    for (int i = 0; i < repeats; ++i) {
-      const models::measurement m = model.run(stream, batch, size);
-      for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
-    }
-    for (std::size_t s = 0; s < ms.size(); ++s) {
-      const auto median = ms[s].begin() + static_cast<std::ptrdiff_t>(ms[s].size() / 2);
-      std::ranges::nth_element(ms[s], median);
-      operators[s].push_back({batch, std::max(duration{1}, from_ms(*median))});
-    }
-    if (batch == max_batch) return operators;
-  }
-}
-
-/// The slicer's cuts: about four stages, and more where the preferred batch changes. Where noise
-/// shows more changes than stages could pay for, even ones.
-inline batching::slicing cut(const std::vector<std::vector<batching::batch_time>>& operators,
-                             std::uint32_t max_batch) {
-  constexpr std::size_t wanted = 4;
-  constexpr std::size_t most = 8;
-  const std::size_t stages = std::min(wanted, operators.size());
-  batching::slicing ends = batching::slice(operators, stages, max_batch);
-  if (ends.size() <= most) return ends;
-  std::vector<duration> times;
-  for (const auto& o : operators) times.push_back(o.back().time);
-  return batching::slice_evenly(times, stages);
-}
-
 /// A model measured and cut.
 struct pipelined_model {
-  pipeline_plan plan;  ///< With ends.
+  pipeline_plan plan;      ///< With ends.
+  sim::stage_trial trial;  ///< If the number of stages was found by one.
   std::vector<std::vector<batching::stage_point>> stages;
 };
 
@@ -84,23 +47,37 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
     refuse("sizes are not allowed: expected none, the model's inputs are of one size");
   }
-  if (!plan.sizes.empty() && plan.sizes.back() < input.count()) {
-    refuse(fmt::format("sizes up to {} are not allowed: expected the last to be at least {}",
-                       plan.sizes.back(), input.count()));
+  if (!plan.sizes.empty() && plan.sizes.back() != input.count()) {
+    refuse(
+        fmt::format("sizes up to {} are not allowed: expected the last to be {}, the model's input",
+                    plan.sizes.back(), input.count()));
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
   std::vector<std::vector<std::vector<batching::batch_time>>> operators;  // By size.
   for (const std::uint32_t size : sizes) {
-    operators.push_back(measure_operators(f, e, o.max_batch, size, 5));
+    operators.push_back(models::measure_operators(f, e, o.max_batch, size, 5));
   }
-  if (plan.ends.empty()) plan.ends = cut(operators.back(), o.max_batch);
+  const duration hand_over = models::hand_over_time(e);
+  sim::stage_trial trial;
+  if (plan.wanted > operators.back().size()) {
+    refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
+                       plan.wanted, operators.back().size()));
+  } else if (plan.wanted > 0) {
+    plan.ends = batching::slice_to(operators.back(), plan.wanted, o.max_batch);
+  } else if (plan.ends.empty()) {
+    trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
+                                                     .hand_over = hand_over,
+                                                     .buffer_sets = plan.buffer_sets,
+                                                     .entry = plan.entry});
+    plan.ends = trial.ends();
+  }
   if (plan.ends.back() != operators.back().size()) {
     refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
                        plan.ends.back(), operators.back().size()));
   }
-  plan.policies.hand_over = models::hand_over_time(e);
-  pipelined_model made{.plan = std::move(plan), .stages = {}};
+  plan.policies.hand_over = hand_over;
+  pipelined_model made{.plan = std::move(plan), .trial = std::move(trial), .stages = {}};
   made.stages.resize(made.plan.ends.size());
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
     const auto stages = batching::sum_stages(operators[k], made.plan.ends);
@@ -122,6 +99,19 @@ inline std::string describe(const std::string& name, const pipeline_plan& p) {
     from = end;
   }
   return text;
+}
+
+/// What was tried to find a number of stages, one line of text; empty if nothing was.
+inline std::string describe_trial(const std::string& name, const pipelined_model& m) {
+  if (m.trial.tried.empty()) return {};
+  std::string text =
+      fmt::format("{}: trial at {:.0f} requests/s, hand-over {:.4f} ms, mean latency in ms", name,
+                  m.trial.rate_rps, to_ms(m.plan.policies.hand_over));
+  for (std::size_t i = 0; i < m.trial.tried.size(); ++i) {
+    text += fmt::format("{} {} stage{} {:.3f}{}", i == 0 ? ":" : ",", i + 1, i == 0 ? "" : "s",
+                        m.trial.tried[i].mean_ms, i == m.trial.best ? " (chosen)" : "");
+  }
+  return text + '\n';
 }
 
 /// Counts what happens to the rows of a model, on the loop's thread.

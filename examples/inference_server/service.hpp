@@ -41,6 +41,8 @@ class service {
   [[nodiscard]] virtual const std::vector<served_model>& models() const noexcept = 0;
   /// What it runs on, in a few words.
   [[nodiscard]] virtual const std::string& description() const noexcept = 0;
+  /// How it was made ready, in whole lines; may be empty.
+  [[nodiscard]] virtual const std::string& notes() const noexcept = 0;
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;

@@ -49,8 +49,9 @@ template <class Scheduler, class Backend>
 class service_of final : public service {
  public:
   service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
-             outcome_listener& listener, serve::metrics& counters)
+             outcome_listener& listener, serve::metrics& counters, std::string notes = {})
       : description_{std::move(description)},
+        notes_{std::move(notes)},
         backend_{std::move(backend)},
         engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
                 engine::inline_completion{deliver{&listener}}},
@@ -80,6 +81,7 @@ class service_of final : public service {
     return models_;
   }
   [[nodiscard]] const std::string& description() const noexcept override { return description_; }
+  [[nodiscard]] const std::string& notes() const noexcept override { return notes_; }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     return engine_.submit(r);
   }
@@ -92,6 +94,7 @@ class service_of final : public service {
  private:
   using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
   std::string description_;
+  std::string notes_;
   std::vector<served_model> models_;
   std::unique_ptr<Backend> backend_;
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
@@ -256,17 +259,19 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
       prepare(o, names, with, made, static_cast<double>(o.pipeline_entries));
   std::vector<pipelined_model> cut;
   std::string stages;
+  std::string trials;
   for (std::size_t i = 0; i < names.size(); ++i) {
     cut.push_back(
         make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], *made.executor, o));
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
+    trials += describe_trial(names[i], cut.back());
   }
   return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), both_parts>;
     auto both = std::make_unique<both_parts>(std::move(made));
     both_parts& p = *both;
     auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
-                                    std::move(both), listener, counters);
+                                    std::move(both), listener, counters, trials);
     for (unsigned d = 0; d < with.devices * o.pipeline_entries; ++d) {
       s->add_device([&](both_parts& b, device_id id) { b.add_device(id, d / o.pipeline_entries); });
     }

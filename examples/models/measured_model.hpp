@@ -3,6 +3,7 @@
 /// Measuring how long the stages of a model run on an executor.
 #pragma once
 
+#include <cohort/batching/slicer.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
@@ -176,6 +177,31 @@ template <class Executor>
   }
 }
 
+/// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
+/// inputs padded to `size`: what the slicer cuts by. @param repeats At least 1.
+template <class Executor>
+[[nodiscard]] std::vector<std::vector<batching::batch_time>> measure_operators(
+    any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, std::uint32_t size,
+    int repeats) {
+  measured_model<Executor> model{e, f, max_batch, 0};
+  typename Executor::stream stream = e.make_stream();
+  std::vector<std::vector<batching::batch_time>> operators(model.stages());
+  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
+    (void)model.run(stream, batch, size);  // Warm.
+    std::vector<std::vector<double>> ms(model.stages());
+    for (int i = 0; i < repeats; ++i) {
+      const measurement m = model.run(stream, batch, size);
+      for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
+    }
+    for (std::size_t s = 0; s < ms.size(); ++s) {
+      const auto median = ms[s].begin() + static_cast<std::ptrdiff_t>(ms[s].size() / 2);
+      std::ranges::nth_element(ms[s], median);
+      operators[s].push_back({batch, std::max(duration{1}, from_ms(*median))});
+    }
+    if (batch == max_batch) return operators;
+  }
+}
+
 /// A measured model with the executor and the streams it runs on.
 template <class Executor, class MakeFactory>
 class timed_model_on final : public timed_model {
@@ -216,6 +242,7 @@ class timed_model_on final : public timed_model {
     }
     return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
+  [[nodiscard]] double hand_over_ms() override { return to_ms(hand_over_time(*executor_)); }
   measurement run(std::size_t share, std::uint32_t batch) override {
     return model_->run(streams_.at(share), batch);
   }

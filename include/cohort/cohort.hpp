@@ -138,5 +138,6 @@
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/stage_device.hpp>
+#include <cohort/sim/stage_trial.hpp>
 #include <cohort/sim/staged_rivals.hpp>
 #include <cohort/sim/workload.hpp>

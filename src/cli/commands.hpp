@@ -75,6 +75,9 @@ struct profile_options {
   std::string repeats = "50";
   std::string time_limit_s = "10";
   text_option slo_ms;
+  text_option stages;
+  text_option stage_load;
+  text_option hand_over_ms;
   std::string seed = "1";
   bool json = false;
 };

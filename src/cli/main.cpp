@@ -147,7 +147,13 @@ void add_profile(CLI::App& app, profile_options& o) {
          "Time for one model, after at least three runs of each [10]", "S");
   option(sub, "--slo-ms", o.slo_ms, "SLO to write [twice the latency of batch 4, at least 20]",
          "X");
-  option(sub, "--seed", o.seed, "Of weights and inputs [1]", "N");
+  option(sub, "--stages", o.stages,
+         "Cut each model into so many stages, or auto: as many as have the least mean latency in "
+         "trial runs in virtual time [the model's own]",
+         "N|auto");
+  option(sub, "--stage-load", o.stage_load, "Of the trial runs, as a part of the peak [0.6]", "F");
+  option(sub, "--hand-over-ms", o.hand_over_ms, "Of the trial runs, for each item [measured]", "X");
+  option(sub, "--seed", o.seed, "Of weights, inputs and trial runs [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }
 

@@ -42,6 +42,9 @@ std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o
       parse_integer("--requests", o.requests.value_or("30000"), request_counts);
   std::vector<std::uint32_t> lengths;
   if (o.lengths) {
+    if (m.buckets.empty()) {
+      fail("--lengths", quote_short(*o.lengths), "no --lengths, since the model has no sizes");
+    }
     if (*o.lengths == "-" && o.file == "-") {
       fail("--lengths", "\"-\"", "a file, since standard input holds the model");
     }
@@ -192,6 +195,12 @@ int pipeline_command(const pipeline_command_options& o) {
   staged_settings settings{.seed = parse_seed(o.seed), .record_launches = o.trace || o.svg};
   settings.overhead =
       from_ms(parse_number("--overhead-ms", o.overhead_ms, {.low = 0, .high = 1e6}));
+  if (policy.what == staged_policy::kind::cellular && (o.trace || o.svg)) {
+    // Its items are of no row, stage by stage, that a timeline could show.
+    const bool trace = o.trace.has_value();
+    fail(trace ? "--trace" : "--svg", quote_short(trace ? *o.trace : *o.svg),
+         fmt::format("no {} with --policy cellular", trace ? "--trace" : "--svg"));
+  }
   if (o.trace) check_writable(*o.trace);
   if (o.svg) check_writable(*o.svg);
   staged_model_spec m = parse_staged_model(o.file, read_file(o.file));

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/batching/slicer.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/sim/stage_trial.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,7 +43,11 @@ struct plan {
   std::vector<std::uint32_t> partitions;
   std::uint32_t repeats;
   double time_limit_s;
-  double slo_ms;  ///< 0: from the measurements.
+  double slo_ms;                       ///< 0: from the measurements.
+  bool cuts;                           ///< Into stages, by the slicer.
+  std::size_t wanted;                  ///< Stages then; 0: found by trial.
+  double stage_load;                   ///< Of a trial.
+  std::optional<double> hand_over_ms;  ///< Of a trial; measured if not given.
   std::uint64_t seed;
 };
 
@@ -75,6 +83,9 @@ struct model_profile {
   double memory_rate = 0;  ///< Of those that do not.
   std::vector<profile_point> points;
   linear_fit fit;  ///< Of the whole device.
+  double hand_over_ms = 0;
+  batching::slicing ends;  ///< If it was cut: of its stages, in operators.
+  sim::stage_trial trial;  ///< If the number of stages was found by one.
 };
 
 /// The integers of a comma-separated list, ascending and distinct.
@@ -91,6 +102,27 @@ std::vector<std::uint32_t> parse_list(std::string_view option, std::string_view 
   }
   std::ranges::sort(out);
   return out;
+}
+
+/// How models are cut into stages.
+void parse_cut(const profile_options& o, plan& p) {
+  const bool tries = o.stages && *o.stages == "auto";
+  const auto needs_trial = [&](std::string_view option, const std::string& value) {
+    if (!tries) fail(option, quote_short(value), "no such option without --stages auto");
+  };
+  if (o.stages && !tries) {
+    if (!to_number(*o.stages)) fail("--stages", quote_short(*o.stages), "auto or an integer");
+    p.wanted = parse_integer("--stages", *o.stages, {.low = 1, .high = 256});
+  }
+  if (o.stage_load) {
+    needs_trial("--stage-load", *o.stage_load);
+    p.stage_load =
+        parse_number("--stage-load", *o.stage_load, {.low = 0, .high = 0.99, .above_low = true});
+  }
+  if (o.hand_over_ms) {
+    needs_trial("--hand-over-ms", *o.hand_over_ms);
+    p.hand_over_ms = parse_number("--hand-over-ms", *o.hand_over_ms, {.low = 0, .high = 1e6});
+  }
 }
 
 plan parse_plan(const profile_options& o) {
@@ -110,10 +142,15 @@ plan parse_plan(const profile_options& o) {
          .time_limit_s = parse_number("--time-limit-s", o.time_limit_s,
                                       {.low = 0, .high = 1e5, .above_low = true}),
          .slo_ms = 0,
+         .cuts = o.stages.has_value(),
+         .wanted = 0,
+         .stage_load = 0.6,
+         .hand_over_ms = {},
          .seed = parse_integer("--seed", o.seed, integer_range{})};
   if (o.slo_ms) {
     p.slo_ms = parse_number("--slo-ms", *o.slo_ms, {.low = 0, .high = 1e7, .above_low = true});
   }
+  parse_cut(o, p);
   const auto small = models::model_names();
   const auto large = models::large_model_names();
   std::vector<std::string_view> known{small.begin(), small.end()};
@@ -181,6 +218,47 @@ std::unique_ptr<models::timed_model> prepare(const std::string& name, const plan
   }
 }
 
+/// Of each operator, on the largest partition.
+std::vector<std::vector<batching::batch_time>> operators_of(const model_profile& m, const plan& p) {
+  std::vector<std::vector<batching::batch_time>> operators(m.stages);
+  for (const profile_point& x : m.points) {
+    if (x.partition != p.partitions.back()) continue;
+    for (std::size_t i = 0; i < m.stages; ++i) {
+      operators[i].push_back({x.batch, std::max(duration{1}, from_ms(x.stage(i)))});
+    }
+  }
+  return operators;
+}
+
+/// Cuts a measured model into stages.
+void cut(model_profile& m, const plan& p) {
+  const auto operators = operators_of(m, p);
+  if (p.wanted > operators.size()) {
+    fail("--stages", fmt::to_string(p.wanted),
+         fmt::format("at most {}, the operators of {}", operators.size(), m.name));
+  }
+  if (p.wanted > 0) {
+    m.ends = batching::slice_to(operators, p.wanted, p.batches.back());
+    return;
+  }
+  m.trial = sim::try_stage_counts(operators, {.batch_max = p.batches.back(),
+                                              .hand_over = from_ms(m.hand_over_ms),
+                                              .load = p.stage_load,
+                                              .seed = p.seed});
+  m.ends = m.trial.ends();
+}
+
+/// How many operators each stage has.
+std::vector<std::size_t> counts_of(const batching::slicing& ends) {
+  std::vector<std::size_t> counts;
+  std::size_t from = 0;
+  for (const std::size_t end : ends) {
+    counts.push_back(end - from);
+    from = end;
+  }
+  return counts;
+}
+
 model_profile profile_model(const std::string& name, const plan& p) {
   const auto model = prepare(name, p);
   model_profile out{.name = name,
@@ -190,13 +268,19 @@ model_profile profile_model(const std::string& name, const plan& p) {
                     .memory_mb = static_cast<double>(model->memory_bytes()) / 1e6,
                     .partitions = {},
                     .points = {},
-                    .fit = {}};
+                    .fit = {},
+                    .ends = {},
+                    .trial = {}};
   for (std::size_t i = 0; i < p.partitions.size(); ++i) {
     out.partitions.push_back(model->partition(i));
   }
   {
     progress_bar bar{name, "rounds"};
     measure(out, p, *model, bar);
+  }
+  if (p.cuts) {
+    if (p.wanted == 0) out.hand_over_ms = p.hand_over_ms.value_or(model->hand_over_ms());
+    cut(out, p);
   }
   out.cache_bytes = model->cache_bytes();
   out.cache_rate = model->copy_rate(std::max<std::size_t>(1, out.cache_bytes / 4));
@@ -273,8 +357,22 @@ std::string workload_json(const std::vector<model_profile>& profiles, const plan
   return out.end_array().end_object().take();
 }
 
+/// Input for `inference_server --pipeline`: how many operators each stage has.
+std::string stages_json(const std::vector<model_profile>& profiles) {
+  json_writer out;
+  out.begin_object();
+  for (const model_profile& m : profiles) {
+    out.key(m.name).begin_object(layout::line).key("stages").begin_array();
+    for (const std::size_t n : counts_of(m.ends)) out.value(n);
+    out.end_array().end_object();
+  }
+  return out.end_object().take();
+}
+
 /// Input for `cohort pipeline`: the stages of one model.
 std::string pipeline_json(const model_profile& m, const plan& p) {
+  auto stages = operators_of(m, p);
+  if (p.cuts) stages = batching::sum_stages(stages, m.ends);
   json_writer out;
   out.begin_object()
       .field("name", m.name)
@@ -282,18 +380,39 @@ std::string pipeline_json(const model_profile& m, const plan& p) {
       .field("slo_ms", m.slo_ms)
       .key("stages")
       .begin_array();
-  for (std::size_t i = 0; i < m.stages; ++i) {
+  for (std::size_t i = 0; i < stages.size(); ++i) {
     out.begin_object(layout::line)
         .field("name", fmt::format("s{}", i + 1))
         .key("latency")
         .begin_array();
-    for (const profile_point& x : m.points) {
-      if (x.partition != p.partitions.back()) continue;
-      out.begin_object().field("batch", x.batch).field("ms", x.stage(i)).end_object();
+    for (const batching::batch_time& t : stages[i]) {
+      out.begin_object().field("batch", t.batch).field("ms", to_ms(t.time)).end_object();
     }
     out.end_array().end_object();
   }
   return out.end_array().end_object().take();
+}
+
+/// What was tried, as a field of a model.
+void add_slicing(json_writer& out, const model_profile& m) {
+  const auto stages = [&](const batching::slicing& ends) {
+    out.key("stages").begin_array(layout::line);
+    for (const std::size_t n : counts_of(ends)) out.value(n);
+    out.end_array();
+  };
+  out.key("slicing").begin_object();
+  stages(m.ends);
+  if (!m.trial.tried.empty()) {
+    out.field("hand_over_ms", m.hand_over_ms).field("rate_rps", m.trial.rate_rps);
+    out.key("tried").begin_array();
+    for (const sim::tried_stages& t : m.trial.tried) {
+      out.begin_object(layout::line);
+      stages(t.ends);
+      out.field("mean_ms", t.mean_ms).end_object();
+    }
+    out.end_array();
+  }
+  out.end_object();
 }
 
 std::string profile_json(const std::vector<model_profile>& profiles, const plan& p) {
@@ -319,9 +438,9 @@ std::string profile_json(const std::vector<model_profile>& profiles, const plan&
         .field("slo_ms", m.slo_ms)
         .field("mem_mb", m.memory_mb)
         .field("cache_gb_s", m.cache_rate / 1e9)
-        .field("memory_gb_s", m.memory_rate / 1e9)
-        .key("points")
-        .begin_array();
+        .field("memory_gb_s", m.memory_rate / 1e9);
+    if (p.cuts) add_slicing(out, m);
+    out.key("points").begin_array();
     for (const profile_point& x : m.points) {
       out.begin_object(layout::line)
           .field("batch", x.batch)
@@ -339,6 +458,29 @@ std::string profile_json(const std::vector<model_profile>& profiles, const plan&
     out.end_array().end_object();
   }
   return out.end_array().end_object().take();
+}
+
+/// "2+1".
+std::string sum_of(const batching::slicing& ends) {
+  return fmt::format("{}", fmt::join(counts_of(ends), "+"));
+}
+
+/// What was tried, as a table.
+std::string trial_text(const model_profile& m, const plan& p) {
+  if (m.trial.tried.empty()) {
+    return fmt::format("{}: {} stages of {} operators\n\n", m.name, m.ends.size(), sum_of(m.ends));
+  }
+  std::string out = fmt::format(
+      "{}: stage counts in virtual time at {} of the peak, {:.1f} requests/s, {:.4f} ms a "
+      "hand-over\n\n",
+      m.name, p.stage_load, m.trial.rate_rps, m.hand_over_ms);
+  table t{{"stages", "operators", "mean ms", ""}};
+  for (std::size_t i = 0; i < m.trial.tried.size(); ++i) {
+    const sim::tried_stages& x = m.trial.tried[i];
+    t.add({fmt::to_string(x.ends.size()), sum_of(x.ends), fixed(x.mean_ms, 3),
+           i == m.trial.best ? "chosen" : ""});
+  }
+  return out + t.text() + '\n';
 }
 
 std::string profile_text(const std::vector<model_profile>& profiles, const plan& p,
@@ -366,9 +508,11 @@ std::string profile_text(const std::vector<model_profile>& profiles, const plan&
       t.add(std::move(row));
     }
     out += t.text() + '\n';
+    if (p.cuts) out += trial_text(m, p);
   }
   out += fmt::format("wrote latency.csv, slo.csv, util.csv, workload.json, profile.json");
   for (const model_profile& m : profiles) out += fmt::format(", {}.json", m.name);
+  if (p.cuts) out += ", stages.json";
   return out + fmt::format(" to {}\n", folder);
 }
 
@@ -384,6 +528,7 @@ int profile_command(const profile_options& o) {
   std::vector<std::string> files{"latency.csv", "slo.csv", "util.csv", "workload.json",
                                  "profile.json"};
   for (const std::string& name : p.models) files.push_back(name + ".json");
+  if (p.cuts) files.emplace_back("stages.json");
   for (const std::string& name : files) check_writable((folder / name).string());
 
   std::vector<model_profile> profiles;
@@ -399,6 +544,7 @@ int profile_command(const profile_options& o) {
   write("workload.json", workload_json(profiles, p));
   write("profile.json", summary);
   for (const model_profile& m : profiles) write(m.name + ".json", pipeline_json(m, p));
+  if (p.cuts) write("stages.json", stages_json(profiles));
   print(o.json ? summary : profile_text(profiles, p, o.out));
   return 0;
 }

@@ -22,6 +22,7 @@ constexpr number_range latencies{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range waits{.low = 0, .high = 1e7};
 constexpr number_range shares{.low = 0, .high = 1, .above_low = true};
 constexpr integer_range batch_limits{.low = 1, .high = 1024};
+constexpr integer_range measured_batches{.low = 1, .high = 1'000'000};
 constexpr integer_range sizes{.low = 1, .high = 1'000'000'000};
 constexpr std::size_t most_stages = 256;
 constexpr std::size_t most_cells = 4'000'000;
@@ -45,8 +46,8 @@ batching::stage_point read_point(const json_cursor& at, const staged_model_spec&
                                  std::vector<std::uint32_t>& last) {
   at.only({"batch", "ms", "size", "share"});
   batching::stage_point p;
-  const json_cursor batch = at.require("batch", batch_limits.describe());
-  p.batch = static_cast<std::uint32_t>(batch.integer(integer_range{1, 1'000'000}));
+  const json_cursor batch = at.require("batch", measured_batches.describe());
+  p.batch = static_cast<std::uint32_t>(batch.integer(measured_batches));
   const json_cursor ms = at.require("ms", latencies.describe());
   p.time = from_ms(ms.number(latencies));
   if (p.time <= duration{0}) ms.refuse("at least a nanosecond");
@@ -112,7 +113,11 @@ void read_policies(const json_cursor& at, staged_model_spec& m) {
   }
   // A given window says when requests join a row: as they arrive.
   if (m.window && m.stretch == stretch_rule::planned) m.stretch = stretch_rule::always;
+  // "All three" is a fair thing to say of any model; input diversity alone would be no policy.
   if (m.buckets.empty()) m.input = input_rule::none;
+  if (m.buckets.empty() && !seen[1] && !seen[2]) {
+    at.refuse("operator, halving, load or always-stretch too, since the model has no sizes");
+  }
 }
 
 std::uint32_t bucket_of(const staged_model_spec& m, const std::string& place,
@@ -219,10 +224,8 @@ std::vector<std::uint32_t> parse_lengths(const std::string& file, std::string_vi
                                          const staged_model_spec& m) {
   csv_reader rows{file, text, {"size"}};
   std::vector<std::uint32_t> out;
-  while (rows.next()) {
-    if (!m.buckets.empty()) out.push_back(bucket_of(m, rows.place(0), rows.field(0)));
-  }
-  if (out.empty() && !m.buckets.empty()) {
+  while (rows.next()) out.push_back(bucket_of(m, rows.place(0), rows.field(0)));
+  if (out.empty()) {
     throw input_error{fmt::format("{}: no rows: expected at least one size", file)};
   }
   return out;

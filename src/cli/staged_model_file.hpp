@@ -50,8 +50,8 @@ struct staged_model_spec {
 /// @param file Named in errors.  @throws input_error If it is not a staged model.
 [[nodiscard]] staged_model_spec parse_staged_model(const std::string& file, std::string_view text);
 
-/// The bucket of each row of a CSV file with a column `size`; none are read if the model has no
-/// sizes. @throws input_error If a size is bad or above the last bucket.
+/// The bucket of each row of a CSV file with a column `size`. @param m Has sizes.
+/// @throws input_error If there is no row, or a size is bad or above the last bucket.
 [[nodiscard]] std::vector<std::uint32_t> parse_lengths(const std::string& file,
                                                        std::string_view text,
                                                        const staged_model_spec& m);

@@ -96,6 +96,14 @@ TEST_CASE("operators are cut where the preferred batch changes, then evenly") {
   CHECK(stages[1].back().time == 64ms);
   CHECK(preferred_batch(stages[1]) == 4);
 }
+TEST_CASE("more changes of the preferred batch than stages make even slices") {
+  const std::vector<std::vector<batch_time>> ops{shape(1ms, 32), shape(1ms, 4), shape(2ms, 32)};
+  CHECK(slice(ops, 2, 1) == slicing{1, 2, 3});
+  CHECK(slice_to(ops, 1, 1) == slicing{3});
+  CHECK(slice_to(ops, 2, 1) == slicing{2, 3});
+  CHECK(slice_to(ops, 3, 1) == slicing{1, 2, 3});
+  CHECK_THROWS_AS((void)slice_to(ops, 4, 1), config_error);
+}
 TEST_CASE("the number of stages is the cheapest tried") {
   const std::array<std::size_t, 3> tries{4, 2, 8};
   CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 1.0; }) == 2);

@@ -109,6 +109,15 @@ TEST_CASE("case III: requests catch up with the row that runs") {
   CHECK(later.run("dvabatch")["latency_ms"] == list{100, 50, 49.5, 49});
   CHECK(later.run("dvabatch", "--buffer-sets 1")["latency_ms"] == list{100, 50, 49.5, 49});
 }
+TEST_CASE("a window of 0 makes a row of each instant's requests, none waits for the device") {
+  json m = model({stage("A", {{{"batch", 4}, {"ms", 10}}})});
+  const std::string csv = "time_ms\n0\n0\n1\n2\n";
+  CHECK(files{m, csv}.run("dvabatch")["latency_ms"] == list{10, 10, 19, 18});  // Bound late.
+  m["window_ms"] = 0;
+  const json r = files{m, csv}.run("dvabatch");
+  CHECK(r["latency_ms"] == list{10, 10, 19, 28});
+  CHECK(r["new"] == 3);
+}
 TEST_CASE("cellular lets requests at different steps of a cell share a batch") {
   json m = model({});
   json cell = stage("cell", {{{"batch", 4}, {"ms", 10}}});
@@ -206,6 +215,16 @@ TEST_CASE("bad usage and input are one line on standard error and exit status 2"
       {"--policy dvabatch --rate 10 --requests 0", "--requests: 0 is not allowed"},
       {"--policy dvabatch --rate 10 --buffer-sets 0", "--buffer-sets: 0 is not allowed"},
       {"--policy dvabatch --rate 10 --overhead-ms -1", "--overhead-ms: -1 is not allowed"},
+      {"--policy dvabatch --rate 1e400", "--rate: \"1e400\" is not allowed: expected a number"},
+      {"--policy dvabatch --rate 10 --overhead-ms 1e400",
+       "--overhead-ms: \"1e400\" is not allowed"},
+      {"--policy delay-batch:1e400 --rate 10", "--policy delay-batch: \"1e400\" is not allowed"},
+      {"--policy dvabatch --rate 10 --lengths none.csv",
+       "--lengths: \"none.csv\" is not allowed: "
+       "expected no --lengths, since the model has no sizes"},
+      {"--policy cellular --rate 10 --trace t.json",
+       "--trace: \"t.json\" is not allowed: expected no"},
+      {"--policy cellular --rate 10 --svg t.svg", "--svg: \"t.svg\" is not allowed: expected no"},
       {"--policy dvabatch --rate 10 --arrivals " + f.arrivals, "--rate: 10 is not allowed"},
       {"--policy dvabatch --arrivals " + f.arrivals, f.arrivals + ": line 3, time_ms: 0"},
       {"--policy dvabatch --arrivals none.csv", "none.csv: "},

@@ -61,6 +61,50 @@ TEST_CASE("profile writes files that the other subcommands read") {
   std::filesystem::remove_all(test::scratch("profile"));
 }
 
+TEST_CASE("profile cuts models into stages by trial or by number, for pipelines to read") {
+  const std::string folder = test::scratch("profile_cut");
+  const std::string command =
+      "profile --model lenet --batches 1,2,4 --repeats 3 --slo-ms 100000 --json --out " + folder +
+      " --stages ";
+  // Hand-overs of a second: whole.
+  auto r = cohort_command(command + "auto --hand-over-ms 1000 --stage-load 0.5");
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  json slicing = json::parse(r.out)["models"][0]["slicing"];
+  CHECK(slicing["stages"] == json{3});
+  CHECK(slicing["hand_over_ms"] == 1000);
+  // Batches of 4 take 1 s and little more; half of the peak.
+  CHECK(slicing["rate_rps"].get<double>() == doctest::Approx(2).epsilon(0.1));
+  REQUIRE(slicing["tried"].size() == 3);
+  CHECK(slicing["tried"][2]["stages"] == json{1, 1, 1});
+  CHECK(slicing["tried"][2]["mean_ms"].get<double>() >
+        slicing["tried"][0]["mean_ms"].get<double>());
+  CHECK(json::parse(test::slurp(folder + "/stages.json")) ==
+        json{{"lenet", {{"stages", json{3}}}}});
+  CHECK(json::parse(test::slurp(folder + "/lenet.json"))["stages"].size() == 1);
+
+  r = cohort_command(command + "2");
+  REQUIRE(r.status == 0);
+  slicing = json::parse(r.out)["models"][0]["slicing"];
+  CHECK(slicing["stages"].size() == 2);
+  CHECK_FALSE(slicing.contains("tried"));
+  CHECK(json::parse(test::slurp(folder + "/lenet.json"))["stages"].size() == 2);
+  const auto run = cohort_command("pipeline " + folder +
+                                  "/lenet.json --policy dvabatch --rate 50 --requests 200 --json");
+  CHECK(run.status == 0);
+
+  r = cohort_command("profile --model lenet --batches 1,2 --repeats 3 --stages auto --out " +
+                     folder);
+  REQUIRE(r.status == 0);
+  CHECK(r.out.find("stage counts in virtual time at 0.6 of the peak") != std::string::npos);
+  CHECK(r.out.find("chosen") != std::string::npos);
+  r = cohort_command(command + "4");
+  CHECK(r.status == 2);
+  CHECK(r.err ==
+        "cohort: --stages: 4 is not allowed: expected at most 3, the operators of lenet\n");
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("bad options of profile are one line on standard error and exit status 2") {
   struct row {
     const char* arguments;
@@ -77,6 +121,15 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
       {"--model lenet --out x --batches 2,2", "--batches: 2 is not allowed"},
       {"--model lenet --out x --partitions 101", "--partitions: 101 is not allowed"},
       {"--model lenet --out x --repeats 2", "--repeats: 2 is not allowed"},
+      {"--model lenet --out x --stages best",
+       "--stages: \"best\" is not allowed: expected auto or"},
+      {"--model lenet --out x --stages 0",
+       "--stages: 0 is not allowed: expected an integer from 1"},
+      {"--model lenet --out x --stage-load 0.5",
+       "--stage-load: \"0.5\" is not allowed: expected no"},
+      {"--model lenet --out x --stages 2 --hand-over-ms 1", "--hand-over-ms: \"1\" is not allowed"},
+      {"--model lenet --out x --stages auto --stage-load 1", "--stage-load: 1 is not allowed"},
+      {"--model lenet --out x --stages auto --hand-over-ms 1e400", "--hand-over-ms: \"1e400\" is"},
       {"--model lenet --out /dev/null/x", "--out: /dev/null/x: "},
   };
   for (const row& r : rows) {

@@ -103,6 +103,14 @@ TEST_CASE("what is wrong is said with its place, the value and what was expected
        "$.stages[0].latency: no measurement for size 32 is not allowed"},
       {model(R"(,"sizes":{"buckets":[32,16]})"), "$.sizes.buckets[1]: 16 is not allowed"},
       {model(R"(,"policies":[])"), "$.policies: [] is not allowed"},
+      {model(R"(,"policies":["input"])"),
+       "$.policies: an array is not allowed: expected operator, halving, load or always-stretch"},
+      {model(R"(,"sizes":{"buckets":[]})"), "$.sizes.buckets: [] is not allowed"},
+      {model(R"(,"sizes":{})"), "$.sizes.buckets: missing"},
+      {model(R"(,"window_ms":1e400)"),
+       "$.window_ms: 1e400 is not allowed: expected a number below"},
+      {model(R"(,"window_ms":1e300)"),
+       "$.window_ms: 1e300 is not allowed: expected a number from 0 to 10000000"},
       {model(R"(,"policies":["magic"])"), "$.policies[0]: \"magic\" is not allowed"},
       {model(R"(,"policies":["load","always-stretch"])"), "$.policies[1]: \"always-stretch\""},
       {model(R"(,"split_tolerance":1)"), "$.split_tolerance: 1 is not allowed"},
@@ -140,6 +148,7 @@ TEST_CASE("arrivals and lengths are checked row by row") {
   CHECK_THROWS_AS((void)parse_staged_arrivals("a.csv", "time_ms\n", plain), input_error);
   CHECK(parse_lengths("l.csv", "size\n1\n32\n", sized) == std::vector<std::uint32_t>{0, 1});
   CHECK_THROWS_AS((void)parse_lengths("l.csv", "size\n0\n", sized), input_error);
+  CHECK_THROWS_AS((void)parse_lengths("l.csv", "size\n1e400\n", sized), input_error);
   CHECK_THROWS_AS((void)parse_lengths("l.csv", "size\n", sized), input_error);
 }
 TEST_CASE("drawn arrivals are Poisson, in order, and lengths go round") {

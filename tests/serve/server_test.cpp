@@ -208,12 +208,12 @@ struct stages_file {
 };
 
 TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answers of whole ones") {
-  const stages_file cut{
-      R"({"lenet": {"stages": [2, 1], "policies": ["input", "operator", "load"]}})"};
+  const stages_file cut{R"({"lenet": {"stages": [2, 1], "policies": ["operator", "load"]}})"};
   std::string data;
   for (int i = 0; i < 784; ++i) data += (i == 0 ? "" : ",") + std::to_string(i % 7);
   std::vector<std::string> outputs;
-  const stages_file alone_file{R"({"lenet": {"entry": "idle", "policies": ["operator", "load"]}})"};
+  const stages_file alone_file{
+      R"({"lenet": {"stages": 3, "entry": "idle", "policies": ["halving"]}})"};
   for (const std::string& how : {std::string{}, std::string{"auto"}, cut.path, alone_file.path}) {
     CAPTURE(how);
     std::vector<std::string> options{"--executor", "host",       "--models",    "lenet",
@@ -224,6 +224,14 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
     REQUIRE_MESSAGE(server.port() != 0, server.first_line);
     CHECK((server.first_line.find("pipelines: lenet ") != std::string::npos) == !how.empty());
     if (how == cut.path) CHECK(server.first_line.find("lenet 2+1") != std::string::npos);
+    if (how == alone_file.path) CHECK(server.first_line.find("lenet 1+1+1") != std::string::npos);
+    if (how == "auto") {
+      const std::string notes = server.read_line();
+      CHECK(notes.starts_with("lenet: trial at "));
+      CHECK(notes.find(": 1 stage ") != std::string::npos);
+      CHECK(notes.find(", 3 stages ") != std::string::npos);
+      CHECK(notes.find(" (chosen)") != std::string::npos);
+    }
     connection c{server.port()};
     const auto meta = c.ask("GET", "/v2/models/lenet");
     const std::size_t name = meta.second.find("\"inputs\":[{\"name\":\"") + 19;
@@ -297,7 +305,15 @@ TEST_CASE("stages that are not the model's are refused in one line") {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"lenet": {"stages": [2, 2]}})", "lenet: stages of 4 operators in all"},
       {R"({"lenet": {"stages": [0, 3]}})", "stages[0]"},
-      {R"({"lenet": {"stages": []}})", "stages"},
+      {R"({"lenet": {"stages": []}})", "expected an array of numbers of operators, a number of"},
+      {R"({"lenet": {"stages": 0}})",
+       "stages: 0 is not allowed: expected an integer from 1 to 256"},
+      {R"({"lenet": {"stages": 4}})", "lenet: 4 stages are not allowed: expected at most 3"},
+      {R"({"lenet": {"stages": 1e400}})", "$.lenet.stages: 1e400 is not allowed"},
+      {R"({"lenet": {"stages": "best"}})", "or \"auto\""},
+      {R"({"lenet": {"policies": []}})", "$.lenet.policies: [] is not allowed"},
+      {R"({"lenet": {"policies": ["load", "input"]}})",
+       "policies[1]: \"input\" is not allowed: expected operator, halving"},
       {R"({"lenet": {"buffer_sets": 0}})", "buffer_sets"},
       {R"({"lenet": {"entry": "now"}})", "expected stage_free, idle"},
       {R"({"lenet": {"policies": ["load", "always-stretch"]}})", "each kind of policy once"},
@@ -305,11 +321,15 @@ TEST_CASE("stages that are not the model's are refused in one line") {
       {R"({"lenet": {"sizes": [8, 8]}})", "sizes[1]"},
       {R"({"lenet": {"sizes": []}})", "sizes"},
       {R"({"lenet": {"x": 1}})", "x"},
+      {R"({"bert_mini": {"sizes": [8]}})",
+       "sizes up to 8 are not allowed: expected the last to be 64"},
+      {R"({"bert_mini": {"sizes": [64, 65]}})", "sizes up to 65 are not allowed"},
       {R"({"alexnet": {}})", "model 'alexnet' is not served"},
       {"{", "stages_"}};
   for (const auto& [text, message] : bad) {
     const stages_file f{text};
-    child c{{"--executor", "host", "--models", "lenet", "--max-batch", "1", "--pipeline", f.path}};
+    child c{{"--executor", "host", "--models", "lenet,bert_mini", "--max-batch", "1", "--pipeline",
+             f.path}};
     CHECK(c.wait() == 2);
     CAPTURE(c.first_line);
     CHECK(c.first_line.starts_with("inference_server: --pipeline: "));

@@ -61,6 +61,11 @@ class child_server {
   child_server(const child_server&) = delete;
   child_server& operator=(const child_server&) = delete;
 
+  /// The next line that it writes, after the ready line; empty at its end.
+  [[nodiscard]] std::string read_line() {
+    char line[4096];
+    return std::fgets(line, sizeof(line), output_) != nullptr ? line : "";
+  }
   /// @returns The exit status after SIGTERM.
   int stop(int signal = SIGTERM) {
     kill(pid_, signal);

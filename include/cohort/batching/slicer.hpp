@@ -150,6 +150,22 @@ using slicing = std::vector<std::size_t>;
   return ends;
 }
 
+/// As `slice`, but never into more than `stages`: where the preferred batch changes more often,
+/// even slices instead. For measurements so noisy, or hand-overs so dear, that not every change is
+/// worth a cut.
+[[nodiscard]] inline slicing slice_to(std::span<const std::vector<batch_time>> operators,
+                                      std::size_t stages, std::uint32_t batch, double eps = 0.1) {
+  slicing ends = slice(operators, stages, batch, eps);
+  if (ends.size() <= stages) return ends;
+  std::vector<duration> times;
+  for (const std::vector<batch_time>& o : operators) {
+    const std::vector<batch_time> m = monotone(o);
+    const auto at = std::ranges::lower_bound(m, batch, {}, &batch_time::batch);
+    times.push_back(at == m.end() ? m.back().time : at->time);
+  }
+  return slice_evenly(times, stages);
+}
+
 /// The measurements of each stage: sums over its operators, at the batch sizes that all of them
 /// have.
 [[nodiscard]] inline std::vector<std::vector<batch_time>> sum_stages(
