@@ -43,7 +43,7 @@ std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o
   std::vector<std::uint32_t> lengths;
   if (o.lengths) {
     if (m.buckets.empty()) {
-      fail("--lengths", quote_short(*o.lengths), "no --lengths, since the model has no sizes");
+      fmt::print(stderr, "cohort: --lengths is not used, since the model has no sizes\n");
     }
     if (*o.lengths == "-" && o.file == "-") {
       fail("--lengths", "\"-\"", "a file, since standard input holds the model");

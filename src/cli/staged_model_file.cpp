@@ -113,11 +113,7 @@ void read_policies(const json_cursor& at, staged_model_spec& m) {
   }
   // A given window says when requests join a row: as they arrive.
   if (m.window && m.stretch == stretch_rule::planned) m.stretch = stretch_rule::always;
-  // "All three" is a fair thing to say of any model; input diversity alone would be no policy.
-  if (m.buckets.empty()) m.input = input_rule::none;
-  if (m.buckets.empty() && !seen[1] && !seen[2]) {
-    at.refuse("operator, halving, load or always-stretch too, since the model has no sizes");
-  }
+  if (m.buckets.empty()) m.input = input_rule::none;  // A fair thing to say of any model.
 }
 
 std::uint32_t bucket_of(const staged_model_spec& m, const std::string& place,
@@ -224,8 +220,10 @@ std::vector<std::uint32_t> parse_lengths(const std::string& file, std::string_vi
                                          const staged_model_spec& m) {
   csv_reader rows{file, text, {"size"}};
   std::vector<std::uint32_t> out;
-  while (rows.next()) out.push_back(bucket_of(m, rows.place(0), rows.field(0)));
-  if (out.empty()) {
+  while (rows.next()) {
+    if (!m.buckets.empty()) out.push_back(bucket_of(m, rows.place(0), rows.field(0)));
+  }
+  if (out.empty() && !m.buckets.empty()) {
     throw input_error{fmt::format("{}: no rows: expected at least one size", file)};
   }
   return out;
