@@ -40,7 +40,8 @@ struct llama_weights {
 [[nodiscard]] llama_weights random_weights(const llama_config& config, std::uint64_t seed);
 
 /// Reads config.json and model.safetensors, or the shards that model.safetensors.index.json names.
-/// F32, F16 and BF16 become f32.
+/// F32, F16 and BF16 become f32. What would change the model's output and is not ours (other
+/// dtypes, biases that are not zero, further tensors of the decoder) is refused.
 /// @throws config_error Naming the file and what is wrong with it, on one line.
 [[nodiscard]] llama_weights load_weights(const std::string& directory);
 
