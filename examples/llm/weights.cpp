@@ -247,6 +247,11 @@ llama_weights load_weights(const std::string& directory) {
   llama_weights w;
   const std::string config = directory + "/config.json";
   w.config = parse_config(read_text(config), config);
+  const std::string generating = directory + "/generation_config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(generating, ignored)) {
+    read_generation_config(read_text(generating), generating, w.config);
+  }
   std::vector<mapped_file> files;
   stored_tensors tensors;
   std::size_t bytes = 0;

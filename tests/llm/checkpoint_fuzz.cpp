@@ -30,9 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           (void)cohort::llm::to_f32(t, values.data());
         }
         break;
-      case 1:
-        (void)cohort::llm::parse_config(text, "f");
+      case 1: {
+        auto c = cohort::llm::parse_config(text, "f");
+        cohort::llm::read_generation_config(text, "f", c);
+        if (cohort::llm::parse_config(cohort::llm::write_config(c), "f") != c) std::abort();
         break;
+      }
       case 2: {
         const auto words = cohort::llm::tokenizer::parse(text, "f");
         (void)words.decode(words.encode(text));

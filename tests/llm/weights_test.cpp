@@ -379,5 +379,168 @@ TEST_CASE("a config that is not this Llama is refused") {
   CHECK_THROWS_AS((void)named_config("huge"), config_error);
 }
 
+/// The small config with other fields; null takes one away.
+json changed(const json& fields) {
+  json c = json::parse(write_config(named_config("tiny")));
+  c.merge_patch(fields);
+  return c;
+}
+
+std::string complaint_of(const json& config) {
+  try {
+    (void)parse_config(config.dump(), "config.json");
+  } catch (const config_error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+TEST_CASE("rotary positions are read where transformers 5 writes them, and where others do") {
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 32.0},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 8192}};
+  const auto read = [](const json& fields) {
+    return parse_config(changed(fields).dump(), "config.json");
+  };
+  json with_theta = llama3;
+  with_theta["rope_theta"] = 500000;
+  for (const json& fields :
+       {json{{"rope_theta", 500000}, {"rope_scaling", llama3}},
+        json{{"rope_theta", nullptr}, {"rope_parameters", with_theta}},
+        json{{"rope_theta", nullptr}, {"rope_scaling", with_theta}},
+        json{{"rope_theta", 5e5}, {"rope_scaling", llama3}, {"rope_parameters", with_theta}},
+        json{{"rope_theta", nullptr},
+             {"rope_scaling", llama3},
+             {"rope_parameters", {{"rope_theta", 5e5}}}}}) {
+    CAPTURE(fields.dump());
+    const llama_config c = read(fields);
+    CHECK(c.rope_theta == 500000);
+    CHECK(c.stretch.on);
+    CHECK(c.stretch.factor == 32);
+    CHECK(c.stretch.original_positions == 8192);
+  }
+  for (const json& fields :
+       {json{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}},
+        json{{"rope_theta", nullptr}}, json{{"rope_scaling", json::object()}},
+        json{{"rope_scaling", {{"type", "default"}}}},
+        json{{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}},
+        json{{"rope_parameters",
+              {{"rope_type", "default"}, {"type", "default"}, {"partial_rotary_factor", 1.0}}}}}) {
+    CAPTURE(fields.dump());
+    CHECK(complaint_of(changed(fields)).empty());
+    const llama_config c = read(fields);
+    CHECK(c.rope_theta == 10000);
+    CHECK_FALSE(c.stretch.on);
+  }
+  const auto wrong = [](const json& fields) { return complaint_of(changed(fields)); };
+  CHECK(wrong({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
+        "config.json: rope_scaling.factor: 2 is not allowed: expected 1, since rope_type linear is "
+        "not supported");
+  CHECK(
+      wrong({{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}) ==
+      "config.json: rope_scaling.type: \"yarn\" is not allowed: expected \"default\", \"llama3\", "
+      "or \"linear\" with factor 1");
+  CHECK(wrong({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2}}}})
+            .starts_with("config.json: rope_parameters.rope_type: \"yarn\" is not allowed"));
+  CHECK(wrong({{"rope_scaling", {{"factor", 2}}}})
+            .starts_with("config.json: rope_scaling.rope_type: nothing is not allowed"));
+  CHECK(
+      wrong({{"rope_scaling", {{"type", "default"}, {"rope_type", "llama3"}}}}) ==
+      "config.json: rope_scaling.type: \"default\" is not allowed: expected the same as rope_type");
+  CHECK(wrong({{"rope_scaling", "linear"}}) ==
+        "config.json: rope_scaling: \"linear\" is not allowed: expected an object");
+  CHECK(wrong({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}})
+            .starts_with("config.json: rope_parameters.rope_type: nothing is not allowed"));
+  CHECK(wrong({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}) ==
+        "config.json: rope_parameters.partial_rotary_factor: 0.5 is not allowed: expected 1 or "
+        "nothing");
+  // All that llama3 needs must be there: nobody's guess is the model's value.
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    json part = llama3;
+    part.erase(key);
+    CHECK(wrong({{"rope_scaling", part}}) == "config.json: rope_scaling." + std::string{key} +
+                                                 ": nothing is not allowed: expected a number "
+                                                 "above 0");
+    CHECK(wrong({{"rope_parameters", part}}).starts_with("config.json: rope_parameters."));
+  }
+  // Two places that say different things.
+  CHECK(wrong({{"rope_theta", 10000}, {"rope_parameters", with_theta}}) ==
+        "config.json: rope_theta: 10000 and 500000 contradict each other: expected one value");
+  json other = with_theta;
+  other["factor"] = 8;
+  CHECK(wrong({{"rope_theta", nullptr}, {"rope_scaling", llama3}, {"rope_parameters", other}})
+            .starts_with("config.json: rope_scaling: {"));
+  CHECK_FALSE(
+      wrong({{"rope_scaling", llama3}, {"rope_parameters", {{"rope_type", "default"}}}}).empty());
+}
+
+TEST_CASE("what would change the output is refused by its name, what is neutral is not") {
+  const auto refused = [](const char* key, const json& value) {
+    CAPTURE(key);
+    const std::string said = complaint_of(changed({{key, value}}));
+    CHECK(said.starts_with("config.json: " + std::string{key} + ": " + value.dump() +
+                           " is not allowed: expected "));
+    CHECK(said.find('\n') == std::string::npos);
+  };
+  refused("model_type", "mistral");
+  refused("architectures", {"Qwen2ForCausalLM"});
+  refused("architectures", "LlamaForCausalLM");
+  refused("partial_rotary_factor", 0.5);
+  refused("sliding_window", 4096);
+  refused("layer_types", {"full_attention", "sliding_attention"});
+  refused("quantization_config", {{"bits", 4}, {"quant_method", "gptq"}});
+  refused("attention_bias", true);
+  refused("mlp_bias", true);
+  refused("logit_scale", 0.5);
+  refused("hidden_act", "gelu");
+  const json neutral = {{"partial_rotary_factor", 1.0},
+                        {"use_sliding_window", false},
+                        {"sliding_window", 4096},
+                        {"layer_types", {"full_attention", "full_attention"}},
+                        {"logit_scale", 1},
+                        {"pretraining_tp", 1}};
+  CHECK(complaint_of(changed(neutral)).empty());
+  json config = changed(neutral);
+  config["sliding_window"] = nullptr;
+  config["quantization_config"] = nullptr;
+  CHECK(complaint_of(config).empty());
+  // Without a model_type the architecture still says that it is another.
+  CHECK(complaint_of(changed({{"model_type", nullptr}})).empty());
+  CHECK_FALSE(
+      complaint_of(changed({{"model_type", nullptr}, {"architectures", {"Qwen2ForCausalLM"}}}))
+          .empty());
+}
+
+TEST_CASE("texts end where generation_config.json says, as in transformers") {
+  const folder f;
+  save_weights(random_weights(named_config("tiny"), 1), f.path);
+  const std::string path = f.path + "/generation_config.json";
+  using ids = std::vector<std::int32_t>;
+  const auto ends = [&](const std::string& text) {
+    write_text(path, text);
+    return load_weights(f.path).config.end_tokens;
+  };
+  CHECK(load_weights(f.path).config.end_tokens == ids{257});
+  CHECK(ends(R"({"eos_token_id":[257,258,3]})") == ids{257, 258, 3});
+  CHECK(ends(R"({"eos_token_id":258})") == ids{258});
+  CHECK(ends(R"({"temperature":0.6})") == ids{257});
+  CHECK(ends(R"({"eos_token_id":null})") == ids{257});
+  const auto complaint = [&](const std::string& text) {
+    try {
+      (void)ends(text);
+    } catch (const config_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{};
+  };
+  CHECK(complaint("[") == path + ": not a JSON object");
+  CHECK(complaint(R"({"eos_token_id":[1,259]})") ==
+        path +
+            ": eos_token_id: [1,259] is not allowed: expected tokens of the vocabulary, below 259");
+}
+
 }  // namespace
 }  // namespace cohort::llm
