@@ -244,6 +244,14 @@ void read_generation_config(std::string_view text, const std::string& origin, ll
   if (!ends.empty()) c.end_tokens = std::move(ends);
 }
 
+llama_config served_config(llama_config c, std::uint64_t kv_bytes, std::size_t element_bytes) {
+  const std::uint64_t columns = kv_bytes / (c.column_bytes() / sizeof(float) * element_bytes);
+  // Nothing runs with fewer than two positions.
+  c.max_positions = std::min<std::uint64_t>(
+      c.max_positions, std::max<std::uint64_t>(1, std::min(columns, std::uint64_t{1} << 31U)) + 1);
+  return c;
+}
+
 std::string write_config(const llama_config& c) {
   json out = {{"architectures", {"LlamaForCausalLM"}},
               {"model_type", "llama"},

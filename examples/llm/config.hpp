@@ -63,6 +63,12 @@ struct llama_config {
 /// @throws config_error On one line, naming `origin`, if they are not tokens of the vocabulary.
 void read_generation_config(std::string_view text, const std::string& origin, llama_config& c);
 
+/// The config with no more positions than texts can have whose keys and values, of elements of
+/// `element_bytes`, must fit in `kv_bytes`, and one more, so that what does not fit is refused as
+/// before. Tables of positions are made for them: a config may claim any number.
+[[nodiscard]] llama_config served_config(llama_config c, std::uint64_t kv_bytes,
+                                         std::size_t element_bytes);
+
 /// The text of a config.json that `parse_config` reads back.
 [[nodiscard]] std::string write_config(const llama_config& c);
 
