@@ -78,13 +78,12 @@ class contest {
 
   [[nodiscard]] std::size_t pool_bytes() const {
     std::size_t packed = 0;
-    std::size_t longest = 0;
+    const std::size_t longest = positions_of(requests_);
     for (const timed_request& r : requests_) {
       expects(!r.prompt.empty() && r.output >= 1 &&
                   r.prompt.size() + r.output <= model_.config().max_positions,
               "compare: a request does not fit the model");
       packed += r.prompt.size();
-      longest = std::max(longest, r.prompt.size() + r.output);
     }
     // Shaped windows hold several times the longest sequence, and growth holds two of them.
     return model_.config().column_bytes() * (packed + 64 * o_.slots * longest + 4096) +
@@ -447,6 +446,12 @@ compare_result compare(const llama& model, const std::vector<timed_request>& req
   expects(o.prefill_chunk >= 1, "compare: prefill_chunk must be at least 1");
   expects(o.prefill_ahead >= 1, "compare: prefill_ahead must be at least 1");
   return contest{model, requests, o}.run();
+}
+
+std::size_t positions_of(const std::vector<timed_request>& requests) noexcept {
+  std::size_t longest = 0;
+  for (const timed_request& r : requests) longest = std::max(longest, r.prompt.size() + r.output);
+  return longest;
 }
 
 std::vector<timed_request> paper_requests(int set, double scale, const llama_config& c,

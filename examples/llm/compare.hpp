@@ -52,6 +52,9 @@ struct compare_result {
 [[nodiscard]] compare_result compare(const llama& model, const std::vector<timed_request>& requests,
                                      const compare_options& o);
 
+/// Positions of the longest request, prompt and output: `compare` uses no others.
+[[nodiscard]] std::size_t positions_of(const std::vector<timed_request>& requests) noexcept;
+
 /// The request sets of the Baton paper, scaled: lengths are its word counts times `scale`. Set 1 is
 /// 120 requests, long prompt and short output, the reverse, and both short, in parts 1 : 1 : 2;
 /// long is 3600 to 4400, short 24 to 400. Set 2 is 30 of 24 to 200 both.

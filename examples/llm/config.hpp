@@ -11,13 +11,15 @@
 
 namespace cohort::llm {
 
-/// How rotary positions are stretched for long contexts (`rope_scaling` of type llama3).
+/// How rotary positions are stretched for long contexts (type llama3).
 struct rope_stretch {
   bool on = false;
   double factor = 1;
   double low_frequency = 1;
   double high_frequency = 4;
   double original_positions = 8192;
+
+  friend bool operator==(const rope_stretch&, const rope_stretch&) = default;
 };
 
 /// Llama: RMSNorm, rotary positions (halves rotated), grouped-query attention, SwiGLU, no biases.
@@ -45,12 +47,27 @@ struct llama_config {
   }
   /// Parameters, the output matrix counted if it is not tied.
   [[nodiscard]] std::size_t parameters() const noexcept;
+
+  friend bool operator==(const llama_config&, const llama_config&) = default;
 };
 
-/// Reads a Hugging Face config.json. @param origin Named in errors.
+/// Reads a Hugging Face config.json. Rotary positions are taken from `rope_parameters`,
+/// `rope_theta` and `rope_scaling`, which may not contradict each other. @param origin Named in
+/// errors.
 /// @throws config_error On one line, if a field is missing or out of range, or the model is not a
-///         Llama as above.
+///         Llama as above: what would change its output must be absent or neutral.
 [[nodiscard]] llama_config parse_config(std::string_view text, const std::string& origin);
+
+/// Reads a generation_config.json: its `eos_token_id`, if it has any, is what ends texts instead of
+/// that of config.json, as in transformers. The rest are defaults of requests and does not count.
+/// @throws config_error On one line, naming `origin`, if they are not tokens of the vocabulary.
+void read_generation_config(std::string_view text, const std::string& origin, llama_config& c);
+
+/// The config with no more positions than texts can have whose keys and values, of elements of
+/// `element_bytes`, must fit in `kv_bytes`, and one more, so that what does not fit is refused as
+/// before. Tables of positions are made for them: a config may claim any number.
+[[nodiscard]] llama_config served_config(llama_config c, std::uint64_t kv_bytes,
+                                         std::size_t element_bytes);
 
 /// The text of a config.json that `parse_config` reads back.
 [[nodiscard]] std::string write_config(const llama_config& c);

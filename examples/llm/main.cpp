@@ -153,8 +153,11 @@ struct compare_command_options {
 };
 
 int compare_all(const compare_command_options& o) {
-  const llama model{open_weights(o.model)};
-  std::vector<timed_request> requests = paper_requests(o.set, o.scale, model.config(), o.seed);
+  llama_weights weights = open_weights(o.model);
+  std::vector<timed_request> requests = paper_requests(o.set, o.scale, weights.config, o.seed);
+  // No others are computed, however many the model claims.
+  weights.config.max_positions = std::min(weights.config.max_positions, positions_of(requests));
+  const llama model{std::move(weights)};
   std::uint64_t tokens = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (o.rate > 0) requests[i].arrival_s = static_cast<double>(i) / o.rate;

@@ -42,6 +42,8 @@ chosen_executor choose_executor(std::string_view name, const gpu_options& gpu) {
 
 std::unique_ptr<text_generator> make_generator(llama_weights weights, const generator_options& o,
                                                const chosen_executor& on) {
+  const std::size_t element = on.gpu && on.gpu->type != runtime::data_type::f32 ? 2 : 4;
+  weights.config = served_config(std::move(weights.config), o.kv_bytes, element);
   if (on.gpu) return std::make_unique<gpu_generator>(weights, o, *on.gpu);
   return std::make_unique<host_generator>(std::move(weights), o);
 }

@@ -25,6 +25,7 @@ struct chosen_executor {
 /// @throws config_error If it must be a GPU and none can be used, with the reason on one line.
 [[nodiscard]] chosen_executor choose_executor(std::string_view name, const gpu_options& gpu);
 
+/// Memory for positions is taken for what `kv_bytes` can hold, not for all that the model claims.
 /// @throws config_error If an option is outside its range or the device has no room.
 [[nodiscard]] std::unique_ptr<text_generator> make_generator(llama_weights weights,
                                                              const generator_options& o,

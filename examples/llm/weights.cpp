@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -129,6 +130,65 @@ std::vector<std::string> weight_files(const std::string& directory) {
   return out;
 }
 
+struct stored {
+  tensor_view view;
+  std::string path;  ///< Of its file.
+};
+using stored_tensors = std::map<std::string, stored>;
+
+[[noreturn]] void fail_at(const stored& t, std::string_view name, std::string_view what) {
+  throw config_error{fmt::format("{}: tensor {}: {}", t.path, shown(name), what)};
+}
+
+/// Whether a tensor's name is one of the decoder's, which takes part in its output.
+bool is_of_decoder(std::string_view name) {
+  // Tables of positions, which follow from the config.
+  if (name.find(".rotary_emb.") != std::string_view::npos) return false;
+  return name.starts_with("model.") || name.starts_with("lm_head.");
+}
+
+/// Ahead of the check of their sizes, which quantised ones would fail for no visible reason.
+void check_types(const stored_tensors& tensors) {
+  for (const auto& [name, t] : tensors) {
+    if (t.view.type != tensor_type::other || !is_of_decoder(name)) continue;
+    fail_at(t, name,
+            fmt::format("dtype {} is not supported: expected F32, F16 or BF16", t.view.dtype));
+  }
+}
+
+/// Whether adding it would change nothing.
+bool is_zero(const tensor_view& t) {
+  std::vector<float> values(t.count());
+  return to_f32(t, values.data()) && std::ranges::all_of(values, [](float x) { return x == 0; });
+}
+
+/// Tensors of the decoder that ours has no place for would change what it says.
+void check_unused(const stored_tensors& tensors, const std::vector<slot>& slots,
+                  const llama_config& c) {
+  std::set<std::string_view> used;
+  for (const slot& s : slots) used.insert(s.name);
+  for (const auto& [name, t] : tensors) {
+    if (used.contains(name) || !is_of_decoder(name)) continue;
+    if (name.ends_with(".bias")) {
+      if (!is_zero(t.view)) fail_at(t, name, "biases are not supported: expected none, or zeros");
+    } else if (c.tied && name == "lm_head.weight") {
+      const auto embedding = tensors.find("model.embed_tokens.weight");
+      if (embedding == tensors.end()) continue;  // It is missed later.
+      const tensor_view& e = embedding->second.view;
+      if (e.type != t.view.type || e.shape != t.view.shape ||
+          !std::ranges::equal(e.bytes, t.view.bytes)) {
+        fail_at(t, name,
+                "differs from model.embed_tokens.weight though tie_word_embeddings is true: "
+                "expected none, or an equal one");
+      }
+    } else {
+      fail_at(t, name,
+              fmt::format("is not supported: a Llama of {} layers without biases has none such",
+                          c.layers));
+    }
+  }
+}
+
 }  // namespace
 
 std::set<std::string> shard_names(std::string_view text, const std::string& origin) {
@@ -187,35 +247,43 @@ llama_weights load_weights(const std::string& directory) {
   llama_weights w;
   const std::string config = directory + "/config.json";
   w.config = parse_config(read_text(config), config);
+  const std::string generating = directory + "/generation_config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(generating, ignored)) {
+    read_generation_config(read_text(generating), generating, w.config);
+  }
   std::vector<mapped_file> files;
-  std::map<std::string, std::pair<tensor_view, std::string>> tensors;
+  stored_tensors tensors;
   std::size_t bytes = 0;
   for (const std::string& path : weight_files(directory)) {
     files.emplace_back(path);
     bytes += files.back().bytes().size();
     for (auto& [name, view] : read_safetensors(files.back().bytes(), path)) {
-      tensors.emplace(name, std::pair{std::move(view), path});
+      const auto [at, is_new] = tensors.try_emplace(name, stored{std::move(view), path});
+      if (!is_new) fail_at({{}, path}, name, fmt::format("is in {}, too", at->second.path));
     }
   }
+  check_types(tensors);
   // A config may claim any size; its tensors must be there before memory is.
   if (w.config.parameters() > bytes / 2) {
     throw config_error{fmt::format("{}: {} parameters do not fit in the {} bytes of its weights",
                                    config, w.config.parameters(), bytes)};
   }
   allocate(w);
-  for (const slot& s : slots_of(w)) {
+  const std::vector<slot> slots = slots_of(w);
+  check_unused(tensors, slots, w.config);
+  for (const slot& s : slots) {
     const auto at = tensors.find(s.name);
     if (at == tensors.end()) {
       throw config_error{fmt::format("{}: tensor {} is missing", directory, s.name)};
     }
-    const auto& [view, path] = at->second;
+    const tensor_view& view = at->second.view;
     if (view.shape != s.shape) {
-      throw config_error{fmt::format("{}: tensor {}: shape is [{}], expected [{}]", path, s.name,
-                                     fmt::join(view.shape, ","), fmt::join(s.shape, ","))};
+      fail_at(at->second, s.name,
+              fmt::format("shape is [{}], expected [{}]", fmt::join(view.shape, ","),
+                          fmt::join(s.shape, ",")));
     }
-    if (!to_f32(view, s.to)) {
-      throw config_error{fmt::format("{}: tensor {}: values must be finite", path, s.name)};
-    }
+    if (!to_f32(view, s.to)) fail_at(at->second, s.name, "values must be finite");
   }
   return w;
 }

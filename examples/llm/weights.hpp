@@ -39,8 +39,10 @@ struct llama_weights {
 /// size and the next token depends on all of the text.
 [[nodiscard]] llama_weights random_weights(const llama_config& config, std::uint64_t seed);
 
-/// Reads config.json and model.safetensors, or the shards that model.safetensors.index.json names.
-/// F32, F16 and BF16 become f32.
+/// Reads config.json, generation_config.json if there is one, and model.safetensors, or the shards
+/// that model.safetensors.index.json names. F32, F16 and BF16 become f32. What would change the
+/// model's output and is not ours (other dtypes, biases that are not zero, further tensors of the
+/// decoder) is refused.
 /// @throws config_error Naming the file and what is wrong with it, on one line.
 [[nodiscard]] llama_weights load_weights(const std::string& directory);
 

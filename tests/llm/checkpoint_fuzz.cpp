@@ -25,13 +25,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (data[0] % 5) {
       case 0:
         for (const auto& [name, t] : cohort::llm::read_safetensors(bytes, "f")) {
+          if (t.type == cohort::llm::tensor_type::other) continue;
           std::vector<float> values(t.count());
           (void)cohort::llm::to_f32(t, values.data());
         }
         break;
-      case 1:
-        (void)cohort::llm::parse_config(text, "f");
+      case 1: {
+        auto c = cohort::llm::parse_config(text, "f");
+        cohort::llm::read_generation_config(text, "f", c);
+        if (cohort::llm::parse_config(cohort::llm::write_config(c), "f") != c) std::abort();
         break;
+      }
       case 2: {
         const auto words = cohort::llm::tokenizer::parse(text, "f");
         (void)words.decode(words.encode(text));

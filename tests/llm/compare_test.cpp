@@ -20,10 +20,10 @@ constexpr decode_method methods[] = {decode_method::run_to_completion, decode_me
                                      decode_method::shaping, decode_method::orca,
                                      decode_method::baton};
 
-llama tiny(std::uint64_t seed) {
+llama tiny(std::uint64_t seed, std::size_t positions = 128) {
   llama_config c = named_config("tiny");
   c.layers = 1;
-  c.max_positions = 128;
+  c.max_positions = positions;
   return llama{random_weights(c, seed)};
 }
 
@@ -60,6 +60,9 @@ TEST_CASE("all methods say the same, and iterate as often as in virtual time") {
         }
       }
     }
+    // The positions of the longest are enough.
+    const llama bounded = tiny(seed, positions_of(requests));
+    REQUIRE(compare(bounded, requests, {.slots = slots}).tokens == truth);
   }
 }
 
@@ -91,6 +94,11 @@ TEST_CASE("the paper's sets have its proportions") {
     CHECK(r.prompt.size() >= 24);
     CHECK(r.prompt.size() <= 200);
   }
+}
+
+TEST_CASE("positions are those of the longest request") {
+  CHECK(positions_of({}) == 0);
+  CHECK(positions_of({{{1, 2, 3}, 4}, {{1}, 9}, {{1, 2}, 2}}) == 10);
 }
 
 TEST_CASE("requests beyond the model are refused") {
