@@ -102,6 +102,9 @@ class basic_generator final : public text_generator {
   static kv::slo_options admission_of(const generator_options& o) {
     return {.between_tokens = o.between_tokens, .await_slot = o.between_tokens < unbounded};
   }
+  static bool is_unwanted(const kv::sequence& s) noexcept {
+    return s.cancel_requested || s.expired;
+  }
   /// Whether the most likely token is all that it takes.
   static bool is_plain(const generation& g) noexcept {
     return g.how.temperature == 0 && g.how.presence_penalty == 0 && g.how.frequency_penalty == 0 &&
@@ -129,7 +132,9 @@ class basic_generator final : public text_generator {
   void accept_prompts(time_point now);
   void compute(generation& g);
   void use_prefix(generation& g, std::uint64_t storage, time_point now);
+  void give_up(generation& g);
   void fail(generation& g);
+  void drop_unwanted();
   void look_at_followers(time_point now);
   void start_prefill(time_point now);
   void end_prefill(time_point now);
@@ -142,7 +147,7 @@ class basic_generator final : public text_generator {
   kv::prefix_store prefixes_;
   kv::chunked_prefill chunks_;
   std::unordered_map<std::uint64_t, shared_prompt> shared_;   // By storage.
-  std::unordered_map<std::uint64_t, generation*> computing_;  // By number, as chunks know them.
+  std::unordered_map<std::uint64_t, generation*> computing_;  // By prefix, as chunks know them.
   std::vector<generation*> followers_;                        // Another computes their prompt.
   std::uint64_t staged_bytes_ = 0;
   std::uint64_t prefix_hits_ = 0;
@@ -258,8 +263,18 @@ void basic_generator<Backend>::compute(generation& g) {
   g.staging = allocate(g.prompt);
   g.staged = 0;
   pace_.backlog += g.prompt;
-  computing_.emplace(g.number, &g);
-  chunks_.push(request_id{g.number}, g.prompt);
+  computing_.emplace(g.prefix, &g);
+  chunks_.push(request_id{g.prefix}, g.prompt);
+}
+
+/// Of a prompt that is computed no further and that no piece under way writes.
+template <decoder_backend Backend>
+void basic_generator<Backend>::give_up(generation& g) {
+  pace_.backlog -= g.prompt - g.staged;
+  chunks_.cancel(request_id{g.prefix});
+  prefixes_.abandon(g.prefix);
+  leave_prefix(g.prefix);
+  backend_.discard(forget(g.staging));
 }
 
 /// The first token of a prompt that is in storage, from the result that came with it.
@@ -275,10 +290,41 @@ void basic_generator<Backend>::use_prefix(generation& g, std::uint64_t storage, 
 template <decoder_backend Backend>
 void basic_generator<Backend>::fail(generation& g) {
   sink out{*this};
-  prefixes_.abandon(g.prefix);
-  leave_prefix(g.prefix);
-  backend_.discard(forget(g.staging));
+  give_up(g);
   scheduler_.on_prefill_failed(g, out);
+}
+
+/// Between two jobs: lets those go that were cancelled or have expired. What was computed of a
+/// prompt is the next one's who waits for it, if there is one.
+template <decoder_backend Backend>
+void basic_generator<Backend>::drop_unwanted() {
+  sink out{*this};
+  std::erase_if(followers_, [&](generation* g) {
+    if (!is_unwanted(*g)) return false;
+    leave_prefix(g->prefix);
+    scheduler_.on_prefill_dropped(*g, out);
+    return true;
+  });
+  for (auto at = computing_.begin(); at != computing_.end();) {
+    generation& g = *at->second;
+    if (!is_unwanted(g)) {
+      ++at;
+      continue;
+    }
+    const auto heir = std::ranges::find(followers_, g.prefix, &generation::prefix);
+    if (heir != followers_.end()) {
+      (*heir)->staging = g.staging;
+      (*heir)->staged = g.staged;
+      at->second = *heir;
+      followers_.erase(heir);
+      leave_prefix(g.prefix);
+      ++at;
+    } else {
+      at = computing_.erase(at);
+      give_up(g);
+    }
+    scheduler_.on_prefill_dropped(g, out);
+  }
 }
 
 template <decoder_backend Backend>
@@ -297,6 +343,7 @@ void basic_generator<Backend>::look_at_followers(time_point now) {
 
 template <decoder_backend Backend>
 void basic_generator<Backend>::start_prefill(time_point now) {
+  if (backend_.prefill() == prefill_state::idle) drop_unwanted();
   accept_prompts(now);
   if (chunks_.empty() || backend_.prefill() != prefill_state::idle) return;
   pieces_.clear();
@@ -332,9 +379,7 @@ void basic_generator<Backend>::end_prefill(time_point now) {
          static_cast<double>((now - job_begun_).count()) / static_cast<double>(job_tokens_));
   if (state == prefill_state::failed) {
     for (generation* g : members_) {
-      if (computing_.erase(g->number) == 0) continue;  // Another piece of the same prompt.
-      pace_.backlog -= g->prompt - g->staged;
-      chunks_.cancel(request_id{g->number});
+      if (computing_.erase(g->prefix) == 0) continue;  // Another piece of the same prompt.
       fail(*g);
     }
     backend_.end_prefill();
@@ -342,7 +387,7 @@ void basic_generator<Backend>::end_prefill(time_point now) {
     for (std::uint32_t i = 0; i < ends_.size(); ++i) {
       generation& g = *ends_[i];
       const row_result r = backend_.first(i);
-      computing_.erase(g.number);
+      computing_.erase(g.prefix);
       prefixes_.fill(g.prefix, g.staging);
       shared_.insert_or_assign(g.staging,
                                shared_prompt{g.prefix, r.best, {r.logits.begin(), r.logits.end()}});

@@ -343,6 +343,30 @@ TEST_CASE("several groups may be out, up to a number of prompts") {
   CHECK(sink.ended.size() == 7);
 }
 
+TEST_CASE("a prompt that is cancelled or expires under prefill may be dropped") {
+  decode_scheduler<> scheduler{{.max_prefilling = 2, .prefill = {.max_rows = 2}}};
+  recording_sink sink{64};
+  std::deque<sequence> all(3);
+  for (sequence& s : all) {
+    s.prompt = 4;
+    s.max_new = 3;
+  }
+  all[1].deadline = t0 + 1ms;
+  for (sequence& s : all) REQUIRE_FALSE(scheduler.submit(s));
+  REQUIRE(scheduler.next_prefill().size() == 2);
+  scheduler.cancel(all[0], sink);
+  CHECK_FALSE(scheduler.begin(t0 + 1ms, sink));
+  CHECK(sink.ended.empty());
+  CHECK(scheduler.next_prefill().empty());
+  scheduler.on_prefill_dropped(all[0], sink);
+  scheduler.on_prefill_dropped(all[1], sink);
+  CHECK(sink.ended.at(all[0].number) == finish_reason::cancelled);
+  CHECK(sink.ended.at(all[1].number) == finish_reason::deadline);
+  REQUIRE(scheduler.next_prefill().size() == 1);  // Their places are free.
+  scheduler.on_prefilled(all[2], sink.prefill(all[2]), 1, true, sink);
+  CHECK(scheduler.empty());
+}
+
 TEST_CASE("a sequence that has ended is not looked at again") {
   decode_scheduler<> scheduler{{}};
   recording_sink sink{64};
@@ -436,7 +460,9 @@ void fuzz(std::uint64_t seed, int operations) {
   std::uint64_t accepted = 0;
   time_point now = t0;
   const auto answer = [&](sequence* s) {
-    if (random.one_in(20)) {
+    if ((s->cancel_requested || s->expired) && random.one_in(2)) {
+      d.scheduler.on_prefill_dropped(*s, d.sink);
+    } else if (random.one_in(20)) {
       d.scheduler.on_prefill_failed(*s, d.sink);
     } else {
       d.scheduler.on_prefilled(*s, d.sink.prefill(*s), 1, random.one_in(10), d.sink);

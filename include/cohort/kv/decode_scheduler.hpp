@@ -82,8 +82,8 @@ class decode_scheduler {
   }
 
   /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
-  /// next call. Each member must be answered by `on_prefilled` or `on_prefill_failed`. For policies
-  /// that start at once.
+  /// next call. Each member must be answered by `on_prefilled`, `on_prefill_failed` or
+  /// `on_prefill_dropped`. For policies that start at once.
   std::span<sequence* const> next_prefill() requires std::same_as<Admission, start_at_once> {
     struct {
       void finish(sequence&, finish_reason) const noexcept {}
@@ -107,6 +107,10 @@ class decode_scheduler {
   void on_prefilled(sequence& s, std::uint64_t storage, token_id token, bool is_stop, Sink& sink);
   template <class Sink>
   void on_prefill_failed(sequence& s, Sink& sink);
+  /// The same for one that was cancelled or has expired under prefill: nothing writes for it any
+  /// more, and the rest of its prompt is not computed.
+  template <class Sink>
+  void on_prefill_dropped(sequence& s, Sink& sink);
 
   /// At an iteration boundary: lets expired ones go, makes room, fills the slots, appends a column.
   /// @returns Whether there is an iteration to compute, over the live slots of `batch()`.
@@ -116,7 +120,8 @@ class decode_scheduler {
   template <class Sink>
   void on_token(std::uint32_t slot, token_id token, bool is_stop, Sink& sink);
 
-  /// Ends a sequence as soon as it may: at once, or when the iteration or prefill under way ends.
+  /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
+  /// prefill is answered, which the driver need not compute to its end for that.
   /// No effect on an idle one. If it finishes in that iteration, it has finished.
   template <class Sink>
   void cancel(sequence& s, Sink& sink) {
@@ -257,6 +262,14 @@ void decode_scheduler<Pick, Admission>::on_prefill_failed(sequence& s, Sink& sin
   COHORT_ASSERT(s.state == sequence_state::prefilling);
   std::erase(out_, &s);
   finish(s, finish_reason::error, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+void decode_scheduler<Pick, Admission>::on_prefill_dropped(sequence& s, Sink& sink) {
+  COHORT_ASSERT(s.state == sequence_state::prefilling && (s.cancel_requested || s.expired));
+  std::erase(out_, &s);
+  finish(s, s.cancel_requested ? finish_reason::cancelled : finish_reason::deadline, sink);
 }
 
 template <pick_policy Pick, admission_policy Admission>
