@@ -140,8 +140,10 @@ void service::publish() {
   std::size_t ended = 0;
   for (auto& [owner, c] : active_) {
     const std::size_t n = c->times.size();
-    if (n == 1 && !c->first_noted) counters_.first_token(c->times[0] - owner->arrival);
-    if (n >= 1) c->first_noted = true;
+    if (n >= 1 && !c->first_noted) {  // A turn may bring more than one.
+      counters_.first_token(c->times[0] - owner->arrival);
+      c->first_noted = true;
+    }
     for (; c->noted + 1 < n; ++c->noted) {
       counters_.between_tokens(c->times[c->noted + 1] - c->times[c->noted]);
     }

@@ -74,6 +74,7 @@ class scripted_backend {
   }
   void wait_for_prefill() {
     if (state_ != prefill_state::busy) return;
+    if (on_wait) on_wait();
     state_ = fails(jobs) ? prefill_state::failed : prefill_state::done;
   }
   row_result first(std::uint32_t i) { return says(first_.at(i), prompt_logits_, true); }
@@ -100,6 +101,7 @@ class scripted_backend {
 
   unsigned patience = 0;  // Looks at a job before it is done.
   std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
+  std::function<void()> on_wait;  // Before a job is done.
   std::uint64_t jobs = 0;
   std::uint64_t iterations = 0;
   std::uint64_t broken_iteration = 0;  // 0: none.
