@@ -176,11 +176,10 @@ std::optional<refusal> basic_generator<Backend>::submit(generation& g, time_poin
   g.produced.clear();
   g.times.clear();
   g.finished.reset();
-  // Packed columns of a few such sequences must fit beside each other.
   const std::uint64_t packed =
       std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, c.max_positions) *
       backend_.column_bytes();
-  if (packed > o_.staging_bytes / (o_.prefill.max_rows + 1)) return refusal::too_big;
+  if (packed > o_.longest_packed()) return refusal::too_big;
   g.first_token_by = o_.first_token < unbounded ? now + o_.first_token : never;
   return scheduler_.submit(g);
 }
@@ -222,17 +221,19 @@ bool basic_generator<Backend>::accept(generation& g, const row_result& r, time_p
   return g.on_token && g.on_token(g, s);
 }
 
-/// Takes prompts in while the largest group could be staged, and beside prompts that are still
-/// being computed while that leaves a quarter to what preemption packs.
+/// Takes prompts in while the largest group could be staged, and beside others while that leaves a
+/// quarter to what preemption packs.
 template <decoder_backend Backend>
 void basic_generator<Backend>::accept_prompts(time_point now) {
   const std::uint64_t rows = o_.prefill.max_rows;
-  const std::uint64_t one = o_.staging_bytes / (rows + 1);  // As `submit` has it.
+  const std::uint64_t one =  // As `submit` has it.
+      std::min(o_.longest_packed(), backend_.config().max_positions * backend_.column_bytes());
   const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
   const std::uint64_t most =
       columns > 0 ? std::min(rows * one, std::max(one, columns)) : rows * one;
   for (;;) {
-    const std::uint64_t room = o_.staging_bytes / 4 * (computing_.empty() ? 4 : 3);
+    const bool is_alone = staged_bytes_ <= o_.prefix_bytes;
+    const std::uint64_t room = o_.staging_bytes / 4 * (is_alone ? 4 : 3);
     if (staged_bytes_ + most > room + o_.prefix_bytes) return;
     sink out{*this};
     const auto group = scheduler_.next_prefill({.iteration = iteration_time_}, now, out);

@@ -26,10 +26,10 @@ inline kv::token_id after(kv::token_id last, std::uint32_t length) {
 /// Checks every call, and fails jobs and iterations as it is told.
 class scripted_backend {
  public:
-  explicit scripted_backend(const generator_options& o)
+  explicit scripted_backend(const generator_options& o, std::size_t max_positions = 200)
       : most_{std::size_t{o.prefill_chunk} * o.prefill_ahead} {
     config_.vocabulary = scripted_vocabulary;
-    config_.max_positions = 200;
+    config_.max_positions = max_positions;
   }
 
   [[nodiscard]] const llama_config& config() const { return config_; }

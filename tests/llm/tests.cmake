@@ -22,6 +22,7 @@ if(TARGET cohort_llm_tool)
 endif()
 if(TARGET llm_server)
   cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service)
+  cohort_add_test(llm/memory_test.cpp LIBS cohort_llm_service)
   cohort_add_test(llm/service_test.cpp LIBS cohort_llm_service)
   # They start the server, and are its clients over raw sockets.
   foreach(name disconnect llm_server)
