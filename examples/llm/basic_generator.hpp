@@ -11,6 +11,7 @@
 #include <cohort/kv/prefix_store.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -109,6 +110,11 @@ class basic_generator final : public text_generator {
   static bool is_plain(const generation& g) noexcept {
     return g.how.temperature == 0 && g.how.presence_penalty == 0 && g.how.frequency_penalty == 0 &&
            g.how.logprobs == 0;
+  }
+  /// Whether a token can be chosen by it.
+  static bool is_sound(const row_result& r) noexcept {
+    return (!r.best || std::isfinite(r.best->logprob)) &&
+           (r.logits.empty() || is_distribution(r.logits));
   }
   /// Moves a mean towards what was measured last.
   template <class T>
@@ -389,12 +395,19 @@ void basic_generator<Backend>::end_prefill(time_point now) {
       generation& g = *ends_[i];
       const row_result r = backend_.first(i);
       computing_.erase(g.prefix);
+      if (!is_sound(r)) {  // Not kept for others: they see for themselves.
+        fail(g);
+        ends_[i] = nullptr;
+        continue;
+      }
       prefixes_.fill(g.prefix, g.staging);
       shared_.insert_or_assign(g.staging,
                                shared_prompt{g.prefix, r.best, {r.logits.begin(), r.logits.end()}});
     }
     backend_.end_prefill();
-    for (generation* g : ends_) use_prefix(*g, g->staging, now);
+    for (generation* g : ends_) {
+      if (g != nullptr) use_prefix(*g, g->staging, now);
+    }
   }
   look_at_followers(now);
 }
@@ -428,8 +441,13 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));
+    const row_result r = backend_.of_slot(i);
+    if (!is_sound(r)) {
+      scheduler_.on_token_failed(i, out);
+      continue;
+    }
     kv::token_id token = 0;
-    const bool ends = accept(g, backend_.of_slot(i), now, token);
+    const bool ends = accept(g, r, now, token);
     scheduler_.on_token(i, token, ends, out);
   }
   return true;

@@ -508,7 +508,10 @@ void fuzz(std::uint64_t seed, int operations) {
         REQUIRE(d.scheduler.peak_bytes() <= high);
         for (std::uint32_t i = 0; i < d.scheduler.batch().size(); ++i) {
           if (random.one_in(10)) d.scheduler.cancel(s, d.sink);
-          if (d.scheduler.batch()[i].live) {
+          if (!d.scheduler.batch()[i].live) continue;
+          if (random.one_in(100)) {
+            d.scheduler.on_token_failed(i, d.sink);
+          } else {
             d.scheduler.on_token(i, 1, random.one_in(30), d.sink);
           }
         }

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include <llm/scripted_backend.hpp>
@@ -230,6 +232,48 @@ TEST_CASE("a prompt whose deadline passes is computed no further") {
   CHECK(q.finished == kv::finish_reason::deadline);
   CHECK(g.prefilled_tokens() <= 16);
   CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("logits that are no numbers end their text with an error, and no other") {
+  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 8, .prefix_bytes = 800};
+  for (const float poison : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const std::uint32_t index : {0U, 1U, 4U}) {  // Which token: 0 is the prompt's.
+      for (const bool draws : {false, true}) {
+        CAPTURE(poison);
+        CAPTURE(index);
+        CAPTURE(draws);
+        scripted_backend backend{o};
+        backend.poison = poison;
+        basic_generator g{backend, o};
+        std::deque<generation> all(4);
+        for (std::size_t i = 0; i < 4; ++i) {
+          generation& q = all[i];
+          q.text.assign(10, i < 2 ? 3 : static_cast<kv::token_id>(4 + i));  // Two share a prompt.
+          q.max_new = 6;
+          if (draws) q.how = {.temperature = 0.001F, .seed = i};
+        }
+        for (generation& q : all) q.prompt = 10;
+        const std::vector<kv::token_id> bad = truth(all[0]);
+        backend.poisoned = bad[index];
+        REQUIRE(std::ranges::find(bad, bad[index]) - bad.begin() == index);
+        for (generation& q : all) REQUIRE_FALSE(g.submit(q).has_value());
+        while (g.turn(no_time)) {
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+          CAPTURE(i);
+          const std::vector<kv::token_id> whole = truth(all[i]);
+          const auto at = std::ranges::find(whole, backend.poisoned);
+          CHECK(all[i].produced == std::vector<kv::token_id>(whole.begin(), at));
+          CHECK(all[i].finished ==
+                (at == whole.end() ? kv::finish_reason::length : kv::finish_reason::error));
+        }
+        CHECK(all[3].finished == kv::finish_reason::length);
+        CHECK(g.state().starved() == 0);
+        // Nothing is kept of a prompt whose own result is bad.
+        CHECK(backend.columns() == (index == 0 ? 20 : 30));
+      }
+    }
+  }
 }
 
 TEST_CASE("an iteration that fails ends the loop with an exception") {

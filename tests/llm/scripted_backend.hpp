@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -106,6 +107,8 @@ class scripted_backend {
   std::uint64_t iterations = 0;
   std::uint64_t broken_iteration = 0;  // 0: none.
   std::uint64_t with_logits = 0;
+  kv::token_id poisoned = -1;  // Instead of this token comes what is not one.
+  float poison = std::nanf("");
 
  private:
   struct packed {
@@ -115,7 +118,9 @@ class scripted_backend {
   row_result says(kv::token_id token, std::vector<float>& logits, bool wanted) {
     logits.assign(wanted ? scripted_vocabulary : 0, 0);
     if (wanted) logits[static_cast<std::size_t>(token)] = 9;
-    return {.best = scored_token{token, -0.5F}, .logits = logits};
+    const bool is_bad = token == poisoned;
+    if (wanted && is_bad) logits.back() = poison;
+    return {.best = scored_token{token, is_bad ? std::nanf("") : -0.5F}, .logits = logits};
   }
 
   llama_config config_;

@@ -119,6 +119,9 @@ class decode_scheduler {
   /// The token of a live slot in the iteration begun; once for each.
   template <class Sink>
   void on_token(std::uint32_t slot, token_id token, bool is_stop, Sink& sink);
+  /// Instead, where there is no token to be had: the sequence ends with `error`.
+  template <class Sink>
+  void on_token_failed(std::uint32_t slot, Sink& sink);
 
   /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
   /// prefill is answered, which the driver need not compute to its end for that.
@@ -343,6 +346,16 @@ void decode_scheduler<Pick, Admission>::on_token(std::uint32_t slot, token_id to
   if (!why) return;
   slots_.remove(slot);
   finish(s, *why, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+void decode_scheduler<Pick, Admission>::on_token_failed(std::uint32_t slot, Sink& sink) {
+  COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
+  --outstanding_;
+  sequence& s = in_slot(slot);
+  slots_.remove(slot);
+  finish(s, finish_reason::error, sink);
 }
 
 }  // namespace cohort::kv
