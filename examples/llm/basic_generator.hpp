@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -39,7 +40,8 @@ class basic_generator final : public text_generator {
         scheduler_{options_of(backend, o), kv::best_fit{},
                    kv::slo_admission{admission_of(o), measured_prefill{&pace_}}},
         prefixes_{o.prefix_bytes / backend.column_bytes()},
-        chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
+        long_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress},
+        short_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
     expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
     expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
   }
@@ -92,6 +94,7 @@ class basic_generator final : public text_generator {
             .max_queued = o.max_queued,
             .max_prepared = o.max_prepared,
             .max_prefilling = o.max_prefilling,
+            .max_overtaking = o.max_overtaking,
             .max_positions = static_cast<std::uint32_t>(b.config().max_positions),
             .prefill = o.prefill,
             .budget = {.high_bytes = o.kv_bytes,
@@ -135,7 +138,20 @@ class basic_generator final : public text_generator {
     return storage;
   }
   bool accept(generation& g, const row_result& r, time_point now, kv::token_id& token);
+  /// Tokens of a job, at most; a prompt of no more is short.
+  [[nodiscard]] std::uint32_t job_size() const noexcept {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+    return static_cast<std::uint32_t>(
+        std::min(most, std::uint64_t{o_.prefill_chunk} * o_.prefill_ahead));
+  }
+  [[nodiscard]] kv::chunked_prefill& next_chunks() noexcept {
+    if (long_chunks_.empty()) return short_chunks_;
+    if (short_chunks_.empty()) return long_chunks_;
+    return is_short_turn_ ? short_chunks_ : long_chunks_;
+  }
+  [[nodiscard]] std::uint64_t group_bytes(std::uint64_t longest) const noexcept;
   void accept_prompts(time_point now);
+  void accept(std::span<kv::sequence* const> group, time_point now);
   void compute(generation& g);
   void use_prefix(generation& g, std::uint64_t storage, time_point now);
   void give_up(generation& g);
@@ -151,7 +167,10 @@ class basic_generator final : public text_generator {
   duration iteration_time_{0};  // Of late.
   scheduler scheduler_;
   kv::prefix_store prefixes_;
-  kv::chunked_prefill chunks_;
+  // Pieces are taken from both in turn: neither waits for all of the other.
+  kv::chunked_prefill long_chunks_;
+  kv::chunked_prefill short_chunks_;
+  bool is_short_turn_ = true;
   std::unordered_map<std::uint64_t, shared_prompt> shared_;   // By storage.
   std::unordered_map<std::uint64_t, generation*> computing_;  // By prefix, as chunks know them.
   std::vector<generation*> followers_;                        // Another computes their prompt.
@@ -227,40 +246,58 @@ bool basic_generator<Backend>::accept(generation& g, const row_result& r, time_p
   return g.on_token && g.on_token(g, s);
 }
 
+/// What the largest group of prompts up to `longest` bytes takes.
+template <decoder_backend Backend>
+std::uint64_t basic_generator<Backend>::group_bytes(std::uint64_t longest) const noexcept {
+  const std::uint64_t all = o_.prefill.max_rows * longest;
+  const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
+  return columns > 0 ? std::min(all, std::max(longest, columns)) : all;
+}
+
 /// Takes prompts in while the largest group could be staged, and beside others while that leaves a
-/// quarter to what preemption packs.
+/// quarter to what preemption packs, and an eighth to short prompts. These take it.
 template <decoder_backend Backend>
 void basic_generator<Backend>::accept_prompts(time_point now) {
-  const std::uint64_t rows = o_.prefill.max_rows;
-  const std::uint64_t one =  // As `submit` has it.
-      std::min(o_.longest_packed(), backend_.config().max_positions * backend_.column_bytes());
-  const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
-  const std::uint64_t most =
-      columns > 0 ? std::min(rows * one, std::max(one, columns)) : rows * one;
-  for (;;) {
+  const kv::decode_load pace{.iteration = iteration_time_};
+  const std::uint64_t column = backend_.column_bytes();
+  const std::uint64_t eighth = o_.staging_bytes / 8;
+  const std::uint64_t longest =  // As `submit` has it.
+      std::min(o_.longest_packed(), backend_.config().max_positions * column);
+  sink out{*this};
+  const auto has_room = [&](std::uint64_t bytes, std::uint64_t eighths) {
     const bool is_alone = staged_bytes_ <= o_.prefix_bytes;
-    const std::uint64_t room = o_.staging_bytes / 4 * (is_alone ? 4 : 3);
-    if (staged_bytes_ + most > room + o_.prefix_bytes) return;
-    sink out{*this};
-    const auto group = scheduler_.next_prefill({.iteration = iteration_time_}, now, out);
-    if (group.empty()) return;
-    for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
-      auto& g = static_cast<generation&>(*s);
-      const kv::prefix_hit hit = prefixes_.acquire(g.text);
-      g.prefix = hit.entry;
-      switch (hit.state) {
-        case kv::prefix_state::absent:
-          compute(g);
-          break;
-        case kv::prefix_state::filling:
-          ++prefix_hits_;
-          followers_.push_back(&g);
-          break;
-        case kv::prefix_state::ready:
-          ++prefix_hits_;
-          use_prefix(g, hit.storage, now);
-          break;
-      }
+    return staged_bytes_ + bytes <= (is_alone ? 8 : eighths) * eighth + o_.prefix_bytes;
+  };
+  while (has_room(group_bytes(longest), 5)) {
+    const auto group = scheduler_.next_prefill(pace, now, out);
+    if (group.empty()) break;
+    accept(group, now);
+  }
+  while (has_room(group_bytes(std::min(longest, job_size() * column)), 6)) {
+    const auto group = scheduler_.next_short_prefill(job_size(), pace, now, out);
+    if (group.empty()) break;
+    accept(group, now);
+  }
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::accept(std::span<kv::sequence* const> group, time_point now) {
+  for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
+    auto& g = static_cast<generation&>(*s);
+    const kv::prefix_hit hit = prefixes_.acquire(g.text);
+    g.prefix = hit.entry;
+    switch (hit.state) {
+      case kv::prefix_state::absent:
+        compute(g);
+        break;
+      case kv::prefix_state::filling:
+        ++prefix_hits_;
+        followers_.push_back(&g);
+        break;
+      case kv::prefix_state::ready:
+        ++prefix_hits_;
+        use_prefix(g, hit.storage, now);
+        break;
     }
   }
 }
@@ -271,14 +308,14 @@ void basic_generator<Backend>::compute(generation& g) {
   g.staged = 0;
   pace_.backlog += g.prompt;
   computing_.emplace(g.prefix, &g);
-  chunks_.push(request_id{g.prefix}, g.prompt);
+  (g.prompt <= job_size() ? short_chunks_ : long_chunks_).push(request_id{g.prefix}, g.prompt);
 }
 
 /// Of a prompt that is computed no further and that no piece under way writes.
 template <decoder_backend Backend>
 void basic_generator<Backend>::give_up(generation& g) {
   pace_.backlog -= g.prompt - g.staged;
-  chunks_.cancel(request_id{g.prefix});
+  if (!long_chunks_.cancel(request_id{g.prefix})) short_chunks_.cancel(request_id{g.prefix});
   prefixes_.abandon(g.prefix);
   leave_prefix(g.prefix);
   backend_.discard(forget(g.staging));
@@ -352,14 +389,15 @@ template <decoder_backend Backend>
 void basic_generator<Backend>::start_prefill(time_point now) {
   if (backend_.prefill() == prefill_state::idle) drop_unwanted();
   accept_prompts(now);
-  if (chunks_.empty() || backend_.prefill() != prefill_state::idle) return;
+  if (next_chunks().empty() || backend_.prefill() != prefill_state::idle) return;
   pieces_.clear();
   members_.clear();
   ends_.clear();
   job_tokens_ = 0;
-  const std::size_t most = std::size_t{o_.prefill_chunk} * o_.prefill_ahead;
-  while (const auto next = chunks_.next()) {
-    if (job_tokens_ + next->count > most) break;
+  for (;;) {
+    kv::chunked_prefill& from = next_chunks();
+    const auto next = from.next();
+    if (!next || job_tokens_ + next->count > job_size()) break;
     generation& g = *computing_.at(next->id.value());
     pieces_.push_back({.tokens = g.text,
                        .storage = g.staging,
@@ -370,7 +408,8 @@ void basic_generator<Backend>::start_prefill(time_point now) {
     if (next->is_last) ends_.push_back(&g);
     g.staged += next->count;
     job_tokens_ += next->count;
-    chunks_.complete();
+    is_short_turn_ = &from == &long_chunks_;
+    from.complete();
   }
   prefilled_tokens_ += job_tokens_;
   job_begun_ = now;

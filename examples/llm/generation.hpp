@@ -59,10 +59,15 @@ struct generator_options {
   std::uint32_t max_queued = 4096;
   std::uint32_t max_prepared = 16;
   std::uint32_t prefill_chunk = 64;  ///< Token rows that one piece of prefill computes; at least 1.
-  /// Pieces handed to the prefill stream at once; at least 1. A prompt that comes later waits for
-  /// no more than these, however long those before it are.
+  /// Pieces handed to the prefill stream at once, a job; at least 1. A prompt of no more tokens is
+  /// short: every second piece is of a short one.
   std::uint32_t prefill_ahead = 4;
-  std::uint32_t max_prefilling = 16;  ///< Prompts that share the prefill stream; at least 1.
+  /// Prompts that share the prefill stream in turn, first come, first served; at least 1.
+  std::uint32_t max_prefilling = 16;
+  /// Short prompts that share it beside these, so that they do not wait for a place among long
+  /// ones: with a place they wait for the job under way, and for twice the pieces of other short
+  /// prompts.
+  std::uint32_t max_overtaking = 16;
   /// Packed prompts that are kept for equal ones to come, on top of staging. 0: equal prompts are
   /// computed once only while one of them is at hand.
   std::uint64_t prefix_bytes = std::uint64_t{64} << 20U;

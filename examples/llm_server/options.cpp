@@ -79,6 +79,9 @@ options parse_options(int argc, char** argv) {
   app.add_option("--prefill-chunk", g.prefill_chunk,
                  "Prompt tokens computed at once [512 on a GPU]")
       ->check(within(1, 1 << 16));
+  app.add_option("--max-prefilling", g.max_prefilling,
+                 "Prompts computed in turn, and as many short ones beside them")
+      ->check(within(1, 1024));
   app.add_option("--ttft-slo-ms", ttft_ms,
                  "Longest time to the first token; what cannot keep it is refused; 0: no limit")
       ->check(within(0, 1e9));
@@ -122,6 +125,7 @@ options parse_options(int argc, char** argv) {
     if (key.empty()) fail("--api-key: an empty key is not allowed");
   }
   g.prefix_bytes = prefix_mib << 20U;
+  g.max_overtaking = g.max_prefilling;
   if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));
   if (inter_token_ms > 0) g.between_tokens = std::max(duration{1}, from_ms(inter_token_ms));
   return o;

@@ -47,6 +47,7 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
                               .prefill_chunk = 1 + random.below(40U),
                               .prefill_ahead = 1 + random.below(4U),
                               .max_prefilling = 1 + random.below(8U),
+                              .max_overtaking = random.below(4U),
                               .prefix_bytes = random.one_in(2) ? 0U : 100U * 8,
                               .prefill = {.max_rows = 3, .max_waste = 0.5}};
     scripted_backend backend{o};
@@ -231,6 +232,70 @@ TEST_CASE("a prompt whose deadline passes is computed no further") {
   }
   CHECK(q.finished == kv::finish_reason::deadline);
   CHECK(g.prefilled_tokens() <= 16);
+  CHECK(backend.columns() == 0);
+}
+
+// Time is what was computed: tokens of prompts.
+TEST_CASE("a short prompt does not wait for any number of long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 3,
+                            .max_overtaking = 2,
+                            .prefix_bytes = 0};
+  for (const std::uint32_t size : {1U, 5U, 8U}) {
+    CAPTURE(size);
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    std::deque<generation> all;
+    for (int i = 0; i < 40; ++i) REQUIRE_FALSE(g.submit(add(all, 150, 2)).has_value());
+    for (int i = 0; i < 5; ++i) REQUIRE(g.turn(no_time));
+    generation& q = add(all, size, 2);
+    REQUIRE_FALSE(g.submit(q).has_value());
+    const std::uint64_t before = g.prefilled_tokens();
+    while (q.produced.empty()) REQUIRE(g.turn(no_time));
+    // Its own pieces, a long one's beside each, and what was left of the job.
+    CHECK(g.prefilled_tokens() - before <= 3 * 8);
+    while (g.turn(no_time)) {
+    }
+    for (const generation& each : all) REQUIRE(each.produced == truth(each));
+    CHECK(backend.columns() == 0);
+  }
+}
+
+TEST_CASE("endless short prompts take no more than half of the time from long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 2,
+                            .max_overtaking = 3,
+                            .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> shorts;
+  std::deque<generation> longs;
+  std::uint64_t ended = 0;
+  const auto submit_short = [&] { REQUIRE_FALSE(g.submit(add(shorts, 4, 1)).has_value()); };
+  const auto run_until = [&](const generation& q) {
+    while (!q.finished) {
+      // Twenty of them wait at any time.
+      while (shorts.size() - ended < 20) submit_short();
+      g.turn(no_time);
+      ended = static_cast<std::uint64_t>(std::ranges::count_if(
+          shorts, [](const generation& s) { return s.finished.has_value(); }));
+    }
+  };
+  for (int i = 0; i < 20; ++i) submit_short();
+  const std::uint64_t before = g.prefilled_tokens();
+  for (int i = 0; i < 4; ++i) REQUIRE_FALSE(g.submit(add(longs, 152, 1)).has_value());
+  for (const generation& q : longs) run_until(q);
+  // Those before them, as much again as their own, and a job each until the next has its place.
+  CHECK(g.prefilled_tokens() - before <= (20 * 4) + (2 * 4 * 152) + (4 * 8));
+  CHECK(ended > 100);
+  while (g.turn(no_time)) {
+  }
   CHECK(backend.columns() == 0);
 }
 
