@@ -11,8 +11,10 @@
 #include <cohort/kv/prefix_store.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -38,7 +40,8 @@ class basic_generator final : public text_generator {
         scheduler_{options_of(backend, o), kv::best_fit{},
                    kv::slo_admission{admission_of(o), measured_prefill{&pace_}}},
         prefixes_{o.prefix_bytes / backend.column_bytes()},
-        chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
+        long_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress},
+        short_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
     expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
     expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
   }
@@ -91,6 +94,7 @@ class basic_generator final : public text_generator {
             .max_queued = o.max_queued,
             .max_prepared = o.max_prepared,
             .max_prefilling = o.max_prefilling,
+            .max_overtaking = o.max_overtaking,
             .max_positions = static_cast<std::uint32_t>(b.config().max_positions),
             .prefill = o.prefill,
             .budget = {.high_bytes = o.kv_bytes,
@@ -102,10 +106,18 @@ class basic_generator final : public text_generator {
   static kv::slo_options admission_of(const generator_options& o) {
     return {.between_tokens = o.between_tokens, .await_slot = o.between_tokens < unbounded};
   }
+  static bool is_unwanted(const kv::sequence& s) noexcept {
+    return s.cancel_requested || s.expired;
+  }
   /// Whether the most likely token is all that it takes.
   static bool is_plain(const generation& g) noexcept {
     return g.how.temperature == 0 && g.how.presence_penalty == 0 && g.how.frequency_penalty == 0 &&
            g.how.logprobs == 0;
+  }
+  /// Whether a token can be chosen by it.
+  static bool is_sound(const row_result& r) noexcept {
+    return (!r.best || std::isfinite(r.best->logprob)) &&
+           (r.logits.empty() || is_distribution(r.logits));
   }
   /// Moves a mean towards what was measured last.
   template <class T>
@@ -126,10 +138,25 @@ class basic_generator final : public text_generator {
     return storage;
   }
   bool accept(generation& g, const row_result& r, time_point now, kv::token_id& token);
+  /// Tokens of a job, at most; a prompt of no more is short.
+  [[nodiscard]] std::uint32_t job_size() const noexcept {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+    return static_cast<std::uint32_t>(
+        std::min(most, std::uint64_t{o_.prefill_chunk} * o_.prefill_ahead));
+  }
+  [[nodiscard]] kv::chunked_prefill& next_chunks() noexcept {
+    if (long_chunks_.empty()) return short_chunks_;
+    if (short_chunks_.empty()) return long_chunks_;
+    return is_short_turn_ ? short_chunks_ : long_chunks_;
+  }
+  [[nodiscard]] std::uint64_t group_bytes(std::uint64_t longest) const noexcept;
   void accept_prompts(time_point now);
+  void accept(std::span<kv::sequence* const> group, time_point now);
   void compute(generation& g);
   void use_prefix(generation& g, std::uint64_t storage, time_point now);
+  void give_up(generation& g);
   void fail(generation& g);
+  void drop_unwanted();
   void look_at_followers(time_point now);
   void start_prefill(time_point now);
   void end_prefill(time_point now);
@@ -140,9 +167,12 @@ class basic_generator final : public text_generator {
   duration iteration_time_{0};  // Of late.
   scheduler scheduler_;
   kv::prefix_store prefixes_;
-  kv::chunked_prefill chunks_;
+  // Pieces are taken from both in turn: neither waits for all of the other.
+  kv::chunked_prefill long_chunks_;
+  kv::chunked_prefill short_chunks_;
+  bool is_short_turn_ = true;
   std::unordered_map<std::uint64_t, shared_prompt> shared_;   // By storage.
-  std::unordered_map<std::uint64_t, generation*> computing_;  // By number, as chunks know them.
+  std::unordered_map<std::uint64_t, generation*> computing_;  // By prefix, as chunks know them.
   std::vector<generation*> followers_;                        // Another computes their prompt.
   std::uint64_t staged_bytes_ = 0;
   std::uint64_t prefix_hits_ = 0;
@@ -171,11 +201,10 @@ std::optional<refusal> basic_generator<Backend>::submit(generation& g, time_poin
   g.produced.clear();
   g.times.clear();
   g.finished.reset();
-  // Packed columns of a few such sequences must fit beside each other.
   const std::uint64_t packed =
       std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, c.max_positions) *
       backend_.column_bytes();
-  if (packed > o_.staging_bytes / (o_.prefill.max_rows + 1)) return refusal::too_big;
+  if (packed > o_.longest_packed()) return refusal::too_big;
   g.first_token_by = o_.first_token < unbounded ? now + o_.first_token : never;
   return scheduler_.submit(g);
 }
@@ -217,38 +246,58 @@ bool basic_generator<Backend>::accept(generation& g, const row_result& r, time_p
   return g.on_token && g.on_token(g, s);
 }
 
-/// Takes prompts in while the largest group could be staged, and beside prompts that are still
-/// being computed while that leaves a quarter to what preemption packs.
+/// What the largest group of prompts up to `longest` bytes takes.
+template <decoder_backend Backend>
+std::uint64_t basic_generator<Backend>::group_bytes(std::uint64_t longest) const noexcept {
+  const std::uint64_t all = o_.prefill.max_rows * longest;
+  const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
+  return columns > 0 ? std::min(all, std::max(longest, columns)) : all;
+}
+
+/// Takes prompts in while the largest group could be staged, and beside others while that leaves a
+/// quarter to what preemption packs, and an eighth to short prompts. These take it.
 template <decoder_backend Backend>
 void basic_generator<Backend>::accept_prompts(time_point now) {
-  const std::uint64_t rows = o_.prefill.max_rows;
-  const std::uint64_t one = o_.staging_bytes / (rows + 1);  // As `submit` has it.
-  const std::uint64_t columns = o_.prefill.max_positions * backend_.column_bytes();
-  const std::uint64_t most =
-      columns > 0 ? std::min(rows * one, std::max(one, columns)) : rows * one;
-  for (;;) {
-    const std::uint64_t room = o_.staging_bytes / 4 * (computing_.empty() ? 4 : 3);
-    if (staged_bytes_ + most > room + o_.prefix_bytes) return;
-    sink out{*this};
-    const auto group = scheduler_.next_prefill({.iteration = iteration_time_}, now, out);
-    if (group.empty()) return;
-    for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
-      auto& g = static_cast<generation&>(*s);
-      const kv::prefix_hit hit = prefixes_.acquire(g.text);
-      g.prefix = hit.entry;
-      switch (hit.state) {
-        case kv::prefix_state::absent:
-          compute(g);
-          break;
-        case kv::prefix_state::filling:
-          ++prefix_hits_;
-          followers_.push_back(&g);
-          break;
-        case kv::prefix_state::ready:
-          ++prefix_hits_;
-          use_prefix(g, hit.storage, now);
-          break;
-      }
+  const kv::decode_load pace{.iteration = iteration_time_};
+  const std::uint64_t column = backend_.column_bytes();
+  const std::uint64_t eighth = o_.staging_bytes / 8;
+  const std::uint64_t longest =  // As `submit` has it.
+      std::min(o_.longest_packed(), backend_.config().max_positions * column);
+  sink out{*this};
+  const auto has_room = [&](std::uint64_t bytes, std::uint64_t eighths) {
+    const bool is_alone = staged_bytes_ <= o_.prefix_bytes;
+    return staged_bytes_ + bytes <= (is_alone ? 8 : eighths) * eighth + o_.prefix_bytes;
+  };
+  while (has_room(group_bytes(longest), 5)) {
+    const auto group = scheduler_.next_prefill(pace, now, out);
+    if (group.empty()) break;
+    accept(group, now);
+  }
+  while (has_room(group_bytes(std::min(longest, job_size() * column)), 6)) {
+    const auto group = scheduler_.next_short_prefill(job_size(), pace, now, out);
+    if (group.empty()) break;
+    accept(group, now);
+  }
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::accept(std::span<kv::sequence* const> group, time_point now) {
+  for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
+    auto& g = static_cast<generation&>(*s);
+    const kv::prefix_hit hit = prefixes_.acquire(g.text);
+    g.prefix = hit.entry;
+    switch (hit.state) {
+      case kv::prefix_state::absent:
+        compute(g);
+        break;
+      case kv::prefix_state::filling:
+        ++prefix_hits_;
+        followers_.push_back(&g);
+        break;
+      case kv::prefix_state::ready:
+        ++prefix_hits_;
+        use_prefix(g, hit.storage, now);
+        break;
     }
   }
 }
@@ -258,8 +307,18 @@ void basic_generator<Backend>::compute(generation& g) {
   g.staging = allocate(g.prompt);
   g.staged = 0;
   pace_.backlog += g.prompt;
-  computing_.emplace(g.number, &g);
-  chunks_.push(request_id{g.number}, g.prompt);
+  computing_.emplace(g.prefix, &g);
+  (g.prompt <= job_size() ? short_chunks_ : long_chunks_).push(request_id{g.prefix}, g.prompt);
+}
+
+/// Of a prompt that is computed no further and that no piece under way writes.
+template <decoder_backend Backend>
+void basic_generator<Backend>::give_up(generation& g) {
+  pace_.backlog -= g.prompt - g.staged;
+  if (!long_chunks_.cancel(request_id{g.prefix})) short_chunks_.cancel(request_id{g.prefix});
+  prefixes_.abandon(g.prefix);
+  leave_prefix(g.prefix);
+  backend_.discard(forget(g.staging));
 }
 
 /// The first token of a prompt that is in storage, from the result that came with it.
@@ -275,10 +334,41 @@ void basic_generator<Backend>::use_prefix(generation& g, std::uint64_t storage, 
 template <decoder_backend Backend>
 void basic_generator<Backend>::fail(generation& g) {
   sink out{*this};
-  prefixes_.abandon(g.prefix);
-  leave_prefix(g.prefix);
-  backend_.discard(forget(g.staging));
+  give_up(g);
   scheduler_.on_prefill_failed(g, out);
+}
+
+/// Between two jobs: lets those go that were cancelled or have expired. What was computed of a
+/// prompt is the next one's who waits for it, if there is one.
+template <decoder_backend Backend>
+void basic_generator<Backend>::drop_unwanted() {
+  sink out{*this};
+  std::erase_if(followers_, [&](generation* g) {
+    if (!is_unwanted(*g)) return false;
+    leave_prefix(g->prefix);
+    scheduler_.on_prefill_dropped(*g, out);
+    return true;
+  });
+  for (auto at = computing_.begin(); at != computing_.end();) {
+    generation& g = *at->second;
+    if (!is_unwanted(g)) {
+      ++at;
+      continue;
+    }
+    const auto heir = std::ranges::find(followers_, g.prefix, &generation::prefix);
+    if (heir != followers_.end()) {
+      (*heir)->staging = g.staging;
+      (*heir)->staged = g.staged;
+      at->second = *heir;
+      followers_.erase(heir);
+      leave_prefix(g.prefix);
+      ++at;
+    } else {
+      at = computing_.erase(at);
+      give_up(g);
+    }
+    scheduler_.on_prefill_dropped(g, out);
+  }
 }
 
 template <decoder_backend Backend>
@@ -297,15 +387,17 @@ void basic_generator<Backend>::look_at_followers(time_point now) {
 
 template <decoder_backend Backend>
 void basic_generator<Backend>::start_prefill(time_point now) {
+  if (backend_.prefill() == prefill_state::idle) drop_unwanted();
   accept_prompts(now);
-  if (chunks_.empty() || backend_.prefill() != prefill_state::idle) return;
+  if (next_chunks().empty() || backend_.prefill() != prefill_state::idle) return;
   pieces_.clear();
   members_.clear();
   ends_.clear();
   job_tokens_ = 0;
-  const std::size_t most = std::size_t{o_.prefill_chunk} * o_.prefill_ahead;
-  while (const auto next = chunks_.next()) {
-    if (job_tokens_ + next->count > most) break;
+  for (;;) {
+    kv::chunked_prefill& from = next_chunks();
+    const auto next = from.next();
+    if (!next || job_tokens_ + next->count > job_size()) break;
     generation& g = *computing_.at(next->id.value());
     pieces_.push_back({.tokens = g.text,
                        .storage = g.staging,
@@ -316,7 +408,8 @@ void basic_generator<Backend>::start_prefill(time_point now) {
     if (next->is_last) ends_.push_back(&g);
     g.staged += next->count;
     job_tokens_ += next->count;
-    chunks_.complete();
+    is_short_turn_ = &from == &long_chunks_;
+    from.complete();
   }
   prefilled_tokens_ += job_tokens_;
   job_begun_ = now;
@@ -332,9 +425,7 @@ void basic_generator<Backend>::end_prefill(time_point now) {
          static_cast<double>((now - job_begun_).count()) / static_cast<double>(job_tokens_));
   if (state == prefill_state::failed) {
     for (generation* g : members_) {
-      if (computing_.erase(g->number) == 0) continue;  // Another piece of the same prompt.
-      pace_.backlog -= g->prompt - g->staged;
-      chunks_.cancel(request_id{g->number});
+      if (computing_.erase(g->prefix) == 0) continue;  // Another piece of the same prompt.
       fail(*g);
     }
     backend_.end_prefill();
@@ -342,13 +433,20 @@ void basic_generator<Backend>::end_prefill(time_point now) {
     for (std::uint32_t i = 0; i < ends_.size(); ++i) {
       generation& g = *ends_[i];
       const row_result r = backend_.first(i);
-      computing_.erase(g.number);
+      computing_.erase(g.prefix);
+      if (!is_sound(r)) {  // Not kept for others: they see for themselves.
+        fail(g);
+        ends_[i] = nullptr;
+        continue;
+      }
       prefixes_.fill(g.prefix, g.staging);
       shared_.insert_or_assign(g.staging,
                                shared_prompt{g.prefix, r.best, {r.logits.begin(), r.logits.end()}});
     }
     backend_.end_prefill();
-    for (generation* g : ends_) use_prefix(*g, g->staging, now);
+    for (generation* g : ends_) {
+      if (g != nullptr) use_prefix(*g, g->staging, now);
+    }
   }
   look_at_followers(now);
 }
@@ -382,8 +480,13 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));
+    const row_result r = backend_.of_slot(i);
+    if (!is_sound(r)) {
+      scheduler_.on_token_failed(i, out);
+      continue;
+    }
     kv::token_id token = 0;
-    const bool ends = accept(g, backend_.of_slot(i), now, token);
+    const bool ends = accept(g, r, now, token);
     scheduler_.on_token(i, token, ends, out);
   }
   return true;

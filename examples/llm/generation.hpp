@@ -8,6 +8,7 @@
 #include <cohort/kv/prefill_groups.hpp>
 #include <cohort/kv/sequence.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -50,17 +51,23 @@ struct measured_prefill {
 };
 
 struct generator_options {
-  std::uint32_t slots = 8;                                  ///< Rows of the decode batch.
-  std::uint32_t columns = 64;                               ///< First capacity; a power of two.
-  std::uint64_t kv_bytes = std::uint64_t{512} << 20U;       ///< Of the batch's keys and values.
-  std::uint64_t staging_bytes = std::uint64_t{512} << 20U;  ///< Of packed ones, at most.
+  std::uint32_t slots = 8;                             ///< Rows of the decode batch.
+  std::uint32_t columns = 64;                          ///< First capacity; a power of two.
+  std::uint64_t kv_bytes = std::uint64_t{512} << 20U;  ///< Of the batch's keys and values.
+  std::uint64_t staging_bytes = std::uint64_t{512}
+                                << 20U;  ///< Of packed ones; a text has a quarter.
   std::uint32_t max_queued = 4096;
   std::uint32_t max_prepared = 16;
   std::uint32_t prefill_chunk = 64;  ///< Token rows that one piece of prefill computes; at least 1.
-  /// Pieces handed to the prefill stream at once; at least 1. A prompt that comes later waits for
-  /// no more than these, however long those before it are.
+  /// Pieces handed to the prefill stream at once, a job; at least 1. A prompt of no more tokens is
+  /// short: every second piece is of a short one.
   std::uint32_t prefill_ahead = 4;
-  std::uint32_t max_prefilling = 16;  ///< Prompts that share the prefill stream; at least 1.
+  /// Prompts that share the prefill stream in turn, first come, first served; at least 1.
+  std::uint32_t max_prefilling = 16;
+  /// Short prompts that share it beside these, so that they do not wait for a place among long
+  /// ones: with a place they wait for the job under way, and for twice the pieces of other short
+  /// prompts.
+  std::uint32_t max_overtaking = 16;
   /// Packed prompts that are kept for equal ones to come, on top of staging. 0: equal prompts are
   /// computed once only while one of them is at hand.
   std::uint64_t prefix_bytes = std::uint64_t{64} << 20U;
@@ -70,6 +77,16 @@ struct generator_options {
   /// Longest time between two tokens: prompts are not begun without a slot at that time.
   duration between_tokens = unbounded;
   kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 512};
+
+  /// How many of the longest texts fit into staging: one whose prompt is computed beside those that
+  /// wait for a slot or were preempted.
+  [[nodiscard]] std::uint64_t staged_texts() const noexcept {
+    return std::min<std::uint64_t>(4, std::uint64_t{prefill.max_rows} + 1);
+  }
+  /// Packed bytes of the longest text that is accepted.
+  [[nodiscard]] std::uint64_t longest_packed() const noexcept {
+    return staging_bytes / staged_texts();
+  }
 };
 
 }  // namespace cohort::llm

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace cohort::llm {
@@ -36,6 +37,16 @@ void sampling::check() const {
   expects(std::abs(presence_penalty) <= 2, "presence_penalty must be in -2 to 2");
   expects(std::abs(frequency_penalty) <= 2, "frequency_penalty must be in -2 to 2");
   expects(logprobs <= 100, "logprobs must be at most 100");
+}
+
+bool is_distribution(std::span<const float> logits) noexcept {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  bool is_possible = false;
+  for (const float x : logits) {
+    if (!(x < infinity)) return false;  // NaN, too.
+    is_possible = is_possible || x > -infinity;
+  }
+  return is_possible;
 }
 
 double keyed_uniform(std::uint64_t seed, std::uint64_t index) noexcept {

@@ -40,10 +40,15 @@ struct sampled {
   std::vector<scored_token> top;  ///< `logprobs` of them, most likely first.
 };
 
+/// Whether logits say how likely tokens are: none is NaN or +∞, and some token is possible. Those
+/// of a model that overflowed are not.
+[[nodiscard]] bool is_distribution(std::span<const float> logits) noexcept;
+
 /// Chooses tokens. Equal logits are ordered by token. Thread safety: none; it keeps buffers.
 class sampler {
  public:
-  /// @param index Number of tokens produced before this one.  @param produced These.
+  /// @param logits A distribution.  @param index Number of tokens produced before this one.  @param
+  /// produced These.
   sampled sample(std::span<const float> logits, const sampling& how, std::uint64_t index,
                  std::span<const kv::token_id> produced);
 

@@ -22,7 +22,7 @@ using generation_scheduler =
 
 /// The loop of an LLM server without its network. Prefill and decode run on streams of their own;
 /// an iteration never waits for a prompt. Prompts are prefilled in pieces, in turn, so that a short
-/// one is not stuck behind a long one; equal prompts are prefilled once. Thread safety: none; one
+/// one is not stuck behind long ones; equal prompts are prefilled once. Thread safety: none; one
 /// thread owns it. Models: `basic_generator`, `generator`, `gpu_generator`.
 class text_generator {
  public:

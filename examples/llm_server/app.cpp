@@ -43,6 +43,8 @@ bool is_same(std::string_view a, std::string_view b) {
 }  // namespace
 
 struct app::client_job : job {
+  /// Null when it was answered or has gone: a connection closes when nobody has it any more, and
+  /// texts may end later.
   std::shared_ptr<serve::http_client> client;
   answer_head head;
   std::vector<answer_text> texts;  // Of a stream: unused.
@@ -51,7 +53,6 @@ struct app::client_job : job {
   std::size_t left = 0;
   bool streams = false;
   bool has_begun = false;
-  bool is_over = false;  // Answered, or nobody is there any more.
 };
 
 app::app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys)
@@ -199,7 +200,7 @@ void app::generate(std::string_view body, bool is_chat,
         {{"Retry-After", std::to_string(retry_after())}});
   }
   client->on_gone([this, j] {
-    j->is_over = true;
+    j->client.reset();
     service_->cancel(j);
   });
 }
@@ -219,20 +220,21 @@ void app::deliver(piece& p) {
     const double seconds = to_seconds(clock_.now() - j.arrival);
     mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
   }
-  if (j.is_over) return;
+  const std::shared_ptr<serve::http_client> client = j.client;  // It may go while it is told.
+  if (!client) return;
   if (p.finished && finish_name(*p.finished).empty()) {
     const bool is_late = p.finished == kv::finish_reason::deadline;
     const api_error e = is_late ? error_of(503, "The first token would come too late: try later")
                                 : error_of(500, fmt::format("The text was not finished: {}",
                                                             kv::to_string(*p.finished)));
-    j.is_over = true;
+    j.client.reset();
     if (j.has_begun) {
-      j.client->send(write_failure(e));
-      j.client->end();
+      client->send(write_failure(e));
+      client->end();
     } else {
       serve::http_fields fields;
       if (is_late) fields.emplace_back("Retry-After", std::to_string(retry_after()));
-      fail(*j.client, e, std::move(fields));
+      fail(*client, e, std::move(fields));
     }
     if (j.left > 0) service_->cancel(p.of);
     return;
@@ -245,7 +247,7 @@ void app::deliver(piece& p) {
     std::ranges::move(p.tokens, std::back_inserter(t.tokens));
     if (p.finished) t.finish_reason = finish_name(*p.finished);
   }
-  if (j.left == 0) end(j);
+  if (j.left == 0 && j.client) end(j);
 }
 
 void app::stream(client_job& j, piece& p) {
@@ -267,15 +269,15 @@ void app::stream(client_job& j, piece& p) {
 }
 
 void app::end(client_job& j) {
-  j.is_over = true;
+  const std::shared_ptr<serve::http_client> client = std::exchange(j.client, nullptr);
   if (!j.streams) {
-    j.client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
+    client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
     return;
   }
   std::string out;
   if (j.head.includes_usage) out += write_usage(model_, j.head, j.usage);
-  j.client->send(out.append(last_event));
-  j.client->end();
+  client->send(out.append(last_event));
+  client->end();
 }
 
 }  // namespace cohort::llm_server

@@ -19,6 +19,7 @@
 
 #include "app.hpp"
 #include "chat.hpp"
+#include "memory.hpp"
 #include "metrics.hpp"
 #include "options.hpp"
 #include "service.hpp"
@@ -45,7 +46,13 @@ std::string name_of(const options& o) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-void run(const options& o) {
+/// Of keys and values of a token, where the generator will be.
+std::uint64_t column_bytes(const llm::llama_config& c, const llm::chosen_executor& on) {
+  return on.gpu && on.gpu->type != runtime::data_type::f32 ? c.column_bytes() / 2
+                                                           : c.column_bytes();
+}
+
+void run(options o) {
   const llm::chosen_executor on = llm::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
   http.listen();  // Before the weights are loaded: a port that is taken is known at once.
@@ -57,6 +64,8 @@ void run(const options& o) {
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   const chat_writer chat{form_of(o), words, c};
 
+  llm::generator_options& memory = o.service.generator;
+  size_memory(memory, o.memory, c, column_bytes(c, on));
   metrics counters{o.service.generator.kv_bytes};
   app answers{http, counters, o.api_keys};
   service texts{llm::make_generator(std::move(weights), o.service.queued(), on),
@@ -79,11 +88,11 @@ void run(const options& o) {
                                 std::min<std::size_t>(o.max_choices, texts.capacity()))};
   answers.start(served, texts, o.service.generator.slots);
   fmt::print(
-      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | {} | {} slots, context "
-      "{} | chat template {}\n",
+      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
+      "| chat template {}\n",
       o.http.host, http.port(), served.name, static_cast<double>(c.parameters()) / 1e6,
-      o.model.empty() ? "random weights" : "from its directory", on.description,
-      o.service.generator.slots, served.context, to_string(chat.form()));
+      o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
+      to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form()));
   std::fflush(stdout);
   http.run(answers);
   fmt::print("llm_server: drained\n");

@@ -43,8 +43,6 @@ options parse_options(int argc, char** argv) {
   app.set_version_flag("--version", std::string{"llm_server "} + version_string);
   app.option_defaults()->always_capture_default();
   llm::generator_options& g = o.service.generator;
-  std::uint64_t kv_mib = g.kv_bytes >> 20U;
-  std::uint64_t staging_mib = g.staging_bytes >> 20U;
   std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
   std::string type = "bf16";
   double ttft_ms = 0;
@@ -68,15 +66,22 @@ options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
   app.add_option("--device", o.gpu.device, "Which GPU")->check(within(0, 1023));
   app.add_option("--slots", g.slots, "Texts in the decode batch")->check(within(1, 1024));
-  app.add_option("--kv-mib", kv_mib, "Memory for keys and values of the batch")
+  app.add_option("--kv-mib", o.memory.kv_mib,
+                 fmt::format("Memory for keys and values of the batch [512, or as a text of {} "
+                             "tokens needs]",
+                             usual_context))
       ->check(within(1, 1 << 24));
-  app.add_option("--staging-mib", staging_mib, "Memory for those of prompts and preempted texts")
+  app.add_option("--staging-mib", o.memory.staging_mib,
+                 "Memory for those of prompts and preempted texts [512, or as --kv-mib needs]")
       ->check(within(1, 1 << 24));
   app.add_option("--prefix-mib", prefix_mib, "Memory for prompts kept for equal ones; 0: none are")
       ->check(within(0, 1 << 24));
   app.add_option("--prefill-chunk", g.prefill_chunk,
                  "Prompt tokens computed at once [512 on a GPU]")
       ->check(within(1, 1 << 16));
+  app.add_option("--max-prefilling", g.max_prefilling,
+                 "Prompts computed in turn, and as many short ones beside them")
+      ->check(within(1, 1024));
   app.add_option("--ttft-slo-ms", ttft_ms,
                  "Longest time to the first token; what cannot keep it is refused; 0: no limit")
       ->check(within(0, 1e9));
@@ -119,9 +124,8 @@ options parse_options(int argc, char** argv) {
   for (const std::string& key : o.api_keys) {
     if (key.empty()) fail("--api-key: an empty key is not allowed");
   }
-  g.kv_bytes = kv_mib << 20U;
-  g.staging_bytes = staging_mib << 20U;
   g.prefix_bytes = prefix_mib << 20U;
+  g.max_overtaking = g.max_prefilling;
   if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));
   if (inter_token_ms > 0) g.between_tokens = std::max(duration{1}, from_ms(inter_token_ms));
   return o;

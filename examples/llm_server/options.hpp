@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "memory.hpp"
 #include "service.hpp"
 
 namespace cohort::llm_server {
@@ -21,7 +22,8 @@ struct options {
                            .port = 8000,
                            .body_limit = std::size_t{1} << 20U,
                            .drain_timeout_s = 30};
-  service_options service{};
+  service_options service{};  ///< But the memory.
+  memory_options memory{};
   std::string executor = "host";  ///< Or cuda, or auto: a GPU if there is one.
   llm::gpu_options gpu{};
   std::string model;            ///< A Hugging Face directory; empty: random weights.

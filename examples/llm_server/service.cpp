@@ -2,7 +2,6 @@
 #include "service.hpp"
 
 #include <cohort/core/error.hpp>
-#include <cohort/kv/budget.hpp>
 
 #include <fmt/format.h>
 
@@ -10,42 +9,16 @@
 #include <cstdio>
 #include <exception>
 
+#include "memory.hpp"
+
 namespace cohort::llm_server {
-namespace {
-
-/// The longest text that the memory for one is enough for.
-std::uint32_t longest_text(const llm::llama_config& c, const llm::generator_options& o,
-                           std::uint64_t column_bytes) {
-  const kv::kv_budget budget{{.high_bytes = o.kv_bytes,
-                              .low_bytes = o.kv_bytes / 8 * 7,
-                              .bytes_per_column = column_bytes,
-                              .commit = kv::kv_commit::ring}};
-  const auto fits = [&](std::uint32_t n) {
-    return budget.can_run_alone(1, n - 1, o.columns) &&
-           n * column_bytes <= o.staging_bytes / (o.prefill.max_rows + 1);
-  };
-  std::uint32_t low = 0;
-  auto high = static_cast<std::uint32_t>(c.max_positions);
-  while (low < high) {
-    const std::uint32_t middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
-}  // namespace
-
 service::service(std::unique_ptr<llm::text_generator> generator, const llm::llama_config& config,
                  const llm::tokenizer& words, const service_options& o, piece_listener& listener,
                  metrics& counters)
     : words_{words},
       listener_{listener},
       counters_{counters},
-      context_{longest_text(config, o.generator, generator->column_bytes())},
+      context_{longest_text(config, o.generator, generator->column_bytes()).tokens},
       capacity_{o.capacity()},
       generator_{std::move(generator)} {
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
@@ -140,8 +113,10 @@ void service::publish() {
   std::size_t ended = 0;
   for (auto& [owner, c] : active_) {
     const std::size_t n = c->times.size();
-    if (n == 1 && !c->first_noted) counters_.first_token(c->times[0] - owner->arrival);
-    if (n >= 1) c->first_noted = true;
+    if (n >= 1 && !c->first_noted) {  // A turn may bring more than one.
+      counters_.first_token(c->times[0] - owner->arrival);
+      c->first_noted = true;
+    }
     for (; c->noted + 1 < n; ++c->noted) {
       counters_.between_tokens(c->times[c->noted + 1] - c->times[c->noted]);
     }

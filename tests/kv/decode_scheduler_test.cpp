@@ -343,6 +343,69 @@ TEST_CASE("several groups may be out, up to a number of prompts") {
   CHECK(sink.ended.size() == 7);
 }
 
+TEST_CASE("short prompts have places of their own beside the long ones") {
+  decode_scheduler<> scheduler{
+      {.max_prefilling = 2, .max_overtaking = 2, .prefill = {.max_rows = 1}}};
+  recording_sink sink{64};
+  std::deque<sequence> all(10);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].prompt = i < 4 ? 100 : 3;
+    REQUIRE_FALSE(scheduler.submit(all[i]));
+  }
+  const auto next = [&](bool is_short) -> sequence* {
+    const auto group = is_short ? scheduler.next_short_prefill(10, {}, t0, sink)
+                                : scheduler.next_prefill({}, t0, sink);
+    return group.empty() ? nullptr : group.front();
+  };
+  CHECK(next(false) == &all[0]);
+  CHECK(next(false) == &all[1]);
+  CHECK(next(false) == nullptr);
+  CHECK(next(true) == &all[4]);
+  CHECK(next(true) == &all[5]);
+  CHECK(next(true) == nullptr);
+  // A place that is free is had by its own kind, in order.
+  scheduler.on_prefill_failed(all[4], sink);
+  CHECK(next(false) == nullptr);
+  CHECK(next(true) == &all[6]);
+  scheduler.on_prefilled(all[0], sink.prefill(all[0]), 1, true, sink);
+  CHECK(next(true) == nullptr);
+  CHECK(next(false) == &all[2]);
+  scheduler.cancel(all[5], sink);
+  scheduler.on_prefill_dropped(all[5], sink);
+  for (const std::size_t i : {1U, 2U, 6U}) scheduler.on_prefill_failed(all[i], sink);
+  CHECK(next(false) == &all[3]);
+  CHECK(next(false) == &all[7]);  // Nothing long is left before it.
+  CHECK(next(true) == &all[8]);
+  CHECK(next(true) == &all[9]);
+  for (const std::size_t i : {3U, 7U, 8U, 9U}) scheduler.on_prefill_failed(all[i], sink);
+  CHECK(scheduler.empty());
+  CHECK(sink.ended.size() == 10);
+}
+
+TEST_CASE("a prompt that is cancelled or expires under prefill may be dropped") {
+  decode_scheduler<> scheduler{{.max_prefilling = 2, .prefill = {.max_rows = 2}}};
+  recording_sink sink{64};
+  std::deque<sequence> all(3);
+  for (sequence& s : all) {
+    s.prompt = 4;
+    s.max_new = 3;
+  }
+  all[1].deadline = t0 + 1ms;
+  for (sequence& s : all) REQUIRE_FALSE(scheduler.submit(s));
+  REQUIRE(scheduler.next_prefill().size() == 2);
+  scheduler.cancel(all[0], sink);
+  CHECK_FALSE(scheduler.begin(t0 + 1ms, sink));
+  CHECK(sink.ended.empty());
+  CHECK(scheduler.next_prefill().empty());
+  scheduler.on_prefill_dropped(all[0], sink);
+  scheduler.on_prefill_dropped(all[1], sink);
+  CHECK(sink.ended.at(all[0].number) == finish_reason::cancelled);
+  CHECK(sink.ended.at(all[1].number) == finish_reason::deadline);
+  REQUIRE(scheduler.next_prefill().size() == 1);  // Their places are free.
+  scheduler.on_prefilled(all[2], sink.prefill(all[2]), 1, true, sink);
+  CHECK(scheduler.empty());
+}
+
 TEST_CASE("a sequence that has ended is not looked at again") {
   decode_scheduler<> scheduler{{}};
   recording_sink sink{64};
@@ -362,6 +425,7 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
     const scheduler_options o{.batch = {.slots = 1 + random.below(4U), .columns = 4},
                               .max_slots = 4,
                               .max_prefilling = 1 + random.below(6U),
+                              .max_overtaking = random.below(3U),
                               .prefill = {.max_rows = 1 + random.below(4U), .max_waste = 0.5}};
     slo_scheduler scheduler{o, by_priority{},
                             ms_a_token({.between_tokens = 1ms * (5 + random.below(40)),
@@ -390,6 +454,10 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
         scheduler.cancel(s, sink);
       }
       for (sequence* p : scheduler.next_prefill(pace, now, sink)) under_prefill.push_back(p);
+      for (sequence* p : scheduler.next_short_prefill(8, pace, now, sink)) {
+        REQUIRE(p->prompt <= 8);
+        under_prefill.push_back(p);
+      }
       while (!under_prefill.empty() && !random.one_in(3)) {
         sequence* p = under_prefill[random.below(under_prefill.size())];
         std::erase(under_prefill, p);
@@ -436,7 +504,9 @@ void fuzz(std::uint64_t seed, int operations) {
   std::uint64_t accepted = 0;
   time_point now = t0;
   const auto answer = [&](sequence* s) {
-    if (random.one_in(20)) {
+    if ((s->cancel_requested || s->expired) && random.one_in(2)) {
+      d.scheduler.on_prefill_dropped(*s, d.sink);
+    } else if (random.one_in(20)) {
       d.scheduler.on_prefill_failed(*s, d.sink);
     } else {
       d.scheduler.on_prefilled(*s, d.sink.prefill(*s), 1, random.one_in(10), d.sink);
@@ -482,7 +552,10 @@ void fuzz(std::uint64_t seed, int operations) {
         REQUIRE(d.scheduler.peak_bytes() <= high);
         for (std::uint32_t i = 0; i < d.scheduler.batch().size(); ++i) {
           if (random.one_in(10)) d.scheduler.cancel(s, d.sink);
-          if (d.scheduler.batch()[i].live) {
+          if (!d.scheduler.batch()[i].live) continue;
+          if (random.one_in(100)) {
+            d.scheduler.on_token_failed(i, d.sink);
+          } else {
             d.scheduler.on_token(i, 1, random.one_in(30), d.sink);
           }
         }

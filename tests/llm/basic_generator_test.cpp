@@ -7,143 +7,34 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <map>
+#include <limits>
 #include <vector>
 
+#include <llm/scripted_backend.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::llm {
 namespace {
+using namespace std::chrono_literals;
 
-constexpr std::size_t vocabulary = 50;
+constexpr std::size_t vocabulary = scripted_vocabulary;
 
-/// The token after a text of this length that ends with `last`.
-kv::token_id after(kv::token_id last, std::uint32_t length) {
-  return static_cast<kv::token_id>((static_cast<std::uint32_t>(last) * 31 + length * 17) %
-                                   vocabulary);
-}
-
-/// Checks every call, and fails jobs and iterations as it is told.
-class scripted_backend {
- public:
-  explicit scripted_backend(const generator_options& o)
-      : most_{std::size_t{o.prefill_chunk} * o.prefill_ahead} {
-    config_.vocabulary = vocabulary;
-    config_.max_positions = 200;
-  }
-
-  [[nodiscard]] const llama_config& config() const { return config_; }
-  [[nodiscard]] std::uint64_t column_bytes() const { return 8; }
-  std::uint64_t allocate(std::uint32_t columns) {
-    REQUIRE(columns >= 1);
-    stored_[++last_] = {columns, 0};
-    return last_;
-  }
-  std::uint32_t packed_columns(std::uint64_t storage) { return stored_.at(storage).columns; }
-  void release(std::uint64_t storage) { REQUIRE(stored_.erase(storage) == 1); }
-  void discard(std::uint64_t storage) { REQUIRE(stored_.erase(storage) == 1); }
-  void execute(const kv::copy_plan& plan) {
-    for (const kv::column_copy& c : plan.copies()) {
-      if (c.kind == kv::copy_kind::enter) REQUIRE(stored_.contains(c.storage));
-    }
-  }
-
-  void start_prefill(std::span<const prefill_piece> pieces) {
-    REQUIRE(state_ == prefill_state::idle);
-    REQUIRE_FALSE(pieces.empty());
-    first_.clear();
-    std::size_t tokens = 0;
-    for (const prefill_piece& p : pieces) {
-      packed& s = stored_.at(p.storage);
-      REQUIRE(p.tokens.size() == s.columns);
-      REQUIRE(p.first == s.computed);
-      REQUIRE(p.count >= 1);
-      s.computed += p.count;
-      REQUIRE(p.is_last == (s.computed == s.columns));
-      tokens += p.count;
-      if (p.is_last) first_.push_back(after(p.tokens.back(), s.columns));
-    }
-    REQUIRE(tokens <= most_);
-    ++jobs;
-    state_ = prefill_state::busy;
-    left_ = patience;
-  }
-  prefill_state prefill() {
-    if (state_ == prefill_state::busy && left_-- == 0) wait_for_prefill();
-    return state_;
-  }
-  void wait_for_prefill() {
-    if (state_ != prefill_state::busy) return;
-    state_ = fails(jobs) ? prefill_state::failed : prefill_state::done;
-  }
-  row_result first(std::uint32_t i) { return says(first_.at(i), prompt_logits_, true); }
-  void end_prefill() { state_ = prefill_state::idle; }
-
-  bool iterate(const kv::decode_batch& batch, bool logits) {
-    tokens_.assign(batch.size(), -1);
-    for (std::uint32_t i = 0; i < batch.size(); ++i) {
-      if (batch[i].live) tokens_[i] = after(batch[i].who.pending, batch[i].who.length);
-    }
-    wants_logits_ = logits;
-    if (logits) ++with_logits;
-    return ++iterations != broken_iteration;
-  }
-  row_result of_slot(std::uint32_t i) { return says(tokens_.at(i), logits_, wants_logits_); }
-
-  /// Packed ones, of all storages.
-  [[nodiscard]] std::uint64_t columns() const {
-    std::uint64_t n = 0;
-    for (const auto& [id, s] : stored_) n += s.columns;
-    return n;
-  }
-
-  unsigned patience = 0;  // Looks at a job before it is done.
-  std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
-  std::uint64_t jobs = 0;
-  std::uint64_t iterations = 0;
-  std::uint64_t broken_iteration = 0;  // 0: none.
-  std::uint64_t with_logits = 0;
-
- private:
-  struct packed {
-    std::uint32_t columns;
-    std::uint32_t computed;
-  };
-  row_result says(kv::token_id token, std::vector<float>& logits, bool wanted) {
-    logits.assign(wanted ? vocabulary : 0, 0);
-    if (wanted) logits[static_cast<std::size_t>(token)] = 9;
-    return {.best = scored_token{token, -0.5F}, .logits = logits};
-  }
-
-  llama_config config_;
-  std::size_t most_;
-  std::map<std::uint64_t, packed> stored_;
-  std::uint64_t last_ = 0;
-  prefill_state state_ = prefill_state::idle;
-  unsigned left_ = 0;
-  bool wants_logits_ = false;
-  std::vector<kv::token_id> first_;
-  std::vector<kv::token_id> tokens_;
-  std::vector<float> prompt_logits_;
-  std::vector<float> logits_;
-};
-static_assert(decoder_backend<scripted_backend>);
-
-time_point no_time() { return {}; }
-
-std::vector<kv::token_id> truth(const generation& g) {
-  std::vector<kv::token_id> out{after(g.text.back(), g.prompt)};
-  while (out.size() < g.max_new) {
-    out.push_back(after(out.back(), g.prompt + static_cast<std::uint32_t>(out.size())));
-  }
-  return out;
+/// One of a prompt that no other has.
+generation& add(std::deque<generation>& all, std::uint32_t prompt, std::uint32_t max_new) {
+  generation& q = all.emplace_back();
+  q.id = request_id{all.size()};
+  q.text.assign(prompt, static_cast<kv::token_id>(all.size() % vocabulary));
+  q.max_new = max_new;
+  return q;
 }
 
 TEST_CASE("whatever fails and is cancelled, others have their tokens and no storage is lost") {
   std::size_t failed = 0;
+  std::size_t dropped = 0;
   std::uint64_t hits = 0;
   std::uint64_t preemptions = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
@@ -156,6 +47,7 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
                               .prefill_chunk = 1 + random.below(40U),
                               .prefill_ahead = 1 + random.below(4U),
                               .max_prefilling = 1 + random.below(8U),
+                              .max_overtaking = random.below(4U),
                               .prefix_bytes = random.one_in(2) ? 0U : 100U * 8,
                               .prefill = {.max_rows = 3, .max_waste = 0.5}};
     scripted_backend backend{o};
@@ -166,6 +58,8 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
     basic_generator g{backend, o};
     std::deque<generation> all;
     bool busy = true;
+    time_point now{};
+    const auto clock = [&] { return now += 1ns; };
     while (busy || all.size() < 40) {
       if (all.size() < 40 && random.one_in(2)) {
         generation& q = all.emplace_back();
@@ -174,15 +68,16 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
         for (kv::token_id& t : q.text) t = static_cast<kv::token_id>(random.below(vocabulary));
         if (all.size() > 1 && random.one_in(3)) q.text = all[random.below(all.size() - 1)].text;
         q.max_new = 1 + random.below(24U);
+        if (random.one_in(8)) q.deadline = now + 1ns * random.below(300);
         q.how.logprobs = random.below(2U);  // Needs logits; the tokens are the same.
         REQUIRE_FALSE(g.submit(q).has_value());
       }
-      if (!all.empty() && random.one_in(40)) g.cancel(all[random.below(all.size())]);
+      if (!all.empty() && random.one_in(20)) g.cancel(all[random.below(all.size())]);
       if (!all.empty() && random.one_in(10)) {
         generation& victim = all[random.below(all.size())];
         if (victim.state == kv::sequence_state::running) g.preempt(victim);
       }
-      busy = g.turn(no_time);
+      busy = g.turn(clock);
     }
     CHECK(g.state().starved() == 0);
     for (const generation& q : all) {
@@ -192,7 +87,9 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
       if (q.finished == kv::finish_reason::error) {
         ++failed;
         REQUIRE(q.produced.empty());
-      } else if (q.finished == kv::finish_reason::cancelled) {
+      } else if (q.finished == kv::finish_reason::cancelled ||
+                 q.finished == kv::finish_reason::deadline) {
+        if (q.produced.empty()) ++dropped;
         REQUIRE(std::equal(q.produced.begin(), q.produced.end(), whole.begin()));
       } else {
         REQUIRE(q.finished == kv::finish_reason::length);
@@ -204,6 +101,7 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
     preemptions += g.state().preemptions();
   }
   CHECK(failed > 0);
+  CHECK(dropped > 0);
   CHECK(hits > 0);
   CHECK(preemptions > 0);
 }
@@ -227,6 +125,220 @@ TEST_CASE("equal prompts are computed again by one who waited, if the first one'
   CHECK(backend.jobs == 2);
   CHECK(g.prefilled_tokens() == 20);
   CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("a prompt that is cancelled in a job ends when that does, and is computed no further") {
+  const generator_options o{
+      .slots = 2, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  generation& running = add(all, 3, 40);
+  REQUIRE_FALSE(g.submit(running).has_value());
+  REQUIRE(g.turn(no_time));
+  REQUIRE(g.turn(no_time));
+  backend.patience = 5;
+  generation& q = add(all, 100, 5);
+  REQUIRE_FALSE(g.submit(q).has_value());
+  REQUIRE(g.turn(no_time));
+  REQUIRE(backend.jobs == 2);
+  g.cancel(q);
+  while (backend.is_computing()) {
+    REQUIRE_FALSE(q.finished.has_value());  // Its storage is being written.
+    REQUIRE(backend.columns() >= 100);
+    REQUIRE(g.turn(no_time));
+  }
+  REQUIRE(g.turn(no_time));
+  CHECK(q.finished == kv::finish_reason::cancelled);
+  CHECK(q.produced.empty());
+  CHECK(backend.columns() == 0);
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.jobs == 2);
+  CHECK(g.prefilled_tokens() == 3 + 8);
+  CHECK(running.produced == truth(running));
+}
+
+TEST_CASE("prompts that are cancelled do not hold up whoever comes behind them") {
+  const generator_options o{.slots = 2,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 4,
+                            .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  for (int i = 0; i < 12; ++i) REQUIRE_FALSE(g.submit(add(all, 150, 5)).has_value());
+  REQUIRE(g.turn(no_time));
+  for (generation& q : all) g.cancel(q);
+  generation& next = add(all, 2, 3);
+  REQUIRE_FALSE(g.submit(next).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(next.produced == truth(next));
+  CHECK(g.prefilled_tokens() == 8 + 2);
+  CHECK(backend.columns() == 0);
+  all.pop_back();
+  for (const generation& q : all) CHECK(q.finished == kv::finish_reason::cancelled);
+}
+
+TEST_CASE("what was computed of a cancelled prompt is kept by one who waits for it") {
+  const generator_options o{
+      .slots = 4, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  // Who is cancelled, of three with one prompt, one after the other.
+  for (const std::vector<std::size_t>& gone :
+       {std::vector<std::size_t>{0}, {1}, {0, 1}, {1, 0}, {2, 0}, {0, 1, 2}}) {
+    CAPTURE(gone.size());
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    std::deque<generation> all(3);
+    for (generation& q : all) {
+      q.text.assign(40, 7);
+      q.max_new = 4;
+      REQUIRE_FALSE(g.submit(q).has_value());
+    }
+    REQUIRE(g.turn(no_time));
+    for (const std::size_t i : gone) {
+      g.cancel(all[i]);
+      CHECK(g.turn(no_time) == (i != gone.back() || gone.size() < 3));
+      CHECK(all[i].finished == kv::finish_reason::cancelled);
+    }
+    while (g.turn(no_time)) {
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (std::ranges::find(gone, i) == gone.end()) CHECK(all[i].produced == truth(all[i]));
+    }
+    // One job before each that was cancelled; then nobody is left, or all of the prompt is needed.
+    CHECK(g.prefilled_tokens() == (gone.size() == 3 ? 24 : 40));
+    CHECK(backend.columns() == 0);
+    CHECK(g.state().empty());
+  }
+}
+
+TEST_CASE("a prompt whose deadline passes is computed no further") {
+  const generator_options o{
+      .slots = 2, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  time_point now{};
+  generation& q = add(all, 100, 5);
+  q.deadline = now + 10ns;
+  REQUIRE_FALSE(g.submit(q).has_value());
+  REQUIRE(g.turn([&] { return now; }));
+  now += 10ns;
+  while (g.turn([&] { return now; })) {
+  }
+  CHECK(q.finished == kv::finish_reason::deadline);
+  CHECK(g.prefilled_tokens() <= 16);
+  CHECK(backend.columns() == 0);
+}
+
+// Time is what was computed: tokens of prompts.
+TEST_CASE("a short prompt does not wait for any number of long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 3,
+                            .max_overtaking = 2,
+                            .prefix_bytes = 0};
+  for (const std::uint32_t size : {1U, 5U, 8U}) {
+    CAPTURE(size);
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    std::deque<generation> all;
+    for (int i = 0; i < 40; ++i) REQUIRE_FALSE(g.submit(add(all, 150, 2)).has_value());
+    for (int i = 0; i < 5; ++i) REQUIRE(g.turn(no_time));
+    generation& q = add(all, size, 2);
+    REQUIRE_FALSE(g.submit(q).has_value());
+    const std::uint64_t before = g.prefilled_tokens();
+    while (q.produced.empty()) REQUIRE(g.turn(no_time));
+    // Its own pieces, a long one's beside each, and what was left of the job.
+    CHECK(g.prefilled_tokens() - before <= 3 * 8);
+    while (g.turn(no_time)) {
+    }
+    for (const generation& each : all) REQUIRE(each.produced == truth(each));
+    CHECK(backend.columns() == 0);
+  }
+}
+
+TEST_CASE("endless short prompts take no more than half of the time from long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 2,
+                            .max_overtaking = 3,
+                            .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> shorts;
+  std::deque<generation> longs;
+  std::uint64_t ended = 0;
+  const auto submit_short = [&] { REQUIRE_FALSE(g.submit(add(shorts, 4, 1)).has_value()); };
+  const auto run_until = [&](const generation& q) {
+    while (!q.finished) {
+      // Twenty of them wait at any time.
+      while (shorts.size() - ended < 20) submit_short();
+      g.turn(no_time);
+      ended = static_cast<std::uint64_t>(std::ranges::count_if(
+          shorts, [](const generation& s) { return s.finished.has_value(); }));
+    }
+  };
+  for (int i = 0; i < 20; ++i) submit_short();
+  const std::uint64_t before = g.prefilled_tokens();
+  for (int i = 0; i < 4; ++i) REQUIRE_FALSE(g.submit(add(longs, 152, 1)).has_value());
+  for (const generation& q : longs) run_until(q);
+  // Those before them, as much again as their own, and a job each until the next has its place.
+  CHECK(g.prefilled_tokens() - before <= (20 * 4) + (2 * 4 * 152) + (4 * 8));
+  CHECK(ended > 100);
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("logits that are no numbers end their text with an error, and no other") {
+  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 8, .prefix_bytes = 800};
+  for (const float poison : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const std::uint32_t index : {0U, 1U, 4U}) {  // Which token: 0 is the prompt's.
+      for (const bool draws : {false, true}) {
+        CAPTURE(poison);
+        CAPTURE(index);
+        CAPTURE(draws);
+        scripted_backend backend{o};
+        backend.poison = poison;
+        basic_generator g{backend, o};
+        std::deque<generation> all(4);
+        for (std::size_t i = 0; i < 4; ++i) {
+          generation& q = all[i];
+          q.text.assign(10, i < 2 ? 3 : static_cast<kv::token_id>(4 + i));  // Two share a prompt.
+          q.max_new = 6;
+          if (draws) q.how = {.temperature = 0.001F, .seed = i};
+        }
+        for (generation& q : all) q.prompt = 10;
+        const std::vector<kv::token_id> bad = truth(all[0]);
+        backend.poisoned = bad[index];
+        REQUIRE(std::ranges::find(bad, bad[index]) - bad.begin() == index);
+        for (generation& q : all) REQUIRE_FALSE(g.submit(q).has_value());
+        while (g.turn(no_time)) {
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+          CAPTURE(i);
+          const std::vector<kv::token_id> whole = truth(all[i]);
+          const auto at = std::ranges::find(whole, backend.poisoned);
+          CHECK(all[i].produced == std::vector<kv::token_id>(whole.begin(), at));
+          CHECK(all[i].finished ==
+                (at == whole.end() ? kv::finish_reason::length : kv::finish_reason::error));
+        }
+        CHECK(all[3].finished == kv::finish_reason::length);
+        CHECK(g.state().starved() == 0);
+        // Nothing is kept of a prompt whose own result is bad.
+        CHECK(backend.columns() == (index == 0 ? 20 : 30));
+      }
+    }
+  }
 }
 
 TEST_CASE("an iteration that fails ends the loop with an exception") {

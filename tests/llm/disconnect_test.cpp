@@ -63,8 +63,10 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
     const auto where = static_cast<point>(random.below(static_cast<int>(point::count)));
     const bool is_deaf = where == point::never_reads;
     const bool is_short = where == point::none;
+    const bool has_long_prompt = random.one_in(16);  // Several jobs of prefill.
     const json asked =
         chat({{"max_tokens", 1 + random.below(is_short            ? 4U
+                                              : has_long_prompt   ? 40U
                                               : random.one_in(32) ? 1500U
                                                                   : 40U)},
               {"n", is_deaf ? 4 : 1 + random.below(2)},
@@ -74,7 +76,7 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
               {"metadata", ballast},
               {"messages",
                {{{"role", "user"},
-                 {"content", std::string(random.below(random.one_in(16) ? 400U : 40U), 'a')}}}}});
+                 {"content", std::string(random.below(has_long_prompt ? 1500U : 40U), 'a')}}}}});
     const std::string body = asked.dump();
     // It closes by itself: who reads on never waits for what does not come.
     const std::string head =

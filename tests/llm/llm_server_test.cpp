@@ -509,6 +509,18 @@ TEST_CASE("the server says what it runs on, and auto takes what there is") {
     CHECK(strict.first_line.starts_with("llm_server: --executor: cuda is not possible here: "));
   }
 }
+TEST_CASE("the first line says what limits the context") {
+  child whole{{}};
+  REQUIRE_MESSAGE(whole.port() != 0, whole.first_line);
+  CHECK(whole.first_line.find(" slots, context 2048 | ") != std::string::npos);
+  child less{{"--kv-mib", "1"}};
+  REQUIRE_MESSAGE(less.port() != 0, less.first_line);
+  CHECK(less.first_line.find(
+            " slots, context 1024 of the model's 2048 (--kv-mib 2 would hold all) | ") !=
+        std::string::npos);
+  connection c{less.port()};
+  CHECK(json::parse(c.ask("GET", "/v1/models").second)["data"][0]["max_model_len"] == 1024);
+}
 TEST_CASE("bad options end the server with status 2 and one line") {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--slots", "0"}, "--slots: 0 is not allowed"},

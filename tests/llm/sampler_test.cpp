@@ -27,6 +27,15 @@ std::vector<double> shares(const sampling& how, int draws = 40000) {
   return out;
 }
 
+TEST_CASE("logits are a distribution if some token is possible and all are numbers") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  CHECK(is_distribution(std::vector<float>{1, -infinity, 3e38F}));
+  CHECK_FALSE(is_distribution(std::vector<float>{1, infinity}));
+  CHECK_FALSE(is_distribution(std::vector<float>{1, std::nanf(""), 2}));
+  CHECK_FALSE(is_distribution(std::vector<float>{std::nanf(""), 1}));
+  CHECK_FALSE(is_distribution(std::vector<float>{-infinity, -infinity}));
+}
+
 TEST_CASE("at temperature 0 the most likely is taken, the first of equals") {
   sampler s;
   CHECK(s.sample(logits, {}, 0, {}).chosen.token == 1);

@@ -145,9 +145,10 @@ class device_backend {
                      std::uint64_t{c.max_positions}, std::uint64_t{o.prefill_chunk}});
   }
   /// Prompts that end in one job: the last group is handed out while one less than `max_prefilling`
-  /// are at hand.
+  /// are at hand; of short ones, `max_overtaking`.
   static std::uint32_t most_results(const generator_options& g) noexcept {
-    return std::max(1U, g.max_prefilling) - 1 + g.prefill.max_rows;
+    const auto most = [&](std::uint32_t n) { return n == 0 ? 0 : n - 1 + g.prefill.max_rows; };
+    return most(std::max(1U, g.max_prefilling)) + most(g.max_overtaking);
   }
   static decoder_limits limits_of(const device_weights<Device>& w, const generator_options& g,
                                   const backend_options& o, bool prefill) {

@@ -36,6 +36,8 @@ struct scheduler_options {
   /// Another group is handed out while fewer prompts are under prefill; at least 1. 1: one group at
   /// a time.
   std::uint32_t max_prefilling = 1;
+  /// Beside these, `next_short_prefill` hands out groups while fewer prompts are out by it.
+  std::uint32_t max_overtaking = 0;
   std::uint32_t max_positions = 1U << 20U;  ///< Of the model: prompt and output; at least 2.
   prefill_limits prefill{};
   budget_options budget{.high_bytes = std::numeric_limits<std::uint64_t>::max(),
@@ -82,8 +84,8 @@ class decode_scheduler {
   }
 
   /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
-  /// next call. Each member must be answered by `on_prefilled` or `on_prefill_failed`. For policies
-  /// that start at once.
+  /// next call. Each member must be answered by `on_prefilled`, `on_prefill_failed` or
+  /// `on_prefill_dropped`. For policies that start at once.
   std::span<sequence* const> next_prefill() requires std::same_as<Admission, start_at_once> {
     struct {
       void finish(sequence&, finish_reason) const noexcept {}
@@ -95,6 +97,12 @@ class decode_scheduler {
   /// so is departure_gap where it is 0, by how many iterations others stayed.
   template <class Sink>
   std::span<sequence* const> next_prefill(const decode_load& pace, time_point now, Sink& sink);
+  /// The same for prompts of up to `longest` tokens alone, in places of their own, so that they
+  /// need not wait for as long as many long ones take. Those lose no place by it: they starve only
+  /// if the driver computes nothing but short ones.
+  template <class Sink>
+  std::span<sequence* const> next_short_prefill(std::uint32_t longest, const decode_load& pace,
+                                                time_point now, Sink& sink);
   /// When to ask again, if somebody is waited for: in any case when somebody comes or leaves.
   [[nodiscard]] time_point prefill_wake() const noexcept { return wake_; }
   /// Prompt tokens that the next iteration may carry, if prefill is coupled.
@@ -107,6 +115,10 @@ class decode_scheduler {
   void on_prefilled(sequence& s, std::uint64_t storage, token_id token, bool is_stop, Sink& sink);
   template <class Sink>
   void on_prefill_failed(sequence& s, Sink& sink);
+  /// The same for one that was cancelled or has expired under prefill: nothing writes for it any
+  /// more, and the rest of its prompt is not computed.
+  template <class Sink>
+  void on_prefill_dropped(sequence& s, Sink& sink);
 
   /// At an iteration boundary: lets expired ones go, makes room, fills the slots, appends a column.
   /// @returns Whether there is an iteration to compute, over the live slots of `batch()`.
@@ -115,8 +127,12 @@ class decode_scheduler {
   /// The token of a live slot in the iteration begun; once for each.
   template <class Sink>
   void on_token(std::uint32_t slot, token_id token, bool is_stop, Sink& sink);
+  /// Instead, where there is no token to be had: the sequence ends with `error`.
+  template <class Sink>
+  void on_token_failed(std::uint32_t slot, Sink& sink);
 
-  /// Ends a sequence as soon as it may: at once, or when the iteration or prefill under way ends.
+  /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
+  /// prefill is answered, which the driver need not compute to its end for that.
   /// No effect on an idle one. If it finishes in that iteration, it has finished.
   template <class Sink>
   void cancel(sequence& s, Sink& sink) {
@@ -167,6 +183,15 @@ class decode_scheduler {
   }
   template <class Sink>
   bool end_if_possible(sequence& s, finish_reason why, Sink& sink);
+  [[nodiscard]] bool may_prefill() const noexcept {
+    return !prompts_.empty() && slots_.waiting().size() < o_.max_prepared;
+  }
+  template <class Sink>
+  std::span<sequence* const> hand_out(const prefill_decision& d, bool overtakes, Sink& sink);
+  void take_back(sequence& s) noexcept {
+    std::erase(out_, &s);
+    if (s.overtook) --overtaking_;
+  }
   template <class Sink>
   void finish(sequence& s, finish_reason why, Sink& sink) {
     s.state = sequence_state::idle;
@@ -178,6 +203,7 @@ class decode_scheduler {
   prefill_queue<Admission> prompts_;
   std::vector<sequence*> out_;  // Under prefill, not yet answered.
   std::vector<sequence*> scratch_;
+  std::size_t overtaking_ = 0;  // Of these, by `next_short_prefill`.
   time_point wake_ = never;
   std::uint64_t numbers_ = 0;
   std::uint32_t outstanding_ = 0;  // Slots that have not had their token in this iteration.
@@ -210,13 +236,30 @@ std::span<sequence* const> decode_scheduler<Pick, Admission>::next_prefill(const
                                                                            time_point now,
                                                                            Sink& sink) {
   wake_ = never;
-  if (out_.size() >= o_.max_prefilling || prompts_.empty() ||
-      slots_.waiting().size() >= o_.max_prepared)
-    return {};
+  if (out_.size() - overtaking_ >= o_.max_prefilling || !may_prefill()) return {};
   const prefill_decision d = prompts_.next(load(pace), now);
-  for (sequence* s : d.late) finish(*s, finish_reason::deadline, sink);
-  for (sequence* s : d.group) s->state = sequence_state::prefilling;
   wake_ = d.wake;
+  return hand_out(d, false, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+std::span<sequence* const> decode_scheduler<Pick, Admission>::next_short_prefill(
+    std::uint32_t longest, const decode_load& pace, time_point now, Sink& sink) {
+  if (overtaking_ >= o_.max_overtaking || !may_prefill()) return {};
+  return hand_out(prompts_.next_short(longest, load(pace), now), true, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+std::span<sequence* const> decode_scheduler<Pick, Admission>::hand_out(const prefill_decision& d,
+                                                                       bool overtakes, Sink& sink) {
+  for (sequence* s : d.late) finish(*s, finish_reason::deadline, sink);
+  for (sequence* s : d.group) {
+    s->state = sequence_state::prefilling;
+    s->overtook = overtakes;
+  }
+  if (overtakes) overtaking_ += d.group.size();
   out_.insert(out_.end(), d.group.begin(), d.group.end());
   return d.group;
 }
@@ -226,7 +269,7 @@ template <class Sink>
 void decode_scheduler<Pick, Admission>::on_prefilled(sequence& s, std::uint64_t storage,
                                                      token_id token, bool is_stop, Sink& sink) {
   COHORT_ASSERT(s.state == sequence_state::prefilling);
-  std::erase(out_, &s);
+  take_back(s);
   s.who.storage = storage;
   s.who.length = s.prompt;
   s.who.produced = 1;
@@ -255,8 +298,16 @@ template <pick_policy Pick, admission_policy Admission>
 template <class Sink>
 void decode_scheduler<Pick, Admission>::on_prefill_failed(sequence& s, Sink& sink) {
   COHORT_ASSERT(s.state == sequence_state::prefilling);
-  std::erase(out_, &s);
+  take_back(s);
   finish(s, finish_reason::error, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+void decode_scheduler<Pick, Admission>::on_prefill_dropped(sequence& s, Sink& sink) {
+  COHORT_ASSERT(s.state == sequence_state::prefilling && (s.cancel_requested || s.expired));
+  take_back(s);
+  finish(s, s.cancel_requested ? finish_reason::cancelled : finish_reason::deadline, sink);
 }
 
 template <pick_policy Pick, admission_policy Admission>
@@ -330,6 +381,16 @@ void decode_scheduler<Pick, Admission>::on_token(std::uint32_t slot, token_id to
   if (!why) return;
   slots_.remove(slot);
   finish(s, *why, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <class Sink>
+void decode_scheduler<Pick, Admission>::on_token_failed(std::uint32_t slot, Sink& sink) {
+  COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
+  --outstanding_;
+  sequence& s = in_slot(slot);
+  slots_.remove(slot);
+  finish(s, finish_reason::error, sink);
 }
 
 }  // namespace cohort::kv

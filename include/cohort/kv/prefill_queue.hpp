@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,6 +61,8 @@ class prefill_queue {
 
   /// Takes out the group to start now and whom to give up.
   prefill_decision next(const decode_load& load, time_point now);
+  /// The same, as if prompts of more than `longest` tokens were not there.
+  prefill_decision next_short(std::uint32_t longest, const decode_load& load, time_point now);
 
  private:
   [[nodiscard]] time_point earliest_of(std::span<const std::uint32_t> members) const noexcept {
@@ -78,6 +81,7 @@ class prefill_queue {
   std::vector<sequence*> late_;
   std::vector<sequence*> lost_;
   std::vector<std::uint32_t> lengths_;
+  std::vector<sequence*> aside_;
 };
 
 template <admission_policy Admission>
@@ -109,6 +113,19 @@ prefill_decision prefill_queue<Admission>::next(const decode_load& load, time_po
   if (window.earliest > now) return {.late = late_, .wake = window.earliest};
   take(members);
   return {.group = group_, .late = late_};
+}
+
+template <admission_policy Admission>
+prefill_decision prefill_queue<Admission>::next_short(std::uint32_t longest,
+                                                      const decode_load& load, time_point now) {
+  const auto is_long = [&](const sequence* s) { return s->prompt > longest; };
+  if (std::ranges::all_of(queued_, is_long)) return {};
+  aside_.clear();
+  std::ranges::copy_if(queued_, std::back_inserter(aside_), is_long);
+  std::erase_if(queued_, is_long);
+  const prefill_decision d = next(load, now);
+  queued_.insert(queued_.end(), aside_.begin(), aside_.end());
+  return d;
 }
 
 /// Puts those that can be in time first, each part in order of service. @returns How many can.
