@@ -179,10 +179,11 @@ std::vector<message> read_messages(const json& o) {
       reject(at + ".role", at + ".role: expected a string");
     }
     message& to = out.emplace_back(message{role->get<std::string>(), {}});
-    const std::initializer_list<std::string_view> roles{"system", "developer", "user", "assistant",
-                                                        "tool"};
+    // Models know no developer: what one says is the system's.
+    if (to.role == "developer") to.role = "system";
+    const std::initializer_list<std::string_view> roles{"system", "user", "assistant"};
     if (std::ranges::find(roles, to.role) == roles.end()) {
-      reject(at + ".role", at + ".role: expected system, developer, user, assistant or tool");
+      reject(at + ".role", at + ".role: expected system, developer, user or assistant");
     }
     const json* content = find(m, "content");
     if (content == nullptr && to.role == "assistant") continue;
@@ -279,7 +280,11 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
   }
 
   if (is_chat) {
-    r.prompts.push_back(m.chat->write(read_messages(o)));
+    const std::vector<message> messages = read_messages(o);
+    if (const std::string why = m.chat->complaint(messages); !why.empty()) {
+      reject("messages", "messages: " + why);
+    }
+    r.prompts.push_back(m.chat->write(messages));
     for (std::string& s : m.chat->stops()) r.stops.push_back(std::move(s));
   } else {
     r.prompts = read_prompts(o, m);

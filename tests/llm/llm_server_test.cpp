@@ -273,6 +273,7 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
       {{{"messages", json::array()}}, 400, "messages"},
       {{{"messages", {1}}}, 400, "messages[0]"},
       {{{"messages", {{{"role", "king"}, {"content", "x"}}}}}, 400, "messages[0].role"},
+      {{{"messages", {{{"role", "tool"}, {"content", "x"}}}}}, 400, "messages[0].role"},
       {{{"messages", {{{"role", "user"}}}}}, 400, "messages[0].content"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}},
        400,
@@ -520,6 +521,8 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--executor", "host", "--device", "1"}, "--device: only with --executor cuda or auto"},
       {{"--executor", "auto", "--dtype", "int8"}, "--dtype: "},
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
+      {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
+      {{"--chat-template", "vicuna"}, "--chat-template: "},
       {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"}};
   for (const auto& [options, message] : bad) {
     child c{options};

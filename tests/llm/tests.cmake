@@ -21,7 +21,7 @@ if(TARGET cohort_llm_tool)
   add_dependencies(llm.command_test cohort_llm_tool)
 endif()
 if(TARGET llm_server)
-  cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service)
+  cohort_add_test(llm/chat_test.cpp LIBS cohort_llm_service nlohmann_json::nlohmann_json)
   # They start the server, and are its clients over raw sockets.
   foreach(name disconnect llm_server)
     cohort_add_test(llm/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
