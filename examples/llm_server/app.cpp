@@ -179,12 +179,13 @@ void app::generate(std::string_view body, bool is_chat,
       c.how.seed = seed + c.index;
       c.stops = llm::stop_matcher{asked.stops};
       c.shows_tokens = asked.shows_tokens;
+      c.stop_tokens = asked.stop_tokens;
+      const auto add = [&](const std::vector<kv::token_id>& more) {
+        c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
+      };
       if (!asked.ignores_end) {
-        c.stop_tokens = model_.end_tokens;
-        if (is_chat) {
-          const auto more = model_.chat->stop_tokens();
-          c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
-        }
+        add(model_.end_tokens);
+        if (is_chat) add(model_.chat->stop_tokens());
       }
     }
   }

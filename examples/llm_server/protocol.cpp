@@ -18,6 +18,7 @@ using json = nlohmann::json;
 
 constexpr std::size_t max_stops = 16;
 constexpr std::size_t max_stop_bytes = 1024;
+constexpr std::size_t max_stop_tokens = 128;
 
 /// Bytes that are not UTF-8 become U+FFFD.
 std::string dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -95,22 +96,71 @@ std::vector<std::string> read_stops(const json& o) {
   return out;
 }
 
+/// A field of which the server knows but the values that change nothing.
+struct fixed_field {
+  const char* name;
+  const char* type;           ///< As errors name it; empty: any.
+  std::vector<json> neutral;  ///< Beside null.
+};
+
+bool is_of(const json& v, std::string_view type) {
+  return type.empty() || (type == "an array" && v.is_array()) ||
+         (type == "an object" && v.is_object()) || (type == "a number" && v.is_number()) ||
+         (type == "true or false" && v.is_boolean()) ||
+         (type.starts_with("a string") && v.is_string()) ||
+         (type.ends_with("or an object") && v.is_object());
+}
+
+const std::vector<fixed_field>& fixed_fields() {
+  static const std::vector<fixed_field> all{
+      {"tools", "an array", {json::array()}},
+      {"functions", "an array", {json::array()}},
+      {"tool_choice", "a string or an object", {"none", "auto"}},
+      {"function_call", "a string or an object", {"none", "auto"}},
+      {"modalities", "an array", {json::array(), json::array({"text"})}},
+      {"audio", "an object", {}},
+      {"prediction", "an object", {}},
+      {"logit_bias", "an object", {json::object()}},
+      {"suffix", "a string", {""}},
+      {"echo", "true or false", {false}},
+      {"min_p", "a number", {0}},
+      {"min_tokens", "a number", {0}},
+      {"typical_p", "a number", {1}},
+      {"repetition_penalty", "a number", {1}},
+      {"length_penalty", "a number", {1}},
+      {"use_beam_search", "true or false", {false}},
+      {"include_stop_str_in_output", "true or false", {false}},
+      {"truncate_prompt_tokens", "a number", {}},
+      {"prompt_logprobs", "a number", {}},
+      {"continue_final_message", "true or false", {false}},
+      {"chat_template", "a string", {}},
+      {"guided_json", "", {}},
+      {"guided_regex", "", {}},
+      {"guided_choice", "", {}},
+      {"guided_grammar", "", {}},
+      {"structured_outputs", "", {}}};
+  return all;
+}
+
 /// What this server does not do must not be ignored in silence.
 void check_unsupported(const json& o, bool is_chat) {
   const auto refuse = [](const char* name) {
     reject(name, fmt::format("{}: not supported by this server", name));
   };
-  for (const char* name : {"tools", "functions", "logit_bias", "modalities", "audio"}) {
-    const json* v = find(o, name);
-    if (v == nullptr || v->empty()) continue;
-    if (std::string_view{name} == "modalities" && *v == json::array({"text"})) continue;
-    refuse(name);
+  for (const fixed_field& f : fixed_fields()) {
+    const json* v = find(o, f.name);
+    if (v == nullptr) continue;
+    if (!is_of(*v, f.type)) {
+      reject(f.name, fmt::format("{}: expected {}, got {}", f.name, f.type, v->type_name()));
+    }
+    if (std::ranges::find(f.neutral, *v) == f.neutral.end()) refuse(f.name);
   }
-  if (find(o, "suffix") != nullptr && o["suffix"] != "") refuse("suffix");
-  if (flag(o, "echo")) refuse("echo");
-  if (const json* v = find(o, "response_format");
-      v != nullptr && (!v->is_object() || v->value("type", json{}) != "text")) {
-    refuse("response_format");
+  if (const json* v = find(o, "response_format")) {
+    if (!v->is_object()) {
+      reject("response_format",
+             fmt::format("response_format: expected an object, got {}", v->type_name()));
+    }
+    if (v->value("type", json{}) != "text") refuse("response_format");
   }
   if (const json* v = find(o, "best_of");
       !is_chat && v != nullptr && *v != o.value("n", json(1)) && *v != 1) {
@@ -118,16 +168,31 @@ void check_unsupported(const json& o, bool is_chat) {
   }
 }
 
-std::vector<kv::token_id> as_tokens(const json& list, std::size_t vocabulary) {
+/// @param field Named in errors.
+std::vector<kv::token_id> as_tokens(const json& list, std::size_t vocabulary, const char* field) {
   std::vector<kv::token_id> out;
   out.reserve(list.size());
   for (const json& t : list) {
     if (!t.is_number_unsigned() || t.get<std::uint64_t>() >= vocabulary) {
-      reject("prompt", fmt::format("prompt: expected token ids of 0 to {}", vocabulary - 1));
+      reject(field, fmt::format("{}: expected token ids of 0 to {}", field, vocabulary - 1));
     }
     out.push_back(static_cast<kv::token_id>(t.get<std::uint64_t>()));
   }
   return out;
+}
+
+std::vector<kv::token_id> read_stop_tokens(const json& o, std::size_t vocabulary) {
+  constexpr const char* field = "stop_token_ids";
+  const json* v = find(o, field);
+  if (v == nullptr) return {};
+  if (!v->is_array()) {
+    reject(field, fmt::format("{}: expected an array, got {}", field, v->type_name()));
+  }
+  if (v->size() > max_stop_tokens) {
+    reject(field,
+           fmt::format("{}: {} tokens: at most {} are allowed", field, v->size(), max_stop_tokens));
+  }
+  return as_tokens(*v, vocabulary, field);
 }
 
 std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_model& m) {
@@ -139,7 +204,7 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
   if (v->is_string()) {
     out.push_back(m.words->encode(v->get_ref<const std::string&>()));
   } else if (v->is_array() && !v->empty() && v->front().is_number()) {
-    out.push_back(as_tokens(*v, m.vocabulary));
+    out.push_back(as_tokens(*v, m.vocabulary, "prompt"));
   } else if (v->is_array() && !v->empty()) {
     if (v->size() > m.max_choices) {
       reject("prompt",
@@ -149,7 +214,7 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
       if (p.is_string()) {
         out.push_back(m.words->encode(p.get_ref<const std::string&>()));
       } else if (p.is_array()) {
-        out.push_back(as_tokens(p, m.vocabulary));
+        out.push_back(as_tokens(p, m.vocabulary, "prompt"));
       } else {
         reject("prompt", expected);
       }
@@ -185,8 +250,13 @@ std::vector<message> read_messages(const json& o) {
     if (std::ranges::find(roles, to.role) == roles.end()) {
       reject(at + ".role", at + ".role: expected system, developer, user or assistant");
     }
+    for (const char* call : {"tool_calls", "function_call"}) {
+      const json* asked = find(m, call);
+      if (asked == nullptr || *asked == json::array()) continue;
+      const std::string field = fmt::format("{}.{}", at, call);
+      reject(field, field + ": not supported by this server");
+    }
     const json* content = find(m, "content");
-    if (content == nullptr && to.role == "assistant") continue;
     if (content != nullptr && content->is_string()) {
       to.text = content->get<std::string>();
     } else if (content != nullptr && content->is_array()) {
@@ -263,6 +333,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
   r.priority = static_cast<std::uint8_t>(128 + whole(o, "priority", -128, 127).value_or(0));
   r.ignores_end = flag(o, "ignore_eos");
   r.stops = read_stops(o);
+  r.stop_tokens = read_stop_tokens(o, m.vocabulary);
   if (is_chat) {
     r.shows_tokens = flag(o, "logprobs");
     const auto top = whole(o, "top_logprobs", 0, 20);
