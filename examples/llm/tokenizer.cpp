@@ -184,6 +184,7 @@ void tokenizer::add(const std::string& content, kv::token_id token, bool special
   added_[content] = token;
   set_bytes(token, special ? "" : content);
   is_special_[static_cast<std::size_t>(token)] = special;
+  if (special) special_names_[token] = content;
 }
 
 tokenizer tokenizer::bytes() {
@@ -194,9 +195,7 @@ tokenizer tokenizer::bytes() {
   }
   kv::token_id next = 256;
   for (const char* name : {"<|begin|>", "<|end|>", "<|pad|>"}) {
-    t.added_.emplace(name, next);
-    t.set_bytes(next, "");
-    t.is_special_[static_cast<std::size_t>(next++)] = true;
+    t.add(name, next++, true);
   }
   t.prefix_ = {256};
   return t;
@@ -430,6 +429,11 @@ const std::string& tokenizer::bytes_of(kv::token_id token) const noexcept {
   static const std::string nothing;
   const auto i = static_cast<std::size_t>(static_cast<std::uint32_t>(token));
   return i < bytes_.size() ? bytes_[i] : nothing;
+}
+
+const std::string& tokenizer::name_of(kv::token_id token) const noexcept {
+  const auto at = special_names_.find(token);
+  return at == special_names_.end() ? bytes_of(token) : at->second;
 }
 
 std::string tokenizer::decode(const std::vector<kv::token_id>& tokens) const {

@@ -73,6 +73,8 @@ class tokenizer {
 
   /// The bytes of a token that is not the first of a text; of a special token none.
   [[nodiscard]] const std::string& bytes_of(kv::token_id token) const noexcept;
+  /// What a token is called: its bytes, or the content of a special one. Empty if it has neither.
+  [[nodiscard]] const std::string& name_of(kv::token_id token) const noexcept;
   /// The text of tokens, as `token_reader` gives it piece by piece.
   [[nodiscard]] std::string decode(const std::vector<kv::token_id>& tokens) const;
 
@@ -99,6 +101,7 @@ class tokenizer {
   bool whole_words_ = false;  // A word that is a token needs no merges.
   std::vector<std::string> bytes_;
   std::vector<bool> is_special_;
+  std::unordered_map<kv::token_id, std::string> special_names_;
   kv::token_id of_byte_[256] = {};
   std::unordered_map<std::string, kv::token_id> by_bytes_;
   std::unordered_map<std::uint64_t, merge> merges_;  // By both tokens.

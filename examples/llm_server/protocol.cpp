@@ -377,11 +377,13 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-/// A token as a name that no other token has.
-std::string name_of(const std::string& bytes) {
-  if (is_utf8(bytes)) return bytes;
+/// A token as a name that can be read, most often one that no other token has.
+std::string name_of(const llm::tokenizer& words, kv::token_id token) {
+  const std::string& name = words.name_of(token);
+  if (name.empty()) return fmt::format("token_id:{}", token);
+  if (is_utf8(name)) return name;
   std::string out = "bytes:";
-  for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  for (const char c : name) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return out;
 }
 
@@ -391,12 +393,17 @@ json completion_logprobs(const served_model& m, const std::vector<shown_token>& 
            {"top_logprobs", json::array()},
            {"text_offset", json::array()}};
   for (const shown_token& t : tokens) {
-    const std::string& bytes = m.words->bytes_of(t.what.chosen.token);
-    out["tokens"].push_back(name_of(bytes));
-    out["token_logprobs"].push_back(t.what.chosen.logprob);
-    json top = json::object();
+    const llm::scored_token& chosen = t.what.chosen;
+    const std::string name = name_of(*m.words, chosen.token);
+    out["tokens"].push_back(name);
+    out["token_logprobs"].push_back(chosen.logprob);
+    // The chosen one is always among them, so there may be one more than were asked for.
+    json top{{name, chosen.logprob}};
     for (const llm::scored_token& s : t.what.top) {
-      top[name_of(m.words->bytes_of(s.token))] = s.logprob;
+      if (s.token == chosen.token) continue;
+      std::string other = name_of(*m.words, s.token);
+      if (top.contains(other)) other = fmt::format("token_id:{}", s.token);
+      top[other] = s.logprob;
     }
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(t.characters);
@@ -407,9 +414,11 @@ json completion_logprobs(const served_model& m, const std::vector<shown_token>& 
 json chat_logprobs(const served_model& m, const std::vector<shown_token>& tokens) {
   const auto scored = [&](const llm::scored_token& t) {
     const std::string& text = m.words->bytes_of(t.token);
-    json bytes = json::array();
+    json bytes;  // Null where the token is no text.
     for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-    return json{{"token", text}, {"logprob", t.logprob}, {"bytes", std::move(bytes)}};
+    return json{{"token", text.empty() ? name_of(*m.words, t.token) : text},
+                {"logprob", t.logprob},
+                {"bytes", std::move(bytes)}};
   };
   json content = json::array();
   for (const shown_token& t : tokens) {

@@ -80,7 +80,7 @@ struct token_usage {
 
 /// What the answers to one request have in common.
 struct answer_head {
-  std::string id;
+  std::string id{};
   std::int64_t created = 0;
   bool is_chat = false;
   bool shows_tokens = false;
