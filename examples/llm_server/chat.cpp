@@ -13,7 +13,7 @@ namespace cohort::llm_server {
 namespace {
 
 /// As the templates' `strip` and `trim`, of ASCII.
-std::string_view trimmed(std::string_view text) {
+std::string_view trimmed(std::string_view text) noexcept {
   constexpr std::string_view blank = " \t\n\v\f\r";
   const std::size_t first = text.find_first_not_of(blank);
   if (first == std::string_view::npos) return {};
@@ -79,6 +79,12 @@ std::string chat_writer::complaint(std::span<const message> messages) const {
   if (is_good) return {};
   return "the model's chat template takes at most one system message first, then user and "
          "assistant in turn";
+}
+
+std::size_t chat_writer::least_bytes(std::span<const message> messages) noexcept {
+  std::size_t bytes = 0;
+  for (const message& m : messages) bytes += trimmed(m.text).size();
+  return bytes;
 }
 
 std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) const {

@@ -8,6 +8,7 @@
 #include <llm/config.hpp>
 #include <llm/tokenizer.hpp>
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ class chat_writer {
   [[nodiscard]] chat_form form() const noexcept { return how_.form; }
   /// Why the form cannot hold these messages; empty: it can.
   [[nodiscard]] std::string complaint(std::span<const message> messages) const;
+  /// Bytes of text that `write` turns into tokens, at least.
+  [[nodiscard]] static std::size_t least_bytes(std::span<const message> messages) noexcept;
   /// The prompt that asks for the assistant's next message.
   /// @param messages Without `complaint`; their roles are system, user or assistant.
   [[nodiscard]] std::vector<kv::token_id> write(std::span<const message> messages) const;

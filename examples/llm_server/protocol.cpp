@@ -195,6 +195,28 @@ std::vector<kv::token_id> read_stop_tokens(const json& o, std::size_t vocabulary
   return as_tokens(*v, vocabulary, field);
 }
 
+[[noreturn]] void reject_length(const served_model& m, bool is_chat, std::string_view what) {
+  throw api_error{.message = fmt::format("This model's maximum context length is {} tokens: {}",
+                                         m.context, what),
+                  .param = is_chat ? "messages" : "prompt",
+                  .code = "context_length_exceeded"};
+}
+
+/// Refuses what has too many bytes for the context whatever its tokens are, before any is made.
+void check_bytes(const served_model& m, bool is_chat, std::size_t bytes) {
+  const std::size_t longest = m.words->longest_token(!is_chat);
+  if (longest == 0) return;
+  const std::size_t least = (bytes + longest - 1) / longest;
+  if (least >= m.context) {
+    reject_length(m, is_chat, fmt::format("the prompt has at least {}", least));
+  }
+}
+
+std::vector<kv::token_id> encode(const served_model& m, const std::string& prompt) {
+  check_bytes(m, false, prompt.size());
+  return m.words->encode(prompt);
+}
+
 std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_model& m) {
   const json* v = find(o, "prompt");
   constexpr const char* expected =
@@ -202,7 +224,7 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
   if (v == nullptr) reject("prompt", "prompt: missing");
   std::vector<std::vector<kv::token_id>> out;
   if (v->is_string()) {
-    out.push_back(m.words->encode(v->get_ref<const std::string&>()));
+    out.push_back(encode(m, v->get_ref<const std::string&>()));
   } else if (v->is_array() && !v->empty() && v->front().is_number()) {
     out.push_back(as_tokens(*v, m.vocabulary, "prompt"));
   } else if (v->is_array() && !v->empty()) {
@@ -212,7 +234,7 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
     }
     for (const json& p : *v) {
       if (p.is_string()) {
-        out.push_back(m.words->encode(p.get_ref<const std::string&>()));
+        out.push_back(encode(m, p.get_ref<const std::string&>()));
       } else if (p.is_array()) {
         out.push_back(as_tokens(p, m.vocabulary, "prompt"));
       } else {
@@ -277,12 +299,7 @@ std::vector<message> read_messages(const json& o) {
 void read_limits(const json& o, const served_model& m, text_request& r) {
   std::size_t longest = 0;
   for (const auto& p : r.prompts) longest = std::max(longest, p.size());
-  const auto too_long = [&](const std::string& what) {
-    throw api_error{.message = fmt::format("This model's maximum context length is {} tokens: {}",
-                                           m.context, what),
-                    .param = r.is_chat ? "messages" : "prompt",
-                    .code = "context_length_exceeded"};
-  };
+  const auto too_long = [&](const std::string& what) { reject_length(m, r.is_chat, what); };
   if (longest >= m.context) too_long(fmt::format("the prompt has {}", longest));
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   auto asked = whole(o, "max_tokens", 1, most);
@@ -355,6 +372,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     if (const std::string why = m.chat->complaint(messages); !why.empty()) {
       reject("messages", "messages: " + why);
     }
+    check_bytes(m, true, chat_writer::least_bytes(messages));
     r.prompts.push_back(m.chat->write(messages));
     for (std::string& s : m.chat->stops()) r.stops.push_back(std::move(s));
   } else {

@@ -34,6 +34,36 @@ struct fixture {
   }
 };
 
+TEST_CASE("a prompt is refused by its bytes alone only where no tokens could fit") {
+  const fixture f;
+  const auto read = [&](bool is_chat, const std::string& text) {
+    json asked{{"model", "m"}, {"max_tokens", 1}};
+    if (is_chat) {
+      asked["messages"] = {{{"role", "user"}, {"content", text}}};
+    } else {
+      asked["prompt"] = text;
+    }
+    return read_request(asked.dump(), is_chat, f.model);
+  };
+  const auto complaint = [&](bool is_chat, const std::string& text) {
+    const auto result = read(is_chat, text);
+    const auto* e = std::get_if<api_error>(&result);
+    REQUIRE(e != nullptr);
+    CHECK(e->code == "context_length_exceeded");
+    return e->message.substr(e->message.find(": ") + 2);
+  };
+  // Of 64 tokens, each of at most 9 bytes, one is left for the answer.
+  CHECK(complaint(false, std::string(63 * 9 + 1, 'x')) == "the prompt has at least 64");
+  CHECK(complaint(false, std::string(63 * 9, 'x')) == "the prompt has 568");
+  std::string names;
+  for (int i = 0; i < 62; ++i) names += "<|begin|>";
+  CHECK(std::holds_alternative<text_request>(read(false, names)));
+  // In a chat names are text.
+  CHECK(complaint(true, std::string(64, 'x')) == "the prompt has at least 64");
+  CHECK(complaint(true, std::string(63, 'x')) == "the prompt has 81");
+  CHECK(std::holds_alternative<text_request>(read(true, std::string(30, 'x'))));
+}
+
 TEST_CASE("the token that was drawn is among the most likely, in completions") {
   const fixture f;
   // Not among the two most likely, and among them.

@@ -21,7 +21,7 @@ if(TARGET cohort_llm_tool)
   add_dependencies(llm.command_test cohort_llm_tool)
 endif()
 if(TARGET llm_server)
-  foreach(name chat protocol)
+  foreach(name app chat protocol)
     cohort_add_test(llm/${name}_test.cpp LIBS cohort_llm_service nlohmann_json::nlohmann_json)
   endforeach()
   # They start the server, and are its clients over raw sockets.
