@@ -76,10 +76,12 @@ std::string app::error_body(int status, std::string_view message) {
 void app::answered(int status) { counters_.answered(status); }
 
 bool app::is_allowed(std::string_view authorization) const {
-  constexpr std::string_view scheme = "Bearer ";
+  constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
   if (api_keys_.empty()) return true;
-  if (!authorization.starts_with(scheme)) return false;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  if (!std::ranges::equal(authorization.substr(0, scheme.size()), scheme, {}, lower)) return false;
   authorization.remove_prefix(scheme.size());
+  authorization.remove_prefix(std::min(authorization.size(), authorization.find_first_not_of(' ')));
   bool found = false;
   for (const std::string& key : api_keys_) found |= is_same(authorization, key);
   return found;

@@ -336,6 +336,21 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
   }
   // Fields that would change nothing are taken.
   const answer plain = post(c, chats, chat());
+  // What is of a wrong type is said to be, not that it is not supported.
+  const json mistyped[] = {{{"tools", 5}},
+                           {{"logit_bias", 5}},
+                           {{"logit_bias", json::array()}},
+                           {{"response_format", "text"}},
+                           {{"tool_choice", true}},
+                           {{"min_p", "0"}}};
+  for (const json& more : mistyped) {
+    const answer a = post(c, chats, chat(more));
+    const std::string name = more.begin().key();
+    CAPTURE(name);
+    CHECK(a.status == 400);
+    CHECK(a.body["error"]["param"] == name);
+    CHECK(a.body["error"]["message"].get<std::string>().starts_with(name + ": expected a"));
+  }
   const answer neutral = post(c, chats,
                               chat({{"tools", json::array()},
                                     {"tool_choice", "none"},
@@ -388,6 +403,9 @@ TEST_CASE("only those who have a key may ask") {
   }
   CHECK(c.ask("GET", "/v1/models", "", "Authorization: Bearer first\r\n").first == 200);
   CHECK(c.ask("GET", "/v1/models", "", "Authorization: Bearer second\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: bearer second\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: BEARER  first\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: Basic first\r\n").first == 401);
   CHECK(c.ask("GET", "/health").first == 200);
 }
 
