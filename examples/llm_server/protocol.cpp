@@ -370,7 +370,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
   if (is_chat) {
     const std::vector<message> messages = read_messages(o);
     if (const std::string why = m.chat->complaint(messages); !why.empty()) {
-      reject("messages", "messages: " + why);
+      reject("messages", fmt::format("messages: {}", why));
     }
     check_bytes(m, true, chat_writer::least_bytes(messages));
     r.prompts.push_back(m.chat->write(messages));
