@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 namespace cohort::llm {
 namespace {
@@ -27,6 +28,42 @@ std::size_t unfinished(std::string_view text) noexcept {
     return length > back ? back : 0;
   }
   return 0;
+}
+
+/// The fewest most likely tokens that reach top_p, and the sum of their weights.
+struct nucleus {
+  std::ptrdiff_t count;
+  double total;
+};
+
+/// Sorts no more of `order` than it takes. A sum depends on its order in the last bits, and the one
+/// that counts is of all weights, the largest first: if that could decide, there is no answer.
+/// @param roughly The sum of all weights in some order.  @param weight Of a place in `order`.
+template <class Before, class Weight>
+std::optional<nucleus> find_nucleus(std::vector<kv::token_id>& order, double top_p, double roughly,
+                                    Before before, Weight weight) {
+  const auto n = static_cast<std::ptrdiff_t>(order.size());
+  // Two sums of n terms above 0 are no further from each other than 2 n half units in the last
+  // place, and a little.
+  const double error = roughly * static_cast<double>(n) * 0x1.0p-50;
+  const double least = top_p * (roughly - error);
+  const double most = top_p * (roughly + error);
+  if (!(error < roughly)) return {};  // Not finite.
+  double sum = 0;
+  constexpr std::ptrdiff_t first = 256;
+  for (std::ptrdiff_t done = 0, end = 0; done < n; done = end) {
+    end = std::min(n, std::max(first, 4 * done));
+    const auto at = [&](std::ptrdiff_t i) { return order.begin() + i; };
+    if (end < n) std::nth_element(at(done), at(end), order.end(), before);
+    std::sort(at(done), at(end), before);
+    for (std::ptrdiff_t i = done; i < end; ++i) {
+      sum += weight(i);
+      if (sum < least) continue;
+      if (sum < most) return {};
+      return nucleus{i + 1, sum};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -84,27 +121,37 @@ sampled sampler::sample(std::span<const float> logits, const sampling& how, std:
   } else {
     fill_order();
     std::ptrdiff_t kept = how.top_k == 0 ? n : std::min<std::ptrdiff_t>(n, how.top_k);
-    if (kept < n || how.top_p < 1) {
-      std::partial_sort(order_.begin(), order_.begin() + kept, order_.end(), by(adjusted_));
-    }
-    float most = adjusted_[static_cast<std::size_t>(order_[0])];
-    for (std::ptrdiff_t i = 1; i < kept; ++i) {
-      most =
-          std::max(most, adjusted_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])]);
-    }
+    const float most = *std::ranges::max_element(adjusted_);
     const auto weight = [&](std::ptrdiff_t i) {
       const float x = adjusted_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])];
       return std::exp(static_cast<double>(x - most) / static_cast<double>(how.temperature));
     };
-    double total = 0;
-    for (std::ptrdiff_t i = 0; i < kept; ++i) total += weight(i);
-    if (how.top_p < 1) {
+    const auto add = [&](std::ptrdiff_t count) {  // In the order of `order_`.
       double sum = 0;
-      for (std::ptrdiff_t i = 0; i < kept; ++i) {
-        sum += weight(i);
-        if (sum < static_cast<double>(how.top_p) * total) continue;
-        kept = i + 1;
-        total = sum;
+      for (std::ptrdiff_t i = 0; i < count; ++i) sum += weight(i);
+      return sum;
+    };
+    double total = 0;
+    std::optional<nucleus> part;
+    if (kept == n && how.top_p < 1) {
+      part = find_nucleus(order_, static_cast<double>(how.top_p), add(n), by(adjusted_), weight);
+    }
+    if (part) {
+      kept = part->count;
+      total = part->total;
+    } else {
+      if (kept < n || how.top_p < 1) {
+        std::partial_sort(order_.begin(), order_.begin() + kept, order_.end(), by(adjusted_));
+      }
+      total = add(kept);
+      if (how.top_p < 1) {
+        double sum = 0;
+        for (std::ptrdiff_t i = 0; i < kept; ++i) {
+          sum += weight(i);
+          if (sum < static_cast<double>(how.top_p) * total) continue;
+          kept = i + 1;
+          total = sum;
+        }
       }
     }
     double left = keyed_uniform(how.seed, index) * total;

@@ -177,13 +177,19 @@ void tokenizer::set_bytes(kv::token_id token, std::string bytes) {
     is_special_.resize(i + 1);
     has_mark_.resize(i + 1);
   }
+  longest_ = std::max(longest_, bytes.size());
   bytes_[i] = std::move(bytes);
 }
 
 void tokenizer::add(const std::string& content, kv::token_id token, bool special) {
   added_[content] = token;
+  auto& lengths = added_lengths_[static_cast<unsigned char>(content.front())];
+  const auto at = std::ranges::lower_bound(lengths, content.size(), std::greater<>{});
+  if (at == lengths.end() || *at != content.size()) lengths.insert(at, content.size());
+  if (special) longest_special_ = std::max(longest_special_, content.size());
   set_bytes(token, special ? "" : content);
   is_special_[static_cast<std::size_t>(token)] = special;
+  if (special) special_names_[token] = content;
 }
 
 tokenizer tokenizer::bytes() {
@@ -194,9 +200,7 @@ tokenizer tokenizer::bytes() {
   }
   kv::token_id next = 256;
   for (const char* name : {"<|begin|>", "<|end|>", "<|pad|>"}) {
-    t.added_.emplace(name, next);
-    t.set_bytes(next, "");
-    t.is_special_[static_cast<std::size_t>(next++)] = true;
+    t.add(name, next++, true);
   }
   t.prefix_ = {256};
   return t;
@@ -397,21 +401,29 @@ void tokenizer::encode_plain(std::string_view text, place at,
   }
 }
 
+/// The longest added token that a text begins with.
+const std::pair<const std::string, kv::token_id>* tokenizer::find_added(std::string_view text,
+                                                                        bool special) const {
+  for (const std::size_t length : added_lengths_[static_cast<unsigned char>(text.front())]) {
+    if (length > text.size()) continue;
+    const auto at = added_.find(text.substr(0, length));
+    if (at == added_.end()) continue;
+    if (special || !is_special_[static_cast<std::size_t>(at->second)]) return &*at;
+  }
+  return nullptr;
+}
+
+std::size_t tokenizer::longest_token(bool special) const noexcept {
+  if (pieces_ != nullptr) return 0;
+  return special ? std::max(longest_, longest_special_) : longest_;
+}
+
 std::vector<kv::token_id> tokenizer::encode(std::string_view text, bool special, place at) const {
   std::vector<kv::token_id> out;
   if (special) out = prefix_;
   std::size_t from = 0;
   for (std::size_t i = 0; i < text.size();) {
-    const auto* hit = static_cast<const std::pair<const std::string, kv::token_id>*>(nullptr);
-    if (!added_.empty()) {
-      for (const auto& entry : added_) {  // Longer names of one beginning come first.
-        if ((special || !is_special_[static_cast<std::size_t>(entry.second)]) &&
-            text.substr(i).starts_with(entry.first)) {
-          hit = &entry;
-          break;
-        }
-      }
-    }
+    const auto* hit = find_added(text.substr(i), special);
     if (hit == nullptr) {
       ++i;
       continue;
@@ -430,6 +442,11 @@ const std::string& tokenizer::bytes_of(kv::token_id token) const noexcept {
   static const std::string nothing;
   const auto i = static_cast<std::size_t>(static_cast<std::uint32_t>(token));
   return i < bytes_.size() ? bytes_[i] : nothing;
+}
+
+const std::string& tokenizer::name_of(kv::token_id token) const noexcept {
+  const auto at = special_names_.find(token);
+  return at == special_names_.end() ? bytes_of(token) : at->second;
 }
 
 std::string tokenizer::decode(const std::vector<kv::token_id>& tokens) const {

@@ -6,7 +6,10 @@
 
 #include <cohort/kv/prepared.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -73,8 +76,15 @@ class tokenizer {
 
   /// The bytes of a token that is not the first of a text; of a special token none.
   [[nodiscard]] const std::string& bytes_of(kv::token_id token) const noexcept;
+  /// What a token is called: its bytes, or the content of a special one. Empty if it has neither.
+  [[nodiscard]] const std::string& name_of(kv::token_id token) const noexcept;
   /// The text of tokens, as `token_reader` gives it piece by piece.
   [[nodiscard]] std::string decode(const std::vector<kv::token_id>& tokens) const;
+
+  /// No token stands for more bytes of a text: a text of n bytes has at least n over this many
+  /// tokens. 0: nothing of the kind is known, as with pieces, whose text is normalised.
+  /// @param special Whether names of special tokens in the text become these.
+  [[nodiscard]] std::size_t longest_token(bool special = true) const noexcept;
 
   /// A token by its content, or −1.
   [[nodiscard]] kv::token_id find_special(std::string_view content) const noexcept;
@@ -94,15 +104,21 @@ class tokenizer {
   void encode_plain(std::string_view text, place at, std::vector<kv::token_id>& out) const;
   void add(const std::string& content, kv::token_id token, bool special);
   void set_bytes(kv::token_id token, std::string bytes);
+  [[nodiscard]] const std::pair<const std::string, kv::token_id>* find_added(std::string_view text,
+                                                                             bool special) const;
 
   word_split split_ = word_split::none;
   bool whole_words_ = false;  // A word that is a token needs no merges.
   std::vector<std::string> bytes_;
   std::vector<bool> is_special_;
+  std::unordered_map<kv::token_id, std::string> special_names_;
   kv::token_id of_byte_[256] = {};
   std::unordered_map<std::string, kv::token_id> by_bytes_;
   std::unordered_map<std::uint64_t, merge> merges_;  // By both tokens.
   std::map<std::string, kv::token_id, std::greater<>> added_;
+  std::array<std::vector<std::size_t>, 256> added_lengths_;  // By first byte, the longest first.
+  std::size_t longest_ = 0;  // Bytes of a token that is not special.
+  std::size_t longest_special_ = 0;
   std::vector<kv::token_id> prefix_;
   std::shared_ptr<const sentence_pieces> pieces_;  // Instead of merges.
   std::vector<bool> has_mark_;  // Begins with a space that is dropped at the begin of a text:

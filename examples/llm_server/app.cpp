@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <iterator>
 #include <optional>
 #include <random>
@@ -43,8 +46,8 @@ bool is_same(std::string_view a, std::string_view b) {
 }  // namespace
 
 struct app::client_job : job {
-  /// Null when it was answered or has gone: a connection closes when nobody has it any more, and
-  /// texts may end later.
+  /// Null when it was answered or has gone, once its body was read: a connection closes when nobody
+  /// has it any more, and texts may end later.
   std::shared_ptr<serve::http_client> client;
   answer_head head;
   std::vector<answer_text> texts;  // Of a stream: unused.
@@ -53,6 +56,9 @@ struct app::client_job : job {
   std::size_t left = 0;
   bool streams = false;
   bool has_begun = false;
+  bool is_submitted = false;
+  std::atomic<bool> is_lost{false};  // For the reader: nobody is there any more.
+  std::optional<api_error> mistake;  // That it found.
 };
 
 app::app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys)
@@ -71,10 +77,12 @@ std::string app::error_body(int status, std::string_view message) {
 void app::answered(int status) { counters_.answered(status); }
 
 bool app::is_allowed(std::string_view authorization) const {
-  constexpr std::string_view scheme = "Bearer ";
+  constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
   if (api_keys_.empty()) return true;
-  if (!authorization.starts_with(scheme)) return false;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  if (!std::ranges::equal(authorization.substr(0, scheme.size()), scheme, {}, lower)) return false;
   authorization.remove_prefix(scheme.size());
+  authorization.remove_prefix(std::min(authorization.size(), authorization.find_first_not_of(' ')));
   bool found = false;
   for (const std::string& key : api_keys_) found |= is_same(authorization, key);
   return found;
@@ -149,30 +157,61 @@ void app::asked(const serve::http_request& request,
   }
 }
 
+void app::refuse(serve::http_client& client, std::size_t texts) {
+  counters_.refused();
+  fail(client, error_of(429, fmt::format("No room for {} more texts: try later", texts)),
+       {{"Retry-After", std::to_string(retry_after())}});
+}
+
 void app::generate(std::string_view body, bool is_chat,
                    const std::shared_ptr<serve::http_client>& client) {
-  const time_point now = clock_.now();
   if (http_.is_draining()) return fail(*client, error_of(503, "The server is shutting down"));
   if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
-  auto read = read_request(body, is_chat, model_);
-  if (const auto* e = std::get_if<api_error>(&read)) return fail(*client, *e);
-  const auto& asked = std::get<text_request>(read);
-
+  // Each of those that are being read is a text at least. So no more wait for the reader than for
+  // a slot, whatever their clients send.
+  if (service_->open() + reading_ >= service_->capacity()) return refuse(*client, 1);
   const auto j = std::make_shared<client_job>();
   j->client = client;
-  j->arrival = now;
-  j->streams = asked.streams;
-  j->head = {.id = fmt::format("{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", ++seeds_),
-             .created = unix_seconds(),
-             .is_chat = is_chat,
-             .shows_tokens = asked.shows_tokens,
-             .includes_usage = asked.includes_usage};
+  j->arrival = clock_.now();
+  j->head.id = fmt::format("{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", ++seeds_);
+  j->head.created = unix_seconds();
+  j->head.is_chat = is_chat;
+  client->on_gone([this, j] {
+    j->is_lost = true;
+    if (!j->is_submitted) return;  // The reader has the body, which is the client's.
+    j->client.reset();
+    service_->cancel(j);
+  });
+  ++reading_;
+  // The body is the client's, which the job keeps.
+  boost::asio::post(reader_, [this, j, body] {
+    if (!j->is_lost) read(*j, body);
+    http_.post([this, j] { begin(j); });
+  });
+}
+
+/// On the reader's thread: makes the job's texts, or says what is wrong.
+void app::read(client_job& j, std::string_view body) const {
+  std::variant<text_request, api_error> result;
+  try {
+    result = read_request(body, j.head.is_chat, model_);
+  } catch (const std::exception& e) {
+    result = error_of(500, fmt::format("The request could not be read: {}", e.what()));
+  }
+  if (auto* e = std::get_if<api_error>(&result)) {
+    j.mistake = std::move(*e);
+    return;
+  }
+  auto& asked = std::get<text_request>(result);
+  j.streams = asked.streams;
+  j.head.shows_tokens = asked.shows_tokens;
+  j.head.includes_usage = asked.includes_usage;
   const std::uint64_t seed = asked.has_seed ? asked.how.seed : draw_seed();
   for (const auto& prompt : asked.prompts) {
-    j->usage.prompt += prompt.size();
+    j.usage.prompt += prompt.size();
     for (std::uint32_t i = 0; i < asked.n; ++i) {
-      choice& c = j->choices.emplace_back();
-      c.index = static_cast<std::uint32_t>(j->choices.size() - 1);
+      choice& c = j.choices.emplace_back();
+      c.index = static_cast<std::uint32_t>(j.choices.size() - 1);
       c.text = prompt;
       c.max_new = asked.max_new;
       c.priority = asked.priority;
@@ -180,29 +219,29 @@ void app::generate(std::string_view body, bool is_chat,
       c.how.seed = seed + c.index;
       c.stops = llm::stop_matcher{asked.stops};
       c.shows_tokens = asked.shows_tokens;
+      c.stop_tokens = asked.stop_tokens;
+      const auto add = [&](const std::vector<kv::token_id>& more) {
+        c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
+      };
       if (!asked.ignores_end) {
-        c.stop_tokens = model_.end_tokens;
-        if (is_chat) {
-          const auto more = model_.chat->stop_tokens();
-          c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
-        }
+        add(model_.end_tokens);
+        if (j.head.is_chat) add(model_.chat->stop_tokens());
       }
     }
   }
-  j->left = j->choices.size();
-  j->texts.resize(j->left);
-  j->began.resize(j->left);
-  if (!service_->submit(j)) {
-    counters_.refused();
-    return fail(
-        *client,
-        error_of(429, fmt::format("No room for {} more texts: try later", j->choices.size())),
-        {{"Retry-After", std::to_string(retry_after())}});
-  }
-  client->on_gone([this, j] {
-    j->client.reset();
-    service_->cancel(j);
-  });
+  j.left = j.choices.size();
+  j.texts.resize(j.left);
+  j.began.resize(j.left);
+}
+
+/// What was read goes to the service, if its client is still there.
+void app::begin(const std::shared_ptr<client_job>& j) {
+  --reading_;
+  if (j->is_lost) return j->client.reset();
+  if (j->mistake) return fail(*j->client, *j->mistake);
+  if (service_->is_broken()) return fail(*j->client, error_of(503, "The generator has failed"));
+  if (!service_->submit(j)) return refuse(*j->client, j->choices.size());
+  j->is_submitted = true;
 }
 
 void app::said(std::vector<piece> pieces) {

@@ -6,6 +6,8 @@
 #include <cohort/core/clock.hpp>
 #include <cohort/serve/http.hpp>
 
+#include <boost/asio/thread_pool.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +20,8 @@
 
 namespace cohort::llm_server {
 
-/// Answers requests. All on the HTTP server's thread but `said`.
+/// Answers requests. All on the HTTP server's thread but `said`; bodies are read, and prompts
+/// turned into tokens, on a thread of its own, one after the other in the order in which they came.
 class app final : public serve::http_app, public piece_listener {
  public:
   /// @param http, counters Must outlive it.
@@ -39,6 +42,9 @@ class app final : public serve::http_app, public piece_listener {
 
   void generate(std::string_view body, bool is_chat,
                 const std::shared_ptr<serve::http_client>& client);
+  void read(client_job& j, std::string_view body) const;
+  void begin(const std::shared_ptr<client_job>& j);
+  void refuse(serve::http_client& client, std::size_t texts);
   void deliver(piece& p);
   void stream(client_job& j, piece& p);
   void end(client_job& j);
@@ -52,8 +58,10 @@ class app final : public serve::http_app, public piece_listener {
   service* service_ = nullptr;
   std::uint32_t slots_ = 1;
   steady_clock clock_;
-  std::uint64_t seeds_;      // Where none was asked for; ids too.
-  double mean_seconds_ = 0;  // A text takes so long, of late.
+  std::uint64_t seeds_;                 // Where none was asked for; ids too.
+  double mean_seconds_ = 0;             // A text takes so long, of late.
+  std::size_t reading_ = 0;             // Requests whose body is with the reader.
+  boost::asio::thread_pool reader_{1};  // Last: it ends before what it reads.
 };
 
 }  // namespace cohort::llm_server

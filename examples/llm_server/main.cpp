@@ -32,11 +32,14 @@ llm::tokenizer open_tokenizer(const options& o) {
   return llm::tokenizer::open(o.model);
 }
 
-chat_form form_of(const options& o) {
-  for (const chat_form f : {chat_form::plain, chat_form::chatml, chat_form::llama3}) {
-    if (o.chat_template == to_string(f)) return f;
-  }
-  return o.model.empty() ? chat_form::plain : chat_form_of(o.model);
+chat_template template_of(const options& o) {
+  const auto chosen =
+      std::ranges::find(chat_forms, o.chat_template, [](chat_form f) { return to_string(f); });
+  const chat_form* form = chosen == chat_forms.end() ? nullptr : &*chosen;
+  if (!o.model.empty()) return chat_template_of(o.model, form);
+  chat_template t;
+  if (form != nullptr) t.form = *form;
+  return t;
 }
 
 std::string name_of(const options& o) {
@@ -62,7 +65,7 @@ void run(options o) {
   const llm::tokenizer words = open_tokenizer(o);
   const llm::llama_config c = weights.config;
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
-  const chat_writer chat{form_of(o), words, c};
+  const chat_writer chat{template_of(o), words, c};
 
   llm::generator_options& memory = o.service.generator;
   size_memory(memory, o.memory, c, column_bytes(c, on));

@@ -53,8 +53,8 @@ options parse_options(int argc, char** argv) {
   app.add_option("--weights-seed", o.weights_seed, "Of random weights")->check(within(0, 9e18));
   app.add_option("--served-model-name", o.name, "What clients call it [by directory or size]");
   app.add_option("--chat-template", o.chat_template,
-                 "auto: as the directory says; plain, chatml, llama3")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}));
+                 "auto: as the directory says; plain, chatml, llama2, llama3, llama3.1, zephyr")
+      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama2", "llama3", "llama3.1", "zephyr"}));
   app.add_option("--host", o.http.host, "Address to listen on");
   app.add_option("--port", o.http.port, "Port to listen on; 0: any free one")
       ->check(within(0, 65535));

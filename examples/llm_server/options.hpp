@@ -30,7 +30,7 @@ struct options {
   std::string random = "tiny";  ///< Their size.
   std::uint64_t weights_seed = 1;
   std::string name;                    ///< Of the model; empty: from the directory or size.
-  std::string chat_template = "auto";  ///< Or plain, chatml, llama3.
+  std::string chat_template = "auto";  ///< Or one of `chat_forms`.
   std::uint32_t max_choices = 128;     ///< Texts of one request.
   std::vector<std::string> api_keys;   ///< Empty: anybody may ask.
 };

@@ -18,6 +18,7 @@ using json = nlohmann::json;
 
 constexpr std::size_t max_stops = 16;
 constexpr std::size_t max_stop_bytes = 1024;
+constexpr std::size_t max_stop_tokens = 128;
 
 /// Bytes that are not UTF-8 become U+FFFD.
 std::string dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -95,22 +96,71 @@ std::vector<std::string> read_stops(const json& o) {
   return out;
 }
 
+/// A field of which the server knows but the values that change nothing.
+struct fixed_field {
+  const char* name;
+  const char* type;           ///< As errors name it; empty: any.
+  std::vector<json> neutral;  ///< Beside null.
+};
+
+bool is_of(const json& v, std::string_view type) {
+  return type.empty() || (type == "an array" && v.is_array()) ||
+         (type == "an object" && v.is_object()) || (type == "a number" && v.is_number()) ||
+         (type == "true or false" && v.is_boolean()) ||
+         (type.starts_with("a string") && v.is_string()) ||
+         (type.ends_with("or an object") && v.is_object());
+}
+
+const std::vector<fixed_field>& fixed_fields() {
+  static const std::vector<fixed_field> all{
+      {"tools", "an array", {json::array()}},
+      {"functions", "an array", {json::array()}},
+      {"tool_choice", "a string or an object", {"none", "auto"}},
+      {"function_call", "a string or an object", {"none", "auto"}},
+      {"modalities", "an array", {json::array(), json::array({"text"})}},
+      {"audio", "an object", {}},
+      {"prediction", "an object", {}},
+      {"logit_bias", "an object", {json::object()}},
+      {"suffix", "a string", {""}},
+      {"echo", "true or false", {false}},
+      {"min_p", "a number", {0}},
+      {"min_tokens", "a number", {0}},
+      {"typical_p", "a number", {1}},
+      {"repetition_penalty", "a number", {1}},
+      {"length_penalty", "a number", {1}},
+      {"use_beam_search", "true or false", {false}},
+      {"include_stop_str_in_output", "true or false", {false}},
+      {"truncate_prompt_tokens", "a number", {}},
+      {"prompt_logprobs", "a number", {}},
+      {"continue_final_message", "true or false", {false}},
+      {"chat_template", "a string", {}},
+      {"guided_json", "", {}},
+      {"guided_regex", "", {}},
+      {"guided_choice", "", {}},
+      {"guided_grammar", "", {}},
+      {"structured_outputs", "", {}}};
+  return all;
+}
+
 /// What this server does not do must not be ignored in silence.
 void check_unsupported(const json& o, bool is_chat) {
   const auto refuse = [](const char* name) {
     reject(name, fmt::format("{}: not supported by this server", name));
   };
-  for (const char* name : {"tools", "functions", "logit_bias", "modalities", "audio"}) {
-    const json* v = find(o, name);
-    if (v == nullptr || v->empty()) continue;
-    if (std::string_view{name} == "modalities" && *v == json::array({"text"})) continue;
-    refuse(name);
+  for (const fixed_field& f : fixed_fields()) {
+    const json* v = find(o, f.name);
+    if (v == nullptr) continue;
+    if (!is_of(*v, f.type)) {
+      reject(f.name, fmt::format("{}: expected {}, got {}", f.name, f.type, v->type_name()));
+    }
+    if (std::ranges::find(f.neutral, *v) == f.neutral.end()) refuse(f.name);
   }
-  if (find(o, "suffix") != nullptr && o["suffix"] != "") refuse("suffix");
-  if (flag(o, "echo")) refuse("echo");
-  if (const json* v = find(o, "response_format");
-      v != nullptr && (!v->is_object() || v->value("type", json{}) != "text")) {
-    refuse("response_format");
+  if (const json* v = find(o, "response_format")) {
+    if (!v->is_object()) {
+      reject("response_format",
+             fmt::format("response_format: expected an object, got {}", v->type_name()));
+    }
+    if (v->value("type", json{}) != "text") refuse("response_format");
   }
   if (const json* v = find(o, "best_of");
       !is_chat && v != nullptr && *v != o.value("n", json(1)) && *v != 1) {
@@ -118,16 +168,53 @@ void check_unsupported(const json& o, bool is_chat) {
   }
 }
 
-std::vector<kv::token_id> as_tokens(const json& list, std::size_t vocabulary) {
+/// @param field Named in errors.
+std::vector<kv::token_id> as_tokens(const json& list, std::size_t vocabulary, const char* field) {
   std::vector<kv::token_id> out;
   out.reserve(list.size());
   for (const json& t : list) {
     if (!t.is_number_unsigned() || t.get<std::uint64_t>() >= vocabulary) {
-      reject("prompt", fmt::format("prompt: expected token ids of 0 to {}", vocabulary - 1));
+      reject(field, fmt::format("{}: expected token ids of 0 to {}", field, vocabulary - 1));
     }
     out.push_back(static_cast<kv::token_id>(t.get<std::uint64_t>()));
   }
   return out;
+}
+
+std::vector<kv::token_id> read_stop_tokens(const json& o, std::size_t vocabulary) {
+  constexpr const char* field = "stop_token_ids";
+  const json* v = find(o, field);
+  if (v == nullptr) return {};
+  if (!v->is_array()) {
+    reject(field, fmt::format("{}: expected an array, got {}", field, v->type_name()));
+  }
+  if (v->size() > max_stop_tokens) {
+    reject(field,
+           fmt::format("{}: {} tokens: at most {} are allowed", field, v->size(), max_stop_tokens));
+  }
+  return as_tokens(*v, vocabulary, field);
+}
+
+[[noreturn]] void reject_length(const served_model& m, bool is_chat, std::string_view what) {
+  throw api_error{.message = fmt::format("This model's maximum context length is {} tokens: {}",
+                                         m.context, what),
+                  .param = is_chat ? "messages" : "prompt",
+                  .code = "context_length_exceeded"};
+}
+
+/// Refuses what has too many bytes for the context whatever its tokens are, before any is made.
+void check_bytes(const served_model& m, bool is_chat, std::size_t bytes) {
+  const std::size_t longest = m.words->longest_token(!is_chat);
+  if (longest == 0) return;
+  const std::size_t least = (bytes + longest - 1) / longest;
+  if (least >= m.context) {
+    reject_length(m, is_chat, fmt::format("the prompt has at least {}", least));
+  }
+}
+
+std::vector<kv::token_id> encode(const served_model& m, const std::string& prompt) {
+  check_bytes(m, false, prompt.size());
+  return m.words->encode(prompt);
 }
 
 std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_model& m) {
@@ -137,9 +224,9 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
   if (v == nullptr) reject("prompt", "prompt: missing");
   std::vector<std::vector<kv::token_id>> out;
   if (v->is_string()) {
-    out.push_back(m.words->encode(v->get_ref<const std::string&>()));
+    out.push_back(encode(m, v->get_ref<const std::string&>()));
   } else if (v->is_array() && !v->empty() && v->front().is_number()) {
-    out.push_back(as_tokens(*v, m.vocabulary));
+    out.push_back(as_tokens(*v, m.vocabulary, "prompt"));
   } else if (v->is_array() && !v->empty()) {
     if (v->size() > m.max_choices) {
       reject("prompt",
@@ -147,9 +234,9 @@ std::vector<std::vector<kv::token_id>> read_prompts(const json& o, const served_
     }
     for (const json& p : *v) {
       if (p.is_string()) {
-        out.push_back(m.words->encode(p.get_ref<const std::string&>()));
+        out.push_back(encode(m, p.get_ref<const std::string&>()));
       } else if (p.is_array()) {
-        out.push_back(as_tokens(p, m.vocabulary));
+        out.push_back(as_tokens(p, m.vocabulary, "prompt"));
       } else {
         reject("prompt", expected);
       }
@@ -179,13 +266,19 @@ std::vector<message> read_messages(const json& o) {
       reject(at + ".role", at + ".role: expected a string");
     }
     message& to = out.emplace_back(message{role->get<std::string>(), {}});
-    const std::initializer_list<std::string_view> roles{"system", "developer", "user", "assistant",
-                                                        "tool"};
+    // Models know no developer: what one says is the system's.
+    if (to.role == "developer") to.role = "system";
+    const std::initializer_list<std::string_view> roles{"system", "user", "assistant"};
     if (std::ranges::find(roles, to.role) == roles.end()) {
-      reject(at + ".role", at + ".role: expected system, developer, user, assistant or tool");
+      reject(at + ".role", at + ".role: expected system, developer, user or assistant");
+    }
+    for (const char* call : {"tool_calls", "function_call"}) {
+      const json* asked = find(m, call);
+      if (asked == nullptr || *asked == json::array()) continue;
+      const std::string field = fmt::format("{}.{}", at, call);
+      reject(field, field + ": not supported by this server");
     }
     const json* content = find(m, "content");
-    if (content == nullptr && to.role == "assistant") continue;
     if (content != nullptr && content->is_string()) {
       to.text = content->get<std::string>();
     } else if (content != nullptr && content->is_array()) {
@@ -206,12 +299,7 @@ std::vector<message> read_messages(const json& o) {
 void read_limits(const json& o, const served_model& m, text_request& r) {
   std::size_t longest = 0;
   for (const auto& p : r.prompts) longest = std::max(longest, p.size());
-  const auto too_long = [&](const std::string& what) {
-    throw api_error{.message = fmt::format("This model's maximum context length is {} tokens: {}",
-                                           m.context, what),
-                    .param = r.is_chat ? "messages" : "prompt",
-                    .code = "context_length_exceeded"};
-  };
+  const auto too_long = [&](const std::string& what) { reject_length(m, r.is_chat, what); };
   if (longest >= m.context) too_long(fmt::format("the prompt has {}", longest));
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   auto asked = whole(o, "max_tokens", 1, most);
@@ -262,6 +350,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
   r.priority = static_cast<std::uint8_t>(128 + whole(o, "priority", -128, 127).value_or(0));
   r.ignores_end = flag(o, "ignore_eos");
   r.stops = read_stops(o);
+  r.stop_tokens = read_stop_tokens(o, m.vocabulary);
   if (is_chat) {
     r.shows_tokens = flag(o, "logprobs");
     const auto top = whole(o, "top_logprobs", 0, 20);
@@ -279,7 +368,12 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
   }
 
   if (is_chat) {
-    r.prompts.push_back(m.chat->write(read_messages(o)));
+    const std::vector<message> messages = read_messages(o);
+    if (const std::string why = m.chat->complaint(messages); !why.empty()) {
+      reject("messages", fmt::format("messages: {}", why));
+    }
+    check_bytes(m, true, chat_writer::least_bytes(messages));
+    r.prompts.push_back(m.chat->write(messages));
     for (std::string& s : m.chat->stops()) r.stops.push_back(std::move(s));
   } else {
     r.prompts = read_prompts(o, m);
@@ -301,11 +395,13 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-/// A token as a name that no other token has.
-std::string name_of(const std::string& bytes) {
-  if (is_utf8(bytes)) return bytes;
+/// A token as a name that can be read, most often one that no other token has.
+std::string name_of(const llm::tokenizer& words, kv::token_id token) {
+  const std::string& name = words.name_of(token);
+  if (name.empty()) return fmt::format("token_id:{}", token);
+  if (is_utf8(name)) return name;
   std::string out = "bytes:";
-  for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  for (const char c : name) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return out;
 }
 
@@ -315,12 +411,17 @@ json completion_logprobs(const served_model& m, const std::vector<shown_token>& 
            {"top_logprobs", json::array()},
            {"text_offset", json::array()}};
   for (const shown_token& t : tokens) {
-    const std::string& bytes = m.words->bytes_of(t.what.chosen.token);
-    out["tokens"].push_back(name_of(bytes));
-    out["token_logprobs"].push_back(t.what.chosen.logprob);
-    json top = json::object();
+    const llm::scored_token& chosen = t.what.chosen;
+    const std::string name = name_of(*m.words, chosen.token);
+    out["tokens"].push_back(name);
+    out["token_logprobs"].push_back(chosen.logprob);
+    // The chosen one is always among them, so there may be one more than were asked for.
+    json top{{name, chosen.logprob}};
     for (const llm::scored_token& s : t.what.top) {
-      top[name_of(m.words->bytes_of(s.token))] = s.logprob;
+      if (s.token == chosen.token) continue;
+      std::string other = name_of(*m.words, s.token);
+      if (top.contains(other)) other = fmt::format("token_id:{}", s.token);
+      top[other] = s.logprob;
     }
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(t.characters);
@@ -331,9 +432,11 @@ json completion_logprobs(const served_model& m, const std::vector<shown_token>& 
 json chat_logprobs(const served_model& m, const std::vector<shown_token>& tokens) {
   const auto scored = [&](const llm::scored_token& t) {
     const std::string& text = m.words->bytes_of(t.token);
-    json bytes = json::array();
+    json bytes;  // Null where the token is no text.
     for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-    return json{{"token", text}, {"logprob", t.logprob}, {"bytes", std::move(bytes)}};
+    return json{{"token", text.empty() ? name_of(*m.words, t.token) : text},
+                {"logprob", t.logprob},
+                {"bytes", std::move(bytes)}};
   };
   json content = json::array();
   for (const shown_token& t : tokens) {

@@ -38,9 +38,10 @@ struct text_request {
   llm::sampling how{};
   bool has_seed = false;
   std::vector<std::string> stops{};
-  std::uint8_t priority = 128;  ///< 0 is the most important.
-  bool ignores_end = false;     ///< Stop tokens do not end a text.
-  bool shows_tokens = false;    ///< Log-probabilities were asked for.
+  std::vector<kv::token_id> stop_tokens{};  ///< Besides the model's; `ignores_end` or not.
+  std::uint8_t priority = 128;              ///< 0 is the most important.
+  bool ignores_end = false;                 ///< The model's stop tokens do not end a text.
+  bool shows_tokens = false;                ///< Log-probabilities were asked for.
   bool streams = false;
   bool includes_usage = false;  ///< In a stream.
 };
@@ -79,7 +80,7 @@ struct token_usage {
 
 /// What the answers to one request have in common.
 struct answer_head {
-  std::string id;
+  std::string id{};
   std::int64_t created = 0;
   bool is_chat = false;
   bool shows_tokens = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are a tokenizer_config.json with a form of chats, or refused with a config_error of one
-// line.
-#include <llm_server/chat.hpp>
+// Any bytes are a tokenizer_config.json or a template, with a form of chats, or refused with a
+// config_error of one line.
+#include <llm_server/chat_template.hpp>
 
 #include <cohort/core/error.hpp>
 
@@ -12,11 +12,16 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cohort::llm_server;
-  try {
-    const chat_form form = chat_form_in({reinterpret_cast<const char*>(data), size}, "f");
-    if (to_string(form) == "?") std::abort();
-  } catch (const cohort::config_error& e) {
-    if (std::string_view{e.what()}.find('\n') != std::string_view::npos) std::abort();
-  }
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  const auto check = [](auto read) {
+    try {
+      const chat_template t = read();
+      if (to_string(t.form) == "?") std::abort();
+    } catch (const cohort::config_error& e) {
+      if (std::string_view{e.what()}.find('\n') != std::string_view::npos) std::abort();
+    }
+  };
+  check([&] { return read_chat_settings(text, "f"); });
+  check([&] { return read_chat_template(text, "f"); });
   return 0;
 }

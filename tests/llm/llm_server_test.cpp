@@ -2,6 +2,7 @@
 // The LLM server as a stranger's client sees it: a child process, spoken to over sockets.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -177,6 +178,30 @@ TEST_CASE("a stop string ends the text before it, also across tokens") {
   CHECK(stopped > 0);
 }
 
+TEST_CASE("a stop token ends the text before it") {
+  child server{{}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection c{server.port()};
+  int stopped = 0;
+  for (int seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    const json asked = completion({{"seed", seed}, {"max_tokens", 30}, {"ignore_eos", true}});
+    const auto whole =
+        post(c, "/v1/completions", asked).body["choices"][0]["text"].get<std::string>();
+    // A byte is its own token.
+    const auto at =
+        std::ranges::find_if(whole.begin() + 3, whole.end(), [](char b) { return b > 0; });
+    if (at == whole.end()) continue;
+    ++stopped;
+    json with = asked;
+    with["stop_token_ids"] = {258, static_cast<int>(*at)};
+    const json a = post(c, "/v1/completions", with).body["choices"][0];
+    CHECK(a["finish_reason"] == "stop");
+    CHECK(a["text"] == whole.substr(0, whole.find(*at)));
+  }
+  CHECK(stopped > 0);
+}
+
 TEST_CASE("log-probabilities come with their tokens, once each") {
   child server{{}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
@@ -256,7 +281,19 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
       {{{"seed", "x"}}, 400, "seed"},
       {{{"echo", true}}, 400, "echo"},
       {{{"best_of", 4}}, 400, "best_of"},
-      {{{"logit_bias", {{"5", 1}}}}, 400, "logit_bias"}};
+      {{{"logit_bias", {{"5", 1}}}}, 400, "logit_bias"},
+      {{{"stop_token_ids", 5}}, 400, "stop_token_ids"},
+      {{{"stop_token_ids", {259}}}, 400, "stop_token_ids"},
+      {{{"stop_token_ids", {-1}}}, 400, "stop_token_ids"},
+      {{{"stop_token_ids", std::vector<int>(129, 1)}}, 400, "stop_token_ids"},
+      {{{"min_p", 0.1}}, 400, "min_p"},
+      {{{"min_tokens", 1}}, 400, "min_tokens"},
+      {{{"repetition_penalty", 1.1}}, 400, "repetition_penalty"},
+      {{{"length_penalty", 0}}, 400, "length_penalty"},
+      {{{"use_beam_search", true}}, 400, "use_beam_search"},
+      {{{"guided_json", json::object()}}, 400, "guided_json"},
+      {{{"guided_regex", "a*"}}, 400, "guided_regex"},
+      {{{"suffix", "x"}}, 400, "suffix"}};
   for (const wrong& w : completions) {
     const answer a = post(c, "/v1/completions", completion(w.more));
     CAPTURE(w.more.dump().substr(0, 80));
@@ -273,6 +310,7 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
       {{{"messages", json::array()}}, 400, "messages"},
       {{{"messages", {1}}}, 400, "messages[0]"},
       {{{"messages", {{{"role", "king"}, {"content", "x"}}}}}, 400, "messages[0].role"},
+      {{{"messages", {{{"role", "tool"}, {"content", "x"}}}}}, 400, "messages[0].role"},
       {{{"messages", {{{"role", "user"}}}}}, 400, "messages[0].content"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}},
        400,
@@ -280,6 +318,14 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
       {{{"top_logprobs", 3}}, 400, "top_logprobs"},
       {{{"logprobs", 3}}, 400, "logprobs"},
       {{{"tools", {{{"type", "function"}}}}}, 400, "tools"},
+      {{{"tool_choice", "required"}}, 400, "tool_choice"},
+      {{{"tool_choice", {{"type", "function"}}}}, 400, "tool_choice"},
+      {{{"function_call", {{"name", "f"}}}}, 400, "function_call"},
+      {{{"messages", {{{"role", "assistant"}}}}}, 400, "messages[0].content"},
+      {{{"messages",
+         {{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {{{"id", "a"}}}}}}}},
+       400,
+       "messages[0].tool_calls"},
       {{{"response_format", {{"type", "json_object"}}}}, 400, "response_format"},
       {{{"messages", {{{"role", "user"}, {"content", std::string(3000, 'x')}}}}}, 400, "messages"}};
   for (const wrong& w : chat_requests) {
@@ -288,6 +334,37 @@ TEST_CASE("every bad request gets an error of the protocol and the server stays 
     CHECK(a.status == w.status);
     CHECK(a.body["error"]["param"] == w.param);
   }
+  // Fields that would change nothing are taken.
+  const answer plain = post(c, chats, chat());
+  // What is of a wrong type is said to be, not that it is not supported.
+  const json mistyped[] = {{{"tools", 5}},
+                           {{"logit_bias", 5}},
+                           {{"logit_bias", json::array()}},
+                           {{"response_format", "text"}},
+                           {{"tool_choice", true}},
+                           {{"min_p", "0"}}};
+  for (const json& more : mistyped) {
+    const answer a = post(c, chats, chat(more));
+    const std::string name = more.begin().key();
+    CAPTURE(name);
+    CHECK(a.status == 400);
+    CHECK(a.body["error"]["param"] == name);
+    CHECK(a.body["error"]["message"].get<std::string>().starts_with(name + ": expected a"));
+  }
+  const answer neutral = post(c, chats,
+                              chat({{"tools", json::array()},
+                                    {"tool_choice", "none"},
+                                    {"function_call", "auto"},
+                                    {"logit_bias", json::object()},
+                                    {"min_p", 0.0},
+                                    {"min_tokens", 0},
+                                    {"repetition_penalty", 1.0},
+                                    {"guided_json", nullptr},
+                                    {"stop_token_ids", json::array()},
+                                    {"response_format", {{"type", "text"}}},
+                                    {"echo", false}}));
+  CHECK(neutral.status == 200);
+  CHECK(neutral.body["choices"] == plain.body["choices"]);
   for (const char* bytes :
        {"", "{", "[]", "nul", "{\"model\":\"random-tiny\",\"prompt\":\"\xff\"}",
         "{\"model\":\"random-tiny\",\"prompt\":\"\\ud800\"}", "{\"a\":1e999}"}) {
@@ -326,6 +403,9 @@ TEST_CASE("only those who have a key may ask") {
   }
   CHECK(c.ask("GET", "/v1/models", "", "Authorization: Bearer first\r\n").first == 200);
   CHECK(c.ask("GET", "/v1/models", "", "Authorization: Bearer second\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: bearer second\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: BEARER  first\r\n").first == 200);
+  CHECK(c.ask("GET", "/v1/models", "", "Authorization: Basic first\r\n").first == 401);
   CHECK(c.ask("GET", "/health").first == 200);
 }
 
@@ -532,6 +612,8 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--executor", "host", "--device", "1"}, "--device: only with --executor cuda or auto"},
       {{"--executor", "auto", "--dtype", "int8"}, "--dtype: "},
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
+      {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
+      {{"--chat-template", "vicuna"}, "--chat-template: "},
       {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"}};
   for (const auto& [options, message] : bad) {
     child c{options};

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real `openai` client against llm_server, run by hand:
-//   npm install openai && llm_server --port 8000 & node tests/llm/openai_client.mjs http://localhost:8000/v1
+// The real `openai` client against llm_server, run by hand; with a key it also tries wrong ones:
+//   npm install openai
+//   llm_server --port 8000 --api-key secret --slots 2 --max-waiting 2 &
+//   node tests/llm/openai_client.mjs http://localhost:8000/v1 secret
 import assert from "node:assert";
 import OpenAI from "openai";
 
 const baseURL = process.argv[2] ?? "http://localhost:8000/v1";
-const client = new OpenAI({ baseURL, apiKey: process.argv[3] ?? "none", maxRetries: 0 });
+const key = process.argv[3];
+const client = new OpenAI({ baseURL, apiKey: key ?? "none", maxRetries: 0 });
 
 const models = await client.models.list();
 const model = models.data[0].id;
@@ -24,6 +27,26 @@ const messages = [{ role: "user", content: "Hello" }];
 const chat = await client.chat.completions.create({ model, messages, max_tokens: 24, seed: 1 });
 assert.equal(chat.choices[0].message.role, "assistant");
 console.log("chat:", chat.usage);
+
+const most = await client.chat.completions.create({
+  model, messages, max_completion_tokens: 5, ignore_eos: true, seed: 1, logprobs: true, top_logprobs: 3,
+});
+const scored = most.choices[0].logprobs.content;
+assert.equal(most.usage.completion_tokens, 5);
+assert.equal(most.choices[0].finish_reason, "length");
+assert.equal(scored.length, 5);
+for (const token of scored) {
+  assert(token.logprob <= 0);
+  assert.equal(token.top_logprobs.length, 3);
+  assert(token.top_logprobs[0].logprob >= token.top_logprobs[2].logprob);
+}
+console.log("max_completion_tokens, logprobs:", scored.map((t) => t.logprob.toFixed(2)).join(" "));
+
+const first = await client.chat.completions.create({
+  model, messages, max_tokens: 24, seed: 1, priority: -100,
+});
+assert.equal(first.choices[0].message.content, chat.choices[0].message.content);
+console.log("priority: the same text");
 
 let text = "";
 let usage = null;
@@ -45,6 +68,16 @@ const stopped = await client.chat.completions.create({
 assert.equal(stopped.choices[0].finish_reason, "stop");
 assert.equal(stopped.choices[0].message.content, text.slice(0, text.indexOf(stop)));
 console.log("stop: before", JSON.stringify(stop));
+
+const byte = stop.charCodeAt(0);  // A byte is its own token.
+if (model.startsWith("random-")) {
+  const ended = await client.chat.completions.create({
+    model, messages, max_tokens: 24, seed: 1, stop_token_ids: [byte],
+  });
+  assert.equal(ended.choices[0].finish_reason, "stop");
+  assert.equal(ended.choices[0].message.content, text.slice(0, text.indexOf(stop[0])));
+  console.log("stop_token_ids: before", byte);
+}
 
 const controller = new AbortController();
 const endless = await client.completions.create(
@@ -73,4 +106,30 @@ await fails(OpenAI.BadRequestError, 400, null,
   () => client.chat.completions.create({ model, messages, temperature: 9 }));
 await fails(OpenAI.BadRequestError, 400, "context_length_exceeded",
   () => client.completions.create({ model, prompt: "x".repeat(100000) }));
+await fails(OpenAI.BadRequestError, 400, null,
+  () => client.chat.completions.create({ model, messages, priority: 1000 }));
+await fails(OpenAI.BadRequestError, 400, null,
+  () => client.chat.completions.create({ model, messages, tool_choice: "required" }));
+if (key !== undefined) {
+  const stranger = new OpenAI({ baseURL, apiKey: "not-" + key, maxRetries: 0 });
+  await fails(OpenAI.AuthenticationError, 401, "invalid_api_key", () => stranger.models.list());
+}
+
+// More texts at once than there are places (264 by default).
+const held = [];
+const refusal = await new Promise((resolve) => {
+  for (let i = 0; i < 300; ++i) {
+    held.push(new AbortController());
+    client.completions.create(
+      { model, prompt: "x", max_tokens: 1500, stream: true, ignore_eos: true },
+      { signal: held[i].signal }).catch(resolve);
+  }
+});
+for (const one of held) one.abort();
+assert(refusal instanceof OpenAI.RateLimitError, `${refusal}`);
+assert.equal(refusal.status, 429);
+assert.equal(refusal.code, "queue_full");
+const wait = new Headers(refusal.headers).get("retry-after");  // Of what type they are varies.
+assert(Number(wait) >= 1);
+console.log("error:", refusal.constructor.name, "Retry-After", wait);
 console.log("all passed");

@@ -23,7 +23,7 @@ void require(bool good) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cohort::llm_server;
   static const auto words = cohort::llm::tokenizer::bytes();
-  static const chat_writer chat{chat_form::plain, words, {}};
+  static const chat_writer chat{chat_template{}, words, {}};
   static const served_model model{.name = "m",
                                   .words = &words,
                                   .chat = &chat,

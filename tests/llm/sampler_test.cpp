@@ -5,8 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -72,6 +74,73 @@ TEST_CASE("a token is a function of seed and index") {
               token != a.sample(logits, {.temperature = 1, .seed = 6}, 99 - i, {}).chosen.token;
   }
   CHECK(differs);
+}
+
+/// The draw as it is defined: all candidates in order, sums the largest weight first.
+kv::token_id plain_draw(const std::vector<float>& values, const sampling& how,
+                        std::uint64_t index) {
+  std::vector<kv::token_id> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto value = [&](kv::token_id t) { return values[static_cast<std::size_t>(t)]; };
+  const bool is_cut = how.top_p < 1 || (how.top_k > 0 && how.top_k < order.size());
+  if (is_cut) {
+    std::ranges::stable_sort(order,
+                             [&](kv::token_id a, kv::token_id b) { return value(a) > value(b); });
+  }
+  if (how.top_k > 0 && how.top_k < order.size()) order.resize(how.top_k);
+  const float most = *std::ranges::max_element(values);
+  std::vector<double> weights;
+  double total = 0;
+  for (const kv::token_id t : order) {
+    weights.push_back(
+        std::exp(static_cast<double>(value(t) - most) / static_cast<double>(how.temperature)));
+    total += weights.back();
+  }
+  if (how.top_p < 1) {
+    double sum = 0;
+    std::size_t count = 0;
+    while (count < weights.size()) {
+      sum += weights[count++];
+      if (sum >= static_cast<double>(how.top_p) * total) break;
+    }
+    weights.resize(count);
+    total = sum;
+  }
+  double left = keyed_uniform(how.seed, index) * total;
+  std::size_t at = 0;
+  for (; at + 1 < weights.size(); ++at) {
+    left -= weights[at];
+    if (left < 0) break;
+  }
+  return order[at];
+}
+
+TEST_CASE("draws are those of the definition to the bit, ties and flat distributions included") {
+  sampler s;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const auto uniform = [&] { return static_cast<float>(random.below(1U << 24U)) * 0x1p-24F; };
+    std::vector<float> values(1 + random.below(random.one_in(8) ? 6000U : 300U));
+    const int levels = random.one_in(4) ? 1 : 1 + random.below(40);
+    const bool has_ties = random.one_in(2);
+    const float spread = static_cast<float>(random.below(12));
+    for (float& v : values) {
+      v = has_ties ? static_cast<float>(random.below(levels)) : spread * uniform();
+      if (random.one_in(50)) v = -std::numeric_limits<float>::infinity();
+    }
+    values[0] = 1;  // Some token is possible.
+    // Parts that equal weights reach exactly among them: there the last bit of a sum decides.
+    const float parts[] = {0.5F, 0.25F, 0.75F, 0.9F, 0.01F, 0.999999F, 1.0F};
+    const sampling how{
+        .temperature = random.one_in(2) ? 1.0F : 0.3F,
+        .top_k = random.one_in(4) ? 1 + random.below(400U) : 0U,
+        .top_p = random.one_in(2) ? parts[random.below(7U)] : 0.001F + 0.998F * uniform(),
+        .seed = seed};
+    for (std::uint64_t index = 0; index < 4; ++index) {
+      REQUIRE(s.sample(values, how, index, {}).chosen.token == plain_draw(values, how, index));
+    }
+  }
 }
 
 TEST_CASE("log-probabilities are the model's own, whatever is drawn") {

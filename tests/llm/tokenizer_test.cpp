@@ -122,6 +122,70 @@ TEST_CASE("special tokens are found in text, the longest first, unless it is pla
   CHECK(t.find_special("?") == -1);
 }
 
+TEST_CASE("added tokens are found as trying each would, however many there are") {
+  json d = vocabulary({});
+  int next = 1000;
+  std::vector<std::pair<std::string, bool>> names;
+  for (const char* name : {"<", "<|", "<|a", "<|a|>", "<|ab|>", "a|", "|>|", "<<a"}) {
+    names.emplace_back(name, names.size() % 2 == 0);
+    d["added_tokens"].push_back(
+        {{"id", next++}, {"content", name}, {"special", names.back().second}});
+  }
+  const tokenizer t = tokenizer::parse(d.dump(), "t");
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    std::string text(random.below(20U), ' ');
+    for (char& c : text) c = "<|ab>"[random.below(5)];
+    const bool special = random.one_in(2);
+    ids expected;
+    for (std::size_t i = 0; i < text.size();) {
+      std::size_t best = names.size();
+      for (std::size_t k = 0; k < names.size(); ++k) {
+        if ((special || !names[k].second) &&
+            text.compare(i, names[k].first.size(), names[k].first) == 0 &&
+            (best == names.size() || names[k].first.size() > names[best].first.size())) {
+          best = k;
+        }
+      }
+      if (best == names.size()) {
+        expected.push_back(text[i++]);
+      } else {
+        expected.push_back(static_cast<kv::token_id>(1000 + best));
+        i += names[best].first.size();
+      }
+    }
+    REQUIRE(t.encode(text, special) == expected);
+  }
+  // Trying each of these at each byte is 3e10 comparisons.
+  for (int i = 0; i < 30000; ++i) {
+    d["added_tokens"].push_back(
+        {{"id", next++}, {"content", "<|reserved_" + std::to_string(i)}, {"special", true}});
+  }
+  const tokenizer many = tokenizer::parse(d.dump(), "t");
+  CHECK(many.encode(std::string(1U << 20U, '>')).size() == 1U << 20U);
+  CHECK(many.encode("<|reserved_123") == ids{1008 + 123});
+}
+
+TEST_CASE("no token stands for more bytes than the longest") {
+  const tokenizer t = tokenizer::parse(vocabulary({{"a", "b"}, {"ab", "ab"}}).dump(), "t");
+  CHECK(t.longest_token(false) == 4);
+  CHECK(t.longest_token() == 9);  // <|begin|>.
+  for (const char* text : {"abababab", "<|begin|><|begin|>"}) {
+    const std::size_t bytes = std::string_view{text}.size();
+    CHECK(t.encode(text).size() * t.longest_token() >= bytes);
+    CHECK(t.encode(text, false).size() * t.longest_token(false) >= bytes);
+  }
+}
+
+TEST_CASE("special tokens have names though they have no text") {
+  const tokenizer t = tokenizer::bytes();
+  CHECK(t.bytes_of(257).empty());
+  CHECK(t.name_of(257) == "<|end|>");
+  CHECK(t.name_of('a') == "a");
+  CHECK(t.name_of(999).empty());
+}
+
 TEST_CASE("the byte tokenizer and what its file says are the same; any bytes come back") {
   const tokenizer built = tokenizer::bytes();
   const tokenizer read = tokenizer::parse(tokenizer::bytes_json(), "t");
