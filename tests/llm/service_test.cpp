@@ -5,6 +5,7 @@
 #include <cohort/serve/http.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -64,8 +65,9 @@ class counting_listener final : public piece_listener {
 };
 
 double value_of(const metrics& m, const std::string& name) {
-  const std::string text = "\n" + m.text();
-  const std::size_t at = text.find("\n" + name + " ");
+  std::string text = "\n";
+  text += m.text();
+  const std::size_t at = text.find(fmt::format("\n{} ", name));
   return at == std::string::npos ? -1 : std::atof(text.c_str() + at + name.size() + 2);
 }
 
