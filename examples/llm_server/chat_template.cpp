@@ -61,9 +61,11 @@ std::string tag_text(std::string_view inside) {
 
 /// A template with each tag in one spelling and the text between them as it would be written: with
 /// the blank space gone that its signs, and `trim_blocks` and `lstrip_blocks`, take.
-std::string canonical(std::string_view jinja) {
+/// @param between All of that text.
+std::string canonical(std::string_view jinja, std::string& between) {
   std::string out;
-  bool trims = false;  // The tag before ends with a minus sign.
+  if (jinja.ends_with('\n')) jinja.remove_suffix(1);  // Not kept.
+  bool trims = false;                                 // The tag before ends with a minus sign.
   bool is_block = false;
   for (;;) {
     std::size_t open = jinja.find('{');
@@ -75,7 +77,10 @@ std::string canonical(std::string_view jinja) {
     std::string_view text = jinja.substr(0, open);
     if (is_block && text.starts_with('\n')) text.remove_prefix(1);
     while (trims && !text.empty() && is_blank(text.front())) text.remove_prefix(1);
-    if (open == std::string_view::npos) return out.append(text);
+    if (open == std::string_view::npos) {
+      between += text;
+      return out.append(text);
+    }
 
     const char kind = jinja[open + 1];
     std::size_t from = open + 2;
@@ -90,6 +95,7 @@ std::string canonical(std::string_view jinja) {
       if (begins_line) text = text.substr(0, end);
     }
     out += text;
+    between += text;
 
     // Its end, behind all literals.
     std::size_t to = from;
@@ -144,7 +150,9 @@ bool find_literal(std::string_view in, std::string_view before, std::string_view
   return true;
 }
 
-std::optional<chat_template> recognise(std::string_view text) {
+/// @param between What is written besides expressions, wherever that is: what is not the form's own
+///        would be missing.
+std::optional<chat_template> recognise(std::string_view text, std::string_view between) {
   const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
   const auto has_all = [&](std::initializer_list<std::string_view> parts) {
     return std::ranges::all_of(parts, has);
@@ -159,6 +167,7 @@ std::optional<chat_template> recognise(std::string_view text) {
            "+'<|eot_id|>'",
            "'<|start_header_id|>assistant<|end_header_id|>\n\n'", "bos_token"})) {
     t.form = chat_form::llama3;
+    if (!between.empty()) return {};
     if (!has("<|start_header_id|>system")) return t;
     t.form = chat_form::llama3_1;
     if (!t.begins ||
@@ -179,12 +188,14 @@ std::optional<chat_template> recognise(std::string_view text) {
   if (has("'<|im_start|>'+message['role']+'\n'+message['content']") &&
       has("'<|im_start|>assistant\n'")) {
     t.form = chat_form::chatml;
+    const bool by_text = has("message['content']+'<|im_end|>'}}\n");
     const bool ends =
-        has("message['content']+'<|im_end|>\n'") || has("message['content']+'<|im_end|>'}}\n") ||
+        by_text || has("message['content']+'<|im_end|>\n'") ||
         has("message['content']}}{%if(loop.lastandadd_generation_prompt)ornotloop.last%}"
             "{{'<|im_end|>\n'}}");
     // A system's text that is made elsewhere is not found.
-    if (!ends || begins_elsewhere || has("setsystem_message='") ||
+    if (!ends || between != (by_text ? "\n" : "") || begins_elsewhere ||
+        has("setsystem_message='") ||
         !find_literal(text, "'<|im_start|>system\n", "<|im_end|>\n", t.system)) {
       return {};
     }
@@ -202,13 +213,15 @@ std::optional<chat_template> recognise(std::string_view text) {
                             has("'<|system|>\n'+message['content']+eos_token+'\n'}}") &&
                             has("'<|assistant|>\n'+message['content']+eos_token+'\n'}}") &&
                             has("{{'<|assistant|>\n'}}");
-    if (begins_elsewhere || by_text == by_literal) return {};
+    if (begins_elsewhere || by_text == by_literal || between != (by_text ? "\n\n\n\n" : "")) {
+      return {};
+    }
     return t;
   }
   if (has_all({"{{bos_token+'[INST] '+content.strip()+' [/INST]'}}",
                "{{' '+content.strip()+' '+eos_token}}",
                "'<<SYS>>\n'+system_message+'\n<</SYS>>\n\n'+message['content']"})) {
-    if (t.begins || has("setsystem_message='")) return {};
+    if (t.begins || !between.empty() || has("setsystem_message='")) return {};
     t.form = chat_form::llama2;
     return t;
   }
@@ -236,7 +249,9 @@ void read_names(const nlohmann::json& file, chat_template& to) {
 }  // namespace
 
 chat_template read_chat_template(std::string_view jinja, const std::string& origin) {
-  std::optional<chat_template> found = recognise(canonical(jinja));
+  std::string between;
+  const std::string text = canonical(jinja, between);
+  std::optional<chat_template> found = recognise(text, between);
   if (!found) {
     std::string known;
     for (const chat_form f : chat_forms) {

@@ -187,6 +187,9 @@ TEST_CASE("each form that is known renders as its template does") {
   CHECK(rendered(helpful, im_names, brief) ==
         "<|im_start|>system\n Be brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
         "<|im_start|>assistant\n");
+  // The last line end of a file is not written.
+  CHECK(rendered(read_chat_template(chatml_template + "\n", "t"), im_names, hi) ==
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   // A template may begin with the begin token.
   CHECK(rendered(read_chat_template("{{ bos_token }}" + chatml_template, "t"),
                  {"<|im_start|>", "<|im_end|>", "<s>"}, hi)
@@ -245,6 +248,9 @@ TEST_CASE("a template that is not known is refused on one line, never guessed") 
       with(llama3_template, "| trim", ""),
       with(llama3_template, "{{ content }}", "{{ '<|start_header_id|>system' }}"),
       llama3_1_template(""),
+      // Comments that leave a line end in what is written.
+      llama3_1_template("\n\n{# Today. #}\n{%- set date_string = '1 Jan 2025' %}"),
+      llama3_template + "Answer:",
       with(chatml_template, "message['content']", "message['content'] | trim"),
       with(chatml_template, "assistant\n", "assistant\n<think>"),
       chatml_with_system + "{{ '<|im_start|>system\nYou are old.<|im_end|>\n' }}",
