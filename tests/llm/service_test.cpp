@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -98,7 +99,10 @@ TEST_CASE("every text has one time to its first token, also where its second cam
 }
 
 struct fake_client final : serve::http_client {
-  void answer(serve::http_reply r) override { status = r.status; }
+  void answer(serve::http_reply r) override {
+    status = r.status;
+    if (then) then();
+  }
   void begin(const std::string& /*type*/) override {}
   void send(std::string_view /*bytes*/) override {}
   void end() override {}
@@ -106,10 +110,12 @@ struct fake_client final : serve::http_client {
 
   int status = 0;
   std::function<void()> gone;
+  std::function<void()> then;
 };
 
 TEST_CASE("a client that has gone is let go at once, whatever its texts still do") {
   serve::http_server http{{}};
+  http.listen();
   metrics counters{small.kv_bytes};
   app answers{http, counters, {}};
   const service_options o{.generator = small};
@@ -120,27 +126,36 @@ TEST_CASE("a client that has gone is let go at once, whatever its texts still do
                 o,
                 answers,
                 counters};
-  const chat_writer chat{chat_form::plain, words, {}};
+  const chat_writer chat{{}, words, {}};
   answers.start({.name = "scripted",
                  .words = &words,
                  .chat = &chat,
                  .vocabulary = llm::scripted_vocabulary,
                  .context = texts.context()},
                 texts, small.slots);
+  const auto ask = [&](const auto& client, std::string_view body) {
+    answers.asked({.method = "POST", .path = "/v1/completions", .body = body, .authorization = {}},
+                  client);
+  };
   auto client = std::make_shared<fake_client>();
-  answers.asked({.method = "POST",
-                 .path = "/v1/completions",
-                 .body = R"({"model":"scripted","prompt":[1,2,3]})",
-                 .authorization = {}},
-                client);
-  REQUIRE(client->status == 0);
-  REQUIRE(client->gone != nullptr);
-  const auto gone = std::exchange(client->gone, nullptr);
-  const std::weak_ptr<fake_client> connection = std::exchange(client, nullptr);
-  CHECK_FALSE(connection.expired());
-  gone();
-  CHECK(texts.open() == 1);  // Its prompt is still being computed.
-  CHECK(connection.expired());
+  ask(client, R"({"model":"scripted","prompt":[1,2,3]})");
+  std::weak_ptr<fake_client> connection;
+  // Answered behind it, on the server's thread, which is this one.
+  const auto next = std::make_shared<fake_client>();
+  next->then = [&] {
+    CHECK(client->status == 0);
+    REQUIRE(client->gone != nullptr);
+    const auto gone = std::exchange(client->gone, nullptr);
+    connection = std::exchange(client, nullptr);
+    CHECK_FALSE(connection.expired());
+    gone();
+    CHECK(texts.open() == 1);  // Its prompt is still being computed.
+    CHECK(connection.expired());
+    (void)std::raise(SIGTERM);
+  };
+  ask(next, "{");
+  http.run(answers);
+  CHECK(next->status == 400);
   may_end.count_down();
 }
 
