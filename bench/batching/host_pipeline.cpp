@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions: does staged batching beat zero- and delay-batch on the host executor with real
 // arithmetic, and what does staging cost where there is nothing to gain? Wall clock: for an idle
-// machine. host_pipeline [SECONDS] prints mean latencies in milliseconds, each the median of three
-// runs of so many seconds; "sizes": inputs are padded to buckets of 1/4, 1/2 and all of the
-// tokens; "one stage": zero-batch over the model as one stage. A load of 1 is what that reaches if
-// all requests are there at once. Then, for rows of 1, 4 and 16 requests one after the other, the
-// time through all stages over that through one stage, taken in turns. `--quick` instead of SECONDS
-// is a short pass whose figures mean nothing.
+// machine. host_pipeline [SECONDS [MODEL...]] prints mean latencies in milliseconds, each the
+// median of three runs of so many seconds; "sizes": inputs are padded to buckets of 1/4, 1/2 and
+// all of the tokens; "one stage": zero-batch over the model as one stage. A load of 1 is what that
+// reaches if all requests are there at once. Then, for rows of 1, 4 and 16 requests one after the
+// other, the time through all stages over that through one stage, taken in turns. `--quick` instead
+// of SECONDS is a short pass whose figures mean nothing.
 #include "staged_comparison.hpp"
 
 #include <cohort/runtime/host.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 int main(int argc, char** argv) {
   using namespace cohort;
@@ -34,7 +36,9 @@ int main(int argc, char** argv) {
         .run();
   };
   bench::print_comparison_header();
+  const std::vector<std::string_view> chosen(argv + std::min(argc, 2), argv + argc);
   for (const std::string_view name : models::model_names()) {
+    if (!chosen.empty() && std::ranges::find(chosen, name) == chosen.end()) continue;
     compare(std::string{name}, false);
     if (models::has_sizes(models::info_of(std::string{name}))) compare(std::string{name}, true);
   }

@@ -129,6 +129,24 @@ TEST_CASE("an item more costs a hand-over") {
   for (std::uint32_t b = 1; b <= 1024; ++b) all_sizes.push_back({.batch = b, .time = 1ms});
   CHECK_THROWS_AS(planner{stage_profile(points(20, all_sizes), 1024)}, config_error);
 }
+TEST_CASE("a row costs a hand-over, so rows are larger than their work would have them") {
+  std::vector<stage_point> linear;
+  for (std::uint32_t b = 1; b <= 8; ++b) linear.push_back({.batch = b, .time = b * 1ms});
+  const stage_profile p{points{linear}, 8};
+  // Four alone: 1 + 2 + 3 + 4 = 10 ms in all; together 4 x 4 = 16.
+  const planner free{p};
+  CHECK(free.entry(4) == 1);
+  CHECK(free.left(4) == doctest::Approx(10));
+  // With 1 ms each alone take 2 + 4 + 6 + 8 = 20, together 4 x 5 = 20, two pairs 4 x 3 + 2 x 3
+  // = 18.
+  const planner dear{p, {.hand_over = 1ms}};
+  CHECK(dear.entry(4) == 2);
+  CHECK(dear.left(4) == doctest::Approx(18));
+  // With 10 ms: alone 110, pairs 4 x 12 + 2 x 12 = 72, together 56.
+  const planner dearest{p, {.hand_over = 10ms}};
+  CHECK(dearest.entry(4) == 4);
+  CHECK(dearest.left(4) == doctest::Approx(56));
+}
 TEST_CASE("costs go on beyond the horizon") {
   const stage_profile p{points{{{.batch = 2, .time = 1ms}}, {{.batch = 2, .time = 1ms}}}, 2};
   const planner plan{p};

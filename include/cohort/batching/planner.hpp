@@ -31,7 +31,8 @@ struct plan_options {
 /// where a is n or a smaller measured size, and C(S, ·, ·) = C(·, 0, ·) = 0; a smaller one takes
 /// the time of a hand-over more. Those who are about to come count as if they were behind: whatever
 /// takes less time in all is then worth more, as it must be under load. A row that enters is
-/// chosen in the same way: W(w) = min over b of w t_0(b) + C(1, b, w − b) + W(w − b).
+/// chosen in the same way, and each takes the time of a hand-over, h:
+///   W(w) = min over b of w (h + t_0(b)) + C(1, b, w − b) + W(w − b).
 /// Memory: 12 bytes × stages × batch_max × (horizon + 1). Look-ups O(1), `split` O(parts),
 /// `stretch` O(batch_max), `entry` O(measured sizes). Beyond `horizon` waiting requests, costs are
 /// continued in a straight line. Immutable. Thread safety: full.
@@ -177,7 +178,7 @@ class planner {
   [[nodiscard]] cell cheapest(std::uint32_t w, std::uint32_t all) const noexcept {
     cell c{};
     const auto consider = [&](std::uint32_t b) {
-      const double sum = all * ms(0, b) + cost(1, b, all - b) + left(all - b);
+      const double sum = all * row_start(b) + cost(1, b, all - b) + left(all - b);
       if (c.first == 0 || sum < c.cost * (1 - 1e-9)) c = {sum, b};
     };
     consider(std::min(w, profile_->batch_max()));
@@ -194,7 +195,10 @@ class planner {
 
   /// Device time of a row of b with m behind, as planned.
   [[nodiscard]] double row_time(std::uint32_t b, std::uint32_t m) const noexcept {
-    return ms(0, b) + time_from(1, b, m);
+    return row_start(b) + time_from(1, b, m);
+  }
+  [[nodiscard]] double row_start(std::uint32_t b) const noexcept {
+    return to_ms(options_.hand_over) + ms(0, b);
   }
   [[nodiscard]] double time_from(std::uint32_t s, std::uint32_t n, std::uint32_t m) const noexcept {
     if (s >= profile_->stages()) return 0;
