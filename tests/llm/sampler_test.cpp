@@ -84,8 +84,9 @@ kv::token_id plain_draw(const std::vector<float>& values, const sampling& how,
   const auto value = [&](kv::token_id t) { return values[static_cast<std::size_t>(t)]; };
   const bool is_cut = how.top_p < 1 || (how.top_k > 0 && how.top_k < order.size());
   if (is_cut) {
-    std::ranges::stable_sort(order,
-                             [&](kv::token_id a, kv::token_id b) { return value(a) > value(b); });
+    std::ranges::sort(order, [&](kv::token_id a, kv::token_id b) {
+      return value(a) != value(b) ? value(a) > value(b) : a < b;
+    });
   }
   if (how.top_k > 0 && how.top_k < order.size()) order.resize(how.top_k);
   const float most = *std::ranges::max_element(values);
