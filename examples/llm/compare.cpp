@@ -78,8 +78,9 @@ class contest {
 
   [[nodiscard]] std::size_t pool_bytes() const {
     std::size_t packed = 0;
-    const std::size_t longest = positions_of(requests_);
+    std::size_t longest = 0;
     for (const timed_request& r : requests_) {
+      longest = std::max(longest, r.prompt.size() + r.output);
       expects(!r.prompt.empty() && r.output >= 1 &&
                   r.prompt.size() + r.output <= model_.config().max_positions,
               "compare: a request does not fit the model");
@@ -449,9 +450,13 @@ compare_result compare(const llama& model, const std::vector<timed_request>& req
 }
 
 std::size_t positions_of(const std::vector<timed_request>& requests) noexcept {
-  std::size_t longest = 0;
-  for (const timed_request& r : requests) longest = std::max(longest, r.prompt.size() + r.output);
-  return longest;
+  std::size_t prompt = 0;
+  std::size_t output = 0;
+  for (const timed_request& r : requests) {
+    prompt = std::max(prompt, r.prompt.size());
+    output = std::max<std::size_t>(output, r.output);
+  }
+  return prompt + output;
 }
 
 std::vector<timed_request> paper_requests(int set, double scale, const llama_config& c,

@@ -98,7 +98,7 @@ TEST_CASE("the paper's sets have its proportions") {
 
 TEST_CASE("positions are those of the longest request") {
   CHECK(positions_of({}) == 0);
-  CHECK(positions_of({{{1, 2, 3}, 4}, {{1}, 9}, {{1, 2}, 2}}) == 10);
+  CHECK(positions_of({{{1, 2, 3}, 4}, {{1}, 9}, {{1, 2}, 2}}) == 12);
 }
 
 TEST_CASE("requests beyond the model are refused") {
