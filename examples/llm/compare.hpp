@@ -52,8 +52,8 @@ struct compare_result {
 [[nodiscard]] compare_result compare(const llama& model, const std::vector<timed_request>& requests,
                                      const compare_options& o);
 
-/// The longest prompt and the longest output: `compare` uses no more positions, also where a text that
-/// has ended runs on until others have.
+/// The longest prompt and the longest output: `compare` uses no more positions, also where a text
+/// that has ended runs on until others have.
 [[nodiscard]] std::size_t positions_of(const std::vector<timed_request>& requests) noexcept;
 
 /// The request sets of the Baton paper, scaled: lengths are its word counts times `scale`. Set 1 is
