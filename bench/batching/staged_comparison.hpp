@@ -204,17 +204,12 @@ class staged_comparison {
     for (std::uint32_t k = 0; k < inputs_.buckets(); ++k) {
       copy.push_back({.batch = plan_.batch_max, .bucket = k, .time = std::chrono::microseconds{5}});
     }
-    std::vector<std::vector<batching::stage_point>> stages(ends.size() + 2);
-    stages.front() = copy;
-    stages.back() = copy;
+    std::vector<std::vector<batching::stage_point>> stages;
     for (std::uint32_t k = 0; k < inputs_.buckets(); ++k) {
-      const auto sums = batching::sum_stages(operators[k], ends);
-      for (std::size_t s = 0; s < sums.size(); ++s) {
-        for (const batching::batch_time& t : sums[s]) {
-          stages[s + 1].push_back({.batch = t.batch, .bucket = k, .time = t.time});
-        }
-      }
+      batching::add_stage_points(stages, operators[k], ends, k);
     }
+    stages.insert(stages.begin(), copy);
+    stages.push_back(copy);
     return {stages, plan_.batch_max, inputs_.buckets()};
   }
 

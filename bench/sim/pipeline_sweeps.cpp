@@ -36,11 +36,11 @@ staged_model_spec sliced(const staged_model_spec& m, std::size_t n) {
   const auto ends = batching::slice_evenly(times, n);
   staged_model_spec out = m;
   out.stages.clear();
-  for (const auto& sums : batching::sum_stages(operators, ends)) {
-    stage_spec s{.name = fmt::format("s{}", out.stages.size() + 1), .points = {}};
-    for (const batching::batch_time& t : sums)
-      s.points.push_back({.batch = t.batch, .time = t.time});
-    out.stages.push_back(std::move(s));
+  std::vector<std::vector<batching::stage_point>> stages;
+  batching::add_stage_points(stages, operators, ends);
+  for (auto& points : stages) {
+    out.stages.push_back(
+        {.name = fmt::format("s{}", out.stages.size() + 1), .points = std::move(points)});
   }
   return out;
 }

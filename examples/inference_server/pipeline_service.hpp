@@ -78,14 +78,8 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   }
   plan.policies.hand_over = hand_over;
   pipelined_model made{.plan = std::move(plan), .trial = std::move(trial), .stages = {}};
-  made.stages.resize(made.plan.ends.size());
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
-    const auto stages = batching::sum_stages(operators[k], made.plan.ends);
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      for (const batching::batch_time& t : stages[s]) {
-        made.stages[s].push_back({.batch = t.batch, .bucket = k, .time = t.time});
-      }
-    }
+    batching::add_stage_points(made.stages, operators[k], made.plan.ends, k);
   }
   return made;
 }

@@ -97,10 +97,7 @@ class basic_generator final : public text_generator {
             .max_overtaking = o.max_overtaking,
             .max_positions = static_cast<std::uint32_t>(b.config().max_positions),
             .prefill = o.prefill,
-            .budget = {.high_bytes = o.kv_bytes,
-                       .low_bytes = o.kv_bytes / 8 * 7,
-                       .bytes_per_column = b.column_bytes(),
-                       .commit = kv::kv_commit::ring}};
+            .budget = o.budget(b.column_bytes())};
   }
   /// Without promises this is first come, first served, at once.
   static kv::slo_options admission_of(const generator_options& o) {

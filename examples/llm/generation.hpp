@@ -5,6 +5,7 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/kv/admission_policy.hpp>
+#include <cohort/kv/budget.hpp>
 #include <cohort/kv/prefill_groups.hpp>
 #include <cohort/kv/sequence.hpp>
 
@@ -82,6 +83,13 @@ struct generator_options {
   /// wait for a slot or were preempted.
   [[nodiscard]] std::uint64_t staged_texts() const noexcept {
     return std::min<std::uint64_t>(4, std::uint64_t{prefill.max_rows} + 1);
+  }
+  /// The batch's memory: `kv_bytes`, which are shed down to seven eighths.
+  [[nodiscard]] kv::budget_options budget(std::uint64_t column_bytes) const noexcept {
+    return {.high_bytes = kv_bytes,
+            .low_bytes = kv_bytes / 8 * 7,
+            .bytes_per_column = column_bytes,
+            .commit = kv::kv_commit::ring};
   }
   /// Packed bytes of the longest text that is accepted.
   [[nodiscard]] std::uint64_t longest_packed() const noexcept {

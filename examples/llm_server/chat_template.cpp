@@ -177,12 +177,9 @@ std::optional<chat_template> recognise(std::string_view text, std::string_view b
                   "{{system_message}}{{'<|eot_id|>'}}", "messages[0]['content']|trim"})) {
       return {};
     }
-    if (has("setdate_string=strftime_now('%d %b %Y')")) {
-      t.date.clear();
-    } else if (t.date.clear();
-               !find_literal(text, "setdate_string='", "", t.date) || t.date.empty()) {
-      return {};
-    }
+    t.date.clear();  // Today's.
+    if (has("setdate_string=strftime_now('%d %b %Y')")) return t;
+    if (!find_literal(text, "setdate_string='", "", t.date) || t.date.empty()) return {};
     return t;
   }
   if (has("'<|im_start|>'+message['role']+'\n'+message['content']") &&

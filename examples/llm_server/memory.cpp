@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
+#include <ranges>
 
 namespace cohort::llm_server {
 namespace {
@@ -16,36 +16,20 @@ constexpr std::uint64_t usual_bytes = std::uint64_t{512} << 20U;
 
 std::uint64_t to_mib(std::uint64_t bytes) { return (bytes >> 20U) + (bytes % (1U << 20U) ? 1 : 0); }
 
-kv::kv_budget budget_of(std::uint64_t bytes, std::uint64_t column_bytes) {
-  return kv::kv_budget{{.high_bytes = bytes,
-                        .low_bytes = bytes / 8 * 7,
-                        .bytes_per_column = column_bytes,
-                        .commit = kv::kv_commit::ring}};
-}
 /// What the batch needs for a text alone.
 std::uint64_t kv_for(std::uint32_t tokens, const llm::generator_options& o,
                      std::uint64_t column_bytes) {
-  return budget_of(std::numeric_limits<std::uint64_t>::max(), column_bytes)
-      .peak_bytes({1, 0, o.columns}, tokens);
+  return kv::kv_budget{o.budget(column_bytes)}.peak_bytes({1, 0, o.columns}, tokens);
 }
 /// The most tokens, up to `most`, for which `fits` holds; it does for fewer, then, too.
 template <class Fits>
 std::uint32_t most_tokens(std::size_t most, Fits fits) {
-  std::uint32_t low = 0;
-  auto high = static_cast<std::uint32_t>(most);
-  while (low < high) {
-    const std::uint32_t middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
+  const auto counts = std::views::iota(1U, static_cast<std::uint32_t>(most) + 1);
+  return static_cast<std::uint32_t>(std::ranges::partition_point(counts, fits) - counts.begin());
 }
 std::uint32_t most_by_kv(const llm::llama_config& c, const llm::generator_options& o,
                          std::uint64_t column_bytes) {
-  const kv::kv_budget budget = budget_of(o.kv_bytes, column_bytes);
+  const kv::kv_budget budget{o.budget(column_bytes)};
   return most_tokens(c.max_positions,
                      [&](std::uint32_t n) { return budget.can_run_alone(1, n - 1, o.columns); });
 }

@@ -279,7 +279,7 @@ model_profile profile_model(const std::string& name, const plan& p) {
     measure(out, p, *model, bar);
   }
   if (p.cuts) {
-    if (p.wanted == 0) out.hand_over_ms = p.hand_over_ms.value_or(model->hand_over_ms());
+    if (p.wanted == 0) out.hand_over_ms = p.hand_over_ms ? *p.hand_over_ms : model->hand_over_ms();
     cut(out, p);
   }
   out.cache_bytes = model->cache_bytes();

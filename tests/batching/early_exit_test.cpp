@@ -14,9 +14,11 @@
 
 #include <support/random_source.hpp>
 
+#include "random_staging.hpp"
+
 namespace cohort::batching {
 namespace {
-using namespace std::chrono_literals;
+using namespace test_support;
 
 constexpr std::uint32_t stages = 5;
 constexpr std::size_t words = 3;
@@ -108,27 +110,6 @@ struct program {
   }
 };
 
-/// Stretches, splits, runs through and makes rows at random.
-struct random_policy : plain_policy {
-  test::random_source* random;
-  entry_decision entry(const entry_view& v) const noexcept {
-    return {.count = random->below(std::min(v.eligible, batch_max) + 1)};
-  }
-  std::uint32_t stretch(const hand_over_view& v) const noexcept {
-    return random->below(v.may_join + 1);
-  }
-  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
-    if (v.row.size < 2 || random->one_in(2)) return 0;
-    sizes[0] = 1 + random->below(v.row.size - 1);
-    sizes[1] = v.row.size - sizes[0];
-    return 2;
-  }
-  using run_to_of = random_policy;
-  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
-    return stage + random->below(4U);
-  }
-};
-
 using driver_type = stage_driver<runtime::host_executor, hashing_model, program>;
 
 TEST_CASE("who leaves early has the exit's output, who skips misses a stage, whatever is around") {
@@ -142,42 +123,18 @@ TEST_CASE("who leaves early has the exit's output, who skips misses a stage, wha
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
-    const std::uint32_t sets = 1 + random.below(3U);
-    const bool per_set = random.one_in(2);
-    const std::uint32_t lanes = per_set ? sets : 1;
+    const pipeline_options options = random_options(random, 3);
     program host{total};
     for (row& r : host.in) {
       for (std::uint32_t& v : r) v = random.below(1U << 30U);
     }
+    const std::uint32_t lanes = lanes_of(options);
     const std::vector<hashing_model*> instances(std::size_t{lanes} * stages, &model);
-    driver_type driver{e, instances, host, lanes, sets, batch_max};
+    driver_type driver{e, instances, host, lanes, options.buffer_sets, batch_max};
     const stage_profile profile{
         std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}), batch_max};
-    pipeline<random_policy> p{
-        profile,
-        {.buffer_sets = sets,
-         .executors_per_set = per_set,
-         .entry = random.one_in(2) ? entry_rule::idle : entry_rule::stage_free,
-         .serial_children = random.one_in(2)},
-        random_policy{{batch_max}, &random}};
-    std::uint64_t sent = 0;
-    time_point now{};
-    while (sent < total || !p.is_idle()) {
-      now += 1ns;
-      const std::uint64_t seen = driver.completions();
-      bool moved = false;
-      if (sent < total && random.one_in(2)) {
-        std::vector<staged_request> group(
-            std::min<std::uint64_t>(total - sent, 1 + random.below(4U)));
-        for (staged_request& r : group) r = {.tag = sent++, .arrival = now};
-        REQUIRE(p.on_arrival(group, now) == group.size());
-        moved = true;
-      }
-      if (sent > 0 && random.one_in(20)) p.on_cancel(random.below(sent), now, driver);
-      moved |= driver.collect(p, now);
-      p.advance(now, driver);
-      if (!moved && p.in_flight() > 0) driver.wait_for_completion(seen);
-    }
+    pipeline<random_policy> p{profile, options, random_policy{{batch_max}, &random}};
+    drive_at_random(p, driver, total, random, 20);
     for (std::size_t i = 0; i < total; ++i) {
       CAPTURE(i);
       REQUIRE(host.ends[i] == 1);
@@ -219,11 +176,7 @@ TEST_CASE("a judge that throws fails its request and no other; a skip of unlike 
       const staged_request one{.tag = tag};
       p.on_arrival({&one, 1}, time_point{});
       p.advance(time_point{}, driver);
-      while (!p.is_idle()) {
-        const std::uint64_t seen = driver.completions();
-        if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
-        p.advance(time_point{}, driver);
-      }
+      drain(p, driver);
       const row first = exit_of(computed(host.in[tag], 0), 0);
       const bool skips_narrow = verdict_of(first) == verdict::skip_next;
       CAPTURE(tag);

@@ -104,6 +104,24 @@ TEST_CASE("more changes of the preferred batch than stages make even slices") {
   CHECK(slice_to(ops, 3, 1) == slicing{1, 2, 3});
   CHECK_THROWS_AS((void)slice_to(ops, 4, 1), config_error);
 }
+TEST_CASE("points of buckets are added to the stages") {
+  const std::vector<std::vector<batch_time>> small{{{1, 1ms}, {2, 2ms}}, {{1, 3ms}}, {{1, 5ms}}};
+  const std::vector<std::vector<batch_time>> large{{{1, 4ms}}, {{1, 6ms}}, {{1, 7ms}, {4, 9ms}}};
+  std::vector<std::vector<stage_point>> stages;
+  add_stage_points(stages, small, {2, 3});
+  add_stage_points(stages, large, {2, 3}, 1);
+  const auto is = [](const stage_point& p, std::uint32_t batch, std::uint32_t bucket, duration t) {
+    return p.batch == batch && p.bucket == bucket && p.time == t;
+  };
+  REQUIRE(stages.size() == 2);
+  REQUIRE(stages[0].size() == 2);  // Not every operator of the first stage was measured at 2.
+  CHECK(is(stages[0][0], 1, 0, 4ms));
+  CHECK(is(stages[0][1], 1, 1, 10ms));
+  REQUIRE(stages[1].size() == 3);
+  CHECK(is(stages[1][0], 1, 0, 5ms));
+  CHECK(is(stages[1][1], 1, 1, 7ms));
+  CHECK(is(stages[1][2], 4, 1, 9ms));
+}
 TEST_CASE("the number of stages is the cheapest tried") {
   const std::array<std::size_t, 3> tries{4, 2, 8};
   CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 1.0; }) == 2);

@@ -16,34 +16,11 @@
 #include <models/registry.hpp>
 #include <support/random_source.hpp>
 
+#include "random_staging.hpp"
+
 namespace cohort::batching {
 namespace {
-using namespace std::chrono_literals;
-
-/// Stretches, splits and makes rows at random.
-struct random_policy : plain_policy {
-  test::random_source* random;
-  entry_decision entry(const entry_view& v) const noexcept {
-    return {.count = random->below(std::min(v.eligible, batch_max) + 1)};
-  }
-  std::uint32_t stretch(const hand_over_view& v) const noexcept {
-    return random->below(v.may_join + 1);
-  }
-  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
-    if (random->one_in(2)) return 0;
-    std::uint32_t left = v.row.size;
-    std::uint32_t parts = 0;
-    while (left > 0) {
-      sizes[parts] = 1 + random->below(left);
-      left -= sizes[parts++];
-    }
-    return parts;
-  }
-  using run_to_of = random_policy;
-  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
-    return stage + random->below(4U);
-  }
-};
+using namespace test_support;
 
 /// The program around a driver: rows of inputs and outputs, and how each request ended.
 struct program {
@@ -103,11 +80,7 @@ std::vector<float> run_solo(runtime::host_executor& e, models::host_model_factor
   const staged_request one{};
   p.on_arrival(std::span{&one, 1}, time_point{});
   p.advance(time_point{}, driver);
-  while (!p.is_idle()) {
-    const std::uint64_t seen = driver.completions();
-    if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
-    p.advance(time_point{}, driver);
-  }
+  drain(p, driver);
   REQUIRE(host.how[0] == outcome::completed);
   return host.outputs[0];
 }
@@ -137,9 +110,8 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       CAPTURE(seed);
       test::random_source random{seed};
-      const std::uint32_t sets = 1 + random.below(2U);
-      const bool per_set = random.one_in(2);
-      const std::uint32_t lanes = per_set ? sets : 1;
+      const pipeline_options options = random_options(random, 2);
+      const std::uint32_t lanes = lanes_of(options);
       std::vector<std::unique_ptr<models::host_model>> owned;
       std::vector<models::host_model*> instances;
       const std::size_t stages = factory->make(1)->stages();
@@ -157,35 +129,12 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
       host.ends.resize(total);
       host.how.resize(total);
       stage_driver<runtime::host_executor, models::host_model, program> driver{
-          e, instances, host, lanes, sets, batch_max};
+          e, instances, host, lanes, options.buffer_sets, batch_max};
       const stage_profile profile{
           std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}),
           batch_max};
-      const pipeline_options options{
-          .buffer_sets = sets,
-          .executors_per_set = per_set,
-          .entry = random.one_in(2) ? entry_rule::idle : entry_rule::stage_free,
-          .serial_children = random.one_in(2)};
       pipeline<random_policy, counts> p{profile, options, random_policy{{batch_max}, &random}};
-      std::uint64_t sent = 0;
-      time_point now{};
-      while (sent < total || !p.is_idle()) {
-        now += 1ns;
-        const std::uint64_t seen = driver.completions();
-        bool moved = false;
-        if (sent < total && random.one_in(2)) {
-          std::vector<staged_request> group(
-              std::min<std::uint64_t>(total - sent, 1 + random.below(3U)));
-          for (staged_request& r : group) r = {.tag = sent++, .arrival = now};
-          REQUIRE(p.on_arrival(group, now) == group.size());
-          moved = true;
-        }
-        if (sent > 0 && random.one_in(12)) p.on_cancel(random.below(sent), now, driver);
-        moved |= driver.collect(p, now);
-        p.advance(now, driver);
-        // Something runs unless the policy chose not to make a row: then ask again.
-        if (!moved && p.in_flight() > 0) driver.wait_for_completion(seen);
-      }
+      drive_at_random(p, driver, total, random, 12);
       for (std::size_t i = 0; i < total; ++i) {
         CAPTURE(i);
         REQUIRE(host.ends[i] == 1);
@@ -253,11 +202,7 @@ TEST_CASE("a stage that fails midway fails the requests of its item and no other
   const std::vector<staged_request> four{{.tag = 0}, {.tag = 1}, {.tag = 2}, {.tag = 3}};
   p.on_arrival(four, time_point{});
   p.advance(time_point{}, driver);
-  while (!p.is_idle()) {
-    const std::uint64_t seen = driver.completions();
-    if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
-    p.advance(time_point{}, driver);
-  }
+  drain(p, driver);
   CHECK(host.how[0] == outcome::completed);
   CHECK(host.how[1] == outcome::completed);
   CHECK(host.how[2] == outcome::failed);
@@ -295,11 +240,7 @@ TEST_CASE("what cannot be launched midway fails when what was launched before is
   p.on_arrival({&one, 1}, time_point{});
   p.advance(time_point{}, driver);
   CHECK(host.how.empty());
-  while (!p.is_idle()) {
-    const std::uint64_t seen = driver.completions();
-    if (!driver.collect(p, time_point{})) driver.wait_for_completion(seen);
-    p.advance(time_point{}, driver);
-  }
+  drain(p, driver);
   CHECK(host.how == std::vector{outcome::failed});
 }
 TEST_CASE("a driver with the wrong number of models is an error") {

@@ -45,8 +45,8 @@ struct diversity_options {
   /// Of `halving`: how much slower two halves may be, as a part; 0 to below 1. Measured profiles
   /// carry a cost per launch, so that exact equality never shows.
   double split_tolerance = 0.01;
-  /// Of the planned forms: what an item more costs beside its time, as two threads wake; at least
-  /// 0.
+  /// Of the planned forms: what a row, and an item more than it needs, costs beside its time, as
+  /// two threads wake; at least 0.
   duration hand_over{};
 };
 

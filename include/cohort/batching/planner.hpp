@@ -21,7 +21,7 @@ namespace cohort::batching {
 struct plan_options {
   bool may_split = true;     ///< Rows may be cut at hand-overs.
   std::uint32_t bucket = 0;  ///< Size class whose times it uses.
-  duration hand_over{};      ///< What an item more costs beside its time; at least 0.
+  duration hand_over{};      ///< What a row costs beside its time, and an item more; at least 0.
 };
 
 /// Plans on a device that runs one item at a time, depth first. While an item of a requests runs

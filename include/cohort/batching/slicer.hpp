@@ -189,6 +189,21 @@ using slicing = std::vector<std::size_t>;
   return out;
 }
 
+/// The same as points of a profile, those of a bucket added to others.
+/// @param stages Of each stage; empty at first.
+inline void add_stage_points(std::vector<std::vector<stage_point>>& stages,
+                             std::span<const std::vector<batch_time>> operators,
+                             const slicing& ends, std::uint32_t bucket = 0) {
+  stages.resize(ends.size());
+  auto to = stages.begin();
+  for (const std::vector<batch_time>& sums : sum_stages(operators, ends)) {
+    for (const batch_time& t : sums) {
+      to->push_back({.batch = t.batch, .bucket = bucket, .time = t.time});
+    }
+    ++to;
+  }
+}
+
 /// The number of stages with the least cost by trial, the smaller among equals.
 /// @param tries Numbers to try, not empty.  @param cost Called with a number of stages.
 template <class Cost>

@@ -125,7 +125,6 @@ staged_result run_staged(const batching::stage_profile& profile,
     stage_device& device;
     staged_result& result;
     time_point now{};
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> open{};  // (lane, stage) of `launches`.
 
     void launch(const batching::stage_launch& l) {
       const std::uint32_t run = l.count - l.skipping();

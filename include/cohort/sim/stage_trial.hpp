@@ -70,12 +70,7 @@ struct stage_trial {
     std::span<const std::vector<batching::batch_time>> operators, const batching::slicing& ends,
     std::uint32_t batch_max) {
   std::vector<std::vector<batching::stage_point>> stages;
-  for (const auto& sums : batching::sum_stages(operators, ends)) {
-    stages.emplace_back();
-    for (const batching::batch_time& t : sums) {
-      stages.back().push_back({.batch = t.batch, .time = t.time});
-    }
-  }
+  batching::add_stage_points(stages, operators, ends);
   return {stages, batch_max};
 }
 
