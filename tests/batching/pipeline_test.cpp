@@ -446,6 +446,48 @@ TEST_CASE("a row does not run through where others may come, or the sink cannot"
   CHECK(last(entry_rule::stage_free, through_sink{}) == 0);
   CHECK(last(entry_rule::idle, manual_sink{}) == 0);
 }
+struct halves : plain_policy {
+  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
+    if (v.stage != 0) return 0;
+    sizes[0] = sizes[1] = v.row.size / 2;
+    return 2;
+  }
+  using run_to_of = halves;
+  std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
+    return stage == 0 ? 0 : 9;
+  }
+};
+TEST_CASE("each part of a row that was split runs through in one launch") {
+  const stage_profile p{points(5, {{.batch = 4, .time = 1ms}}), 4};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  for (const std::uint32_t sets : {1U, 2U}) {
+    for (const bool serial : {false, true}) {
+      pipeline<halves> x{
+          p,
+          {.buffer_sets = sets, .entry = entry_rule::idle, .serial_children = serial},
+          halves{{4}}};
+      through_sink sink;
+      x.on_arrival(four, t0);
+      x.advance(t0, sink);
+      x.on_complete(0, 0, t0, sink);
+      x.advance(t0, sink);
+      REQUIRE(sink.launched.size() == 2);
+      CHECK(sink.launched[1].stage == 1);
+      CHECK(sink.launched[1].last == 4);
+      CHECK(sink.launched[1].count == 2);
+      x.on_complete(0, 1, t0, sink);
+      x.advance(t0, sink);
+      CHECK(sink.ends.size() == 2);
+      REQUIRE(sink.launched.size() == 3);
+      CHECK(sink.launched[2].stage == 1);
+      CHECK(sink.launched[2].last == 4);
+      x.on_complete(0, 1, t0, sink);
+      x.advance(t0, sink);
+      CHECK(sink.ends.size() == 4);
+      CHECK(x.is_idle());
+    }
+  }
+}
 TEST_CASE("what is cancelled or fails in a run through stages ends when the run does") {
   const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
   const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};

@@ -277,13 +277,23 @@ class pipeline {
     }
   }
 
+  /// Whether a row that starts now has nothing before it: those that are older have run to the end,
+  /// and only pass the stages.
+  [[nodiscard]] bool is_foremost(const batch_row& r) {
+    for (batch_row* older = table().oldest(); older != &r; older = table().after(*older)) {
+      if (older->launched_to < profile_->stages()) return false;
+    }
+    std::uint32_t working = 0;
+    for (const executor_chain& c : lanes_) working += c.working();
+    return working == 1;
+  }
   /// The stage that a row which starts stage s may run to in one go. Nothing else must be in its
-  /// way: it is the oldest, and whole, and nobody wants to judge by what is computed on the way.
+  /// way, it must be whole, and nobody wants to judge by what is computed on the way.
   template <class Sink>
   [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s,
                                           [[maybe_unused]] Sink& sink) {
     if constexpr (requirement::sink_runs_through<Sink> && requirement::decides_run<Policy>) {
-      if (options_.entry == entry_rule::idle && table().oldest() == &r && i.count == r.size) {
+      if (options_.entry == entry_rule::idle && i.count == r.size && is_foremost(r)) {
         const std::uint32_t last = std::clamp(policy_.run_to(r, s), s, profile_->stages() - 1);
         if constexpr (requirement::sink_judges<Sink>) {
           while (s < last && !sink.judges(s)) ++s;

@@ -29,14 +29,15 @@ struct waiting_room_options {
 class waiting_room {
  public:
   /// @throws config_error If an option is outside its range.
-  explicit waiting_room(const waiting_room_options& o) : options_{o} {
+  explicit waiting_room(const waiting_room_options& o)
+      : max_waiting_{o.max_waiting}, batch_max_{o.batch_max}, window_{o.window.value_or(none)} {
     expects(o.max_waiting >= 1, "pipeline: max_waiting must be at least 1");
     expects(!o.window || *o.window >= duration{0}, "pipeline: window must be at least 0");
     list_.reserve(std::min(o.max_waiting, 4096U));
   }
 
   [[nodiscard]] const waiting_list& list() const noexcept { return list_; }
-  [[nodiscard]] bool has_window() const noexcept { return options_.window.has_value(); }
+  [[nodiscard]] bool has_window() const noexcept { return window_ != none; }
   [[nodiscard]] bool is_open() const noexcept { return closes_ != never; }
   /// When the open window closes, or `never`.
   [[nodiscard]] time_point closes_at() const noexcept { return closes_; }
@@ -47,10 +48,10 @@ class waiting_room {
 
   /// @returns Whether there was room. Amortised O(1).
   bool push(const staged_request& r, time_point now) {
-    if (list_.size() >= options_.max_waiting) return false;
-    if (has_window() && !is_open()) closes_ = now + *options_.window;
+    if (list_.size() >= max_waiting_) return false;
+    if (has_window() && !is_open()) closes_ = now + window_;
     list_.push(r);
-    if (has_window() && list_.size() - closed_ == options_.batch_max) close();
+    if (has_window() && list_.size() - closed_ == batch_max_) close();
     return true;
   }
   /// Closes a window that is due.
@@ -104,7 +105,11 @@ class waiting_room {
     }
   }
 
-  waiting_room_options options_;
+  static constexpr duration none{-1};
+
+  std::uint32_t max_waiting_;
+  std::uint32_t batch_max_;
+  duration window_;
   waiting_list list_;
   std::uint32_t closed_ = 0;  // Those whose window has closed, from the oldest.
   time_point closes_ = never;
