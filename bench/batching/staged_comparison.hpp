@@ -31,6 +31,7 @@
 
 #include <models/measured_model.hpp>
 #include <models/registry.hpp>
+#include <models/row_cost.hpp>
 
 namespace cohort::bench {
 
@@ -91,16 +92,6 @@ struct input_set {
   [[nodiscard]] std::uint32_t buckets() const { return static_cast<std::uint32_t>(sizes.size()); }
 };
 
-/// Memory of the host for rows, pinned where the executor has such: copies then hold nobody.
-template <class Executor>
-auto host_memory(Executor& e, std::size_t bytes) {
-  if constexpr (requires { e.allocate_pinned(bytes); }) {
-    return e.allocate_pinned(bytes);
-  } else {
-    return std::vector<std::byte>(bytes);
-  }
-}
-
 /// What the driver asks of a program. All requests share one row of output.
 struct bench_host {
   const std::byte* inputs;  ///< Rows, one behind the other.
@@ -138,7 +129,8 @@ class staged_comparison {
     for (const std::uint32_t size : inputs_.sizes) {
       operators.push_back(models::measure_operators(f, e, plan.batch_max, size, plan.repeats));
     }
-    hand_over_ = models::hand_over_time(e);
+    const models::row_cost row = models::measure_rows(f, e, plan.batch_max, 7 * plan.repeats);
+    hand_over_ = row.hand_over;
     out_.hand_over_ms = to_ms(hand_over_);
     const std::size_t n = operators.back().size();
     out_.ends.resize(n);
@@ -149,12 +141,14 @@ class staged_comparison {
                       {.batch_max = plan.batch_max, .hand_over = hand_over_, .requests = 5000})
                       .ends();
     }
+    copies_ = models::row_points(row, inputs_.buckets());
     profile_ = std::make_unique<batching::stage_profile>(profile_of(operators, out_.ends));
     whole_profile_ = std::make_unique<batching::stage_profile>(profile_of(operators, {n}));
     for (std::size_t s = 0; s < out_.ends.size(); ++s) staged_.push_back(make(f, out_.ends));
     whole_.push_back(make(f, {n}));
-    const std::size_t row = inputs_.rows.front().size();
-    memory_ = host_memory(e, row * inputs_.rows.size() + whole_.front()->boundary_bytes(1));
+    const std::size_t row_bytes = inputs_.rows.front().size();
+    memory_ =
+        models::host_memory(e, row_bytes * inputs_.rows.size() + whole_.front()->boundary_bytes(1));
     auto* to = reinterpret_cast<std::byte*>(memory_.data());
     for (const auto& from : inputs_.rows) to = std::ranges::copy(from, to).out;
   }
@@ -197,19 +191,17 @@ class staged_comparison {
     return std::make_unique<model>(executor_, f.make(plan_.batch_max), ends, plan_.batch_max);
   }
 
-  /// With copies in and out as stages of their own.
+  /// With the copies in and out, which the first stage's points count.
   batching::stage_profile profile_of(const operator_times& operators,
                                      const batching::slicing& ends) const {
-    std::vector<batching::stage_point> copy;
-    for (std::uint32_t k = 0; k < inputs_.buckets(); ++k) {
-      copy.push_back({.batch = plan_.batch_max, .bucket = k, .time = std::chrono::microseconds{5}});
-    }
+    std::vector<batching::stage_point> free;
     std::vector<std::vector<batching::stage_point>> stages;
     for (std::uint32_t k = 0; k < inputs_.buckets(); ++k) {
+      free.push_back({.batch = plan_.batch_max, .bucket = k});
       batching::add_stage_points(stages, operators[k], ends, k);
     }
-    stages.insert(stages.begin(), copy);
-    stages.push_back(copy);
+    stages.insert(stages.begin(), copies_);
+    stages.push_back(std::move(free));
     return {stages, plan_.batch_max, inputs_.buckets()};
   }
 
@@ -316,11 +308,12 @@ class staged_comparison {
   input_set inputs_;
   comparison out_;
   duration hand_over_{};
+  std::vector<batching::stage_point> copies_;
   std::unique_ptr<batching::stage_profile> profile_;
   std::unique_ptr<batching::stage_profile> whole_profile_;
   instances staged_;
   instances whole_;
-  decltype(host_memory(std::declval<Executor&>(), 0)) memory_;
+  decltype(models::host_memory(std::declval<Executor&>(), 0)) memory_;
 };
 
 /// The line above what `run` prints.

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 #include <models/measured_model.hpp>
+#include <models/row_cost.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +34,7 @@ struct pipelined_model {
   pipeline_plan plan;      ///< With ends.
   sim::stage_trial trial;  ///< If the number of stages was found by one.
   std::vector<std::vector<batching::stage_point>> stages;
+  std::vector<batching::stage_point> copies;
 };
 
 /// @throws config_error If the plan's stages or sizes are not those of the model.
@@ -58,7 +60,7 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   for (const std::uint32_t size : sizes) {
     operators.push_back(models::measure_operators(f, e, o.max_batch, size, 5));
   }
-  const duration hand_over = models::hand_over_time(e);
+  const models::row_cost row = models::measure_rows(f, e, o.max_batch, 51);
   sim::stage_trial trial;
   if (plan.wanted > operators.back().size()) {
     refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
@@ -67,7 +69,7 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
     plan.ends = batching::slice_to(operators.back(), plan.wanted, o.max_batch);
   } else if (plan.ends.empty()) {
     trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
-                                                     .hand_over = hand_over,
+                                                     .hand_over = row.hand_over,
                                                      .buffer_sets = plan.buffer_sets,
                                                      .entry = plan.entry});
     plan.ends = trial.ends();
@@ -76,8 +78,11 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
     refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
                        plan.ends.back(), operators.back().size()));
   }
-  plan.policies.hand_over = hand_over;
-  pipelined_model made{.plan = std::move(plan), .trial = std::move(trial), .stages = {}};
+  plan.policies.hand_over = row.hand_over;
+  pipelined_model made{.plan = std::move(plan),
+                       .trial = std::move(trial),
+                       .stages = {},
+                       .copies = models::row_points(row, static_cast<std::uint32_t>(sizes.size()))};
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
     batching::add_stage_points(made.stages, operators[k], made.plan.ends, k);
   }
@@ -142,10 +147,11 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
                                                      Executor& e, std::uint32_t max_batch,
                                                      row_counter observer) {
   // The oldest of a row must be done in time though others catch up with it.
-  duration whole{0};
+  duration whole = m.copies.back().time;
   for (const auto& stage : m.stages) whole += stage.back().time;
   typename pipelines<Executor>::model_type out{
       .stages = m.stages,
+      .copies = m.copies,
       .batch_max = max_batch,
       .buckets = m.plan.sizes,
       .options = {.buffer_sets = m.plan.buffer_sets,

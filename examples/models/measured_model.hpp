@@ -21,7 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "medians.hpp"
 #include "registry.hpp"
+#include "row_cost.hpp"
 #include "timed_model.hpp"
 
 namespace cohort::models {
@@ -83,22 +85,6 @@ std::chrono::steady_clock::time_point finish(Executor& e, typename Executor::str
   return a.wait();
 }
 
-/// Median time until a stream that slept has told a thread that slept of work that takes none: what
-/// each item of a pipeline costs beside its work.
-template <class Executor>
-duration hand_over_time(Executor& e, int repeats = 101) {
-  typename Executor::stream s = e.make_stream();
-  std::vector<duration> times;
-  for (int i = 0; i < repeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    finish(e, s);
-    times.push_back(std::chrono::steady_clock::now() - begin);
-  }
-  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, median);
-  return *median;
-}
-
 /// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
 template <class Executor>
 class measured_model {
@@ -158,48 +144,56 @@ struct measure_options {
   int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
 };
 
-/// The median latency of each batch size, on a stream of its own.
+/// The median latency of each batch size, on a stream of its own. The sizes are measured in turns:
+/// a machine that is slower for a while is so for all.
 template <class Executor>
 [[nodiscard]] std::vector<latency_point> measure(any_model_factory<Executor>& f, Executor& e,
                                                  const measure_options& o) {
   expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
   measured_model<Executor> model{e, f, o.max_batch, 0};
   typename Executor::stream stream = e.make_stream();
-  std::vector<latency_point> points;
-  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, o.max_batch)) {
-    (void)model.run(stream, batch);  // Warm.
-    std::vector<double> ms;
-    for (int i = 0; i < o.repeats; ++i) ms.push_back(model.run(stream, batch).whole_ms);
-    const auto median = ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2);
-    std::ranges::nth_element(ms, median);
-    points.push_back({batch, from_ms(*median)});
-    if (batch == o.max_batch) return points;
+  const std::vector<std::uint32_t> sizes = measured_sizes(o.max_batch);
+  for (const std::uint32_t b : sizes) (void)model.run(stream, b);  // Warm.
+  std::vector<std::vector<double>> ms(sizes.size());
+  for (int i = 0; i < o.repeats; ++i) {
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      ms[k].push_back(model.run(stream, sizes[k]).whole_ms);
+    }
   }
+  std::vector<latency_point> points;
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    points.push_back({sizes[k], from_ms(median(std::move(ms[k])))});
+  }
+  return points;
 }
 
 /// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
-/// inputs padded to `size`: what the slicer cuts by. @param repeats At least 1.
+/// inputs padded to `size`: what the slicer cuts by. In turns, as `measure`. @param repeats At
+/// least 1.
 template <class Executor>
 [[nodiscard]] std::vector<std::vector<batching::batch_time>> measure_operators(
     any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, std::uint32_t size,
     int repeats) {
   measured_model<Executor> model{e, f, max_batch, 0};
   typename Executor::stream stream = e.make_stream();
-  std::vector<std::vector<batching::batch_time>> operators(model.stages());
-  for (std::uint32_t batch = 1;; batch = std::min(2 * batch, max_batch)) {
-    (void)model.run(stream, batch, size);  // Warm.
-    std::vector<std::vector<double>> ms(model.stages());
-    for (int i = 0; i < repeats; ++i) {
-      const measurement m = model.run(stream, batch, size);
-      for (std::size_t s = 0; s < ms.size(); ++s) ms[s].push_back(m.stages_ms[s]);
+  const std::vector<std::uint32_t> sizes = measured_sizes(max_batch);
+  for (const std::uint32_t b : sizes) (void)model.run(stream, b, size);  // Warm.
+  std::vector<std::vector<std::vector<double>>> ms(                      // By operator and batch.
+      model.stages(), std::vector<std::vector<double>>(sizes.size()));
+  for (int i = 0; i < repeats; ++i) {
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      const measurement m = model.run(stream, sizes[k], size);
+      for (std::size_t s = 0; s < ms.size(); ++s) ms[s][k].push_back(m.stages_ms[s]);
     }
-    for (std::size_t s = 0; s < ms.size(); ++s) {
-      const auto median = ms[s].begin() + static_cast<std::ptrdiff_t>(ms[s].size() / 2);
-      std::ranges::nth_element(ms[s], median);
-      operators[s].push_back({batch, std::max(duration{1}, from_ms(*median))});
-    }
-    if (batch == max_batch) return operators;
   }
+  std::vector<std::vector<batching::batch_time>> operators(ms.size());
+  for (std::size_t s = 0; s < ms.size(); ++s) {
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      operators[s].push_back(
+          {sizes[k], std::max(duration{1}, from_ms(median(std::move(ms[s][k]))))});
+    }
+  }
+  return operators;
 }
 
 /// A measured model with the executor and the streams it runs on.
@@ -242,7 +236,9 @@ class timed_model_on final : public timed_model {
     }
     return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
-  [[nodiscard]] double hand_over_ms() override { return to_ms(hand_over_time(*executor_)); }
+  [[nodiscard]] double hand_over_ms() override {
+    return to_ms(measure_rows(*factory_, *executor_, 1, 101).hand_over);
+  }
   measurement run(std::size_t share, std::uint32_t batch) override {
     return model_->run(streams_.at(share), batch);
   }

@@ -43,7 +43,7 @@ class timed_model {
   /// Bytes read and written in a second by copies of `bytes` (less if memory is short), the fastest
   /// of several: the peak of what serves a working set of that size. Not for work beside others.
   [[nodiscard]] virtual double copy_rate(std::size_t bytes) = 0;
-  /// Median time that an item of a pipeline costs beside its work: two threads that slept wake.
+  /// Median time that an item of a pipeline costs beside its work (`row_cost`).
   [[nodiscard]] virtual double hand_over_ms() = 0;
   /// Runs one batch on the partition of a share. @throws config_error If the work fails.
   virtual measurement run(std::size_t share, std::uint32_t batch) = 0;

@@ -365,6 +365,30 @@ TEST_CASE("a request cancelled in a pipeline ends without its batch") {
   CHECK(jobs[5].how == outcome::cancelled);
   CHECK(jobs[0].how == outcome::completed);
 }
+TEST_CASE("the policy's profile has the copies first") {
+  runtime::host_executor executor;
+  pipeline_backend<runtime::host_executor, gated, restless, counts> b{executor};
+  b.add_device(device_id{0});
+  const auto add = [&](model_id id, std::vector<batching::stage_point> copies) {
+    std::vector<duration> times;
+    pipeline_backend<runtime::host_executor, gated, restless, counts>::model_type m{
+        .stages = {{{.batch = 4, .time = duration{10}}}, {{.batch = 4, .time = duration{20}}}},
+        .copies = std::move(copies),
+        .batch_max = 4,
+        .instances = {},
+        .policy = [&](const batching::stage_profile& p) {
+          for (std::uint32_t s = 0; s < p.stages(); ++s) times.push_back(p.time(s, 2));
+          return restless{{4}};
+        }};
+    for (int s = 0; s < 2; ++s) m.instances.push_back(std::make_unique<gated>(gated{&executor}));
+    b.add_model(id, 0, std::move(m));
+    return times;
+  };
+  using times = std::vector<duration>;
+  CHECK(add(model_id{0}, {}) == times{duration{0}, duration{10}, duration{20}, duration{0}});
+  CHECK(add(model_id{1}, {{.batch = 2, .time = duration{3}}, {.batch = 4, .time = duration{5}}}) ==
+        times{duration{3}, duration{10}, duration{20}, duration{0}});
+}
 TEST_CASE("what does not fit is an error when it is added") {
   runtime::host_executor executor;
   using backend_type = pipeline_backend<runtime::host_executor, gated, restless, counts>;
@@ -388,6 +412,9 @@ TEST_CASE("what does not fit is an error when it is added") {
   auto holes = make(2);
   holes.stages[1] = {{.batch = 2}};
   CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(holes)), config_error);
+  auto copies_of_no_use = make(2);
+  copies_of_no_use.copies = {{.batch = 2}};
+  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(copies_of_no_use)), config_error);
   auto no_sets = make(2);
   no_sets.options.buffer_sets = 0;
   CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(no_sets)), config_error);

@@ -36,9 +36,11 @@ namespace cohort::engine {
 /// @tparam Model A staged model.  @tparam Policy `staging_policy`.
 template <class Model, class Policy, class Observer>
 struct pipeline_model {
-  /// Measurements of each of the model's stages. The copies in and out, which the pipeline has
-  /// besides, are taken to be free.
+  /// Measurements of each of the model's stages.
   std::vector<std::vector<batching::stage_point>> stages{};
+  /// Of the copies in and out together, and what else a row costs beside the policy's `hand_over`;
+  /// empty: they are free. Where stages are short, plans without it make rows too small.
+  std::vector<batching::stage_point> copies{};
   std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
   /// Largest request size of each bucket, ascending; empty: size does not matter. A row's requests
   /// are padded to that of their bucket, the `size` of the slices that the model is given. A
@@ -166,8 +168,7 @@ class pipeline_backend {
         : batch_max{m.batch_max},
           buckets{std::move(m.buckets)},
           instances{std::move(m.instances)},
-          profile{with_copies(std::move(m.stages), m.batch_max, count(buckets)), m.batch_max,
-                  count(buckets)},
+          profile{with_copies(m, count(buckets)), m.batch_max, count(buckets)},
           requests{*self.executor_,
                    self.report_,
                    self.entries_,
@@ -195,14 +196,16 @@ class pipeline_backend {
     static std::uint32_t count(const std::vector<std::uint32_t>& buckets) {
       return std::max(1U, static_cast<std::uint32_t>(buckets.size()));
     }
-    static std::vector<std::vector<batching::stage_point>> with_copies(
-        std::vector<std::vector<batching::stage_point>> stages, std::uint32_t batch_max,
-        std::uint32_t buckets) {
-      std::vector<batching::stage_point> copy;
-      for (std::uint32_t k = 0; k < buckets; ++k) copy.push_back({.batch = batch_max, .bucket = k});
-      stages.insert(stages.begin(), copy);
-      stages.push_back(copy);
-      return stages;
+    static std::vector<std::vector<batching::stage_point>> with_copies(const model_type& m,
+                                                                       std::uint32_t buckets) {
+      std::vector<batching::stage_point> free;
+      for (std::uint32_t k = 0; k < buckets; ++k) {
+        free.push_back({.batch = m.batch_max, .bucket = k});
+      }
+      std::vector<std::vector<batching::stage_point>> out = m.stages;
+      out.insert(out.begin(), m.copies.empty() ? free : m.copies);
+      out.push_back(std::move(free));
+      return out;
     }
     static batching::pipeline_options with_room(batching::pipeline_options o, std::uint32_t n) {
       o.max_waiting = static_cast<std::uint32_t>(deferred::rank::max_outstanding) * n;
