@@ -9,6 +9,7 @@
 #include <cohort/runtime/executor.hpp>
 
 #include <atomic>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,12 @@ struct row_result {
   std::optional<scored_token> best;  ///< The most likely token, from backends that choose.
   std::span<const float> logits;     ///< Of the vocabulary; empty if they were not asked for.
 };
+
+/// Whether a token can be chosen by it.
+[[nodiscard]] inline bool is_sound(const row_result& r) noexcept {
+  return (!r.best || std::isfinite(r.best->logprob)) &&
+         (r.logits.empty() || is_distribution(r.logits));
+}
 
 /// Tokens [first, first + count) of a prompt, to be computed into its packed storage, where those
 /// before `first` are already, or will be by a piece before it in the same job.
