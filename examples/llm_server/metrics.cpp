@@ -55,7 +55,7 @@ struct metrics::state {
   prometheus::Counter& prompt_tokens =
       counter("cohort_llm_prompt_tokens_total", "Tokens of accepted prompts");
   prometheus::Counter& new_tokens =
-      counter("cohort_llm_generated_tokens_total", "Tokens of texts that ended");
+      counter("cohort_llm_generated_tokens_total", "Tokens of texts, as they come");
   prometheus::Counter& refused =
       counter("cohort_llm_refused_total", "Requests refused because the queue was full");
   prometheus::Histogram& first =
@@ -84,11 +84,14 @@ void metrics::prompt(std::size_t tokens) {
 }
 void metrics::first_token(duration since_arrival) {
   state_->first.Observe(to_seconds(since_arrival));
+  state_->new_tokens.Increment();
 }
-void metrics::between_tokens(duration gap) { state_->gap.Observe(to_seconds(gap)); }
-void metrics::ended(kv::finish_reason why, std::uint64_t tokens, duration since_arrival) {
+void metrics::next_token(duration gap) {
+  state_->gap.Observe(to_seconds(gap));
+  state_->new_tokens.Increment();
+}
+void metrics::ended(kv::finish_reason why, duration since_arrival) {
   state_->ended.Add({{"reason", std::string{kv::to_string(why)}}}).Increment();
-  state_->new_tokens.Increment(static_cast<double>(tokens));
   state_->whole.Observe(to_seconds(since_arrival));
 }
 void metrics::refused() { state_->refused.Increment(); }

@@ -35,8 +35,9 @@ class metrics {
 
   void prompt(std::size_t tokens);
   void first_token(duration since_arrival);
-  void between_tokens(duration gap);
-  void ended(kv::finish_reason why, std::uint64_t tokens, duration since_arrival);
+  /// Of a further one, since the one before it.
+  void next_token(duration gap);
+  void ended(kv::finish_reason why, duration since_arrival);
   void refused();
   void answered(int status);
   void set(const generator_counts& c);

@@ -118,7 +118,7 @@ void service::publish() {
       c->first_noted = true;
     }
     for (; c->noted + 1 < n; ++c->noted) {
-      counters_.between_tokens(c->times[c->noted + 1] - c->times[c->noted]);
+      counters_.next_token(c->times[c->noted + 1] - c->times[c->noted]);
     }
     if (!c->finished) continue;
     piece last{
@@ -128,7 +128,7 @@ void service::publish() {
       c->said += last.text.size();
     }
     release_tokens(*c, last, !c->stops.is_stopped());
-    counters_.ended(*c->finished, last.produced, clock_.now() - owner->arrival);
+    counters_.ended(*c->finished, clock_.now() - owner->arrival);
     pieces_.push_back(std::move(last));
     owner.reset();
     ++ended;

@@ -95,6 +95,7 @@ TEST_CASE("every text has one time to its first token, also where its second cam
   listener.wait_for(4);
   CHECK(value_of(counters, "cohort_llm_time_to_first_token_seconds_count") == 4);
   CHECK(value_of(counters, "cohort_llm_inter_token_seconds_count") == 109 - 4);
+  CHECK(value_of(counters, "cohort_llm_generated_tokens_total") == 109);
   CHECK(value_of(counters, "cohort_llm_request_seconds_count") == 4);
 }
 
