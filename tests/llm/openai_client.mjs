@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real `openai` client against llm_server, run by hand; with a key it also tries wrong ones:
-//   npm install openai
+// The real `openai` client against llm_server; with a key it also tries wrong ones. The test
+// `llm.openai_client_test` runs it. By hand, beside a folder node_modules with the client:
 //   llm_server --port 8000 --api-key secret --slots 2 --max-waiting 2 &
-//   node tests/llm/openai_client.mjs http://localhost:8000/v1 secret
+//   node openai_client.mjs http://localhost:8000/v1 secret
 import assert from "node:assert";
 import OpenAI from "openai";
 

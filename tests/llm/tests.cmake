@@ -34,5 +34,15 @@ if(TARGET llm_server)
     target_compile_definitions(llm.${name}_test
                                PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
   endforeach()
+  # The real client, where it is.
+  set(COHORT_OPENAI_CLIENT
+      "${PROJECT_SOURCE_DIR}/build/npm"
+      CACHE PATH "Folder that `npm install --prefix` has put openai into, for its test")
+  mark_as_advanced(COHORT_OPENAI_CLIENT)
+  add_test(NAME llm.openai_client_test
+           COMMAND "${CMAKE_CURRENT_LIST_DIR}/openai_client_test" $<TARGET_FILE:llm_server>
+                   "${COHORT_OPENAI_CLIENT}")
+  set_tests_properties(llm.openai_client_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120
+                                                         RUN_SERIAL ON)
 endif()
 include("${CMAKE_CURRENT_LIST_DIR}/cuda/tests.cmake")
