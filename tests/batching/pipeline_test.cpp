@@ -488,6 +488,58 @@ TEST_CASE("each part of a row that was split runs through in one launch") {
     }
   }
 }
+struct single_runs_through : plain_policy {
+  using run_to_of = single_runs_through;
+  std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
+    return r.size > 1 && stage == 0 ? 0 : 9;
+  }
+};
+TEST_CASE("a row does not run through beside one that does") {
+  const stage_profile p{points(5, {{.batch = 4, .time = 1ms}}), 4};
+  pipeline<single_runs_through> x{
+      p, {.entry = entry_rule::idle, .window = 1ms}, single_runs_through{{4}}};
+  through_sink sink;
+  const std::vector<staged_request> three{{.tag = 1}, {.tag = 2}, {.tag = 3}};
+  x.on_arrival(std::span{three}.first(2), t0);
+  x.advance(t0 + 1ms, sink);
+  x.on_arrival(std::span{three}.last(1), t0 + 1ms);
+  x.on_complete(0, 0, t0 + 1ms, sink);
+  x.advance(t0 + 1ms, sink);
+  REQUIRE(sink.launched.size() == 2);
+  CHECK(sink.launched[1].stage == 1);
+  CHECK(sink.launched[1].last == 4);
+  x.advance(t0 + 2ms, sink);  // The window of the third closes.
+  REQUIRE(sink.launched.size() == 3);
+  CHECK(sink.launched[2].stage == 0);
+  CHECK(sink.launched[2].last == 0);
+  CHECK(sink.launched[2].set != sink.launched[1].set);
+  x.on_complete(0, 0, t0 + 2ms, sink);
+  x.on_complete(0, 1, t0 + 2ms, sink);
+  x.advance(t0 + 2ms, sink);
+  CHECK(sink.ends.size() == 2);
+  REQUIRE(sink.launched.size() == 4);  // The oldest now.
+  CHECK(sink.launched[3].stage == 1);
+  CHECK(sink.launched[3].last == 4);
+  x.on_complete(0, 1, t0 + 2ms, sink);
+  x.advance(t0 + 2ms, sink);
+  CHECK(x.is_idle());
+}
+TEST_CASE("the oldest row runs through whatever works behind it") {
+  const stage_profile p{points(5, {{.batch = 4, .time = 1ms}}), 4};
+  pipeline<single_runs_through> x{
+      p, {.entry = entry_rule::idle, .window = 1ms}, single_runs_through{{4}}};
+  through_sink sink;
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(std::span{four}.first(2), t0);
+  x.advance(t0 + 1ms, sink);
+  x.on_arrival(std::span{four}.last(2), t0 + 1ms);
+  x.advance(t0 + 2ms, sink);  // The second row waits for stage 0.
+  REQUIRE(sink.launched.size() == 1);
+  x.on_complete(0, 0, t0 + 2ms, sink);
+  x.advance(t0 + 2ms, sink);
+  REQUIRE(sink.launched.size() == 3);
+  for (const auto& l : std::span{sink.launched}.subspan(1)) CHECK(l.last == (l.stage == 1 ? 4 : 0));
+}
 TEST_CASE("what is cancelled or fails in a run through stages ends when the run does") {
   const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
   const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};

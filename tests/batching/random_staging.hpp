@@ -48,6 +48,7 @@ inline pipeline_options random_options(test::random_source& random, std::uint32_
   o.executors_per_set = random.one_in(2);
   o.entry = random.one_in(2) ? entry_rule::idle : entry_rule::stage_free;
   o.serial_children = random.one_in(2);
+  if (random.one_in(4)) o.window = duration{1 + random.below(20U)};
   return o;
 }
 [[nodiscard]] inline std::uint32_t lanes_of(const pipeline_options& o) {

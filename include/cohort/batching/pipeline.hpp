@@ -277,9 +277,10 @@ class pipeline {
     }
   }
 
-  /// Whether a row that starts now has nothing before it: those that are older have run to the end,
-  /// and only pass the stages.
+  /// Whether a row that starts now has nothing before it: it is the oldest, or those that are older
+  /// have run to the end, so that nothing works, and only pass the stages.
   [[nodiscard]] bool is_foremost(const batch_row& r) {
+    if (table().oldest() == &r) return true;
     for (batch_row* older = table().oldest(); older != &r; older = table().after(*older)) {
       if (older->launched_to < profile_->stages()) return false;
     }
