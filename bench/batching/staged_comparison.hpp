@@ -29,9 +29,9 @@
 #include <utility>
 #include <vector>
 
+#include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
 #include <models/registry.hpp>
-#include <models/row_cost.hpp>
 
 namespace cohort::bench {
 
@@ -141,7 +141,7 @@ class staged_comparison {
                       {.batch_max = plan.batch_max, .hand_over = hand_over_, .requests = 5000})
                       .ends();
     }
-    copies_ = models::row_points(row, inputs_.buckets());
+    copies_ = row.points(inputs_.buckets());
     profile_ = std::make_unique<batching::stage_profile>(profile_of(operators, out_.ends));
     whole_profile_ = std::make_unique<batching::stage_profile>(profile_of(operators, {n}));
     for (std::size_t s = 0; s < out_.ends.size(); ++s) staged_.push_back(make(f, out_.ends));

@@ -13,8 +13,8 @@
 #include <cohort/sim/stage_trial.hpp>
 
 #include <fmt/format.h>
+#include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
-#include <models/row_cost.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -70,6 +70,7 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   } else if (plan.ends.empty()) {
     trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
                                                      .hand_over = row.hand_over,
+                                                     .rows = row.beside_hand_over(),
                                                      .buffer_sets = plan.buffer_sets,
                                                      .entry = plan.entry});
     plan.ends = trial.ends();
@@ -82,7 +83,7 @@ pipelined_model make_pipeline(const std::string& name, pipeline_plan plan,
   pipelined_model made{.plan = std::move(plan),
                        .trial = std::move(trial),
                        .stages = {},
-                       .copies = models::row_points(row, static_cast<std::uint32_t>(sizes.size()))};
+                       .copies = row.points(static_cast<std::uint32_t>(sizes.size()))};
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
     batching::add_stage_points(made.stages, operators[k], made.plan.ends, k);
   }

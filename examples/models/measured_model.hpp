@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "measure_rows.hpp"
 #include "medians.hpp"
 #include "registry.hpp"
-#include "row_cost.hpp"
 #include "timed_model.hpp"
 
 namespace cohort::models {
@@ -236,8 +236,8 @@ class timed_model_on final : public timed_model {
     }
     return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
-  [[nodiscard]] double hand_over_ms() override {
-    return to_ms(measure_rows(*factory_, *executor_, 1, 101).hand_over);
+  [[nodiscard]] row_cost rows(std::uint32_t max_batch) override {
+    return measure_rows(*factory_, *executor_, max_batch, 101);
   }
   measurement run(std::size_t share, std::uint32_t batch) override {
     return model_->run(streams_.at(share), batch);

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "row_cost.hpp"
+
 namespace cohort::models {
 
 /// How long one run took.
@@ -43,8 +45,8 @@ class timed_model {
   /// Bytes read and written in a second by copies of `bytes` (less if memory is short), the fastest
   /// of several: the peak of what serves a working set of that size. Not for work beside others.
   [[nodiscard]] virtual double copy_rate(std::size_t bytes) = 0;
-  /// Median time that an item of a pipeline costs beside its work (`row_cost`).
-  [[nodiscard]] virtual double hand_over_ms() = 0;
+  /// What rows of up to `max_batch` requests cost a pipeline beside its stages.
+  [[nodiscard]] virtual row_cost rows(std::uint32_t max_batch) = 0;
   /// Runs one batch on the partition of a share. @throws config_error If the work fails.
   virtual measurement run(std::size_t share, std::uint32_t batch) = 0;
 };

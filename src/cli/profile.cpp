@@ -82,8 +82,8 @@ struct model_profile {
   double cache_rate = 0;   ///< Bytes per second, of copies that fit the cache.
   double memory_rate = 0;  ///< Of those that do not.
   std::vector<profile_point> points;
-  linear_fit fit;  ///< Of the whole device.
-  double hand_over_ms = 0;
+  linear_fit fit;          ///< Of the whole device.
+  models::row_cost row;    ///< Of a trial.
   batching::slicing ends;  ///< If it was cut: of its stages, in operators.
   sim::stage_trial trial;  ///< If the number of stages was found by one.
 };
@@ -242,7 +242,8 @@ void cut(model_profile& m, const plan& p) {
     return;
   }
   m.trial = sim::try_stage_counts(operators, {.batch_max = p.batches.back(),
-                                              .hand_over = from_ms(m.hand_over_ms),
+                                              .hand_over = m.row.hand_over,
+                                              .rows = m.row.beside_hand_over(),
                                               .load = p.stage_load,
                                               .seed = p.seed});
   m.ends = m.trial.ends();
@@ -269,6 +270,7 @@ model_profile profile_model(const std::string& name, const plan& p) {
                     .partitions = {},
                     .points = {},
                     .fit = {},
+                    .row = {},
                     .ends = {},
                     .trial = {}};
   for (std::size_t i = 0; i < p.partitions.size(); ++i) {
@@ -279,7 +281,10 @@ model_profile profile_model(const std::string& name, const plan& p) {
     measure(out, p, *model, bar);
   }
   if (p.cuts) {
-    if (p.wanted == 0) out.hand_over_ms = p.hand_over_ms ? *p.hand_over_ms : model->hand_over_ms();
+    if (p.wanted == 0) {
+      out.row = p.hand_over_ms ? models::row_cost{.rows = {}, .hand_over = from_ms(*p.hand_over_ms)}
+                               : model->rows(p.batches.back());
+    }
     cut(out, p);
   }
   out.cache_bytes = model->cache_bytes();
@@ -403,7 +408,7 @@ void add_slicing(json_writer& out, const model_profile& m) {
   out.key("slicing").begin_object();
   stages(m.ends);
   if (!m.trial.tried.empty()) {
-    out.field("hand_over_ms", m.hand_over_ms).field("rate_rps", m.trial.rate_rps);
+    out.field("hand_over_ms", to_ms(m.row.hand_over)).field("rate_rps", m.trial.rate_rps);
     out.key("tried").begin_array();
     for (const sim::tried_stages& t : m.trial.tried) {
       out.begin_object(layout::line);
@@ -473,7 +478,7 @@ std::string trial_text(const model_profile& m, const plan& p) {
   std::string out = fmt::format(
       "{}: stage counts in virtual time at {} of the peak, {:.1f} requests/s, {:.4f} ms a "
       "hand-over\n\n",
-      m.name, p.stage_load, m.trial.rate_rps, m.hand_over_ms);
+      m.name, p.stage_load, m.trial.rate_rps, to_ms(m.row.hand_over));
   table t{{"stages", "operators", "mean ms", ""}};
   for (std::size_t i = 0; i < m.trial.tried.size(); ++i) {
     const sim::tried_stages& x = m.trial.tried[i];

@@ -35,6 +35,15 @@ TEST_CASE("one request takes its stages and a hand-over for each") {
   // 16 requests take 20 + 32 + 3 ms, 8 take 20 + 16 + 3.
   CHECK(t.rate_rps == doctest::Approx(0.6 * 16 / 0.055));
 }
+TEST_CASE("each row takes what it costs beside its stages, however many they are") {
+  const stage_trial t = try_stage_counts(
+      unlike(), {.hand_over = 3ms, .rows = {{4, 5ms}, {1, 2ms}, {8, 9ms}}, .requests = 1});
+  CHECK(t.tried[0].mean_ms == 27);
+  CHECK(t.tried[3].mean_ms == 36);
+  // 16 requests take what 8 do: 9 ms beside 20 + 32 + 3.
+  CHECK(t.rate_rps == doctest::Approx(0.6 * 16 / 0.064));
+  CHECK_THROWS_AS((void)try_stage_counts(unlike(), {.rows = {{0, 5ms}}}), config_error);
+}
 TEST_CASE("counts that make no difference leave a model whole") {
   const stage_trial t = try_stage_counts(unlike(), {.requests = 1});
   CHECK(t.tried[3].mean_ms == 22);

@@ -27,8 +27,11 @@ namespace cohort::sim {
 
 /// What stage counts are tried under.
 struct stage_trial_options {
-  std::uint32_t batch_max = 16;     ///< Largest batch; at least 1, and measured for each operator.
-  duration hand_over{};             ///< What an item costs beside its time; at least 0.
+  std::uint32_t batch_max = 16;  ///< Largest batch; at least 1, and measured for each operator.
+  duration hand_over{};          ///< What an item costs beside its time; at least 0.
+  /// What a row costs beside its items, by batch size: that of the next larger size, or of the
+  /// last.
+  std::vector<batching::batch_time> rows{};
   double load = 0.6;                ///< Part of the peak that arrives, above 0 and below 1.
   std::size_t most_stages = 8;      ///< Counts from 1 to this are tried; at least 1.
   std::uint64_t requests = 10'000;  ///< Of each run; 1 to 10^7.
@@ -65,13 +68,21 @@ struct stage_trial {
   return best;
 }
 
-/// Stages of which each operator list is a part, as a profile. @param operators As in `slice`.
+/// Stages of which each operator list is a part, as a profile; the first one has the rows' cost.
+/// @param operators As in `slice`.
 [[nodiscard]] inline batching::stage_profile stages_of(
     std::span<const std::vector<batching::batch_time>> operators, const batching::slicing& ends,
-    std::uint32_t batch_max) {
+    const stage_trial_options& o) {
   std::vector<std::vector<batching::stage_point>> stages;
   batching::add_stage_points(stages, operators, ends);
-  return {stages, batch_max};
+  if (!o.rows.empty()) {
+    const std::vector<batching::batch_time> rows = batching::monotone(o.rows);
+    for (batching::stage_point& p : stages.front()) {
+      const auto at = std::ranges::lower_bound(rows, p.batch, {}, &batching::batch_time::batch);
+      p.time += at == rows.end() ? rows.back().time : at->time;
+    }
+  }
+  return {stages, o.batch_max};
 }
 
 /// Mean latency of Poisson arrivals on a device that runs one item at a time, under the planned
@@ -111,7 +122,7 @@ struct stage_trial {
           "stage_trial: requests must be in 1 to 10000000");
   stage_trial out;
   const batching::slicing whole{operators.size()};
-  out.rate_rps = o.load * whole_peak(stages_of(operators, whole, o.batch_max), o.hand_over);
+  out.rate_rps = o.load * whole_peak(stages_of(operators, whole, o), o.hand_over);
   workload poisson;
   poisson.models.push_back(
       {.name = "m", .latency = linear_latency{duration{1}, duration{1}}, .slo = {}});
@@ -125,15 +136,14 @@ struct stage_trial {
   expects(arrivals.back().at != never, "stage_trial: a model so slow cannot be tried");
   std::vector<std::size_t> counts(std::min(o.most_stages, operators.size()));
   std::iota(counts.begin(), counts.end(), 1U);
-  out.best = batching::best_stage_count(counts,
-                                        [&](std::size_t n) {
-                                          batching::slicing ends =
-                                              batching::slice_to(operators, n, o.batch_max);
-                                          const double ms = staged_mean_ms(
-                                              stages_of(operators, ends, o.batch_max), arrivals, o);
-                                          out.tried.push_back({std::move(ends), ms});
-                                          return ms;
-                                        }) -
+  out.best = batching::best_stage_count(
+                 counts,
+                 [&](std::size_t n) {
+                   batching::slicing ends = batching::slice_to(operators, n, o.batch_max);
+                   const double ms = staged_mean_ms(stages_of(operators, ends, o), arrivals, o);
+                   out.tried.push_back({std::move(ends), ms});
+                   return ms;
+                 }) -
              1;
   return out;
 }
