@@ -31,6 +31,7 @@
 
 #include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
+#include <models/medians.hpp>
 #include <models/registry.hpp>
 
 namespace cohort::bench {
@@ -65,11 +66,6 @@ struct comparison {
 inline time_point wall_now() {
   static const auto start = std::chrono::steady_clock::now();
   return time_point{std::chrono::duration_cast<duration>(std::chrono::steady_clock::now() - start)};
-}
-
-inline double median_of(std::vector<double> x) {
-  std::ranges::sort(x);
-  return x[x.size() / 2];
 }
 
 /// Inputs of a model, and the buckets of their sizes; one bucket of size 0 if all are of one size.
@@ -173,7 +169,7 @@ class staged_comparison {
         const double staged_ms = drain_ms(staged_, *profile_, rows, 5);
         ratio.push_back(staged_ms / drain_ms(whole_, *whole_profile_, rows, 5));
       }
-      out_.stages_over_one[at] = median_of(ratio);
+      out_.stages_over_one[at] = models::median(ratio);
       fmt::print(" rows of {} {:.3f}", rows, out_.stages_over_one[at++]);
     }
     fmt::print("\n");
@@ -238,7 +234,7 @@ class staged_comparison {
       ms[4].push_back(mean_ms(whole_, *whole_profile_, zero, rate, seed));
     }
     comparison_row out{.load = load, .rate_rps = rate, .mean_ms = {}};
-    for (std::size_t i = 0; i < ms.size(); ++i) out.mean_ms[i] = median_of(ms[i]);
+    for (std::size_t i = 0; i < ms.size(); ++i) out.mean_ms[i] = models::median(ms[i]);
     return out;
   }
 
@@ -300,7 +296,7 @@ class staged_comparison {
       }
       ms.push_back(to_ms(wall_now() - begin));
     }
-    return median_of(std::move(ms));
+    return models::median(std::move(ms));
   }
 
   Executor& executor_;

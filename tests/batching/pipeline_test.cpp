@@ -15,6 +15,8 @@
 
 #include <support/random_source.hpp>
 
+#include "random_staging.hpp"
+
 namespace cohort::batching {
 namespace {
 using namespace std::chrono_literals;
@@ -717,13 +719,7 @@ struct random_policy : plain_policy {
     return random->below(v.may_join + 1);
   }
   std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
-    std::uint32_t left = v.row.size;
-    std::uint32_t parts = 0;
-    while (left > 0) {
-      sizes[parts] = 1 + random->below(left);
-      left -= sizes[parts++];
-    }
-    return parts;
+    return test_support::random_parts(*random, v.row.size, sizes);
   }
   bool foresees_split(std::uint32_t) const noexcept { return random->one_in(4); }
   verdict judge(const staged_request& r, std::uint32_t stage) const noexcept {

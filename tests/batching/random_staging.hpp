@@ -17,6 +17,17 @@
 
 namespace cohort::batching::test_support {
 
+/// Sizes of parts of `size` requests; `sizes` has room for as many. @returns Their number.
+inline std::uint32_t random_parts(test::random_source& random, std::uint32_t size,
+                                  std::span<std::uint32_t> sizes) {
+  std::uint32_t parts = 0;
+  while (size > 0) {
+    sizes[parts] = 1 + random.below(size);
+    size -= sizes[parts++];
+  }
+  return parts;
+}
+
 /// Stretches, splits, runs through and makes rows at random.
 struct random_policy : plain_policy {
   test::random_source* random;
@@ -27,14 +38,7 @@ struct random_policy : plain_policy {
     return random->below(v.may_join + 1);
   }
   std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t> sizes) const noexcept {
-    if (random->one_in(2)) return 0;
-    std::uint32_t left = v.row.size;
-    std::uint32_t parts = 0;
-    while (left > 0) {
-      sizes[parts] = 1 + random->below(left);
-      left -= sizes[parts++];
-    }
-    return parts;
+    return random->one_in(2) ? 0 : random_parts(*random, v.row.size, sizes);
   }
   using run_to_of = random_policy;
   std::uint32_t run_to(const batch_row&, std::uint32_t stage) const noexcept {
