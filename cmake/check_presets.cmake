@@ -1,5 +1,6 @@
 # Checks that each preset that can be named exists as configure, build and workflow preset, and that
-# its binaries lie in build/<preset>/. Needs ROOT.
+# its binaries lie in build/<preset>/, and that the base states every option of what is built: a preset
+# must give the same build whatever was configured in its folder before. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(READ "${ROOT}/CMakePresets.json" json)
@@ -36,3 +37,12 @@ string(JSON folder GET "${json}" configurePresets 0 binaryDir)
 if(NOT folder STREQUAL "\${sourceDir}/build/\${presetName}")
   message(FATAL_ERROR "check_presets: binaries go to ${folder}")
 endif()
+
+file(STRINGS "${ROOT}/CMakeLists.txt" options REGEX "^option\\(COHORT_(BUILD|ENABLE)_")
+foreach(line IN LISTS options)
+  string(REGEX MATCH "COHORT_[A-Z_]+" option "${line}")
+  string(JSON value ERROR_VARIABLE missing GET "${json}" configurePresets 0 cacheVariables ${option})
+  if(missing AND NOT option STREQUAL "COHORT_BUILD_DOCS")
+    message(FATAL_ERROR "check_presets: the base does not state ${option}")
+  endif()
+endforeach()
