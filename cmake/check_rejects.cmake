@@ -9,6 +9,8 @@ function(expect_complaint check pattern file)
   file(WRITE "${WORK}/include/cohort/core/good.hpp" "#include <vector>\n")
   file(WRITE "${WORK}/include/cohort/CMakeLists.txt" " core/good.hpp cohort.hpp\n")
   file(WRITE "${WORK}/include/cohort/cohort.hpp" "#include <cohort/core/good.hpp>\n")
+  file(WRITE "${WORK}/src/formats/good.hpp" "#include <vector>\n")
+  file(WRITE "${WORK}/src/chat/good.hpp" "#include <formats/good.hpp>\n")
   foreach(line IN LISTS ARGN)
     file(APPEND "${WORK}/${file}" "${line}\n")
   endforeach()
@@ -51,6 +53,11 @@ expect_complaint(layers "nothing" include/cohort/engine/a.hpp "#include <sys/prc
 expect_complaint(layers "includes sys/prctl.h: only std" include/cohort/sim/a.hpp
                  "#include <sys/prctl.h>")
 expect_complaint(layers "1 includes break" include/cohort/core/a.hpp "#include <cohort/kv/x.hpp>")
+expect_complaint(layers "higher layer chat" src/formats/a.cpp "#include <chat/good.hpp>")
+expect_complaint(layers "of src/" include/cohort/sim/a.hpp "#include <formats/good.hpp>")
+expect_complaint(layers "nothing" src/formats/a.cpp "#include \"good.hpp\"")
+expect_complaint(layers "which is no library" src/formats/a.cpp "#include \"../../examples/x/y.hpp\"")
+expect_complaint(layers "of another folder" src/formats/a.cpp "#include \"../kv/y.hpp\"")
 expect_complaint(umbrella "a.hpp is not included by" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "a.hpp is not listed in" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "nothing" include/cohort/core/good.hpp "#include <array>")
@@ -69,6 +76,35 @@ if(result EQUAL 0 OR output MATCHES "sim/a.hpp" OR NOT output MATCHES "serve/b.h
   message(NOTICE "check_layers takes a listed edge both ways or not at all:\n${output}")
   math(EXPR failures "${failures} + 1")
 endif()
+
+# expect_graph(<regex> <file> <line> <file> <line>): what scripts/include-graph says of two files.
+function(expect_graph pattern first first_line second second_line)
+  file(REMOVE_RECURSE "${WORK}")
+  file(WRITE "${WORK}/${first}" "${first_line}\n")
+  file(WRITE "${WORK}/${second}" "${second_line}\n")
+  execute_process(
+    COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../scripts/include-graph" "${WORK}"
+    RESULT_VARIABLE result
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  if(pattern STREQUAL "nothing" AND result EQUAL 0)
+    return()
+  elseif(NOT pattern STREQUAL "nothing" AND NOT result EQUAL 0 AND output MATCHES "${pattern}")
+    return()
+  endif()
+  message(NOTICE "include-graph does not say `${pattern}` of ${first} and ${second}:\n${output}")
+  math(EXPR failures "${failures} + 1")
+  set(failures ${failures} PARENT_SCOPE)
+endfunction()
+expect_graph("nothing" src/a/x.cpp "#include <b/y.hpp>" src/b/y.hpp "#include <vector>")
+expect_graph("folders include each other" src/a/x.hpp "#include <b/y.hpp>" src/b/y.hpp
+             "#include \"../a/z.hpp\"\n#include <a/x.hpp>")
+expect_graph("files include each other" src/a/x.hpp "#include \"y.hpp\"" src/a/y.hpp
+             "#include \"x.hpp\"")
+expect_graph("src/a includes examples/b" src/a/x.cpp "#include \"../../examples/b/y.hpp\""
+             examples/b/y.hpp "")
+expect_graph("src/a includes examples/b" src/a/x.cpp "#include <b/y.hpp>" examples/b/y.hpp "")
+expect_graph("is no file of the tree" src/a/x.cpp "#include \"y.hpp\"" src/b/y.hpp "")
 
 if(failures GREATER 0)
   message(FATAL_ERROR "check_rejects: ${failures} cases failed")

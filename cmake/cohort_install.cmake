@@ -8,7 +8,8 @@ set(cohort_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
 install(
   TARGETS cohort_headers
   EXPORT cohort-targets
-  FILE_SET HEADERS)
+  FILE_SET HEADERS
+  FILE_SET parts)
 install(
   EXPORT cohort-targets
   NAMESPACE cohort::

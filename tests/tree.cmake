@@ -5,12 +5,13 @@ add_test(NAME tree.layers COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DI
                                   "${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake")
 add_test(NAME tree.umbrella COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                     "${PROJECT_SOURCE_DIR}/cmake/check_umbrella.cmake")
+add_test(NAME tree.include_graph COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph")
 add_test(NAME tree.presets COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                    "${PROJECT_SOURCE_DIR}/cmake/check_presets.cmake")
 add_test(NAME tree.checks_reject
          COMMAND "${CMAKE_COMMAND}" "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/bad_tree" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
-set_tests_properties(tree.layers tree.umbrella tree.presets tree.checks_reject
+set_tests_properties(tree.layers tree.umbrella tree.include_graph tree.presets tree.checks_reject
                      PROPERTIES TIMEOUT 60 LABELS tree)
 
 add_executable(odr odr.cpp odr_other.cpp)
@@ -28,7 +29,7 @@ set(expect_cuda FALSE)
 if(TARGET cohort_cuda)
   set(expect_cuda TRUE)
 endif()
-foreach(folder src/cli src/serve examples/inference_server examples/llm_server)
+foreach(folder src/commands src/serve examples/inference_server examples/llm_server)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt")
     get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" PROPERTY BUILDSYSTEM_TARGETS)
     foreach(target IN LISTS targets)

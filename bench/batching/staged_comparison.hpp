@@ -9,8 +9,8 @@
 #include <cohort/batching/sliced_model.hpp>
 #include <cohort/batching/slicer.hpp>
 #include <cohort/batching/stage_driver.hpp>
-#include <cohort/sim/stage_trial.hpp>
-#include <cohort/sim/staged_rivals.hpp>
+#include <cohort/sim/rivals/staged_rivals.hpp>
+#include <cohort/sim/staged/stage_trial.hpp>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 /// What does it gain to admit prompts by their SLOs? Goodput of an LLM service in virtual time,
 /// over workloads, loads and promises, by admission policy. `--quick` is a short pass.
 #include <cohort/core/time.hpp>
-#include <cohort/sim/decode_service_simulation.hpp>
+#include <cohort/sim/llm/service_simulation.hpp>
 
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ struct contender {
 contender at_once(std::string name, std::uint32_t max_prepared, std::uint32_t chunk) {
   return {std::move(name), [=](const auto& requests, sim::service_options o) {
             o.max_prepared = max_prepared;
-            return sim::decode_service_simulation{requests, o, kv::start_at_once{chunk}}.run();
+            return sim::service_simulation{requests, o, kv::start_at_once{chunk}}.run();
           }};
 }
 contender by_slo(std::string name, kv::slo_options how) {
@@ -75,7 +75,7 @@ contender by_slo(std::string name, kv::slo_options how) {
             with.between_tokens = o.between_tokens;
             o.max_prepared = 4096;
             const kv::slo_admission policy{with, sim::prefill_latency_of(o)};
-            return sim::decode_service_simulation{requests, o, policy}.run();
+            return sim::service_simulation{requests, o, policy}.run();
           }};
 }
 

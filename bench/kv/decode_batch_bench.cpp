@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: what does the bookkeeping of a decode iteration cost beside its milliseconds of
 // computing?
-#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
 #include <cohort/kv/decode_scheduler.hpp>
 
 #include <benchmark/benchmark.h>

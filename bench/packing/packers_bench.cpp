@@ -4,12 +4,12 @@
 // Profiles are made up, of the shape that was measured: see packing_bars for measured ones.
 #include <benchmark/benchmark.h>
 
-#include <cohort/packing/elastic_partition.hpp>
-#include <cohort/packing/elastic_two_sided.hpp>
-#include <cohort/packing/portfolio.hpp>
-#include <cohort/packing/self_tuning.hpp>
-#include <cohort/packing/squishy.hpp>
-#include <cohort/packing/subcluster_search.hpp>
+#include <cohort/packing/packers/elastic_partition.hpp>
+#include <cohort/packing/packers/elastic_two_sided.hpp>
+#include <cohort/packing/packers/portfolio.hpp>
+#include <cohort/packing/packers/self_tuning.hpp>
+#include <cohort/packing/packers/squishy.hpp>
+#include <cohort/packing/subclusters/subcluster_search.hpp>
 
 #include <fmt/format.h>
 #include <algorithm>

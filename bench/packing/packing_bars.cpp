@@ -2,13 +2,13 @@
 // Question: do the packers schedule what they should, how fast, and how even are sub-clusters?
 // Prints the tables of docs/packing; the exit status is 1 if a bar is missed. The first argument is
 // the folder of the profile set; `--quick` runs a short pass of all and judges nothing.
-#include <cohort/packing/elastic_two_sided.hpp>
-#include <cohort/packing/exact_partition.hpp>
-#include <cohort/packing/ideal.hpp>
-#include <cohort/packing/self_tuning.hpp>
-#include <cohort/packing/squishy.hpp>
-#include <cohort/packing/subcluster_search.hpp>
-#include <cohort/packing/verify.hpp>
+#include <cohort/packing/model/verify.hpp>
+#include <cohort/packing/packers/elastic_two_sided.hpp>
+#include <cohort/packing/packers/exact_partition.hpp>
+#include <cohort/packing/packers/ideal.hpp>
+#include <cohort/packing/packers/self_tuning.hpp>
+#include <cohort/packing/packers/squishy.hpp>
+#include <cohort/packing/subclusters/subcluster_search.hpp>
 
 #include "profile_files.hpp"
 #include "zoo_weights.hpp"

@@ -3,11 +3,11 @@
 // margin for that cost, and does a server that plans anew follow a load that rises and falls?
 // Prints tables; the exit status is 1 if a bar is missed. The first argument is the folder of the
 // profile set; `--quick` runs a short pass of all and judges nothing.
-#include <cohort/packing/burst_margin.hpp>
-#include <cohort/packing/elastic_partition.hpp>
-#include <cohort/packing/squishy.hpp>
-#include <cohort/sim/closed_loop.hpp>
-#include <cohort/sim/load_curve.hpp>
+#include <cohort/packing/model/burst_margin.hpp>
+#include <cohort/packing/packers/elastic_partition.hpp>
+#include <cohort/packing/packers/squishy.hpp>
+#include <cohort/sim/plans/closed_loop.hpp>
+#include <cohort/sim/plans/load_curve.hpp>
 
 #include "profile_files.hpp"
 
@@ -105,7 +105,7 @@ void waves(const bench::profile_files& files, const latency_grid& padded) {
          most});
   }
   for (const double delay_s : {0.1, 5.0, 12.0, 15.0}) {
-    sim::closed_loop_options o{.reorganization_ms = 1e3 * delay_s};
+    sim::closed_loop_options o{.transition_ms = 1e3 * delay_s};
     if (quick) o.length_ms = 60'000;
     const sim::closed_loop_result r =
         sim::run_closed_loop(padded, {.gpus = 4}, sources, files.interference, elastic_int{}, o);
@@ -139,10 +139,10 @@ void waves(const bench::profile_files& files, const latency_grid& padded) {
       }
     }
     fmt::print(
-        "  reorganization in {} s: {} plans, {} models loaded, {} to {} % in use, correlation of "
+        "  transition in {} s: {} plans, {} models loaded, {} to {} % in use, correlation of "
         "use and load {:.3f}, interrupted {}\n",
         delay_s, replans, loads, low, high, xy / std::sqrt(xx * yy), r.interrupted);
-    judge(fmt::format("violations with reorganization in {} s, percent", delay_s),
+    judge(fmt::format("violations with transition in {} s, percent", delay_s),
           100 * r.violation_rate, 0.14);
   }
 }

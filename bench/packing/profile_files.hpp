@@ -3,8 +3,8 @@
 /// Reads a set of profile files without depending on the command: for benches and tests.
 #pragma once
 
-#include <cohort/packing/interference.hpp>
-#include <cohort/packing/profile.hpp>
+#include <cohort/packing/model/interference.hpp>
+#include <cohort/packing/model/profile.hpp>
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,13 +1,13 @@
-cohort_add_bench(sim/simulation_bench.cpp LIBS cohort_zoo)
+cohort_add_bench(sim/simulation_bench.cpp LIBS cohort_formats)
 
 # All bars of the policies in virtual time: about two minutes; --quick is a short pass.
 add_executable(sim.policy_bars sim/policy_bars.cpp sim/drawn_workload.cpp)
-target_link_libraries(sim.policy_bars PRIVATE cohort::cohort cohort_zoo cohort_dev)
+target_link_libraries(sim.policy_bars PRIVATE cohort_formats cohort_dev)
 add_test(NAME sim.policy_bars COMMAND sim.policy_bars --quick)
 set_tests_properties(sim.policy_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
 
 # The bars of staged batching in virtual time: minutes. Its profiles lie outside of the tree.
 add_executable(sim.pipeline_bars sim/pipeline_bars.cpp)
-target_link_libraries(sim.pipeline_bars PRIVATE cohort_cli cohort_dev)
+target_link_libraries(sim.pipeline_bars PRIVATE cohort_registry cohort_dev)
 add_executable(sim.pipeline_sweeps sim/pipeline_sweeps.cpp)
-target_link_libraries(sim.pipeline_sweeps PRIVATE cohort_cli cohort_dev)
+target_link_libraries(sim.pipeline_sweeps PRIVATE cohort_registry cohort_dev)

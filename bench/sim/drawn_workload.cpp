@@ -6,11 +6,11 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <formats/zoo/zoo.hpp>
 #include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
-#include <zoo.hpp>
 
 namespace cohort::bench {
 namespace {
@@ -26,7 +26,7 @@ class source {
   std::mt19937_64 bits_;
 };
 
-sim::model_spec model_of(const cli::zoo_row& r, double slo_factor) {
+sim::model_spec model_of(const formats::zoo_row& r, double slo_factor) {
   return {.name = std::string{r.name},
           .latency = linear_latency{from_ms(r.beta_ms), from_ms(r.alpha_ms)},
           .slo = from_ms(r.slo_ms * slo_factor)};
@@ -39,13 +39,13 @@ drawn_workload draw_workload(std::uint64_t seed) {
   drawn_workload out;
   sim::workload& w = out.workload;
   const char* const zoo = random.below(2) > 0 ? "a100" : "1080ti";
-  const auto rows = cli::zoo(zoo);
+  const auto rows = formats::zoo(zoo);
   w.devices = static_cast<std::uint32_t>(std::lround(std::exp(random.unit() * std::log(64.0))));
   const double slo_factor = std::array{1.0, 1.0, 1.5, 2.0}[random.below(4)];
 
   std::string models;
   if (const std::size_t kind = random.below(3); kind == 0) {
-    const cli::zoo_row& row = rows[random.below(rows.size())];
+    const formats::zoo_row& row = rows[random.below(rows.size())];
     const std::size_t copies = random.below(2) > 0 ? 1 : 2 + random.below(11);
     for (std::size_t i = 0; i < copies; ++i) {
       w.models.push_back(model_of(row, slo_factor));

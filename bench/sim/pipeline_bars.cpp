@@ -4,11 +4,11 @@
 // paper? pipeline_bars DIR [--quick]: DIR holds the six MODEL.json files and rte_lengths.csv.
 // Prints a table; the exit status is 1 if a bar is missed. --quick runs a short pass and judges
 // nothing.
-#include "staged_model_file.hpp"
-#include "staged_policy.hpp"
-#include "text.hpp"
+#include <formats/staged_model_file.hpp>
+#include <formats/text.hpp>
+#include <registry/staged_policy.hpp>
 
-#include <cohort/sim/pipeline_peak.hpp>
+#include <cohort/sim/staged/pipeline_peak.hpp>
 
 #include <fmt/format.h>
 

@@ -2,9 +2,9 @@
 // Questions: how many stages are right, if each item costs something to hand over? How many buffer
 // sets, if each costs something too? Prints CSV: sweep,model,value,load,mean_ms.
 // pipeline_sweeps DIR [--quick]: DIR holds unet.json, bert_base.json and rte_lengths.csv.
-#include "staged_model_file.hpp"
-#include "staged_policy.hpp"
-#include "text.hpp"
+#include <formats/staged_model_file.hpp>
+#include <formats/text.hpp>
+#include <registry/staged_policy.hpp>
 
 #include <cohort/batching/slicer.hpp>
 

@@ -14,9 +14,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <formats/zoo/zoo.hpp>
 #include <string>
 #include <string_view>
-#include <zoo.hpp>
 
 namespace {
 using namespace cohort;
@@ -59,7 +59,7 @@ sim::workload copies(std::uint32_t devices, int count, double alpha, double beta
 sim::workload zoo(std::string_view name, std::uint32_t devices) {
   sim::workload w;
   w.devices = devices;
-  for (const cli::zoo_row& r : cli::zoo(name)) {
+  for (const formats::zoo_row& r : formats::zoo(name)) {
     w.models.push_back({.name = std::string{r.name},
                         .latency = linear_latency{from_ms(r.beta_ms), from_ms(r.alpha_ms)},
                         .slo = from_ms(r.slo_ms)});

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "zoo.hpp"
+#include <formats/zoo/zoo.hpp>
 
 namespace {
 using namespace cohort;
@@ -22,7 +22,7 @@ using namespace cohort;
 sim::workload a100() {
   sim::workload w;
   w.devices = 64;
-  for (const cli::zoo_row& r : cli::zoo("a100")) {
+  for (const formats::zoo_row& r : formats::zoo("a100")) {
     w.models.push_back({.name = std::string{r.name},
                         .latency = linear_latency{from_ms(r.beta_ms), from_ms(r.alpha_ms)},
                         .slo = from_ms(r.slo_ms)});

@@ -3,7 +3,7 @@
 // hand-over, and a large row sends its older half ahead. Compared with plain batching, in
 // simulation.
 #include <cohort/batching/pipeline.hpp>
-#include <cohort/sim/pipeline_simulation.hpp>
+#include <cohort/sim/staged/pipeline_simulation.hpp>
 
 #include <chrono>
 #include <cstdio>

@@ -7,16 +7,16 @@
 #include <cohort/serve/metrics.hpp>
 
 #include <fmt/format.h>
+#include <inference/app.hpp>
+#include <inference/service.hpp>
 
 #include <cstdio>
 #include <exception>
 #include <string>
 
-#include "app.hpp"
-#include "options.hpp"
-#include "service.hpp"
+#include "parse_options.hpp"
 
-namespace cohort::server {
+namespace cohort::inference {
 namespace {
 
 void run(const options& o) {
@@ -49,14 +49,14 @@ void run(const options& o) {
 }
 
 }  // namespace
-}  // namespace cohort::server
+}  // namespace cohort::inference
 
 int main(int argc, char** argv) {
   using namespace cohort;
-  const server::options options = server::parse_options(argc, argv);
+  const inference::options options = inference::parse_options(argc, argv);
   if (options.executor == "host" || options.executor == "auto") runtime::prepare_blas(argv);
   try {
-    server::run(options);
+    inference::run(options);
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());

@@ -11,25 +11,25 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <llm/make_generator.hpp>
-#include <llm/tokenizer.hpp>
-#include <llm/weights.hpp>
+#include <llama/make_generator.hpp>
+#include <llama/tokenizer.hpp>
+#include <llama/weights.hpp>
 #include <string>
 #include <utility>
 
-#include "app.hpp"
-#include "chat.hpp"
-#include "memory.hpp"
-#include "metrics.hpp"
+#include <chat/app.hpp>
+#include <chat/chat.hpp>
+#include <chat/memory.hpp>
+#include <chat/metrics.hpp>
+#include <chat/service.hpp>
 #include "options.hpp"
-#include "service.hpp"
 
-namespace cohort::llm_server {
+namespace cohort::chat {
 namespace {
 
-llm::tokenizer open_tokenizer(const options& o) {
-  if (o.model.empty()) return llm::tokenizer::bytes();
-  return llm::tokenizer::open(o.model);
+llama::tokenizer open_tokenizer(const options& o) {
+  if (o.model.empty()) return llama::tokenizer::bytes();
+  return llama::tokenizer::open(o.model);
 }
 
 chat_template template_of(const options& o) {
@@ -50,28 +50,28 @@ std::string name_of(const options& o) {
 }
 
 /// Of keys and values of a token, where the generator will be.
-std::uint64_t column_bytes(const llm::llama_config& c, const llm::chosen_executor& on) {
+std::uint64_t column_bytes(const llama::llama_config& c, const llama::chosen_executor& on) {
   return on.gpu && on.gpu->type != runtime::data_type::f32 ? c.column_bytes() / 2
                                                            : c.column_bytes();
 }
 
 void run(options o) {
-  const llm::chosen_executor on = llm::choose_executor(o.executor, o.gpu);
+  const llama::chosen_executor on = llama::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
   http.listen();  // Before the weights are loaded: a port that is taken is known at once.
-  llm::llama_weights weights =
-      o.model.empty() ? llm::random_weights(llm::named_config(o.random), o.weights_seed)
-                      : llm::load_weights(o.model);
-  const llm::tokenizer words = open_tokenizer(o);
-  const llm::llama_config c = weights.config;
+  llama::llama_weights weights =
+      o.model.empty() ? llama::random_weights(llama::named_config(o.random), o.weights_seed)
+                      : llama::load_weights(o.model);
+  const llama::tokenizer words = open_tokenizer(o);
+  const llama::llama_config c = weights.config;
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
   const chat_writer chat{template_of(o), words, c};
 
-  llm::generator_options& memory = o.service.generator;
+  llama::generator_options& memory = o.service.generator;
   size_memory(memory, o.memory, c, column_bytes(c, on));
   metrics counters{o.service.generator.kv_bytes};
   app answers{http, counters, o.api_keys};
-  service texts{llm::make_generator(std::move(weights), o.service.queued(), on),
+  service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
                 c,
                 words,
                 o.service,
@@ -102,12 +102,12 @@ void run(options o) {
 }
 
 }  // namespace
-}  // namespace cohort::llm_server
+}  // namespace cohort::chat
 
 int main(int argc, char** argv) {
   try {
-    const auto options = cohort::llm_server::parse_options(argc, argv);
-    cohort::llm_server::run(options);
+    const auto options = cohort::chat::parse_options(argc, argv);
+    cohort::chat::run(options);
     return 0;
   } catch (const cohort::config_error& e) {
     std::fprintf(stderr, "llm_server: %s\n", e.what());

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <llm/make_generator.hpp>
+#include <llama/make_generator.hpp>
 
-namespace cohort::llm_server {
+namespace cohort::chat {
 namespace {
 
 /// As CLI11's Range, which accepts nan.
@@ -42,7 +42,7 @@ options parse_options(int argc, char** argv) {
       "llm_server"};
   app.set_version_flag("--version", std::string{"llm_server "} + version_string);
   app.option_defaults()->always_capture_default();
-  llm::generator_options& g = o.service.generator;
+  llama::generator_options& g = o.service.generator;
   std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
   std::string type = "bf16";
   double ttft_ms = 0;
@@ -118,7 +118,7 @@ options parse_options(int argc, char** argv) {
   }
   for (const runtime::data_type t :
        {runtime::data_type::f32, runtime::data_type::f16, runtime::data_type::bf16}) {
-    if (type == llm::to_string(t)) o.gpu.type = t;
+    if (type == llama::to_string(t)) o.gpu.type = t;
   }
   if (app.count("--prefill-chunk") > 0) o.gpu.prefill_chunk = g.prefill_chunk;
   for (const std::string& key : o.api_keys) {
@@ -131,4 +131,4 @@ options parse_options(int argc, char** argv) {
   return o;
 }
 
-}  // namespace cohort::llm_server
+}  // namespace cohort::chat

@@ -5,16 +5,16 @@
 
 #include <cohort/serve/http.hpp>
 
-#include <llm/gpu_generator.hpp>
+#include <llama/gpu_generator.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "memory.hpp"
-#include "service.hpp"
+#include <chat/memory.hpp>
+#include <chat/service.hpp>
 
-namespace cohort::llm_server {
+namespace cohort::chat {
 
 /// As the user wrote them, checked and with defaults.
 struct options {
@@ -25,7 +25,7 @@ struct options {
   service_options service{};  ///< But the memory.
   memory_options memory{};
   std::string executor = "host";  ///< Or cuda, or auto: a GPU if there is one.
-  llm::gpu_options gpu{};
+  llama::gpu_options gpu{};
   std::string model;            ///< A Hugging Face directory; empty: random weights.
   std::string random = "tiny";  ///< Their size.
   std::uint64_t weights_seed = 1;
@@ -39,4 +39,4 @@ struct options {
 /// 2, one line).
 [[nodiscard]] options parse_options(int argc, char** argv);
 
-}  // namespace cohort::llm_server
+}  // namespace cohort::chat

@@ -4,7 +4,7 @@
 /// slow.
 #pragma once
 
-#include <cohort/packing/subcluster.hpp>
+#include <cohort/packing/subclusters/subcluster.hpp>
 
 #include <cstdint>
 #include <limits>

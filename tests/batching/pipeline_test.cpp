@@ -3,8 +3,8 @@
 #include <cohort/batching/pipeline.hpp>
 
 #include <cohort/batching/diversity.hpp>
-#include <cohort/sim/pipeline_simulation.hpp>
-#include <cohort/sim/staged_rivals.hpp>
+#include <cohort/sim/rivals/staged_rivals.hpp>
+#include <cohort/sim/staged/pipeline_simulation.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/staged_backend.hpp>
-#include <cohort/packing/elastic_partition.hpp>
-#include <cohort/packing/replanner.hpp>
+#include <cohort/packing/moves/periodic_planner.hpp>
+#include <cohort/packing/packers/elastic_partition.hpp>
 #include <cohort/runtime/host.hpp>
 #include <packing/random_demand.hpp>
 
@@ -92,10 +92,10 @@ TEST_CASE("a running engine on the host plans anew as rates move, and no request
     static_assert(plan_host<decltype(host)>);
     plan_router router{models};
     plan_applier applier{host, router};
-    packing::replanner planner{grid, {.gpus = gpus}, packing::elastic{}, {}};
-    const packing::reorganization_limits limits{.gpus = gpus};
+    packing::periodic_planner planner{grid, {.gpus = gpus}, packing::elastic{}, {}};
+    const packing::transition_limits limits{.gpus = gpus};
     const auto apply = [&](const packing::plan& p) {
-      packing::reorganization r = packing::reorganize(grid, applier.live(), p, limits);
+      packing::transition r = packing::plan_transition(grid, applier.live(), p, limits);
       CHECK(r.interrupted.empty());
       applier.begin(std::move(r));
       while (!applier.advance()) std::this_thread::yield();

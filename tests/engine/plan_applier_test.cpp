@@ -7,8 +7,8 @@
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/packing/elastic_partition.hpp>
-#include <cohort/packing/replanner.hpp>
+#include <cohort/packing/moves/periodic_planner.hpp>
+#include <cohort/packing/packers/elastic_partition.hpp>
 #include <packing/random_demand.hpp>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace cohort::engine {
 namespace {
 using namespace std::chrono_literals;
 using packing::placed_model;
-using packing::reorganize;
+using packing::plan_transition;
 constexpr time_point t0{};
 
 struct asked : request {
@@ -81,7 +81,7 @@ struct server {
     if (why) requests.pop_back();
     return why;
   }
-  void apply(packing::reorganization r) {
+  void apply(packing::transition r) {
     applier.begin(std::move(r));
     while (!applier.advance()) engine.run_until(engine.now() + 1ms);
   }
@@ -112,7 +112,7 @@ TEST_CASE("a plan is applied to an empty engine, and its partitions run at their
       {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
       packing::test::halves()};
   server s{grid};
-  s.apply(reorganize(grid, {}, {one(0, 50, {part(0, 10)}), one(0, 50, {part(1, 10)})}, {}));
+  s.apply(plan_transition(grid, {}, {one(0, 50, {part(0, 10)}), one(0, 50, {part(1, 10)})}, {}));
   CHECK(s.applier.is_idle());
   CHECK(s.applier.live().size() == 2);
   s.engine.run_until(t0 + 100ms);
@@ -125,7 +125,7 @@ TEST_CASE("a plan is applied to an empty engine, and its partitions run at their
   CHECK(s.requests[0].how == outcome::completed);
   CHECK(s.requests[1].how == outcome::completed);
   // A tenth of a millisecond on: the partition of model 0 becomes the whole device.
-  s.apply(reorganize(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {}));
+  s.apply(plan_transition(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {}));
   CHECK(s.submit(model_id{1}, 100ms) == refusal::unknown_model);
   const time_point start = s.engine.now();
   REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
@@ -136,11 +136,12 @@ TEST_CASE("a plan is applied to an empty engine, and its partitions run at their
 TEST_CASE("a partition drains before it goes: what it was given is served by it") {
   const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
   server s{grid};
-  s.apply(reorganize(grid, {}, {one(0, 50, {part(0, 10)})}, {.gpus = 2}));
+  s.apply(plan_transition(grid, {}, {one(0, 50, {part(0, 10)})}, {.gpus = 2}));
   const time_point start = s.engine.now();
   for (int i = 0; i < 3; ++i) REQUIRE_FALSE(s.submit(model_id{0}, 100ms));
   s.engine.run_until(start + 1ms);
-  s.applier.begin(reorganize(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {.gpus = 2}));
+  s.applier.begin(
+      plan_transition(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {.gpus = 2}));
   CHECK_FALSE(s.applier.advance());  // Warms up on the other device: 2 ms.
   CHECK(s.requests[0].ends == 0);
   s.engine.run_until(start + 3ms);
@@ -150,7 +151,7 @@ TEST_CASE("a partition drains before it goes: what it was given is served by it"
   CHECK(s.applier.advance());
   CHECK_THROWS_AS(
       [&] {
-        s.applier.begin(reorganize(grid, s.applier.live(), {one(0, 50, {part(0, 1)})}, {}));
+        s.applier.begin(plan_transition(grid, s.applier.live(), {one(0, 50, {part(0, 1)})}, {}));
         s.applier.begin({});
       }(),
       config_error);
@@ -159,8 +160,8 @@ TEST_CASE("a partition drains before it goes: what it was given is served by it"
 TEST_CASE("requests go where least waits for the planned rate") {
   const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
   server s{grid};
-  s.apply(
-      reorganize(grid, {}, {one(0, 100, {part(0, 30)}), one(1, 100, {part(0, 10)})}, {.gpus = 2}));
+  s.apply(plan_transition(grid, {}, {one(0, 100, {part(0, 30)}), one(1, 100, {part(0, 10)})},
+                          {.gpus = 2}));
   const std::vector<route> to = s.router.routes(model_id{0});
   REQUIRE(to.size() == 2);
   // Nothing is dispatched before the engine runs: (w + 1) / 30 against (w + 1) / 10. Of equals, the
@@ -173,14 +174,14 @@ TEST_CASE("requests go where least waits for the planned rate") {
 }
 
 TEST_CASE("while random plans are applied no request fails, and each model is always served") {
-  std::size_t reorganizations = 0;
+  std::size_t transitions = 0;
   std::size_t accepted = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     cohort::test::random_source random{seed};
     const std::uint32_t gpus = 1 + random.below(4U);
     const packing::latency_grid grid{packing::test::random_profiles(random, 4), {}};
-    const packing::reorganization_limits limits{
+    const packing::transition_limits limits{
         .gpus = gpus,
         .memory_mb = random.one_in(2) ? 9000 : std::numeric_limits<double>::infinity()};
     server s{grid};
@@ -199,8 +200,8 @@ TEST_CASE("while random plans are applied no request fails, and each model is al
       p.memory_mb = limits.memory_mb;
       const packing::packing_result r = packing::elastic{}(grid, p);
       if (!r.schedulable()) continue;
-      packing::reorganization moves = reorganize(grid, s.applier.live(), r.plan, limits);
-      ++reorganizations;
+      packing::transition moves = plan_transition(grid, s.applier.live(), r.plan, limits);
+      ++transitions;
       std::vector<bool> next(grid.models(), false);
       for (const packing::gpulet& g : r.plan) {
         for (const placed_model& m : g.models) next[m.model.index()] = true;
@@ -223,7 +224,7 @@ TEST_CASE("while random plans are applied no request fails, and each model is al
       REQUIRE(r.how == outcome::completed);
     }
   }
-  CHECK(reorganizations > 150);
+  CHECK(transitions > 150);
   CHECK(accepted > 5000);
 }
 
@@ -232,14 +233,14 @@ TEST_CASE("as rates move a running engine plans anew from what it counts, and no
   const packing::latency_grid grid{
       {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
       packing::test::halves()};
-  const packing::reorganization_limits limits{.gpus = 3};
+  const packing::transition_limits limits{.gpus = 3};
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     CAPTURE(seed);
     cohort::test::random_source random{seed};
     server s{grid};
-    packing::replanner planner{
+    packing::periodic_planner planner{
         grid, {.gpus = limits.gpus}, packing::elastic{}, {.replan = {.period = 5s}}};
-    s.apply(reorganize(grid, {}, planner.plan_for({60, 800}), limits));
+    s.apply(plan_transition(grid, {}, planner.plan_for({60, 800}), limits));
     s.router.models = {true, true};
     const auto used_by = [&s](std::uint32_t m) {
       double rate = 0;
@@ -276,8 +277,8 @@ TEST_CASE("as rates move a running engine plans anew from what it counts, and no
       const auto fresh = planner.end_period(arrived, ended - seen, 0);
       seen = ended;
       if (!fresh) continue;
-      REQUIRE(s.applier.advance());  // A reorganization ends within a period.
-      packing::reorganization moves = reorganize(grid, s.applier.live(), *fresh, limits);
+      REQUIRE(s.applier.advance());  // A transition ends within a period.
+      packing::transition moves = plan_transition(grid, s.applier.live(), *fresh, limits);
       CHECK(moves.interrupted.empty());
       s.applier.begin(std::move(moves));
       ++plans;

@@ -12,7 +12,7 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator 
 endif()
 cohort_add_test(engine/partition_host_test.cpp LIBS cohort_host)
 cohort_add_test(engine/staged_backend_test.cpp LIBS cohort_host)
-if(TARGET cohort_models OR COHORT_BUILD_EXAMPLES OR COHORT_BUILD_APPS)
+if(TARGET cohort_models)
   cohort_add_test(engine/pipeline_backend_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
 endif()
 cohort_add_fail_test(engine/plan_host_fail.cpp)

@@ -3,7 +3,7 @@
 #include <cohort/kv/decode_scheduler.hpp>
 
 #include <cohort/core/error.hpp>
-#include <cohort/kv/slo_admission.hpp>
+#include <cohort/kv/prompt/slo_admission.hpp>
 
 #include <cstdint>
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A real decoder on real memory: what a sequence says must not depend on who else is in the batch.
 #include <doctest/doctest.h>
-#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
 
 #include <cohort/kv/decode_scheduler.hpp>
 

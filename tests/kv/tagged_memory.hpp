@@ -3,8 +3,8 @@
 /// Memory whose cells say whose token they hold: it executes copy plans and shows what is where.
 #pragma once
 
-#include <cohort/kv/copy_plan.hpp>
-#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/batch/copy_plan.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
 
 #include <cstdint>
 #include <map>

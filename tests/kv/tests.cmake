@@ -1,11 +1,16 @@
-foreach(name admission_policy budget chunked_prefill column_window copy_plan decode_batch decode_scheduler decode_slot decoder pick_policy
-             prefill_groups prefill_queue prefix_store prepared row_groups sequence slo_admission slot_keeper
-             waiting_list)
+foreach(
+  name
+  batch/budget batch/column_window batch/copy_plan batch/decode_batch batch/decode_slot
+  batch/pick_policy batch/prepared batch/row_groups batch/slot_keeper batch/waiting_list
+  prompt/admission_policy prompt/chunked_prefill prompt/prefill_groups prompt/prefill_queue
+  prompt/prefix_store prompt/slo_admission decode_scheduler decoder batch/sequence)
   cohort_add_test(kv/${name}_test.cpp)
 endforeach()
-foreach(name admission_policy pick_policy slo_admission)
+foreach(
+  name
+  batch/pick_policy prompt/admission_policy prompt/slo_admission)
   cohort_add_fail_test(kv/${name}_fail.cpp)
 endforeach()
 if(TARGET cohort_host)
-  cohort_add_test(kv/kv_memory_test.cpp LIBS cohort::host)
+  cohort_add_test(kv/batch/kv_memory_test.cpp LIBS cohort::host)
 endif()

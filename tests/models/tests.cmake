@@ -1,4 +1,4 @@
-if(TARGET cohort_models OR COHORT_BUILD_EXAMPLES OR COHORT_BUILD_APPS)
+if(TARGET cohort_models)
   cohort_add_test(models/models_test.cpp LIBS cohort_models TIMEOUT 600)
   cohort_add_test(models/weights_test.cpp LIBS cohort_models)
   cohort_add_test(models/network_test.cpp LIBS cohort_models)

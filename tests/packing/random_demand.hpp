@@ -3,8 +3,8 @@
 /// Profiles and demands for tests: small ones to work by hand, and random ones.
 #pragma once
 
-#include <cohort/packing/latency_grid.hpp>
-#include <cohort/packing/plan.hpp>
+#include <cohort/packing/model/latency_grid.hpp>
+#include <cohort/packing/model/plan.hpp>
 
 #include <cmath>
 #include <cstdint>

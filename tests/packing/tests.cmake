@@ -1,11 +1,20 @@
-foreach(name burst_margin configuration cover_lp elastic_partition elastic_two_sided exact_partition feasibility fit_policy ideal interference
-             knee latency_grid layout mutual_fit order plan portfolio profile rate_forecast reorganizer replan replanner request_graph requirements
-             self_tuning sort_stably squishy subcluster subcluster_exact subcluster_moves subcluster_search verify workspace)
+foreach(
+  name
+  model/burst_margin model/feasibility model/interference model/latency_grid model/layout
+  model/mutual_fit model/plan model/profile model/request_graph model/requirements model/verify
+  moves/periodic_planner moves/plan_transition moves/rate_forecast moves/replan_policy
+  packers/configuration packers/cover_lp packers/elastic_partition packers/elastic_two_sided
+  packers/exact_partition packers/fit_policy packers/ideal packers/knee packers/order
+  packers/portfolio packers/self_tuning detail/sort_stably packers/squishy packers/workspace
+  subclusters/subcluster subclusters/subcluster_exact subclusters/subcluster_moves
+  subclusters/subcluster_search)
   cohort_add_test(packing/${name}_test.cpp)
 endforeach()
-foreach(name fit_policy knee order requirements)
+foreach(
+  name
+  model/requirements packers/fit_policy packers/knee packers/order)
   cohort_add_fail_test(packing/${name}_fail.cpp)
 endforeach()
 if(TARGET cohort_cbc)
-  cohort_add_test(packing/subcluster_cbc_test.cpp LIBS cohort_cbc)
+  cohort_add_test(packing/subclusters/subcluster_cbc_test.cpp LIBS cohort_cbc)
 endif()

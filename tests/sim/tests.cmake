@@ -1,7 +1,8 @@
 foreach(
   name
-  arrivals closed_loop decode decode_prefill decode_service decode_service_simulation decode_simulation decode_times
-  goodput load_curve plan_simulation recorder request_flow simulation
-  stage_trial staged_rivals staged_simulation workload)
+  llm/method_simulation llm/methods llm/prefill llm/service llm/service_simulation
+  llm/token_times plans/closed_loop plans/load_curve plans/plan_simulation plans/request_flow
+  rivals/staged_rivals staged/pipeline_simulation staged/stage_trial arrivals goodput recorder
+  simulation workload)
   cohort_add_test(sim/${name}_test.cpp)
 endforeach()

@@ -5,8 +5,8 @@
 /// given can connect two sequences.
 #pragma once
 
-#include <cohort/kv/copy_plan.hpp>
-#include <cohort/kv/decode_batch.hpp>
+#include <cohort/kv/batch/copy_plan.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
 
 #include <algorithm>
 #include <cmath>

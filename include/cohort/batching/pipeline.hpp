@@ -367,4 +367,4 @@ class pipeline {
 
 }  // namespace cohort::batching
 
-#include <cohort/batching/detail/pipeline_hand_over.hpp>  // IWYU pragma: keep
+#include <cohort/batching/detail/pipeline_hand_over.ipp>  // IWYU pragma: keep

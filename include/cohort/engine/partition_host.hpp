@@ -10,7 +10,7 @@
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/plan_applier.hpp>
-#include <cohort/packing/latency_grid.hpp>
+#include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/runtime/executor.hpp>
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/packing/plan.hpp>
-#include <cohort/packing/reorganizer.hpp>
+#include <cohort/packing/model/plan.hpp>
+#include <cohort/packing/moves/plan_transition.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -69,10 +69,10 @@ concept plan_host = requirement::makes_partitions<H> && requirement::loads_and_u
 template <class R>
 concept routing = requirement::routes_models<R>;
 
-/// Carries out reorganizations, step by step and in their order. A value: it owns no thread and
+/// Carries out transitions, step by step and in their order. A value: it owns no thread and
 /// waits for nothing. Where a step must wait, `advance` returns, and is called again later: when
 /// it suits the caller, as nothing depends on how soon. At every moment the plan in service is
-/// that of the steps done so far, in which each model that the reorganization does not call
+/// that of the steps done so far, in which each model that the transition does not call
 /// interrupted has a warm instance. Complexity: O(partitions · models) a step. Thread safety: none.
 template <plan_host Host, routing Router>
 class plan_applier {
@@ -87,10 +87,10 @@ class plan_applier {
     return todo_.after;
   }
 
-  /// Starts a reorganization, made from `live()`. Then call `advance` until it returns true.
+  /// Starts a transition, made from `live()`. Then call `advance` until it returns true.
   /// @throws config_error If the one before has not ended.
-  void begin(packing::reorganization r) {
-    expects(is_idle(), "plan_applier: the reorganization before must have ended");
+  void begin(packing::transition r) {
+    expects(is_idle(), "plan_applier: the transition before must have ended");
     todo_ = std::move(r);
     next_ = 0;
     started_ = false;
@@ -109,7 +109,7 @@ class plan_applier {
   }
 
  private:
-  using step = packing::reorganization_step;
+  using step = packing::transition_step;
 
   struct loaded_model {
     model_id model;
@@ -186,7 +186,7 @@ class plan_applier {
   Host& host_;
   Router& router_;
   std::vector<partition> partitions_;
-  packing::reorganization todo_;
+  packing::transition todo_;
   std::size_t next_ = 0;
   bool started_ = false;  // The present step, which must wait for something.
 };

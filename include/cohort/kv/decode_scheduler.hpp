@@ -7,14 +7,14 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/kv/admission_policy.hpp>
-#include <cohort/kv/budget.hpp>
-#include <cohort/kv/decode_batch.hpp>
-#include <cohort/kv/pick_policy.hpp>
-#include <cohort/kv/prefill_groups.hpp>
-#include <cohort/kv/prefill_queue.hpp>
-#include <cohort/kv/sequence.hpp>
-#include <cohort/kv/slot_keeper.hpp>
+#include <cohort/kv/batch/budget.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/pick_policy.hpp>
+#include <cohort/kv/batch/slot_keeper.hpp>
+#include <cohort/kv/prompt/admission_policy.hpp>
+#include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/kv/prompt/prefill_queue.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 
 #include <algorithm>
 #include <concepts>

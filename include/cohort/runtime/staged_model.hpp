@@ -55,7 +55,7 @@ concept enqueues_exits = requires(M& m, std::size_t stage, Stream& stream, const
 /// stage on a stream and returns at once; it may be called for different slices of one batch in any
 /// order, but for one slot in the order of the stages, and never for one model by two threads at
 /// once. Result of a slot: the same bits whatever other slots share the call is not required; the
-/// stated tolerance is. Models: those in examples/models, `profile_model`.
+/// stated tolerance is. Models: those in src/models, `profile_model`.
 template <class M, class Stream>
 concept staged_model = requirement::names_itself<M> && requirement::has_stages<M> &&
     requirement::tells_bytes_at_boundaries<M> && requirement::enqueues_stages<M, Stream>;

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parse_options.hpp"
+
+#include <cohort/core/version.hpp>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace cohort::inference {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  fmt::print(stderr, "inference_server: {}\n", what);
+  std::exit(2);
+}
+
+/// What is wrong with a text that should be a number in [least, most]; empty if nothing is.
+std::string objection(const std::string& text, double least, double most) {
+  char* end = nullptr;
+  const double v = std::strtod(text.c_str(), &end);
+  if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};  // Not so for nan.
+  return fmt::format("{} is not allowed: expected a number in {} to {}", text, least, most);
+}
+
+double number(const std::string& option, const std::string& text, double least, double most) {
+  if (const std::string why = objection(text, least, most); !why.empty()) {
+    fail(fmt::format("{}: {}", option, why));
+  }
+  return std::strtod(text.c_str(), nullptr);
+}
+
+/// The same for CLI11, whose own Range accepts nan.
+CLI::Validator within(double least, double most) {
+  return {[=](const std::string& text) { return objection(text, least, most); },
+          fmt::format("{} to {}", least, most)};
+}
+
+/// Splits each NAME=VALUE.
+template <class Use>
+void pairs(const std::string& option, const std::vector<std::string>& texts, Use use) {
+  for (const std::string& t : texts) {
+    const std::size_t at = t.find('=');
+    if (at == 0 || at == std::string::npos) {
+      fail(fmt::format("{}: {} is not allowed: expected MODEL=VALUE", option, t));
+    }
+    use(t.substr(0, at), t.substr(at + 1));
+  }
+}
+
+}  // namespace
+
+options parse_options(int argc, char** argv) {
+  options o;
+  CLI::App app{
+      "Serves models over HTTP with the Open Inference Protocol v2, batched under an SLO.\n"
+      "With no options it serves three small models, really computed, on a GPU if there is one.",
+      "inference_server"};
+  app.set_version_flag("--version", std::string{"inference_server "} + version_string);
+  app.option_defaults()->always_capture_default();
+  std::vector<std::string> slos;
+  std::vector<std::string> weights;
+  std::string policy = o.policy;
+  app.add_option("--host", o.host, "Address to listen on");
+  app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
+  app.add_option(
+         "--executor", o.executor,
+         "host or cuda: compute; auto: on a GPU if there is one; emulated: take the time of a "
+         "zoo's models")
+      ->check(CLI::IsMember({"auto", "host", "cuda", "emulated"}));
+  app.add_option("--policy", policy,
+                 "adaptive, deferred, eager or timeout:F (F a part of the SLO)");
+  app.add_option(
+         "--devices", o.devices,
+         "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")
+      ->check(within(0, 4096));
+  app.add_option("--models", o.models, "Models to serve [all]")->delimiter(',');
+  app.add_option("--zoo", o.zoo, "With --executor emulated: whose profiles")
+      ->check(CLI::IsMember({"a100", "1080ti"}));
+  app.add_option("--profile", o.profile_dir,
+                 "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
+  app.add_option("--profile-margin", o.profile_margin,
+                 "Factor on measured latencies, for what else runs on the machine")
+      ->check(within(1.0, 10.0));
+  app.add_option("--pipeline", o.pipeline,
+                 "Run models as pipelines of stages that requests enter and leave in between: "
+                 "stages.json, or auto: cut by the slicer from a profile measured at the start "
+                 "[batches run whole]");
+  app.add_option("--pipeline-entries", o.pipeline_entries,
+                 "With --pipeline: batches that may be in a device's pipelines at one time")
+      ->check(within(1, 16));
+  app.add_option("--slo-ms", slos, "MODEL=MS, repeatable [from the profiles]");
+  app.add_option("--weights", weights, "MODEL=FILE.safetensors, repeatable [generated]");
+  app.add_option("--seed", o.seed, "Of generated weights")->check(within(0, 9e18));
+  app.add_option("--max-batch", o.max_batch, "Largest batch that is computed")
+      ->check(within(1, 256));
+  app.add_option("--queue-capacity", o.queue_capacity, "Requests of a model that may wait")
+      ->check(within(1, 1 << 20));
+  app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")
+      ->check(within(1, 4096));
+  app.add_option("--wake-margin-us", o.wake_margin_us,
+                 "How late timers fire, to be budgeted; below 0: measured at the start")
+      ->check(within(-1, 1e6));
+  app.add_option("--http-margin-us", o.http_margin_us,
+                 "Kept of each SLO for HTTP and the way back; at most a tenth of the SLO")
+      ->check(within(0, 1e6));
+  app.add_option("--body-limit", o.body_limit, "Most bytes of a request's body")
+      ->check(within(1024, 1 << 30));
+  app.add_option("--read-timeout-s", o.read_timeout_s, "For a client to send a request")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--drain-timeout-s", o.drain_timeout_s, "For the last answers after SIGTERM")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--max-connections", o.max_connections, "Connections at one time")
+      ->check(within(1, 1 << 16));
+  app.footer("Example:\n  inference_server --port 8000 --policy adaptive --slo-ms lenet=20\n");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    std::exit(app.exit(e));
+  } catch (const CLI::ParseError& e) {
+    std::string what = e.what();
+    for (char& c : what) {
+      if (c == '\n') c = ' ';
+    }
+    fail(what);
+  }
+  constexpr std::string_view timeout = "timeout:";
+  if (policy.starts_with(timeout)) {
+    o.policy = "timeout";
+    o.timeout_fraction = number("--policy timeout:F", policy.substr(timeout.size()), 0, 1);
+  } else if (policy == "adaptive" || policy == "deferred" || policy == "eager") {
+    o.policy = policy;
+  } else {
+    fail(fmt::format("--policy: {} is not allowed: expected adaptive, deferred, eager or timeout:F",
+                     policy));
+  }
+  pairs("--slo-ms", slos, [&](const std::string& model, const std::string& value) {
+    if (o.slo_ms.contains(model)) fail(fmt::format("--slo-ms: {} is given twice", model));
+    o.slo_ms[model] = number("--slo-ms", value, 0.001, 3.6e6);
+  });
+  pairs("--weights", weights, [&](const std::string& model, const std::string& value) {
+    if (!o.weights.emplace(model, value).second) {
+      fail(fmt::format("--weights: {} is given twice", model));
+    }
+  });
+  for (const std::string& model : o.models) {
+    if (std::ranges::count(o.models, model) > 1) {
+      fail(fmt::format("--models: {} is given twice", model));
+    }
+  }
+  if (app.count("--pipeline") > 0 && o.pipeline.empty()) {
+    fail("--pipeline: an empty name is not allowed: expected auto or a file");
+  }
+  if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {
+    fail("--pipeline-entries: only with --pipeline");
+  }
+  if (app.count("--zoo") > 0 && o.executor != "emulated") {
+    fail("--zoo: only with --executor emulated");
+  }
+  return o;
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Who sits in which slot, within a budget of bytes: embedding, preemption, rows.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/kv/batch/budget.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/pick_policy.hpp>
+#include <cohort/kv/batch/waiting_list.hpp>
+#include <cohort/kv/batch/sequence.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort::kv {
+
+/// The slots of a decode batch and those that wait for one. Its sink is the scheduler's, of which
+/// it uses `execute`, `allocate` and `release`. O(slots + waiting) an operation; allocates to grow.
+/// Thread safety: none.
+template <pick_policy Pick>
+class slot_keeper {
+ public:
+  /// @throws config_error If an option is outside its range.
+  slot_keeper(const batch_options& batch, const budget_options& budget, std::uint32_t max_slots,
+              Pick pick)
+      : pick_{pick}, batch_{batch}, budget_{budget}, max_slots_{max_slots} {
+    expects(max_slots >= batch.slots, "decode_scheduler: max_slots must be at least slots");
+    expects(budget.commit != kv_commit::ring || batch.layout == column_layout::ring,
+            "decode_scheduler: commit ring needs layout ring");
+    owners_.resize(max_slots);
+  }
+
+  [[nodiscard]] const decode_batch& batch() const noexcept { return batch_; }
+  [[nodiscard]] const kv_budget& budget() const noexcept { return budget_; }
+  [[nodiscard]] const waiting_list<sequence*>& waiting() const noexcept { return prepared_; }
+  [[nodiscard]] sequence& in_slot(std::uint32_t slot) const noexcept { return *owners_[slot]; }
+  [[nodiscard]] std::uint32_t max_slots() const noexcept { return max_slots_; }
+  [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
+  [[nodiscard]] std::uint64_t inserts() const noexcept { return inserts_; }
+  [[nodiscard]] std::uint64_t preemptions() const noexcept { return preemptions_; }
+  [[nodiscard]] std::uint64_t starved() const noexcept { return starved_; }
+  [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
+
+  /// A sequence that was prefilled waits for a slot.
+  void wait(sequence& s) {
+    s.state = sequence_state::prepared;
+    prepared_.push({.sequence = s.number,
+                    .length = s.who.length,
+                    .skipped = 0,
+                    .priority = s.priority,
+                    .was_running = s.who.was_running},
+                   &s);
+  }
+  /// One that waits does not any more. Its storage is the caller's to release.
+  void withdraw(const sequence& s) {
+    for (std::size_t i = 0; i < prepared_.size(); ++i) {
+      if (prepared_[i] != &s) continue;
+      prepared_.erase(i);
+      return;
+    }
+  }
+  /// Notes the token of a live slot.
+  void produce(std::uint32_t slot, token_id token) noexcept {
+    batch_.produce(slot, token);
+    owners_[slot]->who = batch_[slot].who;
+  }
+  /// Empties a live slot: finished or cancelled.
+  void remove(std::uint32_t slot) noexcept {
+    const double stayed = static_cast<std::uint32_t>(iterations_) - owners_[slot]->entered;
+    mean_stay_ += (stayed - mean_stay_) * (mean_stay_ == 0 ? 1 : 1.0 / 32);
+    batch_.remove(slot);
+  }
+  /// Iterations from entering to leaving, by the latest of those that left; 0: nobody has.
+  [[nodiscard]] double mean_stay() const noexcept { return mean_stay_; }
+  /// Packs a running sequence, which waits from then on.
+  template <class Sink>
+  void evict(sequence& s, Sink& sink);
+
+  /// Makes room, fills the slots, appends a column. @returns Whether a slot is live.
+  template <class Sink>
+  bool begin(Sink& sink);
+
+ private:
+  [[nodiscard]] batch_shape shape() const noexcept {
+    return {batch_.size(), batch_.length(), batch_.window().capacity()};
+  }
+  template <class Sink>
+  void execute(Sink& sink) {
+    if (!plan_.empty()) sink.execute(std::as_const(plan_));
+    plan_.clear();
+  }
+  template <class Sink>
+  void resize(std::uint32_t rows, Sink& sink);
+  template <class Sink>
+  void shed(Sink& sink);
+  template <class Sink>
+  void fill(Sink& sink);
+  void note_peak(std::uint64_t span) {
+    peak_bytes_ = std::max(peak_bytes_, budget_.peak_bytes(shape(), span));
+  }
+
+  [[no_unique_address]] Pick pick_;
+  decode_batch batch_;
+  kv_budget budget_;
+  std::uint32_t max_slots_;
+  copy_plan plan_;
+  std::vector<victim_view> victims_;
+  waiting_list<sequence*> prepared_;
+  std::vector<sequence*> owners_;  // By slot.
+  double mean_stay_ = 0;
+  std::uint64_t iterations_ = 0;
+  std::uint64_t inserts_ = 0;
+  std::uint64_t preemptions_ = 0;
+  std::uint64_t starved_ = 0;
+  std::uint64_t peak_bytes_ = 0;
+};
+
+template <pick_policy Pick>
+template <class Sink>
+void slot_keeper<Pick>::resize(std::uint32_t rows, Sink& sink) {
+  batch_.resize(rows, plan_);
+  for (const column_copy& c : plan_.copies()) {
+    if (owners_[c.from_slot]->slot != c.from_slot) continue;  // A second run of the same slot.
+    owners_[c.to_slot] = owners_[c.from_slot];
+    owners_[c.to_slot]->slot = c.to_slot;
+  }
+  execute(sink);
+}
+
+template <pick_policy Pick>
+template <class Sink>
+void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
+  const std::uint64_t storage = sink.allocate(s, s.who.length);
+  s.who = batch_.preempt(s.slot, storage, kv_place::host, plan_);
+  execute(sink);
+  ++preemptions_;
+  wait(s);
+}
+
+/// Below the low mark, once above the high one: free rows first, then whom the budget names.
+template <pick_policy Pick>
+template <class Sink>
+void slot_keeper<Pick>::shed(Sink& sink) {
+  if (!budget_.must_shed(shape())) return;
+  while (!budget_.is_relieved(shape())) {
+    const std::uint32_t live = batch_.live();
+    if (batch_.size() > std::max(1U, live)) {
+      resize(std::max(1U, live), sink);
+      continue;
+    }
+    if (live <= 1) break;
+    victims_.clear();
+    for (std::uint32_t i = 0; i < batch_.size(); ++i) {
+      const sequence& s = *owners_[i];
+      victims_.push_back({.span = batch_.span(i),
+                          .length = s.who.length,
+                          .stayed = static_cast<std::uint32_t>(iterations_) - s.entered,
+                          .priority = s.priority,
+                          .was_running = s.who.was_running});
+    }
+    evict(*owners_[budget_.victim(victims_)], sink);
+  }
+  if (batch_.live() != 1 || !budget_.must_shed(shape())) return;
+  // Alone, and the memory of earlier neighbours is too much for its growth: it starts over in less.
+  evict(*owners_[0], sink);
+  batch_.trim(plan_);
+  execute(sink);
+}
+
+template <pick_policy Pick>
+template <class Sink>
+void slot_keeper<Pick>::fill(Sink& sink) {
+  if (batch_.live() == 0) {
+    batch_.trim(plan_);
+    execute(sink);
+  }
+  while (!prepared_.empty()) {
+    std::uint32_t slot = batch_.free_slot();
+    const bool is_full = slot == batch_.size();
+    if (is_full && batch_.size() == max_slots_) return;
+    pick_view view{.length = batch_.length()};
+    batch_shape shape = this->shape();
+    if (is_full) {
+      ++shape.rows;
+      const std::size_t next = pick_.pick(prepared_.views(), view);
+      if (!budget_.can_add_row(this->shape(), prepared_.views()[next].length)) return;
+    }
+    view.max_length = budget_.max_length(shape);
+    const std::size_t chosen = pick_.pick(prepared_.views(), view);
+    if (chosen == no_pick) {
+      // Too many rows for any of them: with fewer, one may fit.
+      if (is_full || batch_.size() <= batch_.live() + 1) return;
+      resize(batch_.size() - 1, sink);
+      continue;
+    }
+    if (is_full) {
+      slot = batch_.size();
+      resize(slot + 1, sink);
+    }
+    note_peak(std::max<std::uint64_t>(batch_.length(), prepared_.views()[chosen].length));
+    sequence& s = *prepared_.take(chosen);
+    batch_.insert(slot, s.who, plan_);
+    execute(sink);
+    sink.release(s.who.storage);
+    s.state = sequence_state::running;
+    s.slot = slot;
+    s.entered = static_cast<std::uint32_t>(iterations_);
+    owners_[slot] = &s;
+    ++inserts_;
+  }
+}
+
+template <pick_policy Pick>
+template <class Sink>
+bool slot_keeper<Pick>::begin(Sink& sink) {
+  shed(sink);
+  fill(sink);
+  if (batch_.live() == 0) return false;
+  if (const std::uint32_t idle = batch_.size() - batch_.live(); idle > 0 && !prepared_.empty()) {
+    const pick_view view{.length = batch_.length(), .max_length = budget_.max_length(shape())};
+    if (pick_.pick(prepared_.views(), view) != no_pick) starved_ += idle;
+  }
+  note_peak(batch_.length() + 1);
+  batch_.step(plan_);
+  execute(sink);
+  ++iterations_;
+  for (std::uint32_t i = 0; i < batch_.size(); ++i) {
+    if (batch_[i].live) owners_[i]->who = batch_[i].who;
+  }
+  return true;
+}
+
+}  // namespace cohort::kv

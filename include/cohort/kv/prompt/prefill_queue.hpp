@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Prompts that wait for prefill, and the group that starts next.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/kv/prompt/admission_policy.hpp>
+#include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/kv/batch/sequence.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::kv {
+
+/// What a queue of prompts does now. Its spans are valid until the queue's next call.
+struct prefill_decision {
+  std::span<sequence* const> group{};  ///< Ascending by length; empty: nobody starts.
+  std::span<sequence* const> late{};   ///< Given up: their first tokens cannot be in time any more.
+  time_point wake = never;  ///< With no group: ask again then, or when somebody comes or leaves.
+};
+
+/// Prompts in their order of service. A group forms around the first one: whoever adds the least
+/// padding joins while `prefill_limits` hold and, by the policy, all of the group stay in time; it
+/// starts when its window is open. Those that cannot be in time any more are given up or served
+/// when nobody else waits. Allocates to grow. Thread safety: none. O(waiting · log waiting) a
+/// decision, none if nobody waits.
+template <admission_policy Admission = start_at_once>
+class prefill_queue {
+ public:
+  /// @throws config_error If a limit is outside its range.
+  explicit prefill_queue(const prefill_limits& limits, Admission admission = {})
+      : groups_{limits}, admission_{admission} {}
+
+  [[nodiscard]] const Admission& admission() const noexcept { return admission_; }
+  [[nodiscard]] bool empty() const noexcept { return queued_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return queued_.size(); }
+  /// In no particular order.
+  [[nodiscard]] std::span<sequence* const> queued() const noexcept { return queued_; }
+  void reserve(std::size_t prompts) { queued_.reserve(prompts); }
+
+  [[nodiscard]] static waiting_prompt view_of(const sequence& s) noexcept {
+    return {s.number, s.prompt, s.priority, s.first_token_by};
+  }
+  /// Whether prefill of a prompt alone, started now, would be in time.
+  [[nodiscard]] bool can_meet(const sequence& s, const decode_load& load,
+                              time_point now) const noexcept {
+    return admission_.can_meet({1, s.prompt, s.prompt}, s.first_token_by, load, now);
+  }
+
+  /// Its `number` must be set and higher than those before.
+  void push(sequence& s) { queued_.push_back(&s); }
+  /// @returns Whether it was there.
+  bool erase(const sequence& s) noexcept { return std::erase(queued_, &s) > 0; }
+
+  /// Takes out the group to start now and whom to give up.
+  prefill_decision next(const decode_load& load, time_point now);
+  /// The same, as if prompts of more than `longest` tokens were not there.
+  prefill_decision next_short(std::uint32_t longest, const decode_load& load, time_point now);
+
+ private:
+  [[nodiscard]] time_point earliest_of(std::span<const std::uint32_t> members) const noexcept {
+    time_point by = never;
+    for (const std::uint32_t i : members) by = std::min(by, queued_[i]->first_token_by);
+    return by;
+  }
+  std::size_t split(const decode_load& load, time_point now);
+  std::span<const std::uint32_t> form(std::size_t hopeful, const decode_load& load, time_point now);
+  void take(std::span<const std::uint32_t> members);
+
+  prefill_groups groups_;
+  [[no_unique_address]] Admission admission_;
+  std::vector<sequence*> queued_;
+  std::vector<sequence*> group_;
+  std::vector<sequence*> late_;
+  std::vector<sequence*> lost_;
+  std::vector<std::uint32_t> lengths_;
+  std::vector<sequence*> aside_;
+};
+
+template <admission_policy Admission>
+prefill_decision prefill_queue<Admission>::next(const decode_load& load, time_point now) {
+  group_.clear();
+  late_.clear();
+  const std::size_t hopeful = split(load, now);
+  const auto middle = queued_.begin() + static_cast<std::ptrdiff_t>(hopeful);
+  if (admission_.drops_late()) {
+    late_.assign(middle, queued_.end());
+    queued_.erase(middle, queued_.end());
+    std::ranges::sort(late_, {}, &sequence::number);
+  }
+  if (queued_.empty()) return {.late = late_};
+
+  const std::span<const std::uint32_t> members = form(hopeful, load, now);
+  group_view view{.first_token_by = hopeful > 0 ? earliest_of(members) : never};
+  for (const std::uint32_t i : members) {
+    ++view.shape.rows;
+    view.shape.longest = std::max(view.shape.longest, queued_[i]->prompt);
+    view.shape.tokens += queued_[i]->prompt;
+  }
+  const prefill_limits& limits = groups_.limits();
+  prefill_shape more = view.shape;
+  ++more.rows;
+  view.is_full = view.shape.rows >= limits.max_rows || !admission_.can_seat(more, load) ||
+                 (limits.max_positions > 0 && more.positions() > limits.max_positions);
+  const start_window window = admission_.window(view, load, now);
+  if (window.earliest > now) return {.late = late_, .wake = window.earliest};
+  take(members);
+  return {.group = group_, .late = late_};
+}
+
+template <admission_policy Admission>
+prefill_decision prefill_queue<Admission>::next_short(std::uint32_t longest,
+                                                      const decode_load& load, time_point now) {
+  const auto is_long = [&](const sequence* s) { return s->prompt > longest; };
+  if (std::ranges::all_of(queued_, is_long)) return {};
+  aside_.clear();
+  std::ranges::copy_if(queued_, std::back_inserter(aside_), is_long);
+  std::erase_if(queued_, is_long);
+  const prefill_decision d = next(load, now);
+  queued_.insert(queued_.end(), aside_.begin(), aside_.end());
+  return d;
+}
+
+/// Puts those that can be in time first, each part in order of service. @returns How many can.
+template <admission_policy Admission>
+std::size_t prefill_queue<Admission>::split(const decode_load& load, time_point now) {
+  const auto before = [&](const sequence* a, const sequence* b) {
+    return admission_.goes_before(view_of(*a), view_of(*b));
+  };
+  std::ranges::sort(queued_, before);
+  lost_.clear();
+  // std::stable_partition would allocate each time.
+  const auto keep = [&](auto can) {
+    std::size_t kept = 0;
+    for (sequence* s : queued_) {
+      if (can(*s)) {
+        queued_[kept++] = s;
+      } else {
+        lost_.push_back(s);
+      }
+    }
+    queued_.resize(kept);
+  };
+  keep([&](const sequence& s) { return can_meet(s, load, now); });
+  if (const std::uint64_t target = admission_.target(load); target > 0) {
+    std::uint64_t waiting = 0;
+    for (const sequence* s : queued_) waiting += s->prompt;
+    keep([&](const sequence& s) {
+      // Whoever is given up does not make a group larger.
+      const std::uint64_t tokens = std::max<std::uint64_t>(s.prompt, std::min(target, waiting));
+      const bool can = admission_.can_meet({1, s.prompt, tokens}, s.first_token_by, load, now);
+      if (!can) waiting -= s.prompt;
+      return can;
+    });
+    std::ranges::sort(lost_, before);
+  }
+  const std::size_t hopeful = queued_.size();
+  queued_.insert(queued_.end(), lost_.begin(), lost_.end());
+  return hopeful;
+}
+
+/// Of the hopeful ones, if there are any; else of those that are late whatever is done.
+template <admission_policy Admission>
+std::span<const std::uint32_t> prefill_queue<Admission>::form(std::size_t hopeful,
+                                                              const decode_load& load,
+                                                              time_point now) {
+  lengths_.clear();
+  const std::size_t count = hopeful > 0 ? hopeful : queued_.size();
+  for (std::size_t i = 0; i < count; ++i) lengths_.push_back(queued_[i]->prompt);
+  return groups_.next(
+      lengths_, [&](std::span<const std::uint32_t> members, const prefill_shape& shape) {
+        if (!admission_.can_seat(shape, load)) return false;
+        return hopeful == 0 || admission_.can_meet(shape, earliest_of(members), load, now);
+      });
+}
+
+template <admission_policy Admission>
+void prefill_queue<Admission>::take(std::span<const std::uint32_t> members) {
+  for (const std::uint32_t i : members) group_.push_back(queued_[i]);
+  for (const std::uint32_t i : members) queued_[i] = nullptr;
+  std::erase(queued_, nullptr);
+}
+
+}  // namespace cohort::kv

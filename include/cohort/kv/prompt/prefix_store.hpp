@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Packed keys and values of prompts that were seen before.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/kv/batch/prepared.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace cohort::kv {
+
+/// Whether a prompt's columns exist.
+enum class prefix_state : std::uint8_t {
+  absent,   ///< Nobody computes it: the asker does, and says `fill`.
+  filling,  ///< Under prefill for another: wait for it instead of computing it again.
+  ready,    ///< Copy from `storage`.
+};
+
+/// Answer to `acquire`.
+struct prefix_hit {
+  prefix_state state = prefix_state::absent;
+  std::uint64_t entry = 0;    ///< To release later.
+  std::uint64_t storage = 0;  ///< Of `ready`: the packed columns.
+};
+
+/// Equal prompts are prefilled once: all their sequences are embedded from the same packed columns,
+/// which nobody writes again. An entry stays while somebody uses it and, unused, until the limit of
+/// columns drops the one that was least recently used. Prompts are compared token by token: a hash
+/// alone could hand a tenant the answer of another. Allocates an entry for each new prompt;
+/// O(prompt) an operation. Thread safety: none.
+class prefix_store {
+ public:
+  /// @param max_columns Columns kept, used ones included; 0: nothing is kept beyond its use.
+  explicit prefix_store(std::uint64_t max_columns) : max_columns_{max_columns} {}
+
+  [[nodiscard]] std::uint64_t columns() const noexcept { return columns_; }
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+
+  /// Finds or reserves the entry of a prompt and uses it until `release`.
+  prefix_hit acquire(std::span<const token_id> prompt);
+
+  /// The entry's columns are in `storage` now.
+  void fill(std::uint64_t entry, std::uint64_t storage) noexcept {
+    auto& e = *by_id_.at(entry);
+    COHORT_ASSERT(!e.ready);
+    e.ready = true;
+    e.storage = storage;
+    columns_ += e.prompt.size();
+  }
+  /// Whoever computed the entry does not any more; the next who looks is told `absent`, and does.
+  void abandon(std::uint64_t entry) noexcept { by_id_.at(entry)->claimed = false; }
+  /// What became of an entry in use. O(1).
+  prefix_hit look(std::uint64_t entry) noexcept { return answer(*by_id_.at(entry)); }
+
+  /// Ends one use. @param freed Called with the storage of each entry that is dropped.
+  template <class F>
+  void release(std::uint64_t entry, F freed);
+
+ private:
+  struct item {
+    std::uint64_t id;
+    std::uint64_t hash;
+    std::vector<token_id> prompt;
+    std::uint64_t storage = 0;
+    std::uint32_t users = 0;
+    bool ready = false;
+    bool claimed = false;  // Somebody computes it.
+  };
+  using items = std::list<item>;
+
+  static std::uint64_t hash_of(std::span<const token_id> prompt) noexcept {
+    std::uint64_t h = 0xCBF29CE484222325ULL;
+    for (const token_id t : prompt) {
+      h = (h ^ static_cast<std::uint32_t>(t)) * 0x100000001B3ULL;
+      h ^= h >> 29U;
+    }
+    return h;
+  }
+  static prefix_hit answer(item& e) noexcept {
+    if (e.ready) return {prefix_state::ready, e.id, e.storage};
+    if (e.claimed) return {prefix_state::filling, e.id, 0};
+    e.claimed = true;
+    return {prefix_state::absent, e.id, 0};
+  }
+  void drop(items::iterator it);
+
+  std::uint64_t max_columns_;
+  std::uint64_t columns_ = 0;
+  std::uint64_t next_id_ = 1;
+  items entries_;  // By last use, latest at the back.
+  std::unordered_multimap<std::uint64_t, items::iterator> by_hash_;
+  std::unordered_map<std::uint64_t, items::iterator> by_id_;
+};
+
+inline prefix_hit prefix_store::acquire(std::span<const token_id> prompt) {
+  const std::uint64_t hash = hash_of(prompt);
+  const auto [first, last] = by_hash_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    item& e = *it->second;
+    if (!std::ranges::equal(prompt, e.prompt)) continue;
+    ++e.users;
+    entries_.splice(entries_.end(), entries_, it->second);
+    return answer(e);
+  }
+  entries_.push_back({.id = next_id_++,
+                      .hash = hash,
+                      .prompt = {prompt.begin(), prompt.end()},
+                      .storage = 0,
+                      .users = 1,
+                      .ready = false,
+                      .claimed = false});
+  const auto at = std::prev(entries_.end());
+  by_hash_.emplace(hash, at);
+  by_id_.emplace(at->id, at);
+  return answer(*at);
+}
+
+template <class F>
+void prefix_store::release(std::uint64_t entry, F freed) {
+  const auto at = by_id_.at(entry);
+  COHORT_ASSERT(at->users > 0);
+  --at->users;
+  if (at->users == 0 && !at->ready) drop(at);  // Its prefill was given up.
+  for (auto it = entries_.begin(); it != entries_.end() && columns_ > max_columns_;) {
+    const auto next = std::next(it);
+    if (it->users == 0 && it->ready) {
+      freed(it->storage);
+      drop(it);
+    }
+    it = next;
+  }
+}
+
+inline void prefix_store::drop(items::iterator it) {
+  if (it->ready) columns_ -= it->prompt.size();
+  by_id_.erase(it->id);
+  const auto [first, last] = by_hash_.equal_range(it->hash);
+  for (auto h = first; h != last; ++h) {
+    if (h->second != it) continue;
+    by_hash_.erase(h);
+    break;
+  }
+  entries_.erase(it);
+}
+
+}  // namespace cohort::kv

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From counts of requests, period by period, to the next plan: forecast, decision and packer.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/packing/model/burst_margin.hpp>
+#include <cohort/packing/model/latency_grid.hpp>
+#include <cohort/packing/model/plan.hpp>
+#include <cohort/packing/model/requirements.hpp>
+#include <cohort/packing/moves/rate_forecast.hpp>
+#include <cohort/packing/moves/replan_policy.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::packing {
+
+/// How a server plans anew.
+struct periodic_planner_options {
+  rate_forecast::options forecast{};
+  replan_policy::options replan{};
+  double margin = 0.1;                  ///< Part by which plans exceed the forecast; at least 0.
+  burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
+  double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
+};
+
+/// What of a demand a plan does not serve, and why.
+struct shortfall {
+  /// A model of which nothing is served.
+  struct left_out_model {
+    std::size_t model = 0;  ///< By the grid.
+    std::string reason;     ///< The first constraint that fails, in words.
+  };
+
+  double part = 1;     ///< Of the demand of every other model that is served; 0: of none.
+  std::string reason;  ///< Why no more, as the packer says it; empty if all of it is.
+  std::vector<left_out_model> left_out;
+};
+
+/// Makes the plan of a server at its start and, at the end of a period, the next one if the policy
+/// asks for it. Of a demand that cannot be served in full, models that cannot be served at any rate
+/// are left out, then, as long as the rest cannot be served together at any rate, those with the
+/// smallest rates; the others are scaled down in equal parts, to less than 1 % below a multiple at
+/// which the packer finds no plan. Empty only if no model can be served. A value: reads no clock
+/// and applies nothing. Complexity: of the packer once, if all can be served; else about 10 times,
+/// and twice for each model if some are left out. Thread safety: none.
+template <packer Packer>
+class periodic_planner {
+ public:
+  /// @param grid Outlives the periodic_planner. @param problem Its rates are not used.
+  /// @throws config_error If an option is out of its range.
+  periodic_planner(const latency_grid& grid, packing_problem problem, Packer pack,
+                   periodic_planner_options o = {})
+      : grid_{grid},
+        problem_{std::move(problem)},
+        pack_{std::move(pack)},
+        options_{o},
+        policy_{o.replan},
+        forecasts_(grid.models(), rate_forecast{o.forecast}),
+        planned_(grid.models(), 0.0),
+        hopeless_(grid.models()) {
+    expects(o.margin >= 0 && std::isfinite(o.margin),
+            "periodic_planner: margin must be at least 0");
+    expects(o.ahead >= 0 && std::isfinite(o.ahead), "periodic_planner: ahead must be at least 0");
+  }
+
+  [[nodiscard]] duration period() const noexcept { return policy_.period(); }
+  /// By model: the rates that the latest plan serves.
+  [[nodiscard]] const std::vector<double>& planned_rps() const noexcept { return planned_; }
+  /// What the latest plan does not serve.
+  [[nodiscard]] const shortfall& missing() const noexcept { return missing_; }
+
+  /// A plan for these rates, or for as large a part of them as can be served; without any history.
+  /// @param rates By model of the grid.
+  [[nodiscard]] plan plan_for(std::vector<double> rates) {
+    missing_ = {};
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      rates[m] *= 1 + options_.margin;
+      if (rates[m] > 0 && !hopeless_[m].empty()) leave_out(rates, m, hopeless_[m]);
+    }
+    planned_ = rates;
+    packing_result all = pack_part(rates, 1);
+    if (all.schedulable()) return std::move(all.plan);
+    double most = most_part(rates);
+    packing_result least = pack_part(rates, most * smallest);
+    if (!least.schedulable()) {
+      keep_what_goes_together(rates, most * smallest);
+      planned_ = rates;
+      all = pack_part(rates, 1);
+      if (all.schedulable()) return std::move(all.plan);
+      most = most_part(rates);
+      least = pack_part(rates, most * smallest);
+      if (!least.schedulable()) {
+        missing_.part = 0;
+        missing_.reason = least.reason;
+        planned_.assign(grid_.models(), 0.0);
+        return {};
+      }
+    }
+    missing_.reason = std::move(all.reason);
+    missing_.part = most * smallest;
+    return best_part(rates, most, std::move(least.plan));
+  }
+
+  /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
+  /// models: how many ended, and how many of those missed their SLO.
+  /// @returns The next plan, if there is to be one.
+  [[nodiscard]] std::optional<plan> end_period(std::span<const std::uint64_t> arrived,
+                                               std::uint64_t ended, std::uint64_t violated) {
+    std::vector<double> rates;
+    std::vector<double> wanted;
+    for (std::size_t m = 0; m < forecasts_.size(); ++m) {
+      forecasts_[m].add(arrived[m], policy_.period());
+      rates.push_back(forecasts_[m].plan_rps(options_.ahead));
+      // No plan is going to serve what none can.
+      wanted.push_back(hopeless_[m].empty() ? rates.back() * (1 + options_.margin) : 0);
+    }
+    if (!policy_.decide(planned_, wanted, ended, violated)) return std::nullopt;
+    return plan_for(std::move(rates));
+  }
+
+ private:
+  /// The part, of the most that one model's rate allows, at which a load counts as next to nothing.
+  static constexpr double smallest = 1e-6;
+
+  [[nodiscard]] packing_result pack_part(const std::vector<double>& rates, double part) {
+    std::vector<double> scaled = rates;
+    for (double& r : scaled) r *= part;
+    problem_.rates_rps = options_.burst.plan_rps(grid_, std::move(scaled));
+    return pack_(grid_, problem_);
+  }
+
+  /// No larger part can be served: a model would need more than all that the devices do of it.
+  [[nodiscard]] double most_part(const std::vector<double>& rates) const {
+    double part = 1;
+    const double gpulets = static_cast<double>(problem_.gpus) * grid_.options().max_gpulets_per_gpu;
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      double most = 0;
+      for (std::size_t s = 0; s < grid_.sizes(); ++s) {
+        most = std::max(most, grid_.capacity_rps(m, s));
+      }
+      if (rates[m] > 0 && most > 0) part = std::min(part, gpulets * most / rates[m]);
+    }
+    return part;
+  }
+
+  void leave_out(std::vector<double>& rates, std::size_t m, std::string reason) {
+    rates[m] = 0;
+    missing_.left_out.push_back({m, std::move(reason)});
+  }
+
+  /// Leaves out the models that cannot be served, alone or beside others of larger rates, at `part`
+  /// of their rates.
+  void keep_what_goes_together(std::vector<double>& rates, double part) {
+    std::vector<std::size_t> order;
+    for (std::size_t m = 0; m < rates.size(); ++m) {
+      if (rates[m] <= 0) continue;
+      std::vector<double> alone(rates.size(), 0.0);
+      alone[m] = rates[m];
+      const packing_result r = pack_part(alone, part);
+      if (r.schedulable()) {
+        order.push_back(m);
+        continue;
+      }
+      std::string reason = reason_of(r, m);
+      if (r.status == packing_status::infeasible) hopeless_[m] = reason;
+      leave_out(rates, m, std::move(reason));
+    }
+    detail::sort_stably(order, std::ranges::greater{},
+                        [&rates](std::size_t m) { return rates[m]; });
+    std::vector<double> together(rates.size(), 0.0);
+    for (const std::size_t m : order) {
+      together[m] = rates[m];
+      const packing_result r = pack_part(together, part);
+      if (r.schedulable()) continue;
+      together[m] = 0;
+      leave_out(rates, m, reason_of(r, m));
+    }
+  }
+
+  [[nodiscard]] std::string reason_of(const packing_result& r, std::size_t m) const {
+    if (!r.reason.empty()) return r.reason;
+    return fmt::format("{}: no plan was found", grid_.profile(m).name);
+  }
+
+  /// The largest part that packs: down in growing steps, as a load is seldom far above what can be
+  /// served, then by bisection. `missing_.part` packs, as `found`; above `most` nothing does.
+  [[nodiscard]] plan best_part(const std::vector<double>& rates, double most, plan found) {
+    double low = missing_.part;
+    double high = 1;
+    const auto packs = [&](double part) {
+      packing_result r = pack_part(rates, part);
+      if (!r.schedulable()) {
+        high = part;
+        return false;
+      }
+      low = part;
+      found = std::move(r.plan);
+      return true;
+    };
+    double step = 0.03;
+    for (double part = most < 1 ? most : 1 - step; part > low && !packs(part); part *= 1 - step) {
+      step = std::min(0.5, 2 * step);
+    }
+    for (int i = 0; i < 20 && high - low > high / 256; ++i) {
+      static_cast<void>(packs((low + high) / 2));
+    }
+    missing_.part = low;
+    for (std::size_t m = 0; m < rates.size(); ++m) planned_[m] = rates[m] * low;
+    return found;
+  }
+
+  const latency_grid& grid_;
+  packing_problem problem_;
+  Packer pack_;
+  periodic_planner_options options_;
+  replan_policy policy_;
+  std::vector<rate_forecast> forecasts_;
+  std::vector<double> planned_;
+  std::vector<std::string> hopeless_;  // By model: why no plan can serve it; empty: some may.
+  shortfall missing_;
+};
+
+}  // namespace cohort::packing

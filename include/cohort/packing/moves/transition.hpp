@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The steps from one plan to the next, as values.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/packing/model/plan.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace cohort::packing {
+
+using partition_id = strong_id<struct partition_tag>;
+
+/// A gpu-let in service.
+struct live_gpulet {
+  partition_id id;
+  gpulet what;
+};
+
+/// One thing to do; each waits for the one before.
+struct transition_step {
+  enum class kind : std::uint8_t {
+    create,   ///< Make the partition: `gpu`, `size`.
+    load,     ///< Load `model` into the partition, ready to run but without traffic.
+    warm_up,  ///< Run `model` there once for itself: the first run is slow.
+    serve,    ///< From now on the partition serves exactly `models`, once every `duty_ms`.
+    drain,    ///< Wait until the partition has ended what it was given of `model`.
+    unload,   ///< Free the memory of `model` there.
+    destroy,  ///< Remove the partition, which holds no model.
+  };
+  kind what;
+  partition_id partition;
+  device_id gpu;
+  device_share size;
+  model_id model{};                    ///< Of load, warm_up, drain and unload.
+  double duty_ms = 0;                  ///< Of serve.
+  std::vector<placed_model> models{};  ///< Of serve; requests are shared out by their rates.
+};
+
+/// How to get to the next plan.
+struct transition {
+  std::vector<transition_step> steps;
+  std::vector<live_gpulet> after;  ///< What is in service at the end.
+  std::vector<model_id>
+      interrupted;        ///< Models that are unserved for a while; see `plan_transition`.
+  std::size_t loads = 0;  ///< Models loaded: what a transition costs.
+};
+
+/// Limits that hold at every step.
+struct transition_limits {
+  std::uint32_t gpus = 1;  ///< At least 1.
+  std::uint32_t max_gpulets_per_gpu = 2;
+  double memory_mb = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace cohort::packing

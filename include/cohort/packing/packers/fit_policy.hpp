@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which free gpu-let a model takes, among those that are large enough: fit policies.
+#pragma once
+
+#include <cohort/packing/model/latency_grid.hpp>
+
+#include <concepts>
+#include <cstddef>
+
+namespace cohort::packing {
+
+namespace requirement {
+template <class F>
+concept fit_key_is_a_number = requires(const F& f, const latency_grid& grid, std::size_t needed,
+                                       std::size_t size) {
+  { f(grid, needed, size) } -> std::same_as<double>;
+};
+template <class F>
+concept fit_key_is_noexcept = requires(const F& f, const latency_grid& grid, std::size_t needed,
+                                       std::size_t size) {
+  { f(grid, needed, size) }
+  noexcept;
+};
+}  // namespace requirement
+
+/// Gives a free gpu-let of size `size` a key for a model that needs `needed` (indices of the grid,
+/// `size` at least `needed`): the smallest key is taken, of equals the one that became free first.
+/// Semantics: a pure function. Models: `tightest`, `roomiest`, `first_free`.
+template <class F>
+concept fit_policy = std::copy_constructible<F> && requirement::fit_key_is_a_number<F> &&
+    requirement::fit_key_is_noexcept<F>;
+
+/// Best fit: the smallest. As in gpu-let's algorithm 1.
+struct tightest {
+  [[nodiscard]] double operator()(const latency_grid& grid, std::size_t,
+                                  std::size_t size) const noexcept {
+    return grid.size_pct(size);
+  }
+};
+static_assert(fit_policy<tightest>);
+
+/// Worst fit: the largest, so that what is left of it stays useful.
+struct roomiest {
+  [[nodiscard]] double operator()(const latency_grid& grid, std::size_t,
+                                  std::size_t size) const noexcept {
+    return -static_cast<double>(grid.size_pct(size));
+  }
+};
+static_assert(fit_policy<roomiest>);
+
+/// First fit: whichever became free first.
+struct first_free {
+  [[nodiscard]] double operator()(const latency_grid&, std::size_t, std::size_t) const noexcept {
+    return 0;
+  }
+};
+static_assert(fit_policy<first_free>);
+
+}  // namespace cohort::packing

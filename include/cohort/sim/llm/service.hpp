@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an LLM service promises and keeps in virtual time: options and results.
+#pragma once
+
+#include <cohort/core/time.hpp>
+#include <cohort/kv/batch/prepared.hpp>
+#include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/sim/llm/methods.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace cohort::sim {
+
+/// A service: a decode batch, prefill beside it or within its iterations, and two promises.
+struct service_options {
+  std::uint32_t slots = 8;  ///< 1 to 65 536.
+  /// An iteration without prefill lasts iteration_ms + per_token_ms · rows + per_column_ms · own
+  /// columns; prompt tokens cost per_token_ms each.
+  decode_cost cost{};
+  double prefill_ms = 0;  ///< Of a prefill run or piece, on top of its tokens; finite, at least 0.
+  /// Prefill is part of the iterations, in pieces; false: on a stream of its own.
+  bool is_coupled = false;
+  duration first_token = unbounded;     ///< From arrival to the first token; above 0.
+  duration between_tokens = unbounded;  ///< Of any two tokens of a request; above 0.
+  std::uint32_t max_prepared = 16;      ///< Prefill pauses while so many wait for a slot.
+  kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 4096};
+};
+
+/// How a request fared.
+struct service_outcome {
+  time_point first_token = never;  ///< `never`: given up before.
+  time_point finish = never;
+  duration longest_gap{0};  ///< Between two of its tokens.
+};
+
+struct service_result {
+  std::vector<service_outcome> outcomes;  ///< In the order of the requests.
+  std::uint64_t good = 0;                 ///< Both promises kept, and finished.
+  std::uint64_t first_in_time = 0;
+  std::uint64_t gaps_in_time = 0;  ///< Finished, and no gap too long.
+  std::uint64_t dropped = 0;       ///< Given up or refused for a first token that would be late.
+  std::uint64_t iterations = 0;
+  std::uint64_t groups = 0;  ///< Prefill groups.
+  std::uint64_t tokens = 0;  ///< Produced.
+  double seconds = 0;        ///< Virtual time from 0 to the last event.
+
+  /// Good requests a second of the time in which requests came.
+  [[nodiscard]] double good_share() const noexcept {
+    return outcomes.empty() ? 1.0
+                            : static_cast<double>(good) / static_cast<double>(outcomes.size());
+  }
+};
+
+}  // namespace cohort::sim

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A server that plans anew as its load changes, in virtual time.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/packing/model/burst_margin.hpp>
+#include <cohort/packing/model/plan.hpp>
+#include <cohort/packing/model/requirements.hpp>
+#include <cohort/packing/moves/periodic_planner.hpp>
+#include <cohort/packing/moves/plan_transition.hpp>
+#include <cohort/packing/moves/rate_forecast.hpp>
+#include <cohort/packing/moves/replan_policy.hpp>
+#include <cohort/sim/plans/plan_simulation.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// How the loop is closed.
+struct closed_loop_options {
+  double length_ms = 1'800'000;   ///< Above 0.
+  double transition_ms = 12'000;  ///< From decision to the new plan in service; below a period.
+  packing::rate_forecast::options forecast{};
+  packing::replan_policy::options replan{};
+  double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
+  packing::burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
+  std::uint64_t seed = 1;
+};
+
+/// What one period saw.
+struct closed_loop_period {
+  double end_s = 0;
+  std::vector<double> arrived_rps;  ///< By model.
+  double completed_rps = 0;         ///< In time, over all models.
+  double violation_rate = 0;        ///< Part of those that ended.
+  std::uint32_t used_pct = 0;       ///< Sum of the sizes in service at its end.
+  double planned_part = 1;          ///< Of its demand that the plan at its end serves.
+  bool replanned = false;
+  std::size_t loads = 0;  ///< Models loaded for it.
+};
+
+struct closed_loop_result {
+  std::vector<closed_loop_period> periods;
+  std::vector<plan_counts> total;  ///< By model.
+  double violation_rate = 0;
+  std::size_t interrupted = 0;  ///< Models that a transition could not keep served.
+  /// Of all plans: the least part served, with its reason, and every model that one left out.
+  packing::shortfall missing{};
+};
+
+/// Runs sources against a packer that plans once a period for what the forecast says. Of a demand
+/// that cannot be served what can be is: `packing::periodic_planner`. The first plan is made for
+/// the rates at the start.
+/// @throws config_error If an option is out of its range.
+template <packing::packer Packer>
+[[nodiscard]] closed_loop_result run_closed_loop(
+    const packing::latency_grid& grid, const packing::packing_problem& problem,
+    const std::vector<plan_simulation::source>& sources,
+    const std::optional<packing::interference_model>& interference, const Packer& packer,
+    const closed_loop_options& o) {
+  const double period_ms = to_ms(packing::replan_policy{o.replan}.period());
+  expects(o.length_ms > 0, "closed_loop: length_ms must be above 0");
+  expects(o.transition_ms >= 0 && o.transition_ms < period_ms,
+          "closed_loop: transition_ms must be at least 0 and below a period");
+  // The plan made now serves from the end of the transition to that of the one after.
+  packing::periodic_planner planner{
+      grid, problem, packer,
+      packing::periodic_planner_options{.forecast = o.forecast,
+                                        .replan = o.replan,
+                                        .margin = o.margin,
+                                        .burst = o.burst,
+                                        .ahead = 1 + o.transition_ms / period_ms}};
+  const std::size_t models = grid.models();
+  std::vector<packing::live_gpulet> live;
+  const packing::transition_limits limits{.gpus = problem.gpus,
+                                          .max_gpulets_per_gpu = grid.options().max_gpulets_per_gpu,
+                                          .memory_mb = problem.memory_mb};
+  plan_simulation s{grid, sources, interference, o.seed};
+  closed_loop_result result;
+
+  const auto install = [&](const packing::plan& p) {
+    const packing::transition moves = packing::plan_transition(grid, live, p, limits);
+    live = moves.after;
+    packing::plan now;
+    for (const packing::live_gpulet& g : live) now.push_back(g.what);
+    s.install(now);
+    result.interrupted += moves.interrupted.size();
+    const packing::shortfall& missing = planner.missing();
+    if (missing.part < result.missing.part) {
+      result.missing.part = missing.part;
+      result.missing.reason = missing.reason;
+    }
+    for (const auto& left_out : missing.left_out) {
+      const auto same = [&left_out](const auto& x) { return x.model == left_out.model; };
+      if (std::ranges::none_of(result.missing.left_out, same)) {
+        result.missing.left_out.push_back(left_out);
+      }
+    }
+    return moves.loads;
+  };
+  std::vector<double> start(models, 0.0);
+  for (std::size_t m = 0; m < models && m < sources.size(); ++m) {
+    if (sources[m].most_rps > 0) start[m] = sources[m].rate_rps(0);
+  }
+  install(planner.plan_for(std::move(start)));
+
+  std::vector<plan_counts> before = s.counts();
+  std::optional<packing::plan> coming;
+  for (double at = 0; at < o.length_ms;) {
+    closed_loop_period period;
+    if (coming) {
+      s.run(std::min(at + o.transition_ms, o.length_ms));
+      period.loads = install(*coming);
+      period.replanned = true;
+      coming.reset();
+    }
+    at = std::min(at + period_ms, o.length_ms);
+    s.run(at);
+    period.end_s = at / 1e3;
+    std::vector<std::uint64_t> arrivals;
+    std::uint64_t ended = 0;
+    std::uint64_t violated = 0;
+    for (std::size_t m = 0; m < models; ++m) {
+      const plan_counts& c = s.counts()[m];
+      const std::uint64_t arrived = c.arrived - before[m].arrived;
+      arrivals.push_back(arrived);
+      period.arrived_rps.push_back(static_cast<double>(arrived) / period_ms * 1e3);
+      period.completed_rps +=
+          static_cast<double>(c.completed - before[m].completed) / period_ms * 1e3;
+      violated += c.violated - before[m].violated;
+      ended += c.completed - before[m].completed + c.violated - before[m].violated;
+    }
+    before = s.counts();
+    period.violation_rate =
+        ended > 0 ? static_cast<double>(violated) / static_cast<double>(ended) : 0;
+    for (const packing::live_gpulet& g : live) period.used_pct += g.what.size.percent();
+    period.planned_part = planner.missing().part;
+    result.periods.push_back(std::move(period));
+
+    coming = planner.end_period(arrivals, ended, violated);
+  }
+  result.total = s.counts();
+  plan_counts all;
+  for (const plan_counts& c : result.total) {
+    all.completed += c.completed;
+    all.violated += c.violated;
+  }
+  result.violation_rate = all.violation_rate();
+  return result;
+}
+
+}  // namespace cohort::sim

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <utility>
+#include <variant>
+
+namespace cohort::chat {
+namespace {
+
+std::uint64_t draw_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32U) | device();
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+void fail(serve::http_client& to, const api_error& e, serve::http_fields fields = {}) {
+  to.answer({.status = e.status, .body = write_error(e), .fields = std::move(fields)});
+}
+
+/// Takes as long wherever they differ. @param b Not empty.
+bool is_same(std::string_view a, std::string_view b) {
+  const auto at = [](std::string_view s, std::size_t i) {
+    return static_cast<unsigned>(static_cast<unsigned char>(s[i % s.size()]));
+  };
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= at(a, i) ^ at(b, i);
+  return difference == 0;
+}
+
+}  // namespace
+
+struct app::client_job : job {
+  /// Null when it was answered or has gone, once its body was read: a connection closes when nobody
+  /// has it any more, and texts may end later.
+  std::shared_ptr<serve::http_client> client;
+  answer_head head;
+  std::vector<answer_text> texts;  // Of a stream: unused.
+  std::vector<bool> began;         // The role was sent.
+  token_usage usage;
+  std::size_t left = 0;
+  bool streams = false;
+  bool has_begun = false;
+  bool is_submitted = false;
+  std::atomic<bool> is_lost{false};  // For the reader: nobody is there any more.
+  std::optional<api_error> mistake;  // That it found.
+};
+
+app::app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys)
+    : http_{http}, counters_{counters}, api_keys_{std::move(api_keys)}, seeds_{draw_seed()} {}
+
+void app::start(const served_model& model, service& s, std::uint32_t slots) {
+  model_ = model;
+  service_ = &s;
+  slots_ = slots;
+}
+
+std::string app::error_body(int status, std::string_view message) {
+  return write_error(error_of(status, std::string{message}));
+}
+
+void app::answered(int status) { counters_.answered(status); }
+
+bool app::is_allowed(std::string_view authorization) const {
+  constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
+  if (api_keys_.empty()) return true;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  if (!std::ranges::equal(authorization.substr(0, scheme.size()), scheme, {}, lower)) return false;
+  authorization.remove_prefix(scheme.size());
+  authorization.remove_prefix(std::min(authorization.size(), authorization.find_first_not_of(' ')));
+  bool found = false;
+  for (const std::string& key : api_keys_) found |= is_same(authorization, key);
+  return found;
+}
+
+/// One place in the queue frees in about this many seconds.
+unsigned app::retry_after() const {
+  return static_cast<unsigned>(std::clamp(std::ceil(mean_seconds_ / slots_), 1.0, 60.0));
+}
+
+void app::asked(const serve::http_request& request,
+                const std::shared_ptr<serve::http_client>& client) {
+  const std::string_view path = request.path;
+  const auto only = [&](bool allowed, const char* method) {
+    if (!allowed) {
+      fail(*client, error_of(405, fmt::format("{} allows only {}", path, method)),
+           {{"Allow", method}});
+    }
+    return allowed;
+  };
+  const auto state = [&](bool good, const char* why) {
+    client->answer(
+        good ? serve::http_reply{.body = R"({"status":"ok"})"}
+             : serve::http_reply{.status = 503, .body = fmt::format(R"({{"status":"{}"}})", why)});
+  };
+  if (path == "/health") {
+    if (only(request.reads(), "GET")) state(!service_->is_broken(), "broken");
+    return;
+  }
+  if (path == "/ready") {
+    const bool broken = service_->is_broken();
+    if (only(request.reads(), "GET")) {
+      state(!broken && !http_.is_draining(), broken ? "broken" : "draining");
+    }
+    return;
+  }
+  if (path == "/metrics") {
+    if (only(request.reads(), "GET")) {
+      client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
+    }
+    return;
+  }
+  if (!is_allowed(request.authorization)) {
+    return fail(
+        *client,
+        {.status = 401,
+         .message = request.authorization.empty() ? "No API key: expected Authorization: Bearer KEY"
+                                                  : "The API key is not valid",
+         .code = "invalid_api_key"},
+        {{"WWW-Authenticate", "Bearer"}});
+  }
+  constexpr std::string_view one_model = "/v1/models/";
+  if (path == "/v1/models") {
+    if (only(request.reads(), "GET")) client->answer({.body = write_models(model_)});
+  } else if (path.starts_with(one_model)) {
+    if (!only(request.reads(), "GET")) return;
+    if (path.substr(one_model.size()) == model_.name) {
+      client->answer({.body = write_model(model_)});
+    } else {
+      fail(*client,
+           {.status = 404,
+            .message = fmt::format("The model '{}' does not exist", path.substr(one_model.size())),
+            .param = "model",
+            .code = "model_not_found"});
+    }
+  } else if (path == "/v1/completions" || path == "/v1/chat/completions") {
+    if (only(request.method == "POST", "POST")) {
+      generate(request.body, path == "/v1/chat/completions", client);
+    }
+  } else {
+    fail(*client, error_of(404, fmt::format("{} is unknown", path)));
+  }
+}
+
+void app::refuse(serve::http_client& client, std::size_t texts) {
+  counters_.refused();
+  fail(client, error_of(429, fmt::format("No room for {} more texts: try later", texts)),
+       {{"Retry-After", std::to_string(retry_after())}});
+}
+
+void app::generate(std::string_view body, bool is_chat,
+                   const std::shared_ptr<serve::http_client>& client) {
+  if (http_.is_draining()) return fail(*client, error_of(503, "The server is shutting down"));
+  if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
+  // Each of those that are being read is a text at least. So no more wait for the reader than for
+  // a slot, whatever their clients send.
+  if (service_->open() + reading_ >= service_->capacity()) return refuse(*client, 1);
+  const auto j = std::make_shared<client_job>();
+  j->client = client;
+  j->arrival = clock_.now();
+  j->head.id = fmt::format("{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", ++seeds_);
+  j->head.created = unix_seconds();
+  j->head.is_chat = is_chat;
+  client->on_gone([this, j] {
+    j->is_lost = true;
+    if (!j->is_submitted) return;  // The reader has the body, which is the client's.
+    j->client.reset();
+    service_->cancel(j);
+  });
+  ++reading_;
+  // The body is the client's, which the job keeps.
+  boost::asio::post(reader_, [this, j, body] {
+    if (!j->is_lost) read(*j, body);
+    http_.post([this, j] { begin(j); });
+  });
+}
+
+/// On the reader's thread: makes the job's texts, or says what is wrong.
+void app::read(client_job& j, std::string_view body) const {
+  std::variant<text_request, api_error> result;
+  try {
+    result = read_request(body, j.head.is_chat, model_);
+  } catch (const std::exception& e) {
+    result = error_of(500, fmt::format("The request could not be read: {}", e.what()));
+  }
+  if (auto* e = std::get_if<api_error>(&result)) {
+    j.mistake = std::move(*e);
+    return;
+  }
+  auto& asked = std::get<text_request>(result);
+  j.streams = asked.streams;
+  j.head.shows_tokens = asked.shows_tokens;
+  j.head.includes_usage = asked.includes_usage;
+  const std::uint64_t seed = asked.has_seed ? asked.how.seed : draw_seed();
+  for (const auto& prompt : asked.prompts) {
+    j.usage.prompt += prompt.size();
+    for (std::uint32_t i = 0; i < asked.n; ++i) {
+      choice& c = j.choices.emplace_back();
+      c.index = static_cast<std::uint32_t>(j.choices.size() - 1);
+      c.text = prompt;
+      c.max_new = asked.max_new;
+      c.priority = asked.priority;
+      c.how = asked.how;
+      c.how.seed = seed + c.index;
+      c.stops = llama::stop_matcher{asked.stops};
+      c.shows_tokens = asked.shows_tokens;
+      c.stop_tokens = asked.stop_tokens;
+      const auto add = [&](const std::vector<kv::token_id>& more) {
+        c.stop_tokens.insert(c.stop_tokens.end(), more.begin(), more.end());
+      };
+      if (!asked.ignores_end) {
+        add(model_.end_tokens);
+        if (j.head.is_chat) add(model_.chat->stop_tokens());
+      }
+    }
+  }
+  j.left = j.choices.size();
+  j.texts.resize(j.left);
+  j.began.resize(j.left);
+}
+
+/// What was read goes to the service, if its client is still there.
+void app::begin(const std::shared_ptr<client_job>& j) {
+  --reading_;
+  if (j->is_lost) return j->client.reset();
+  if (j->mistake) return fail(*j->client, *j->mistake);
+  if (service_->is_broken()) return fail(*j->client, error_of(503, "The generator has failed"));
+  if (!service_->submit(j)) return refuse(*j->client, j->choices.size());
+  j->is_submitted = true;
+}
+
+void app::said(std::vector<piece> pieces) {
+  http_.post([this, all = std::move(pieces)]() mutable {
+    for (piece& p : all) deliver(p);
+  });
+}
+
+void app::deliver(piece& p) {
+  auto& j = static_cast<client_job&>(*p.of);
+  if (p.finished) {
+    --j.left;
+    j.usage.completion += p.produced;
+    constexpr double weight = 0.1;
+    const double seconds = to_seconds(clock_.now() - j.arrival);
+    mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
+  }
+  const std::shared_ptr<serve::http_client> client = j.client;  // It may go while it is told.
+  if (!client) return;
+  if (p.finished && finish_name(*p.finished).empty()) {
+    const bool is_late = p.finished == kv::finish_reason::deadline;
+    const api_error e = is_late ? error_of(503, "The first token would come too late: try later")
+                                : error_of(500, fmt::format("The text was not finished: {}",
+                                                            kv::to_string(*p.finished)));
+    j.client.reset();
+    if (j.has_begun) {
+      client->send(write_failure(e));
+      client->end();
+    } else {
+      serve::http_fields fields;
+      if (is_late) fields.emplace_back("Retry-After", std::to_string(retry_after()));
+      fail(*client, e, std::move(fields));
+    }
+    if (j.left > 0) service_->cancel(p.of);
+    return;
+  }
+  if (j.streams) {
+    stream(j, p);
+  } else {
+    answer_text& t = j.texts[p.choice];
+    t.text += p.text;
+    std::ranges::move(p.tokens, std::back_inserter(t.tokens));
+    if (p.finished) t.finish_reason = finish_name(*p.finished);
+  }
+  if (j.left == 0 && j.client) end(j);
+}
+
+void app::stream(client_job& j, piece& p) {
+  if (!j.has_begun) {
+    j.has_begun = true;
+    j.client->begin("text/event-stream");
+  }
+  std::string out;
+  if (j.head.is_chat && !j.began[p.choice]) out += write_first(model_, j.head, p.choice);
+  j.began[p.choice] = true;
+  if (!p.text.empty() || !p.tokens.empty()) {
+    out += write_more(model_, j.head, p.choice,
+                      {.text = std::move(p.text), .tokens = std::move(p.tokens)});
+  }
+  if (p.finished) {
+    out += write_more(model_, j.head, p.choice, {.finish_reason = finish_name(*p.finished)});
+  }
+  j.client->send(out);
+}
+
+void app::end(client_job& j) {
+  const std::shared_ptr<serve::http_client> client = std::exchange(j.client, nullptr);
+  if (!j.streams) {
+    client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
+    return;
+  }
+  std::string out;
+  if (j.head.includes_usage) out += write_usage(model_, j.head, j.usage);
+  client->send(out.append(last_event));
+  client->end();
+}
+
+}  // namespace cohort::chat

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Between HTTP, the protocol and the service.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/serve/http.hpp>
+
+#include <boost/asio/thread_pool.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "metrics.hpp"
+#include "protocol.hpp"
+#include "service.hpp"
+
+namespace cohort::chat {
+
+/// Answers requests. All on the HTTP server's thread but `said`; bodies are read, and prompts
+/// turned into tokens, on a thread of its own, one after the other in the order in which they came.
+class app final : public serve::http_app, public piece_listener {
+ public:
+  /// @param http, counters Must outlive it.
+  app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys);
+
+  /// Before any request. @param s Has this as its listener.
+  void start(const served_model& model, service& s, std::uint32_t slots);
+
+  void asked(const serve::http_request& request,
+             const std::shared_ptr<serve::http_client>& client) override;
+  std::string error_body(int status, std::string_view message) override;
+  void answered(int status) override;
+  void draining() override {}
+  void said(std::vector<piece> pieces) override;
+
+ private:
+  struct client_job;
+
+  void generate(std::string_view body, bool is_chat,
+                const std::shared_ptr<serve::http_client>& client);
+  void read(client_job& j, std::string_view body) const;
+  void begin(const std::shared_ptr<client_job>& j);
+  void refuse(serve::http_client& client, std::size_t texts);
+  void deliver(piece& p);
+  void stream(client_job& j, piece& p);
+  void end(client_job& j);
+  [[nodiscard]] bool is_allowed(std::string_view authorization) const;
+  [[nodiscard]] unsigned retry_after() const;
+
+  serve::http_server& http_;
+  metrics& counters_;
+  std::vector<std::string> api_keys_;
+  served_model model_;
+  service* service_ = nullptr;
+  std::uint32_t slots_ = 1;
+  steady_clock clock_;
+  std::uint64_t seeds_;                 // Where none was asked for; ids too.
+  double mean_seconds_ = 0;             // A text takes so long, of late.
+  std::size_t reading_ = 0;             // Requests whose body is with the reader.
+  boost::asio::thread_pool reader_{1};  // Last: it ends before what it reads.
+};
+
+}  // namespace cohort::chat

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+namespace cohort::chat {
+namespace {
+
+/// As the templates' `strip` and `trim`, of ASCII.
+std::string_view trimmed(std::string_view text) noexcept {
+  constexpr std::string_view blank = " \t\n\v\f\r";
+  const std::size_t first = text.find_first_not_of(blank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blank) - first + 1);
+}
+
+/// "26 Jul 2024".
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%d %b %Y", &parts)};
+}
+
+}  // namespace
+
+chat_writer::chat_writer(chat_template how, const llama::tokenizer& words,
+                         const llama::llama_config& config)
+    : how_{std::move(how)}, words_{words} {
+  const auto special = [&](std::string_view name) {
+    const kv::token_id t = words.find_special(name);
+    if (t < 0) {
+      throw config_error{fmt::format("chat template {}: the tokenizer has no {}",
+                                     to_string(how_.form), std::string{name})};
+    }
+    return t;
+  };
+  switch (how_.form) {
+    case chat_form::plain:
+      begin_ = config.begin_token;
+      break;
+    case chat_form::chatml:
+      if (how_.begins) begin_ = special(how_.begin_token);
+      open_ = special("<|im_start|>");
+      end_ = special("<|im_end|>");
+      break;
+    case chat_form::llama2:
+      open_ = special(how_.begin_token);
+      end_ = special(how_.end_token);
+      break;
+    case chat_form::llama3:
+    case chat_form::llama3_1:
+      begin_ = special("<|begin_of_text|>");
+      open_ = special("<|start_header_id|>");
+      close_ = special("<|end_header_id|>");
+      end_ = special("<|eot_id|>");
+      break;
+    case chat_form::zephyr:
+      if (how_.begins) begin_ = special(how_.begin_token);
+      end_ = special(how_.end_token);
+      break;
+  }
+}
+
+std::string chat_writer::complaint(std::span<const message> messages) const {
+  if (how_.form != chat_form::llama2) return {};
+  if (!messages.empty() && messages[0].role == "system") messages = messages.subspan(1);
+  bool is_good = !messages.empty();
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    is_good = is_good && messages[i].role == (i % 2 == 0 ? "user" : "assistant");
+  }
+  if (is_good) return {};
+  return "the model's chat template takes at most one system message first, then user and "
+         "assistant in turn";
+}
+
+std::size_t chat_writer::least_bytes(std::span<const message> messages) noexcept {
+  std::size_t bytes = 0;
+  for (const message& m : messages) bytes += trimmed(m.text).size();
+  return bytes;
+}
+
+std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) const {
+  using place = llama::tokenizer::place;
+  std::vector<kv::token_id> out;
+  std::string text;  // Between special tokens it is encoded as one.
+  place at = place::begin;
+  const auto flush = [&] {
+    const auto tokens = words_.encode(text, false, at);
+    out.insert(out.end(), tokens.begin(), tokens.end());
+    text.clear();
+  };
+  const auto put = [&](kv::token_id t) {
+    if (t < 0) return;
+    flush();
+    out.push_back(t);
+    at = place::behind_special;
+  };
+  const auto write_header = [&](std::string_view role) {
+    put(open_);
+    text += role;
+    put(close_);
+    text += "\n\n";
+  };
+  const auto write_chatml = [&](std::string_view role, std::string_view content) {
+    put(open_);
+    text += fmt::format("{}\n{}", role, content);
+    put(end_);
+    text += "\n";
+  };
+
+  if (begin_ >= 0) out.push_back(begin_);  // Text behind it is still the first.
+  std::string_view system;
+  const bool has_system = !messages.empty() && messages[0].role == "system";
+  switch (how_.form) {
+    case chat_form::chatml:
+      if (!has_system && !how_.system.empty()) write_chatml("system", how_.system);
+      break;
+    case chat_form::llama2:
+    case chat_form::llama3_1:
+      if (!has_system) break;
+      system = messages[0].text;
+      messages = messages.subspan(1);
+      break;
+    default:
+      break;
+  }
+  if (how_.form == chat_form::llama3_1) {
+    write_header("system");
+    text += fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}",
+                        how_.date.empty() ? today() : how_.date, trimmed(system));
+    put(end_);
+  }
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const message& m = messages[i];
+    switch (how_.form) {
+      case chat_form::plain:
+        text += fmt::format("{}: {}\n", m.role, m.text);
+        break;
+      case chat_form::chatml:
+        write_chatml(m.role, m.text);
+        break;
+      case chat_form::llama2:
+        if (m.role == "user") {
+          const std::string content =
+              i == 0 && has_system ? fmt::format("<<SYS>>\n{}\n<</SYS>>\n\n{}", system, m.text)
+                                   : m.text;
+          put(open_);
+          text += fmt::format("[INST] {} [/INST]", trimmed(content));
+        } else {
+          text += fmt::format(" {} ", trimmed(m.text));
+          put(end_);
+        }
+        break;
+      case chat_form::llama3:
+      case chat_form::llama3_1:
+        write_header(m.role);
+        text += trimmed(m.text);
+        put(end_);
+        break;
+      case chat_form::zephyr:
+        text += fmt::format("<|{}|>\n{}", m.role, m.text);
+        put(end_);
+        text += "\n";
+        break;
+    }
+  }
+  switch (how_.form) {
+    case chat_form::plain:
+      text += "assistant:";
+      break;
+    case chat_form::chatml:
+      put(open_);
+      text += "assistant\n";
+      break;
+    case chat_form::llama2:
+      break;  // [/INST] asks.
+    case chat_form::llama3:
+    case chat_form::llama3_1:
+      write_header("assistant");
+      break;
+    case chat_form::zephyr:
+      text += "<|assistant|>\n";
+      break;
+  }
+  flush();
+  return out;
+}
+
+std::vector<std::string> chat_writer::stops() const {
+  if (how_.form == chat_form::plain) return {"\nuser:"};
+  return {};
+}
+std::vector<kv::token_id> chat_writer::stop_tokens() const {
+  if (end_ < 0) return {};
+  return {end_};
+}
+
+}  // namespace cohort::chat

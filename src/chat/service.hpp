@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The generator on a thread of its own: jobs go in, pieces of text come out.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/time.hpp>
+
+#include <llama/config.hpp>
+#include <llama/generation.hpp>
+#include <llama/sampler.hpp>
+#include <llama/text_generator.hpp>
+#include <llama/tokenizer.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "metrics.hpp"
+
+namespace cohort::chat {
+
+/// A token that a client wants to see.
+struct shown_token {
+  llama::sampled what;
+  std::uint64_t offset = 0;      ///< Bytes of text before it.
+  std::uint64_t characters = 0;  ///< The same in characters.
+  bool is_empty = false;         ///< It adds no text.
+};
+
+/// One text of a job. The service owns it from `submit` until its last piece.
+struct choice : llama::generation {
+  std::uint32_t index = 0;
+  llama::token_reader reader;
+  llama::stop_matcher stops;
+  bool shows_tokens = false;
+
+  /// The service's own.
+  std::deque<shown_token> held;  ///< Their text is not out yet.
+  std::uint64_t bytes = 0;       ///< Of the tokens.
+  std::uint64_t characters = 0;  ///< Of the tokens.
+  std::uint64_t said = 0;        ///< Of the text that is out.
+  std::size_t noted = 0;         ///< Times between tokens that were counted.
+  bool first_noted = false;
+};
+
+/// What one client asked for in one request. Derive from it to carry the client.
+struct job {
+  std::deque<choice> choices;
+  time_point arrival{};
+
+  job() = default;
+  virtual ~job() = default;
+  job(const job&) = delete;
+  job& operator=(const job&) = delete;
+};
+
+/// More of a choice's text.
+struct piece {
+  std::shared_ptr<job> of{};
+  std::uint32_t choice = 0;
+  std::string text{};
+  std::vector<shown_token> tokens{};
+  std::uint64_t produced = 0;  ///< Tokens so far, those that ended the text included.
+  std::optional<kv::finish_reason> finished{};  ///< In the last piece alone.
+};
+
+/// Where pieces go. Called on the service's thread.
+class piece_listener {
+ public:
+  piece_listener() = default;
+  virtual ~piece_listener() = default;
+  piece_listener(const piece_listener&) = delete;
+  piece_listener& operator=(const piece_listener&) = delete;
+  virtual void said(std::vector<piece> pieces) = 0;
+};
+
+struct service_options {
+  llama::generator_options generator{};
+  std::uint32_t max_waiting = 256;  ///< Texts beyond those that have a slot; at least 1.
+
+  /// Most choices at one time.
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return std::size_t{generator.slots} + max_waiting;
+  }
+  /// What the generator is made with: `service::submit` keeps the bound of its queue.
+  [[nodiscard]] llama::generator_options queued() const noexcept {
+    llama::generator_options o = generator;
+    o.max_queued = static_cast<std::uint32_t>(capacity());
+    return o;
+  }
+};
+
+/// Thread safety: any thread but the service's own.
+class service {
+ public:
+  /// @param generator Made with `o.queued()` for a model of this `config`.
+  /// @throws config_error If an option is outside its range, or no text would fit.
+  service(std::unique_ptr<llama::text_generator> generator, const llama::llama_config& config,
+          const llama::tokenizer& words, const service_options& o, piece_listener& listener,
+          metrics& counters);
+  /// Ends what has not ended; its pieces are lost.
+  ~service();
+  service(const service&) = delete;
+  service& operator=(const service&) = delete;
+
+  /// Most tokens of a text, its prompt included: the model's, or less if memory does not allow it.
+  [[nodiscard]] std::uint32_t context() const noexcept { return context_; }
+  /// Most choices at one time.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Accepts all choices of a job or none. Each gets pieces until its last.
+  /// @returns Whether there is room.
+  bool submit(const std::shared_ptr<job>& j);
+  /// Ends a job soon; its choices still get their last pieces.
+  void cancel(const std::shared_ptr<job>& j);
+  /// Choices that have not ended.
+  [[nodiscard]] std::size_t open() const noexcept { return open_.load(); }
+  /// The generator failed; nothing is generated any more.
+  [[nodiscard]] bool is_broken() const noexcept { return broken_.load(); }
+
+ private:
+  struct command {
+    std::shared_ptr<job> what;
+    bool is_cancel;
+  };
+
+  void run();
+  void begin(const std::shared_ptr<job>& j);
+  bool hear(choice& c, const llama::sampled& s);
+  void release_tokens(choice& c, piece& p, bool all);
+  void publish();
+  void fail_all();
+  void report();
+
+  const llama::tokenizer& words_;
+  piece_listener& listener_;
+  metrics& counters_;
+  std::uint32_t context_ = 0;
+  std::size_t capacity_ = 0;
+  std::atomic<std::size_t> open_{0};
+  std::atomic<bool> broken_{false};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<command> inbox_;
+  bool stopping_ = false;
+
+  // The service's thread alone.
+  steady_clock clock_;
+  std::vector<std::pair<std::shared_ptr<job>, choice*>> active_;
+  std::vector<piece> pieces_;
+  std::uint64_t numbers_ = 0;
+  std::unique_ptr<llama::text_generator> generator_;
+
+  std::thread thread_;
+};
+
+}  // namespace cohort::chat

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The subcommands, one source file each. Options come as the user wrote them; each subcommand
+/// checks its own. All return the exit status and throw input_error before they print anything.
+#pragma once
+
+#include <registry/pack_algorithm.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort::drawings {}
+namespace cohort::formats {}
+
+namespace cohort::commands {
+
+// What the command is written in: it puts these folders together and names little of its own.
+using namespace drawings;
+using namespace formats;
+using namespace registry;
+
+using text_option = std::optional<std::string>;
+
+struct workload_options {
+  std::string zoo;
+  text_option models;
+  std::string mix = "all";
+  std::string copies = "1";
+  std::string devices;
+  text_option slo_ms;
+  std::string popularity = "equal";
+  std::string arrivals = "poisson";
+  text_option shape;
+  bool json = true;  ///< A workload is always JSON.
+};
+int workload_command(const workload_options& o);
+
+struct simulate_options {
+  std::string file;
+  std::string policy;
+  text_option rate;
+  text_option gather;
+  text_option duration_s;
+  std::string seed = "1";
+  bool dispatches = false;
+  text_option trace;
+  bool json = false;
+};
+int simulate_command(const simulate_options& o);
+
+struct goodput_options {
+  std::string file;
+  std::string policy;
+  text_option gather;
+  text_option duration_s;
+  std::string precision = "0.01";
+  std::string bad_limit = "0.01";
+  std::string seeds = "3";
+  std::string seed = "1";
+  bool json = false;
+};
+int goodput_command(const goodput_options& o);
+
+struct min_devices_options {
+  std::string file;
+  std::string policy;
+  std::string rate;
+  text_option gather;
+  text_option duration_s;
+  std::string limit = "4096";
+  std::string bad_limit = "0.01";
+  std::string seeds = "3";
+  std::string seed = "1";
+  bool json = false;
+};
+int min_devices_command(const min_devices_options& o);
+
+struct profile_options {
+  std::string model;
+  std::string executor = "host";
+  std::string batches = "1,2,4,8,16,32";
+  std::string partitions = "100";
+  std::string out;
+  std::string repeats = "50";
+  std::string time_limit_s = "10";
+  text_option slo_ms;
+  text_option stages;
+  text_option stage_load;
+  text_option hand_over_ms;
+  std::string seed = "1";
+  bool json = false;
+};
+int profile_command(const profile_options& o);
+
+struct load_command_options {
+  std::string url = "http://127.0.0.1:8000";
+  std::string rate;
+  std::string duration_s = "10";
+  std::string arrivals = "poisson";
+  text_option shape;
+  text_option models;
+  std::string seed = "1";
+  std::string connections = "256";
+  std::string give_up_s = "10";
+  text_option timeout_ms;
+  std::string verify = "0";
+  std::string weights_seed = "1";
+  bool json = false;
+};
+int load_command(const load_command_options& o);
+
+struct pipeline_command_options {
+  std::string file;
+  std::string policy;
+  text_option rate;
+  text_option lengths;
+  text_option arrivals;
+  text_option buffer_sets;
+  text_option requests;
+  std::string overhead_ms = "0";
+  std::string seed = "1";
+  text_option trace;
+  text_option svg;
+  bool events = false;
+  bool json = false;
+};
+int pipeline_command(const pipeline_command_options& o);
+struct decode_command_options {
+  std::string file;
+  std::string batch;
+  std::string method;
+  std::string pick = "fifo";
+  text_option kernel;
+  text_option cost;
+  text_option trace;
+  text_option ttft_slo_ms;
+  text_option inter_token_slo_ms;
+  text_option admission;
+  std::string prefill_ms = "0";
+  std::string seed = "1";  ///< Nothing is random; accepted as everywhere.
+  bool json = false;
+};
+int decode_command(const decode_command_options& o);
+struct pack_options : registry::packer_options {
+  std::string file;
+  std::string profiles;
+  text_option scenarios;
+  text_option verify;
+  text_option svg;
+  text_option simulate_s;
+  std::string burst_margin = "0";
+  std::string seed = "1";
+  bool json = false;
+};
+int pack_command(const pack_options& o);
+
+struct replan_options {
+  pack_options pack;
+  text_option load;
+  std::string length_s = "1800";
+  std::string period_s = "20";
+  std::string reorganization_s = "12";
+  std::string margin = "0.1";
+  std::string phase_s = "15";
+};
+int replan_command(const replan_options& o);
+
+struct subclusters_options {
+  std::string file;
+  std::string count;
+  std::string memory_mb;
+  std::string rate_cap;
+  text_option weight;
+  std::string time_limit_s = "10";
+  text_option current;
+  text_option max_move_cost;
+  std::string solver = "search";
+  std::string seed = "1";
+  bool json = false;
+};
+int subclusters_command(const subclusters_options& o);
+
+struct page_options {
+  std::string profile;
+  std::vector<std::string> runs;     ///< NAME=FILE.json, as `cohort load --json` prints.
+  std::vector<std::string> figures;  ///< CAPTION=FILE.svg.
+  std::string out;
+};
+int page_command(const page_options& o);
+
+}  // namespace cohort::commands

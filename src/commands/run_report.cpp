@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run_report.hpp"
+
+#include <drawings/table.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace cohort::commands {
+namespace {
+
+using layout = json_writer::layout;
+
+void write_dispatches(json_writer& out, const report& r) {
+  out.key("dispatches").begin_array();
+  for (const sim::dispatch_record& d : r.run.dispatches) {
+    out.begin_object(layout::line)
+        .field("time_ms", to_ms(d.at))
+        .field("device", d.device)
+        .field("model", r.load.models[d.model].name)
+        .field("size", d.size)
+        .field("first", d.first)
+        .field("exec_ms", to_ms(d.exec_at))
+        .field("latest_ms", to_ms(d.latest))
+        .field("finish_ms", to_ms(d.finish))
+        .key("requests")
+        .begin_array();
+    for (std::uint64_t sequence : d.requests) out.value(sequence);
+    out.end_array().end_object();
+  }
+  out.end_array();
+}
+
+std::string dispatch_table(const report& r) {
+  table t{{"model", "device", "time ms", "start ms", "latest ms", "finish ms", "size", "first"}};
+  for (const sim::dispatch_record& d : r.run.dispatches) {
+    t.add({r.load.models[d.model].name, fmt::to_string(d.device), fixed(to_ms(d.at), 3),
+           fixed(to_ms(d.exec_at), 3), fixed(to_ms(d.latest), 3), fixed(to_ms(d.finish), 3),
+           fmt::to_string(d.size), fmt::to_string(d.first)});
+  }
+  return t.text();
+}
+
+std::string ms(double x) { return std::isfinite(x) ? fixed(x, 2) + " ms" : "never (dropped)"; }
+
+std::string advice(const sim::run_result& run) {
+  const std::int64_t n = run.advice.devices;
+  if (n == 0) return "keep the devices";
+  return fmt::format("{} {}", n > 0 ? "add" : "release",
+                     counted(static_cast<std::uint64_t>(n > 0 ? n : -n), "device"));
+}
+
+}  // namespace
+
+void write_report(json_writer& out, const report& r, bool with_dispatches) {
+  const sim::run_result& run = r.run;
+  out.begin_object()
+      .field("policy", r.how.name)
+      .field("gather", r.how.gather_name())
+      .field("seed", r.seed)
+      .field("devices", r.load.devices)
+      .field("warmup_s", to_seconds(r.load.warmup))
+      .field("duration_s", to_seconds(r.load.measured))
+      .field("offered_rps", run.offered_rps)
+      .field("arrived", run.arrived)
+      .field("completed", run.completed)
+      .field("late", run.late)
+      .field("dropped", run.dropped)
+      .field("bad_rate", run.bad_rate)
+      .field("throughput_rps", run.throughput_rps)
+      .field("busy_fraction", run.busy_fraction)
+      .field("devices_used", run.devices_used);
+  out.key("batch_size")
+      .begin_object(layout::line)
+      .field("mean", run.batch_mean)
+      .field("p50", run.batch_p50)
+      .field("p90", run.batch_p90)
+      .end_object();
+  out.key("queueing_ms")
+      .begin_object(layout::line)
+      .field("p50", run.queueing_p50_ms)
+      .field("p99", run.queueing_p99_ms)
+      .field("max", run.queueing_max_ms)
+      .end_object();
+  out.key("latency_ms")
+      .begin_object(layout::line)
+      .field("p50", run.latency_p50_ms)
+      .field("p90", run.latency_p90_ms)
+      .field("p99", run.latency_p99_ms)
+      .end_object();
+  out.key("autoscale")
+      .begin_object(layout::line)
+      .field("bad_rate", run.advice.bad_rate)
+      .field("idle_fraction", run.advice.idle_fraction)
+      .field("advice_devices", run.advice.devices)
+      .end_object();
+  out.key("per_model").begin_array();
+  for (const sim::model_result& m : run.per_model) {
+    out.begin_object(layout::line)
+        .field("name", m.name)
+        .field("offered_rps", m.offered_rps)
+        .field("bad_rate", m.bad_rate)
+        .field("p99_ms", m.p99_ms)
+        .field("batch_p50", m.batch_p50)
+        .field("arrived", m.arrived)
+        .field("completed", m.completed)
+        .field("late", m.late)
+        .field("dropped", m.dropped)
+        .end_object();
+  }
+  out.end_array();
+  if (with_dispatches) write_dispatches(out, r);
+  out.end_object();
+}
+
+std::string report_text(const report& r, bool with_dispatches) {
+  const sim::run_result& run = r.run;
+  std::string out = fmt::format("{} ({}) on {}, seed {}\nmeasured {} s after {} s of warm-up\n\n",
+                                r.how.name, r.how.gather_name(), counted(r.load.devices, "device"),
+                                r.seed, to_seconds(r.load.measured), to_seconds(r.load.warmup));
+  const auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("{:<12}{}\n", name, text);
+  };
+  line("offered",
+       fmt::format("{} requests, {} r/s", grouped(run.arrived), decimal(run.offered_rps, 1)));
+  line("in time",
+       fmt::format("{} requests, {} r/s", grouped(run.completed), decimal(run.throughput_rps, 1)));
+  line("bad", fmt::format("{}: {} late, {} dropped", percent(run.bad_rate), grouped(run.late),
+                          grouped(run.dropped)));
+  line("devices", fmt::format("{} busy, {} of {} used; advice: {}", percent(run.busy_fraction),
+                              run.devices_used, r.load.devices, advice(run)));
+  line("batch size", fmt::format("mean {}, p50 {}, p90 {}", fixed(run.batch_mean, 2), run.batch_p50,
+                                 run.batch_p90));
+  line("queueing", fmt::format("p50 {} ms, p99 {} ms, max {} ms", fixed(run.queueing_p50_ms, 2),
+                               fixed(run.queueing_p99_ms, 2), fixed(run.queueing_max_ms, 2)));
+  line("latency", fmt::format("p50 {}, p90 {}, p99 {}", ms(run.latency_p50_ms),
+                              ms(run.latency_p90_ms), ms(run.latency_p99_ms)));
+  out += '\n';
+  table models{{"model", "slo ms", "offered r/s", "arrived", "late", "dropped", "bad", "p99 ms",
+                "batch p50"}};
+  for (std::size_t i = 0; i < run.per_model.size(); ++i) {
+    const sim::model_result& m = run.per_model[i];
+    models.add({m.name, decimal(to_ms(r.load.models[i].slo), 3), fixed(m.offered_rps, 1),
+                grouped(m.arrived), grouped(m.late), grouped(m.dropped), percent(m.bad_rate),
+                fixed(m.p99_ms, 2), fmt::to_string(m.batch_p50)});
+  }
+  out += models.text();
+  if (with_dispatches) out += '\n' + dispatch_table(r);
+  return out;
+}
+
+}  // namespace cohort::commands

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/chrome_trace.hpp>
+#include <formats/json_writer.hpp>
+#include <formats/text.hpp>
+#include <formats/workload_file.hpp>
+#include <registry/policy.hpp>
+#include "commands.hpp"
+#include "progress.hpp"
+#include "run_options.hpp"
+#include "run_report.hpp"
+
+#include <filesystem>
+#include <utility>
+
+namespace cohort::commands {
+namespace {
+
+double parse_rate(const simulate_options& o, const sim::workload& w) {
+  if (w.arrivals == sim::arrival_process::trace) {
+    if (o.rate) fail("--rate", *o.rate, "no --rate: the workload's trace says when requests come");
+    return 0;
+  }
+  if (!o.rate) throw input_error{"--rate: missing: expected " + rates.describe()};
+  const double rate = parse_number("--rate", *o.rate, rates);
+  check_run_size(w, rate, "--rate");
+  return rate;
+}
+
+}  // namespace
+
+int simulate_command(const simulate_options& o) {
+  const std::vector<policy> policies = parse_policies(o.policy, o.gather);
+  if (policies.size() != 1) fail("--policy", quote_short(o.policy), "one policy");
+  sim::run_options options{.seed = parse_seed(o.seed),
+                           .record_dispatches = o.dispatches || o.trace.has_value()};
+  if (o.trace) {
+    std::error_code ignored;
+    if (*o.trace == "-" || std::filesystem::equivalent(*o.trace, o.file, ignored)) {
+      fail("--trace", quote_short(*o.trace), "a file other than the input and the output");
+    }
+    check_writable(*o.trace);
+  }
+  sim::workload w = read_workload(o.file);
+  apply_duration(o.duration_s, w);
+  options.rate = parse_rate(o, w);
+
+  sim::run_result run;
+  {
+    progress_bar bar{policies[0].name, "simulated s"};
+    const double length = to_seconds(w.warmup + w.measured);
+    run = run_policy(policies[0], w, options, [&](time_point now) {
+      bar.update(to_seconds(now) / length, to_seconds(now));
+    });
+  }
+  if (o.trace) write_file(*o.trace, chrome_trace(w, run));
+  const report r{policies[0], w, options.seed, run};
+  if (o.json) {
+    json_writer out;
+    write_report(out, r, o.dispatches);
+    print(out.take());
+  } else {
+    print(report_text(r, o.dispatches));
+  }
+  return 0;
+}
+
+}  // namespace cohort::commands

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+namespace cohort::drawings {
+namespace {
+
+constexpr double width = 420;
+constexpr double height = 260;
+constexpr double left = 52;
+constexpr double right = 14;
+constexpr double top = 34;
+constexpr double bottom = 44;
+
+/// 1, 2 or 5 times a power of ten, for about `count` ticks up to `most`.
+double tick_step(double most, int count) {
+  const double raw = most / count;
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double m : {1.0, 2.0, 5.0}) {
+    if (m * power >= raw) return m * power;
+  }
+  return 10 * power;
+}
+
+/// A frame with ticks: maps values to positions.
+class frame {
+ public:
+  frame(double x_most, double y_most) : x_most_{x_most > 0 ? x_most : 1} {
+    y_step_ = tick_step(y_most > 0 ? y_most : 1, 5);
+    y_most_ = std::ceil((y_most > 0 ? y_most : 1) / y_step_ - 1e-9) * y_step_;
+  }
+  [[nodiscard]] double x(double v) const { return left + v / x_most_ * (width - left - right); }
+  [[nodiscard]] double y(double v) const {
+    return height - bottom - v / y_most_ * (height - top - bottom);
+  }
+
+  [[nodiscard]] std::string begin(const std::string& title, const std::string& x_label,
+                                  const std::string& y_label, bool x_ticks) const {
+    std::string s = fmt::format(
+        R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text class="title" x="{}" y="16">{}</text>)",
+        width, height, escaped(title), left, escaped(title));
+    for (double v = 0; v <= y_most_ * 1.0001; v += y_step_) {
+      s += fmt::format(
+          R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text class="tick" text-anchor="end" x="{}" y="{:.1f}">{:.4g}</text>)",
+          left, width - right, y(v), y(v), left - 6, y(v) + 4, v);
+    }
+    if (x_ticks) {
+      const double step = tick_step(x_most_, 6);
+      for (double v = 0; v <= x_most_ * 1.0001; v += step) {
+        s += fmt::format(
+            R"(<text class="tick" text-anchor="middle" x="{:.1f}" y="{}">{:.4g}</text>)", x(v),
+            height - bottom + 16, v);
+      }
+    }
+    s += fmt::format(
+        R"svg(<text class="label" text-anchor="middle" x="{}" y="{}">{}</text><text class="label" text-anchor="middle" transform="translate(13 {}) rotate(-90)">{}</text>)svg",
+        (left + width - right) / 2, height - 8, escaped(x_label), (top + height - bottom) / 2,
+        escaped(y_label));
+    return s;
+  }
+
+ private:
+  double x_most_;
+  double y_most_ = 1;
+  double y_step_ = 1;
+};
+
+std::string legend(const std::vector<std::pair<std::string, std::size_t>>& names) {
+  std::string s;
+  double x = left;
+  for (const auto& [name, color] : names) {
+    s += fmt::format(
+        R"(<rect class="fill{}" x="{:.1f}" y="22" width="10" height="4"/><text class="tick" x="{:.1f}" y="28">{}</text>)",
+        color, x, x + 14, escaped(name));
+    x += 26 + 6.2 * static_cast<double>(name.size());
+  }
+  return s;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string chart::svg() const {
+  double x_end = 0;
+  double y_end = y_least;
+  for (const chart_series& s : series) {
+    for (const auto& [x, y] : s.points) {
+      x_end = std::max(x_end, x);
+      if (x_most <= 0 || x <= x_most) y_end = std::max(y_end, y);
+    }
+  }
+  const frame f{x_most > 0 ? x_most : x_end, y_end};
+  std::string out = f.begin(title, x_label, y_label, true);
+  if (x_marker > 0 && (x_most <= 0 || x_marker <= x_most)) {
+    out += fmt::format(
+        R"(<line class="marker" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/><text class="tick" text-anchor="end" x="{3:.1f}" y="{4}">{5}</text>)",
+        f.x(x_marker), top, height - bottom, f.x(x_marker) - 4, height - bottom - 6,
+        escaped(x_marker_label));
+  }
+  std::vector<std::pair<std::string, std::size_t>> names;
+  for (const chart_series& s : series) {
+    if (!s.name.empty()) names.emplace_back(s.name, s.color);
+    std::string path;
+    double previous = 0;
+    for (const auto& [x, y] : s.points) {
+      if (x_most > 0 && x > x_most) break;
+      if (s.how == chart_series::style::points) {
+        out += fmt::format(R"(<circle class="fill{}" cx="{:.1f}" cy="{:.1f}" r="3.2"/>)", s.color,
+                           f.x(x), f.y(y));
+        continue;
+      }
+      if (s.how == chart_series::style::steps && !path.empty()) {
+        path += fmt::format("L{:.1f} {:.1f}", f.x(x), f.y(previous));
+      }
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', f.x(x), f.y(y));
+      previous = y;
+    }
+    if (!path.empty()) out += fmt::format(R"(<path class="stroke{}" d="{}"/>)", s.color, path);
+  }
+  return out + legend(names) + "</svg>";
+}
+
+std::string bar_chart::svg() const {
+  double most = 0;
+  for (const auto& [name, values] : series) {
+    for (const double v : values) most = std::max(most, v);
+  }
+  const auto groups = static_cast<double>(labels.size());
+  const frame f{groups, most};
+  std::string out = f.begin(title, "", y_label, false);
+  const double slot = (width - left - right) / std::max(1.0, groups);
+  const double bar = 0.8 * slot / std::max<double>(1, static_cast<double>(series.size()));
+  std::vector<std::pair<std::string, std::size_t>> names;
+  for (std::size_t s = 0; s < series.size(); ++s) {
+    names.emplace_back(series[s].first, s);
+    for (std::size_t i = 0; i < series[s].second.size() && i < labels.size(); ++i) {
+      const double y = f.y(series[s].second[i]);
+      out += fmt::format(
+          R"(<rect class="fill{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>)", s,
+          left + slot * (static_cast<double>(i) + 0.1) + bar * static_cast<double>(s), y, bar,
+          height - bottom - y);
+    }
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    out += fmt::format(R"(<text class="tick" text-anchor="middle" x="{:.1f}" y="{}">{}</text>)",
+                       left + slot * (static_cast<double>(i) + 0.5), height - bottom + 16,
+                       escaped(labels[i]));
+  }
+  return out + legend(names) + "</svg>";
+}
+
+}  // namespace cohort::drawings

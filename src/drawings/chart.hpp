@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Line and bar charts as SVG, for pages that must open offline.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::drawings {
+
+/// A set of points drawn one way.
+struct chart_series {
+  enum class style : std::uint8_t { line, points, steps };
+  std::string name;   ///< In the legend; none if empty.
+  std::size_t color;  ///< Index of the palette: the same for one thing in all charts.
+  style how = style::line;
+  std::vector<std::pair<double, double>> points;
+};
+
+/// Axes from 0, ticks at round numbers.
+struct chart {
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  std::vector<chart_series> series;
+  double x_marker = 0;  ///< A dashed vertical line, if above 0.
+  std::string x_marker_label;
+  double y_least = 0;  ///< The y axis reaches at least this.
+  double x_most = 0;   ///< The x axis ends here, if above 0.
+
+  [[nodiscard]] std::string svg() const;
+};
+
+/// Groups of bars: one group for each label, one bar in it for each series.
+struct bar_chart {
+  std::string title;
+  std::string y_label;
+  std::vector<std::string> labels;
+  std::vector<std::pair<std::string, std::vector<double>>> series;
+
+  [[nodiscard]] std::string svg() const;
+};
+
+/// Text for HTML and SVG.
+[[nodiscard]] std::string escaped(std::string_view text);
+
+}  // namespace cohort::drawings

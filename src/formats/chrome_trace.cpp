@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chrome_trace.hpp"
+
+#include "trace_writer.hpp"
+
+#include <fmt/format.h>
+
+namespace cohort::formats {
+
+std::string chrome_trace(const sim::workload& w, const sim::run_result& run) {
+  trace_writer out{"cohort"};
+  for (std::uint32_t d = 0; d < w.devices; ++d) out.row(d, fmt::format("device {}", d));
+  for (const sim::dispatch_record& d : run.dispatches) {
+    const std::string& model = w.models[d.model].name;
+    const std::string name = fmt::format("{} x{}", model, d.size);
+    out.span({.row = d.device, .name = name, .category = model, .from = d.exec_at, .to = d.finish},
+             [&](json_writer& arguments) {
+               arguments.field("size", d.size)
+                   .field("first", d.first)
+                   .field("sent_ms", to_ms(d.at))
+                   .field("latest_ms", to_ms(d.latest));
+             });
+  }
+  return out.take();
+}
+
+}  // namespace cohort::formats

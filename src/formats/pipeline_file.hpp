@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reading stages.json: how the server's models are cut into pipelines.
+#pragma once
+
+#include <cohort/batching/diversity.hpp>
+#include <cohort/batching/pipeline_options.hpp>
+#include <cohort/batching/slicer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::formats {
+
+/// How a model runs as a pipeline.
+struct pipeline_plan {
+  batching::slicing ends{};  ///< Of its stages, in operators; empty: cut by the slicer.
+  std::size_t wanted = 0;    ///< Stages, if cut by the slicer; 0: as many as a trial finds best.
+  std::uint32_t buffer_sets = 2;
+  batching::entry_rule entry = batching::entry_rule::stage_free;
+  /// What inputs may be padded to, in elements, ascending; empty: the model's whole input.
+  std::vector<std::uint32_t> sizes{};
+  batching::diversity_options policies{};
+};
+
+/// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16, 64],
+/// "policies": ["operator", "load"]}}; each field may be left out. `stages` are the numbers of
+/// operators of each stage, or how many stages the slicer cuts, or "auto": by trial.
+/// @param file Named in errors.  @throws config_error If it is something else.
+[[nodiscard]] std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
+                                                                   std::string_view text);
+/// The same from a file; none for "auto".
+[[nodiscard]] std::map<std::string, pipeline_plan> read_pipelines(const std::string& path);
+
+}  // namespace cohort::formats

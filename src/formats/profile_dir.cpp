@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile_dir.hpp"
+
+#include "csv.hpp"
+#include "text.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+namespace cohort::formats {
+namespace {
+
+constexpr number_range times_ms{.low = 0, .high = 1e7, .above_low = true};
+constexpr number_range memories_mb{.low = 0, .high = 1e9};
+constexpr number_range percentages{.low = 0, .high = 100};
+constexpr number_range coefficients{.low = -1e6, .high = 1e6};
+constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};
+constexpr integer_range sizes{.low = 1, .high = 100};
+constexpr std::size_t most_models = 10'000;
+
+std::string path_of(const std::string& dir, const char* name) {
+  return (std::filesystem::path{dir} / name).string();
+}
+
+std::uint32_t integer(const csv_reader& csv, std::size_t column, const integer_range& range) {
+  return static_cast<std::uint32_t>(parse_integer(csv.place(column), csv.field(column), range));
+}
+double number(const csv_reader& csv, std::size_t column, const number_range& range) {
+  return parse_number(csv.place(column), csv.field(column), range);
+}
+
+/// The model that the first field of the row names.
+packing::model_profile& model_of(profile_dir& dir, const csv_reader& csv) {
+  const auto i = dir.find(csv.field(0));
+  if (!i) fail(csv.place(0), quote_short(csv.field(0)), "a model of slo.csv");
+  return dir.models[*i];
+}
+
+/// Whether a column that may be left out is there: looks at the header alone.
+bool has_column(std::string_view text, std::string_view name) {
+  const std::string_view header = text.substr(0, text.find('\n'));
+  for (std::size_t at = header.find(name); at != std::string_view::npos;
+       at = header.find(name, at + 1)) {
+    const auto edge = [&header](std::size_t i) {
+      return i >= header.size() ||
+             std::string_view{", \"\r\t"}.find(header[i]) != std::string_view::npos;
+    };
+    if ((at == 0 || edge(at - 1)) && edge(at + name.size())) return true;
+  }
+  return false;
+}
+
+void read_slos(const std::string& file, profile_dir& into) {
+  const std::string text = read_file(file);
+  const bool memory = has_column(text, "mem_mb");
+  csv_reader csv = memory ? csv_reader{file, text, {"model", "slo_ms", "mem_mb"}}
+                          : csv_reader{file, text, {"model", "slo_ms"}};
+  while (csv.next()) {
+    if (csv.field(0).empty()) fail(csv.place(0), "\"\"", "a name that is not empty");
+    if (into.find(csv.field(0))) {
+      fail(csv.place(0), quote_short(csv.field(0)), "names that differ from model to model");
+    }
+    if (into.models.size() == most_models) {
+      throw input_error{
+          fmt::format("{}: too large: expected at most {} models", file, most_models)};
+    }
+    into.models.push_back({.name = csv.field(0),
+                           .slo_ms = number(csv, 1, times_ms),
+                           .memory_mb = memory ? number(csv, 2, memories_mb) : 0});
+  }
+  if (into.models.empty()) throw input_error{file + ": no rows: expected at least one model"};
+}
+
+void read_latencies(const std::string& file, profile_dir& into) {
+  const std::string text = read_file(file);
+  csv_reader csv{file, text, {"model", "batch", "partition_pct", "latency_ms"}};
+  while (csv.next()) {
+    packing::model_profile& m = model_of(into, csv);
+    m.latency.push_back(
+        {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, times_ms)});
+  }
+}
+
+void read_usage(const std::string& file, profile_dir& into) {
+  const std::string text = read_file(file);
+  csv_reader csv{file, text, {"model", "batch", "l2_util_pct", "dram_util_pct"}};
+  while (csv.next()) {
+    packing::model_profile& m = model_of(into, csv);
+    const std::uint32_t batch = integer(csv, 1, batches);
+    if (std::ranges::find(m.usage, batch, &packing::usage_sample::batch) != m.usage.end()) {
+      fail(csv.place(1), fmt::to_string(batch), "each batch of a model once");
+    }
+    m.usage.push_back(
+        {batch, number(csv, 2, percentages) / 100, number(csv, 3, percentages) / 100});
+  }
+  for (const packing::model_profile& m : into.models) {
+    if (m.usage.empty()) {
+      throw input_error{
+          fmt::format("{}: model {}: missing: expected a row for each model of "
+                      "slo.csv",
+                      file, quote_short(m.name))};
+    }
+  }
+}
+
+void read_coefficients(const std::string& file, profile_dir& into) {
+  const std::string text = read_file(file);
+  csv_reader csv{
+      file, text, {"c_l2_self", "c_l2_other", "c_dram_self", "c_dram_other", "constant"}};
+  if (!csv.next()) throw input_error{file + ": no rows: expected one row of coefficients"};
+  std::array<double, 5> c{};
+  for (std::size_t i = 0; i < c.size(); ++i) c[i] = number(csv, i, coefficients);
+  if (csv.next()) fail(csv.place(0), quote_short(csv.field(0)), "one row of coefficients");
+  into.interference = packing::interference_model{.l2_self = c[0],
+                                                  .l2_other = c[1],
+                                                  .memory_self = c[2],
+                                                  .memory_other = c[3],
+                                                  .constant = c[4]};
+}
+
+}  // namespace
+
+std::optional<std::size_t> profile_dir::find(std::string_view name) const {
+  const auto at = std::ranges::find(models, name, &packing::model_profile::name);
+  if (at == models.end()) return std::nullopt;
+  return static_cast<std::size_t>(at - models.begin());
+}
+
+std::vector<std::uint32_t> profile_dir::common_sizes() const {
+  std::vector<std::uint32_t> common;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const std::vector<std::uint32_t> own = packing::latency_table{models[i]}.sizes();
+    if (i == 0) {
+      common = own;
+      continue;
+    }
+    std::vector<std::uint32_t> both;
+    std::ranges::set_intersection(common, own, std::back_inserter(both));
+    common.swap(both);
+  }
+  return common;
+}
+
+profile_dir read_profile_dir(const std::string& dir, bool interference) {
+  profile_dir p;
+  const std::string slos = path_of(dir, "slo.csv");
+  const std::string latencies = path_of(dir, "latency.csv");
+  read_slos(slos, p);
+  read_latencies(latencies, p);
+  for (const packing::model_profile& m : p.models) {
+    try {
+      const packing::latency_table t{m};
+      double least = t(1, t.sizes().front());
+      for (const std::uint32_t size : t.sizes()) least = std::min(least, t(1, size));
+      if (m.slo_ms < least) {
+        fail(fmt::format("{}: model {}, slo_ms", slos, quote_short(m.name)),
+             fmt::format("{}", m.slo_ms),
+             fmt::format("at least {}, the latency of a batch of 1", least));
+      }
+    } catch (const config_error& e) {
+      throw input_error{
+          fmt::format("{}: {}: expected a latency above 0, once, for every batch of a "
+                      "model at every size, from batch 1",
+                      latencies, e.what())};
+    }
+  }
+  if (interference) {
+    read_usage(path_of(dir, "util.csv"), p);
+    read_coefficients(path_of(dir, "interference.csv"), p);
+  }
+  return p;
+}
+
+}  // namespace cohort::formats

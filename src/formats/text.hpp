@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Text in and out: input errors, numbers with their ranges, quoting, whole files.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace cohort::formats {
+
+/// Bad usage or bad input: the message is one line that names place, value and what was expected.
+/// The command prints it and exits with status 2.
+class input_error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The numbers that a field or an option takes.
+struct number_range {
+  double low = 0;
+  double high = std::numeric_limits<double>::max();
+  bool above_low = false;  ///< `low` itself is not allowed.
+
+  [[nodiscard]] bool contains(double x) const noexcept {
+    return (above_low ? x > low : x >= low) && x <= high;
+  }
+  /// "a number above 0 and at most 1".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// The integers that a field or an option takes.
+struct integer_range {
+  std::uint64_t low = 0;
+  std::uint64_t high = std::numeric_limits<std::uint64_t>::max();
+
+  /// "an integer from 1 to 100".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// Throws "WHERE: VALUE is not allowed: expected EXPECTED". @param value Printed as it is.
+[[noreturn]] void fail(std::string_view where, std::string_view value, std::string_view expected);
+
+/// The finite decimal number that the whole of `text` is, if any.
+[[nodiscard]] std::optional<double> to_number(std::string_view text) noexcept;
+/// The decimal integer, without sign, that the whole of `text` is, if any.
+[[nodiscard]] std::optional<std::uint64_t> to_integer(std::string_view text) noexcept;
+
+/// The number that `text`, the value of `where`, is. @throws input_error If it is out of range.
+[[nodiscard]] double parse_number(std::string_view where, std::string_view text,
+                                  const number_range& range);
+/// The integer that `text`, the value of `where`, is. @throws input_error If it is out of range.
+[[nodiscard]] std::uint64_t parse_integer(std::string_view where, std::string_view text,
+                                          const integer_range& range);
+
+/// The text as a JSON string, quotes included. What is not UTF-8 becomes U+FFFD.
+[[nodiscard]] std::string quote(std::string_view text);
+/// `quote`, shortened to what fits in an error message.
+[[nodiscard]] std::string quote_short(std::string_view text);
+
+/// Length of the UTF-8 sequence at the start of `text`, or 0 if it is not well formed.
+[[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
+[[nodiscard]] bool is_utf8(std::string_view text) noexcept;
+
+/// Complains now if `write_file` would, as far as that can be told without writing.
+/// @throws input_error If the path is a folder, or its folder is missing or not writable.
+void check_writable(const std::string& path);
+
+/// A whole file, or standard input if `path` is "-".
+/// @throws input_error If it cannot be read or is larger than 256 MiB.
+[[nodiscard]] std::string read_file(const std::string& path);
+/// Writes a whole file. @throws input_error If it cannot be written.
+void write_file(const std::string& path, std::string_view text);
+/// Writes to standard output. @throws input_error If it cannot be written.
+void print(std::string_view text);
+
+}  // namespace cohort::formats

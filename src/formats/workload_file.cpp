@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workload_file.hpp"
+
+#include "json_reader.hpp"
+#include "text.hpp"
+#include "trace_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+namespace cohort::formats {
+namespace {
+
+// The largest values keep every product of a time and a batch size within 64 bits of nanoseconds.
+constexpr number_range latencies{.low = 0, .high = 1e7};
+constexpr number_range positive_latencies{.low = 0, .high = 1e7, .above_low = true};
+constexpr number_range lengths_s{.low = 0, .high = 1e6};
+constexpr number_range positive_lengths_s{.low = 0, .high = 1e6, .above_low = true};
+constexpr number_range delays_us{.low = 0, .high = 1e9};
+constexpr number_range weights{.low = 0, .high = 1e12};
+constexpr number_range exponents{.low = 0, .high = 100};
+constexpr integer_range device_counts{.low = 1, .high = 1'000'000};
+constexpr integer_range batch_limits{.low = 0, .high = 65536};
+constexpr std::size_t most_models = 10'000;
+constexpr std::size_t most_table_entries = 100'000'000;
+// Burstier than this, nearly all gaps would round to nothing.
+constexpr double smallest_shape = 1e-3;
+
+/// A time that is not rounded to nothing.
+duration positive(const json_cursor& at, duration d) {
+  if (d <= duration{0}) at.refuse("at least a nanosecond");
+  return d;
+}
+
+sim::latency_spec read_table(const json_cursor& at) {
+  std::vector<latency_point> points;
+  for (const auto& [name, cell] : at.members("an object with a latency for each batch size")) {
+    const std::optional<std::uint64_t> batch = to_integer(name);
+    if (!batch || *batch < 1 || *batch > batch_limits.high || fmt::to_string(*batch) != name) {
+      fail(at.place(), quote_short(name),
+           fmt::format("batch sizes as names: {}", integer_range{1, batch_limits.high}.describe()));
+    }
+    points.push_back({static_cast<std::uint32_t>(*batch),
+                      positive(cell, from_ms(cell.number(positive_latencies)))});
+  }
+  return table_latency{std::move(points)};
+}
+
+sim::latency_spec read_latency(const json_cursor& at) {
+  const auto table = at.find("latency_ms");
+  const auto alpha = at.find("alpha_ms");
+  const auto beta = at.find("beta_ms");
+  if (table) {
+    if (alpha || beta) {
+      throw input_error{fmt::format("{}: both given: expected latency_ms, or alpha_ms and beta_ms",
+                                    table->place())};
+    }
+    return read_table(*table);
+  }
+  if (!alpha && !beta) {
+    throw input_error{fmt::format(
+        "{}.alpha_ms: missing: expected alpha_ms and beta_ms, or latency_ms", at.place())};
+  }
+  const linear_latency l{
+      .fixed = from_ms(at.require("beta_ms", latencies.describe()).number(latencies)),
+      .per_request = from_ms(at.require("alpha_ms", latencies.describe()).number(latencies))};
+  if (l(1) <= duration{0}) {
+    fail(alpha->place(), alpha->value().text,
+         "alpha_ms + beta_ms of at least a nanosecond, since a batch takes time");
+  }
+  return l;
+}
+
+sim::model_spec read_model(const json_cursor& at, const deferred::network_delays& network) {
+  at.only({"name", "alpha_ms", "beta_ms", "latency_ms", "slo_ms", "share", "max_batch"});
+  sim::model_spec m{.name = at.require("name", "a name").string("a name that is not empty"),
+                    .latency = read_latency(at),
+                    .slo = {}};
+  const json_cursor slo = at.require("slo_ms", positive_latencies.describe());
+  m.slo = positive(slo, from_ms(slo.number(positive_latencies)));
+  const duration alone = m.latency_of(1);
+  if (m.slo < alone) {
+    slo.refuse(fmt::format("at least {}, the latency of a batch of 1", to_ms(alone)));
+  }
+  const duration least = alone + network.control + network.data_per_request;
+  if (m.slo < least) {
+    slo.refuse(fmt::format("at least {}, the latency of a batch of 1 with its network delays",
+                           to_ms(least)));
+  }
+  if (const auto share = at.find("share")) m.share = share->number(weights);
+  if (const auto most = at.find("max_batch")) {
+    m.max_batch = static_cast<std::uint32_t>(most->integer(batch_limits));
+  }
+  return m;
+}
+
+std::vector<sim::model_spec> read_models(const json_cursor& at,
+                                         const deferred::network_delays& network) {
+  std::vector<sim::model_spec> models;
+  const std::vector<json_cursor> items = at.items("an array of at least one model");
+  if (items.size() > most_models) {
+    fail(at.place(), fmt::format("an array of {}", items.size()),
+         fmt::format("at most {} models", most_models));
+  }
+  models.reserve(items.size());
+  std::unordered_set<std::string_view> names;
+  std::size_t entries = 0;
+  for (const json_cursor& item : items) {
+    models.push_back(read_model(item, network));
+    if (!names.insert(models.back().name).second) {
+      item.require("name", "").refuse("names that differ from model to model");
+    }
+    entries += sim::effective_max_batch(models.back());
+    if (entries > most_table_entries) {
+      throw input_error{fmt::format(
+          "{}: too large: expected at most {} batch sizes over all models; max_batch limits them",
+          item.place(), most_table_entries)};
+    }
+  }
+  return models;
+}
+
+deferred::network_delays read_network(const json_cursor& at) {
+  at.only({"control_us", "data_us_per_request"});
+  deferred::network_delays d;
+  const auto read = [&](std::string_view name, duration& into) {
+    if (const auto us = at.find(name)) into = from_ms(us->number(delays_us) / 1e3);
+  };
+  read("control_us", d.control);
+  read("data_us_per_request", d.data_per_request);
+  return d;
+}
+
+void read_trace(const std::string& file, const json_cursor& at, sim::workload& w) {
+  const std::string& name = at.string("the name of a CSV file");
+  std::string path = name;
+  if (name == "-") {
+    if (file == "-") at.refuse("a file, since standard input holds the workload");
+  } else if (file != "-") {
+    path = (std::filesystem::path{file}.parent_path() / name).string();
+  }
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const input_error& e) {
+    throw input_error{fmt::format("{}: {}", at.place(), e.what())};
+  }
+  w.trace = parse_trace(path == "-" ? "standard input" : path, text, w.models);
+}
+
+void read_arrivals(const std::string& file, const json_cursor& at, sim::workload& w) {
+  at.only({"process", "shape", "file"});
+  if (const auto process = at.find("process")) {
+    constexpr sim::arrival_process all[] = {
+        sim::arrival_process::poisson, sim::arrival_process::gamma, sim::arrival_process::uniform,
+        sim::arrival_process::trace};
+    w.arrivals = all[process->choice({"poisson", "gamma", "uniform", "trace"})];
+  }
+  if (const auto shape = at.find("shape")) {
+    w.shape = shape->number({.low = 0, .high = 1, .above_low = true});
+    if (w.shape < smallest_shape) shape->refuse(fmt::format("at least {}", smallest_shape));
+  }
+  const auto trace = at.find("file");
+  if (w.arrivals == sim::arrival_process::trace) {
+    read_trace(file, trace ? *trace : at.require("file", "the name of a CSV file"), w);
+  } else if (trace) {
+    trace->refuse("no file unless the process is trace");
+  }
+}
+
+}  // namespace
+
+sim::workload parse_workload(const std::string& file, std::string_view text) {
+  const std::string name = file == "-" ? "standard input" : file;
+  const json_value document = parse_json(name, text);
+  const json_cursor root{name, document};
+  root.only({"devices", "models", "arrivals", "popularity", "zipf_exponent", "warmup_s",
+             "duration_s", "network"});
+  sim::workload w;
+  w.devices = static_cast<std::uint32_t>(
+      root.require("devices", device_counts.describe()).integer(device_counts));
+  if (const auto network = root.find("network")) w.network = read_network(*network);
+  const json_cursor models = root.require("models", "an array of at least one model");
+  w.models = read_models(models, w.network);
+  if (const auto how = root.find("popularity")) {
+    constexpr sim::popularity all[] = {sim::popularity::given, sim::popularity::equal,
+                                       sim::popularity::zipf};
+    w.shares = all[how->choice({"given", "equal", "zipf"})];
+  }
+  if (const auto exponent = root.find("zipf_exponent"))
+    w.zipf_exponent = exponent->number(exponents);
+  if (w.shares == sim::popularity::given &&
+      std::ranges::all_of(w.models, [](const sim::model_spec& m) { return m.share == 0; })) {
+    throw input_error{
+        fmt::format("{}: shares that sum to 0 are not allowed: expected at least one "
+                    "share above 0",
+                    models.place())};
+  }
+  if (const auto s = root.find("warmup_s")) w.warmup = from_seconds(s->number(lengths_s));
+  if (const auto s = root.find("duration_s")) {
+    w.measured = positive(*s, from_seconds(s->number(positive_lengths_s)));
+  }
+  if (const auto arrivals = root.find("arrivals")) read_arrivals(file, *arrivals, w);
+  return w;
+}
+
+sim::workload read_workload(const std::string& path) {
+  return parse_workload(path, read_file(path));
+}
+
+void check_run_size(const sim::workload& w, double rate, const std::string& where) {
+  duration longest{0};
+  for (const sim::model_spec& m : w.models) longest = std::max(longest, m.slo);
+  const double seconds = to_seconds(w.warmup + w.measured + longest);
+  if (rate * seconds > most_requests) {
+    fail(where, fmt::format("{}", rate),
+         fmt::format("at most {}: {} requests within the {} s of the run", most_requests / seconds,
+                     most_requests, seconds));
+  }
+}
+
+}  // namespace cohort::formats

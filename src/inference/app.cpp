@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app.hpp"
+
+#include <cohort/core/version.hpp>
+
+#include <fmt/format.h>
+#include <models/registry.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace cohort::inference {
+namespace {
+
+using client_ptr = std::shared_ptr<serve::http_client>;
+
+void say(const client_ptr& client, int status, std::string_view message,
+         serve::http_fields fields = {}) {
+  client->answer(
+      {.status = status, .body = serve::error_body(message), .fields = std::move(fields)});
+}
+
+/// Whether a path's method is allowed; answers if not.
+bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
+                const char* methods) {
+  if (!allowed) {
+    say(client, 405, fmt::format("{} allows only {}", path, methods), {{"Allow", methods}});
+  }
+  return allowed;
+}
+
+int status_of(refusal why) {
+  switch (why) {
+    case refusal::queue_full:
+      return 429;
+    case refusal::deadline_infeasible:
+      return 504;
+    case refusal::draining:
+      return 503;
+    case refusal::too_big:
+      return 413;
+    case refusal::unknown_model:
+      return 404;
+  }
+  return 500;
+}
+
+}  // namespace
+
+/// One infer request: its rows, each a request of the engine. Belongs to itself until the last row
+/// has ended: `finish` on the HTTP thread frees it.
+struct app::job {
+  struct row : engine::tensor_request {
+    job* owner = nullptr;
+    outcome how = outcome::failed;
+  };
+  client_ptr client;
+  const served_model* model = nullptr;
+  serve::infer_request asked;
+  std::vector<std::byte> output;
+  std::vector<row> rows;
+  std::atomic<std::size_t> left{0};
+  std::optional<refusal> why_refused;
+  bool abandoned = false;  // The client has gone.
+};
+
+app::app(const options& o, serve::http_server& http, serve::metrics& counters)
+    : settings_{o}, http_{http}, counters_{counters}, parser_{o.max_rows} {}
+
+void app::start(service& s) {
+  models_ = &s;
+  for (const served_model& m : s.models()) by_name_.emplace(m.meta.name, &m);
+}
+
+std::string app::error_body(int, std::string_view message) { return serve::error_body(message); }
+void app::answered(int status) { counters_.answered(status); }
+void app::draining() { models_->drain(); }
+
+void app::asked(const serve::http_request& request, const client_ptr& client) {
+  const std::string_view path = request.path;
+  const auto gets = [&] { return is_allowed(client, request.reads(), path, "GET"); };
+  if (path == "/v2/health/live") {
+    if (gets()) client->answer({.body = R"({"live":true})"});
+  } else if (path == "/v2/health/ready") {
+    if (!gets()) return;
+    if (http_.is_draining()) return say(client, 503, "draining");
+    client->answer({.body = R"({"ready":true})"});
+  } else if (path == "/v2" || path == "/v2/") {
+    if (gets()) client->answer({.body = metadata()});
+  } else if (path == "/metrics") {
+    if (!gets()) return;
+    for (const served_model& m : models_->models()) {
+      counters_.set_waiting(m.id, models_->waiting(m.id));
+    }
+    client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
+  } else if (path.starts_with("/v2/models/")) {
+    ask_model(path.substr(11), request, client);
+  } else {
+    say(client, 404, fmt::format("{} is unknown", path));
+  }
+}
+
+void app::ask_model(std::string_view rest, const serve::http_request& request,
+                    const client_ptr& client) {
+  const std::string_view name = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(name.size());
+  const auto found = by_name_.find(std::string{name});
+  if (found == by_name_.end()) return say(client, 404, fmt::format("model '{}' is unknown", name));
+  if (rest.starts_with("/versions/")) {
+    rest.remove_prefix(10);
+    const std::string_view version = rest.substr(0, rest.find('/'));
+    if (version != "1") {
+      return say(client, 404,
+                 fmt::format("model '{}' has no version '{}', only '1'", name, version));
+    }
+    rest.remove_prefix(version.size());
+  }
+  const served_model& model = *found->second;
+  const auto gets = [&] { return is_allowed(client, request.reads(), "this path", "GET"); };
+  if (rest.empty()) {
+    if (gets()) client->answer({.body = serve::write_model_metadata(model.meta)});
+  } else if (rest == "/ready") {
+    if (!gets()) return;
+    if (http_.is_draining()) return say(client, 503, "draining");
+    client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
+                                        serve::json_string(model.meta.name))});
+  } else if (rest == "/infer") {
+    if (is_allowed(client, request.method == "POST", "this path", "POST")) {
+      infer(model, request.body, client);
+    }
+  } else {
+    say(client, 404, fmt::format("model '{}' has nothing at '{}'", name, rest));
+  }
+}
+
+std::string app::metadata() const {
+  std::string names;
+  for (const served_model& m : models_->models()) {
+    if (!names.empty()) names += ',';
+    names += serve::json_string(m.meta.name);
+  }
+  return fmt::format(
+      R"({{"name":"cohort_inference_server","version":"{}","extensions":[],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
+      version_string, serve::json_string(models_->description()),
+      serve::json_string(settings_.policy), settings_.executor == "emulated", names);
+}
+
+void app::infer(const served_model& model, std::string_view body, const client_ptr& client) {
+  const time_point now = clock_.now();
+  auto parsed = parser_.parse(body, model.meta);
+  if (const auto* e = std::get_if<serve::protocol_error>(&parsed)) {
+    return say(client, e->status, e->message);
+  }
+  auto j = std::make_unique<job>();
+  j->client = client;
+  j->model = &model;
+  j->asked = std::move(std::get<serve::infer_request>(parsed));
+  const std::uint32_t n = j->asked.rows;
+  const std::size_t in = model.meta.input.count() * 4;
+  const std::size_t out = model.meta.output ? model.meta.output->count() * 4 : 0;
+  j->output.resize(out * n);
+  j->rows = std::vector<job::row>(n);
+  j->left = n;
+  const time_point deadline = now + j->asked.timeout.value_or(model.meta.slo);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    job::row& r = j->rows[i];
+    r.owner = j.get();
+    r.id = request_id{i};
+    r.model = model.id;
+    r.arrival = now;
+    r.deadline = deadline;
+    r.input = std::span<const std::byte>{j->asked.data}.subspan(i * in, in);
+    if (model.has_sizes) r.size = models::sequence_length(r.input);
+    r.output = std::span<std::byte>{j->output}.subspan(i * out, out);
+  }
+  // Its rows may end before the loop is over; `finish` comes later, on this thread.
+  job* mine = j.release();
+  std::uint32_t accepted = 0;
+  for (; accepted < n; ++accepted) {
+    mine->why_refused = models_->submit(mine->rows[accepted]);
+    if (mine->why_refused) break;
+  }
+  if (mine->why_refused) {
+    counters_.refused(model.id, *mine->why_refused);
+    // All or nothing: rows already accepted are taken back.
+    for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
+    const std::size_t never = n - accepted;
+    if (mine->left.fetch_sub(never) == never) return finish(mine);
+  }
+  client->on_gone([this, mine] { abandon(*mine); });
+}
+
+/// The client is gone: its requests need not run.
+void app::abandon(job& j) {
+  j.abandoned = true;
+  for (job::row& r : j.rows) models_->cancel(r);
+}
+
+/// All rows have ended: answers, unless nobody is there any more.
+void app::finish(job* raw) {
+  const std::unique_ptr<job> j{raw};
+  const time_point now = clock_.now();
+  std::optional<outcome> worst;
+  for (const job::row& r : j->rows) {
+    if (j->why_refused) break;
+    counters_.ended(j->model->id, r.how, now - r.arrival);
+    if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
+  }
+  if (j->abandoned) return;
+  const std::string& name = j->model->meta.name;
+  if (j->why_refused) {
+    const int status = status_of(*j->why_refused);
+    serve::http_fields fields;
+    if (status == 429 || status == 503) {
+      // The queue turns over within about the time it is allowed to be deep.
+      const double seconds = std::max(1.0, std::ceil(to_seconds(j->model->meta.slo)));
+      fields.emplace_back("Retry-After", fmt::format("{:.0f}", seconds));
+    }
+    return say(j->client, status,
+               fmt::format("model '{}' refused the request: {}", name, to_string(*j->why_refused)),
+               std::move(fields));
+  }
+  if (worst && *worst != outcome::late) {
+    const bool failed = *worst == outcome::failed;
+    return say(
+        j->client, failed ? 500 : 504,
+        fmt::format("model '{}': {}", name,
+                    failed ? "the device failed the batch" : "the deadline could not be met"));
+  }
+  auto body = serve::write_infer_response(j->model->meta, j->asked, j->output);
+  if (const auto* e = std::get_if<serve::protocol_error>(&body)) {
+    return say(j->client, e->status, e->message);
+  }
+  j->client->answer({.body = std::move(std::get<std::string>(body))});
+}
+
+void app::ended(engine::tensor_request& r, outcome how) noexcept {
+  auto& row = static_cast<job::row&>(r);
+  row.how = how;
+  job* j = row.owner;
+  if (j->left.fetch_sub(1) == 1) http_.post([this, j] { finish(j); });
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Between HTTP, the Open Inference Protocol and the service.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/serve/http.hpp>
+#include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "options.hpp"
+#include "service.hpp"
+
+namespace cohort::inference {
+
+/// Answers requests. All on the HTTP server's thread but `ended`.
+class app final : public serve::http_app, public outcome_listener {
+ public:
+  /// @param http, counters Must outlive it.
+  app(const options& o, serve::http_server& http, serve::metrics& counters);
+
+  /// Before any request. @param s Has this as its listener.
+  void start(service& s);
+
+  void asked(const serve::http_request& request,
+             const std::shared_ptr<serve::http_client>& client) override;
+  std::string error_body(int status, std::string_view message) override;
+  void answered(int status) override;
+  void draining() override;
+  void ended(engine::tensor_request& r, outcome how) noexcept override;
+
+ private:
+  struct job;
+
+  void ask_model(std::string_view rest, const serve::http_request& request,
+                 const std::shared_ptr<serve::http_client>& client);
+  void infer(const served_model& model, std::string_view body,
+             const std::shared_ptr<serve::http_client>& client);
+  void abandon(job& j);
+  void finish(job* j);
+  [[nodiscard]] std::string metadata() const;
+
+  const options& settings_;
+  serve::http_server& http_;
+  serve::metrics& counters_;
+  serve::infer_parser parser_;
+  steady_clock clock_;
+  service* models_ = nullptr;
+  std::unordered_map<std::string, const served_model*> by_name_;
+};
+
+}  // namespace cohort::inference

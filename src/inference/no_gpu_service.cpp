@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of a build without CUDA.
+#include <cohort/core/error.hpp>
+
+#include "service.hpp"
+
+namespace cohort::inference {
+
+std::unique_ptr<service> make_gpu_service(const options&, outcome_listener&, serve::metrics&) {
+  throw config_error{"--executor: cuda is not possible here: built without CUDA"};
+}
+
+}  // namespace cohort::inference

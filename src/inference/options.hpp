@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an inference server is told at its start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort::inference {
+
+/// As the user wrote them on the command line, checked and with defaults.
+struct options {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;  ///< 0: any free one; the line printed at the start tells which.
+  std::string executor = "auto";
+  std::string policy = "adaptive";
+  double timeout_fraction = 0;  ///< Of policy timeout:F.
+  unsigned devices = 0;         ///< 0: one less than the cores, at least 1.
+  std::vector<std::string> models;
+  std::string zoo = "a100";
+  std::string profile_dir;  ///< With latency.csv; measured at the start if empty.
+  std::string pipeline;     ///< "auto" or a stages.json; empty: batches run whole.
+  unsigned pipeline_entries = 2;
+  std::map<std::string, double> slo_ms;
+  std::map<std::string, std::string> weights;
+  std::uint64_t seed = 1;
+  std::uint32_t max_batch = 16;
+  std::uint32_t queue_capacity = 1024;
+  std::uint32_t max_rows = 64;
+  double profile_margin = 1.15;
+  double wake_margin_us = -1;  ///< Below 0: measured.
+  double http_margin_us = 2000;
+  std::size_t body_limit = std::size_t{16} << 20U;
+  double read_timeout_s = 10;
+  double drain_timeout_s = 10;
+  std::size_t max_connections = 1024;
+};
+
+}  // namespace cohort::inference

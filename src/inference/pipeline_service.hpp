@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the server makes pipelines of its models: measured by operator, cut into stages, and run by
+/// the engine's `pipeline_backend`.
+#pragma once
+
+#include <cohort/batching/diversity.hpp>
+#include <cohort/batching/observer.hpp>
+#include <cohort/batching/sliced_model.hpp>
+#include <cohort/batching/slicer.hpp>
+#include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/serve/metrics.hpp>
+#include <cohort/sim/staged/stage_trial.hpp>
+
+#include <fmt/format.h>
+#include <models/measure_rows.hpp>
+#include <models/measured_model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <formats/pipeline_file.hpp>
+#include "options.hpp"
+
+namespace cohort::inference {
+
+/// A model measured and cut.
+struct pipelined_model {
+  formats::pipeline_plan plan;  ///< With ends.
+  sim::stage_trial trial;       ///< If the number of stages was found by one.
+  std::vector<std::vector<batching::stage_point>> stages;
+  std::vector<batching::stage_point> copies;
+};
+
+/// @throws config_error If the plan's stages or sizes are not those of the model.
+template <class Executor>
+pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan plan,
+                              models::any_model_factory<Executor>& f, Executor& e,
+                              const options& o) {
+  const auto refuse = [&](const std::string& what) {
+    throw config_error{fmt::format("--pipeline: {}: {}", name, what)};
+  };
+  const models::tensor_info& input = f.info().input;
+  if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
+    refuse("sizes are not allowed: expected none, the model's inputs are of one size");
+  }
+  if (!plan.sizes.empty() && plan.sizes.back() != input.count()) {
+    refuse(
+        fmt::format("sizes up to {} are not allowed: expected the last to be {}, the model's input",
+                    plan.sizes.back(), input.count()));
+  }
+  std::vector<std::uint32_t> sizes = plan.sizes;
+  if (sizes.empty()) sizes = {0};
+  std::vector<std::vector<std::vector<batching::batch_time>>> operators;  // By size.
+  for (const std::uint32_t size : sizes) {
+    operators.push_back(models::measure_operators(f, e, o.max_batch, size, 5));
+  }
+  const models::row_cost row = models::measure_rows(f, e, o.max_batch, 51);
+  sim::stage_trial trial;
+  if (plan.wanted > operators.back().size()) {
+    refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
+                       plan.wanted, operators.back().size()));
+  } else if (plan.wanted > 0) {
+    plan.ends = batching::slice_to(operators.back(), plan.wanted, o.max_batch);
+  } else if (plan.ends.empty()) {
+    trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
+                                                     .hand_over = row.hand_over,
+                                                     .rows = row.beside_hand_over(),
+                                                     .buffer_sets = plan.buffer_sets,
+                                                     .entry = plan.entry});
+    plan.ends = trial.ends();
+  }
+  if (plan.ends.back() != operators.back().size()) {
+    refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
+                       plan.ends.back(), operators.back().size()));
+  }
+  plan.policies.hand_over = row.hand_over;
+  pipelined_model made{.plan = std::move(plan),
+                       .trial = std::move(trial),
+                       .stages = {},
+                       .copies = row.points(static_cast<std::uint32_t>(sizes.size()))};
+  for (std::uint32_t k = 0; k < sizes.size(); ++k) {
+    batching::add_stage_points(made.stages, operators[k], made.plan.ends, k);
+  }
+  return made;
+}
+
+/// "lenet 2+3": how many operators each stage has.
+inline std::string describe(const std::string& name, const formats::pipeline_plan& p) {
+  std::string text = name + ' ';
+  std::size_t from = 0;
+  for (const std::size_t end : p.ends) {
+    text += fmt::format("{}{}", from == 0 ? "" : "+", end - from);
+    from = end;
+  }
+  return text;
+}
+
+/// What was tried to find a number of stages, one line of text; empty if nothing was.
+inline std::string describe_trial(const std::string& name, const pipelined_model& m) {
+  if (m.trial.tried.empty()) return {};
+  std::string text =
+      fmt::format("{}: trial at {:.0f} requests/s, hand-over {:.4f} ms, mean latency in ms", name,
+                  m.trial.rate_rps, to_ms(m.plan.policies.hand_over));
+  for (std::size_t i = 0; i < m.trial.tried.size(); ++i) {
+    text += fmt::format("{} {} stage{} {:.3f}{}", i == 0 ? ":" : ",", i + 1, i == 0 ? "" : "s",
+                        m.trial.tried[i].mean_ms, i == m.trial.best ? " (chosen)" : "");
+  }
+  return text + '\n';
+}
+
+/// Counts what happens to the rows of a model, on the loop's thread.
+struct row_counter : batching::null_batch_observer {
+  serve::metrics* into = nullptr;
+  model_id model;
+
+  void made(const batching::batch_row&, time_point) noexcept { count(serve::row_event::made); }
+  void stretched(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::stretched);
+  }
+  void split(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::split);
+  }
+  void held(const batching::batch_row&, std::uint32_t, time_point) noexcept {
+    count(serve::row_event::held);
+  }
+
+ private:
+  void count(serve::row_event what) noexcept { into->happened(model, what); }
+};
+static_assert(batching::batch_observer<row_counter>);
+
+template <class Executor>
+using sliced = batching::sliced_model<Executor, models::any_model<Executor>>;
+template <class Executor>
+using pipelines =
+    engine::pipeline_backend<Executor, sliced<Executor>, batching::diversity, row_counter>;
+
+/// What the backend needs of a model.
+template <class Executor>
+typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, duration slo,
+                                                     models::any_model_factory<Executor>& f,
+                                                     Executor& e, std::uint32_t max_batch,
+                                                     row_counter observer) {
+  // The oldest of a row must be done in time though others catch up with it.
+  duration whole = m.copies.back().time;
+  for (const auto& stage : m.stages) whole += stage.back().time;
+  typename pipelines<Executor>::model_type out{
+      .stages = m.stages,
+      .copies = m.copies,
+      .batch_max = max_batch,
+      .buckets = m.plan.sizes,
+      .options = {.buffer_sets = m.plan.buffer_sets,
+                  .entry = m.plan.entry,
+                  .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
+      .policy =
+          [policies = m.plan.policies](const batching::stage_profile& p) {
+            return batching::diversity{p, policies};
+          },
+      .observer = observer};
+  for (std::size_t s = 0; s < m.stages.size(); ++s) {
+    out.instances.push_back(
+        std::make_unique<sliced<Executor>>(e, f.make(max_batch), m.plan.ends, max_batch));
+  }
+  return out;
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service.hpp"
+
+#include <cohort/engine/profile_backend.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <models/timed_model.hpp>
+
+#include <formats/zoo/zoo.hpp>
+#include <thread>
+
+#include "staged_service.hpp"
+
+namespace cohort::inference {
+namespace {
+
+std::unique_ptr<service> make_host_service(const options& o, outcome_listener& listener,
+                                           serve::metrics& counters, const std::string& why) {
+  const auto small = models::model_names();
+  const std::vector<std::string> names = chosen_models(o, small, small);
+  const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
+  const unsigned devices = o.devices > 0 ? o.devices : cores - 1;
+  // Per device and model some tens of MB for each 16 of batch, mostly unrolled convolutions.
+  // A pipeline has an instance for each stage, and sets of boundaries.
+  const std::size_t stages = o.pipeline.empty() ? 1 : 10;
+  const std::size_t pool = (std::size_t{64} << 20U) + std::size_t{devices} * names.size() *
+                                                          o.max_batch * stages *
+                                                          (std::size_t{3} << 20U);
+  return make_staged_service<runtime::host_executor>(
+      o, listener, counters, names,
+      {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
+                                  why.empty() ? "" : fmt::format(" (no GPU: {})", why)),
+       .platform = "cohort_host",
+       .executor = std::make_unique<runtime::host_executor>(
+           runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}),
+       .devices = devices,
+       .make_factory = [&](const std::string& name, runtime::host_executor& e,
+                           const std::string& weights) {
+         return models::make_host_factory(name, e, o.seed, weights);
+       }});
+}
+
+std::unique_ptr<service> make_emulated_service(const options& o, outcome_listener& listener,
+                                               serve::metrics& counters) {
+  std::vector<std::string> known;
+  for (const formats::zoo_row& row : formats::zoo(o.zoo)) known.emplace_back(row.name);
+  check_names(o, known);
+  expects(o.weights.empty(), "--weights: emulated models have none");
+  expects(o.pipeline.empty(), "--pipeline: emulated models have no stages");
+  const std::vector<std::string>& names = o.models.empty() ? known : o.models;
+  std::vector<prepared_model> prepared;
+  for (const formats::zoo_row& row : formats::zoo(o.zoo)) {
+    if (std::ranges::find(names, row.name) == names.end()) continue;
+    const linear_latency latency{from_ms(row.beta_ms), from_ms(row.alpha_ms)};
+    const auto slo = o.slo_ms.find(std::string{row.name});
+    const duration limit = from_ms(slo == o.slo_ms.end() ? row.slo_ms : slo->second);
+    std::uint32_t batch = 1;
+    while (batch < 256 && latency(batch + 1) <= limit) ++batch;
+    prepared.push_back({.meta = {.name = std::string{row.name},
+                                 .platform = "cohort_emulated_" + o.zoo,
+                                 .input = {"input", "FP32", {1}},
+                                 .output = std::nullopt,
+                                 .slo = limit},
+                        .latency = latency_curve{latency, batch}});
+  }
+  const unsigned devices = o.devices > 0 ? o.devices : 8;
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), engine::profile_backend>;
+    auto s = std::make_unique<kind>(
+        fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
+                    devices, o.zoo),
+        std::move(scheduler), std::make_unique<engine::profile_backend>(), listener, counters);
+    for (unsigned d = 0; d < devices; ++d) {
+      s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
+    }
+    for (const prepared_model& m : prepared) {
+      s->add_model(m, o.queue_capacity,
+                   [&](engine::profile_backend& b, model_id id) { b.add_model(id, m.latency); });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
+                                      serve::metrics& counters) {
+  if (o.executor == "emulated") return make_emulated_service(o, listener, counters);
+  if (o.executor == "host") return make_host_service(o, listener, counters, "");
+  const std::string why = models::why_no_gpu();
+  if (why.empty()) return make_gpu_service(o, listener, counters);
+  if (o.executor == "auto") return make_host_service(o, listener, counters, why);
+  throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
+}
+
+}  // namespace cohort::inference

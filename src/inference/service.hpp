@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The models behind the server: engine, backend and policy, chosen at the start.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/engine/staged_backend.hpp>
+#include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+
+namespace cohort::inference {
+
+/// Who hears of the ends of requests, on the engine's thread.
+class outcome_listener {
+ public:
+  virtual void ended(engine::tensor_request& r, outcome how) noexcept = 0;
+
+ protected:
+  ~outcome_listener() = default;
+};
+
+/// A model that is served.
+struct served_model {
+  model_id id;
+  serve::model_meta meta;
+  bool has_sizes = false;  ///< Inputs are token sequences, which end where only zeros follow.
+};
+
+/// Models ready to serve. Submit and cancel from any thread.
+class service {
+ public:
+  virtual ~service() = default;
+  [[nodiscard]] virtual const std::vector<served_model>& models() const noexcept = 0;
+  /// What it runs on, in a few words.
+  [[nodiscard]] virtual const std::string& description() const noexcept = 0;
+  /// How it was made ready, in whole lines; may be empty.
+  [[nodiscard]] virtual const std::string& notes() const noexcept = 0;
+  [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
+  virtual void cancel(engine::tensor_request& r) = 0;
+  [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;
+  /// Takes no more requests; those accepted go on to their ends.
+  virtual void drain() noexcept = 0;
+};
+
+/// The service on GPUs. Only where `models::why_no_gpu()` is empty.
+[[nodiscard]] std::unique_ptr<service> make_gpu_service(const options& o,
+                                                        outcome_listener& listener,
+                                                        serve::metrics& counters);
+
+/// Loads and profiles the models and starts the engine.
+/// @param listener, counters Outlive the service.
+/// @throws config_error For options that do not fit the models or the machine.
+[[nodiscard]] std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
+                                                    serve::metrics& counters);
+
+}  // namespace cohort::inference

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the server puts engine, scheduler, backend and models together. Included by the sources that
+/// do so for one kind of executor each.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/engine/engine.hpp>
+#include <cohort/engine/staged_backend.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <models/measured_model.hpp>
+#include <models/profile.hpp>
+#include <models/registry.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline_service.hpp"
+#include "service.hpp"
+
+namespace cohort::inference {
+
+/// A model before it has an id.
+struct prepared_model {
+  serve::model_meta meta;
+  bool has_sizes = false;
+  latency_curve latency;
+};
+
+struct deliver {
+  outcome_listener* listener;
+  void operator()(request& r, outcome how) const {
+    listener->ended(static_cast<engine::tensor_request&>(r), how);
+  }
+};
+
+/// The engine over one scheduler and one backend.
+template <class Scheduler, class Backend>
+class service_of final : public service {
+ public:
+  service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
+             outcome_listener& listener, serve::metrics& counters, std::string notes = {})
+      : description_{std::move(description)},
+        notes_{std::move(notes)},
+        backend_{std::move(backend)},
+        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
+                engine::inline_completion{deliver{&listener}}},
+        counters_{counters} {
+    backend_->bind(engine_);
+  }
+
+  template <class AddToBackend>
+  void add_device(AddToBackend add) {
+    engine_.add_device([&](device_id d) {
+      counters_.add_device(d);
+      add(*backend_, d);
+    });
+  }
+  template <class AddToBackend>
+  void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
+    const model_id id = engine_.add_model(
+        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}},
+        [&](model_id added) {
+          counters_.add_model(added, m.meta.name);
+          add(*backend_, added);
+        });
+    models_.push_back({id, m.meta, m.has_sizes});
+  }
+
+  [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
+    return models_;
+  }
+  [[nodiscard]] const std::string& description() const noexcept override { return description_; }
+  [[nodiscard]] const std::string& notes() const noexcept override { return notes_; }
+  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    return engine_.submit(r);
+  }
+  void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
+    return engine_.waiting(id);
+  }
+  void drain() noexcept override { engine_.drain(); }
+
+ private:
+  using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
+  std::string description_;
+  std::string notes_;
+  std::vector<served_model> models_;
+  std::unique_ptr<Backend> backend_;
+  engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
+  serve::metrics& counters_;
+};
+
+/// Calls `f(scheduler)` with the policy's scheduler.
+template <class F>
+std::unique_ptr<service> with_scheduler(const options& o, deferred::network_delays delays, F f) {
+  using deferred::basic_scheduler;
+  if (o.policy == "deferred") return f(deferred::scheduler{delays});
+  if (o.policy == "eager") return f(basic_scheduler<deferred::eager, deferred::head>{delays});
+  if (o.policy == "timeout") {
+    return f(basic_scheduler<deferred::timeout, deferred::head>{
+        delays, deferred::timeout{o.timeout_fraction}});
+  }
+  return f(deferred::make_adaptive_scheduler(delays));
+}
+
+/// @param most A machine that stalls while it is measured must not make SLOs impossible.
+inline duration wake_margin(const options& o, duration most) {
+  if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
+  // An idle machine at the start says little about one at work: never less than this.
+  const duration measured = std::max<duration>(engine::measure_wake_delays().quantile(0.99),
+                                               std::chrono::microseconds{200});
+  return std::min(measured, most);
+}
+
+/// What the scheduler must leave of a deadline. A policy that waits until the last moment would
+/// else pass on every delay between client and server as a missed SLO.
+inline deferred::network_delays delays(const options& o,
+                                       const std::vector<prepared_model>& models) {
+  duration tenth = unbounded;
+  for (const prepared_model& m : models) tenth = std::min(tenth, m.meta.slo / 10);
+  const deferred::network_delays d{.response = std::min(tenth, from_ms(o.http_margin_us / 1e3)),
+                                   .wake_margin = wake_margin(o, tenth)};
+  for (const prepared_model& m : models) {
+    const duration least = m.latency(1) + d.before(1) + d.after();
+    if (m.meta.slo < least) {
+      throw config_error{
+          fmt::format("--slo-ms: {} ms for {} is not allowed: expected at least {:.3f}",
+                      to_ms(m.meta.slo), m.meta.name, to_ms(least))};
+    }
+  }
+  return d;
+}
+
+/// SLOs for models that share devices and have none given: room to gather half a largest batch
+/// while another such runs, behind one largest batch of every model.
+inline void default_slos(std::vector<prepared_model>& models) {
+  duration ahead{0};
+  for (const prepared_model& m : models) ahead += m.latency(m.latency.max_batch());
+  for (prepared_model& m : models) {
+    if (m.meta.slo > duration{0}) continue;
+    const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
+    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + ahead) / 5) * 5);
+  }
+}
+
+inline void check_names(const options& o, const std::vector<std::string>& known) {
+  const auto check = [&](const std::string& option, const std::string& name) {
+    if (std::ranges::find(known, name) == known.end()) {
+      throw config_error{fmt::format("{}: model '{}' is unknown: expected one of {}", option, name,
+                                     fmt::join(known, ", "))};
+    }
+  };
+  for (const std::string& m : o.models) check("--models", m);
+  for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
+  for (const auto& [m, file] : o.weights) check("--weights", m);
+}
+
+inline serve::tensor_meta served(const models::tensor_info& t) {
+  return {t.name, t.datatype, t.shape};
+}
+
+/// What a server of staged models needs beyond its options.
+template <class Executor>
+struct staged_parts {
+  std::string description;
+  std::string platform;
+  std::unique_ptr<Executor> executor;
+  unsigned devices;
+  /// Gives the factory of a model, from a file of weights or generated if the path is empty.
+  std::function<std::unique_ptr<models::any_model_factory<Executor>>(
+      const std::string& name, Executor& e, const std::string& weights)>
+      make_factory;
+};
+
+/// The names of the models to serve. @throws config_error If one is not among `known`.
+inline std::vector<std::string> chosen_models(const options& o,
+                                              std::span<const std::string_view> known,
+                                              std::span<const std::string_view> by_default) {
+  check_names(o, {known.begin(), known.end()});
+  if (!o.models.empty()) return o.models;
+  return {by_default.begin(), by_default.end()};
+}
+
+/// An executor and the weights on it: what outlives a backend.
+template <class Executor>
+struct resources {
+  std::unique_ptr<Executor> executor;
+  std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
+};
+/// A backend behind its resources, in this order.
+template <class Executor, class Backend>
+struct parts : resources<Executor>, Backend {
+  explicit parts(resources<Executor> r)
+      : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
+};
+
+/// Loads the models into `made` and measures them. @param slower Factor on their latencies.
+template <class Executor>
+std::vector<prepared_model> prepare(const options& o, const std::vector<std::string>& names,
+                                    const staged_parts<Executor>& with, resources<Executor>& made,
+                                    double slower) {
+  std::vector<prepared_model> prepared;
+  for (const std::string& name : names) {
+    const auto weights = o.weights.find(name);
+    made.factories.push_back(
+        with.make_factory(name, *made.executor, weights == o.weights.end() ? "" : weights->second));
+    const models::model_info& info = made.factories.back()->info();
+    std::vector<latency_point> points =
+        o.profile_dir.empty() ? models::measure(*made.factories.back(), *made.executor,
+                                                {.max_batch = o.max_batch, .repeats = 5})
+                              : models::read_profile(o.profile_dir, name);
+    for (latency_point& p : points) {
+      p.latency = from_ms(to_ms(p.latency) * o.profile_margin * slower);
+    }
+    const latency_curve latency{table_latency{points}, o.max_batch};
+    const auto slo = o.slo_ms.find(name);
+    prepared.push_back({.meta = {.name = name,
+                                 .platform = with.platform,
+                                 .input = served(info.input),
+                                 .output = served(info.output),
+                                 .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
+                        .has_sizes = models::has_sizes(info),
+                        .latency = latency});
+  }
+  default_slos(prepared);
+  return prepared;
+}
+
+/// Each device of the server is a place with `pipeline_entries` ways in.
+template <class Executor>
+std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listener& listener,
+                                                serve::metrics& counters,
+                                                const std::vector<std::string>& names,
+                                                staged_parts<Executor> with) {
+  using both_parts = parts<Executor, pipelines<Executor>>;
+  auto plans = formats::read_pipelines(o.pipeline);
+  std::vector<std::string> planned;
+  for (const auto& [name, plan] : plans) planned.push_back(name);
+  for (const std::string& name : planned) {
+    if (std::ranges::find(names, name) == names.end()) {
+      throw config_error{fmt::format("--pipeline: {}: model '{}' is not served: expected one of {}",
+                                     o.pipeline, name, fmt::join(names, ", "))};
+    }
+  }
+  resources<Executor> made{std::move(with.executor), {}};
+  // Batches that entered by other ways share the device.
+  const std::vector<prepared_model> prepared =
+      prepare(o, names, with, made, static_cast<double>(o.pipeline_entries));
+  std::vector<pipelined_model> cut;
+  std::string stages;
+  std::string trials;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    cut.push_back(
+        make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], *made.executor, o));
+    stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
+    trials += describe_trial(names[i], cut.back());
+  }
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), both_parts>;
+    auto both = std::make_unique<both_parts>(std::move(made));
+    both_parts& p = *both;
+    auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
+                                    std::move(both), listener, counters, trials);
+    for (unsigned d = 0; d < with.devices * o.pipeline_entries; ++d) {
+      s->add_device([&](both_parts& b, device_id id) { b.add_device(id, d / o.pipeline_entries); });
+    }
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+        counters.add_pipeline(id, names[i]);
+        row_counter observer;
+        observer.into = &counters;
+        observer.model = id;
+        for (unsigned place = 0; place < with.devices; ++place) {
+          b.add_model(id, place,
+                      instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
+                                  o.max_batch, observer));
+        }
+      });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+/// Loads and profiles models on an executor.
+template <class Executor>
+std::unique_ptr<service> make_staged_service(const options& o, outcome_listener& listener,
+                                             serve::metrics& counters,
+                                             const std::vector<std::string>& names,
+                                             staged_parts<Executor> with) {
+  if (!o.pipeline.empty()) {
+    return make_pipelined_service(o, listener, counters, names, std::move(with));
+  }
+  using both_parts = parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
+  resources<Executor> made{std::move(with.executor), {}};
+  const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
+  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+    using kind = service_of<decltype(scheduler), both_parts>;
+    auto both = std::make_unique<both_parts>(std::move(made));
+    both_parts& p = *both;
+    auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
+                                    listener, counters);
+    const unsigned devices = with.devices;
+    std::vector<device_id> ids;
+    for (unsigned d = 0; d < devices; ++d) {
+      s->add_device([&](both_parts& b, device_id id) {
+        b.add_device(id, device_share{std::max(1U, 100 / devices)});
+        ids.push_back(id);
+      });
+    }
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+        for (const device_id d : ids) {
+          b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
+        }
+      });
+    }
+    return std::unique_ptr<service>{std::move(s)};
+  });
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the loop of an LLM server asks of a decoder: the concept `decoder_backend`.
+#pragma once
+
+#include <cohort/kv/batch/copy_plan.hpp>
+#include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/prepared.hpp>
+#include <cohort/runtime/executor.hpp>
+
+#include <atomic>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "config.hpp"
+#include "sampler.hpp"
+
+namespace cohort::llama {
+
+/// What a decoder says of a row.
+struct row_result {
+  std::optional<scored_token> best;  ///< The most likely token, from backends that choose.
+  std::span<const float> logits;     ///< Of the vocabulary; empty if they were not asked for.
+};
+
+/// Whether a token can be chosen by it.
+[[nodiscard]] inline bool is_sound(const row_result& r) noexcept {
+  return (!r.best || std::isfinite(r.best->logprob)) &&
+         (r.logits.empty() || is_distribution(r.logits));
+}
+
+/// Tokens [first, first + count) of a prompt, to be computed into its packed storage, where those
+/// before `first` are already, or will be by a piece before it in the same job.
+struct prefill_piece {
+  std::span<const kv::token_id> tokens;  ///< Of the whole prompt.
+  std::uint64_t storage = 0;             ///< Of as many columns.
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;  ///< At least 1.
+  bool is_last = false;     ///< The prompt ends with it: it has a result.
+};
+
+/// All of a prompt.
+[[nodiscard]] inline prefill_piece whole_prompt(std::span<const kv::token_id> tokens,
+                                                std::uint64_t storage) noexcept {
+  return {.tokens = tokens,
+          .storage = storage,
+          .first = 0,
+          .count = static_cast<std::uint32_t>(tokens.size()),
+          .is_last = true};
+}
+
+enum class prefill_state : std::uint8_t { idle, busy, done, failed };
+
+/// Work that a backend has its executor tell the end of. One thread may wait for it.
+struct decoder_job : runtime::completion {
+  decoder_job() {
+    invoke = [](runtime::completion& c, bool failed) noexcept {
+      static_cast<decoder_job&>(c).end(failed ? prefill_state::failed : prefill_state::done);
+    };
+  }
+  /// Before the work is asked for.
+  void begin() noexcept { state.store(prefill_state::busy, std::memory_order_relaxed); }
+  void end(prefill_state s) noexcept {
+    state.store(s, std::memory_order_release);
+    state.notify_all();
+  }
+  [[nodiscard]] prefill_state look() const noexcept {
+    return state.load(std::memory_order_acquire);
+  }
+  /// @returns What became of it.
+  prefill_state wait() const noexcept {
+    state.wait(prefill_state::busy, std::memory_order_acquire);
+    return look();
+  }
+  std::atomic<prefill_state> state{prefill_state::idle};
+};
+
+namespace requirement {
+template <class B>
+concept describes_its_memory = requires(const B& b) {
+  { b.config() } -> std::same_as<const llama_config&>;
+  { b.column_bytes() } -> std::convertible_to<std::uint64_t>;
+};
+template <class B>
+concept keeps_packed_columns = requires(B& b, std::uint32_t columns, std::uint64_t storage,
+                                        const kv::copy_plan& plan) {
+  { b.allocate(columns) } -> std::same_as<std::uint64_t>;
+  { b.packed_columns(storage) } -> std::same_as<std::uint32_t>;
+  b.release(storage);
+  b.discard(storage);
+  b.execute(plan);
+};
+template <class B>
+concept prefills_pieces_beside_the_batch = requires(B& b, std::span<const prefill_piece> pieces,
+                                                    std::uint32_t i) {
+  b.start_prefill(pieces);
+  { b.prefill() } -> std::same_as<prefill_state>;
+  b.wait_for_prefill();
+  { b.first(i) } -> std::same_as<row_result>;
+  b.end_prefill();
+};
+template <class B>
+concept iterates = requires(B& b, const kv::decode_batch& batch, std::uint32_t slot, bool logits) {
+  { b.iterate(batch, logits) } -> std::same_as<bool>;
+  { b.of_slot(slot) } -> std::same_as<row_result>;
+};
+}  // namespace requirement
+
+/// A decoder with its keys and values. Semantics:
+/// * `allocate` gives packed storage; `release` frees it after the iterations and copies so far,
+///   `discard` after the prefill so far. `column_bytes` is what a column takes.
+/// * `start_prefill` begins a job of at least one piece, while `prefill` is idle: at most
+///   `prefill_chunk` · `prefill_ahead` tokens in all, pieces of a prompt in its order, anything of
+///   other prompts between them. The storages stay until the job is done or failed; the pieces and
+///   their tokens are not read after the call. `first(i)` is then the result, with logits, of the
+///   last token of the i-th prompt that ended in it, until `end_prefill`.
+/// * `execute` carries a plan out, in order with the iterations, after the prefill of what enters.
+/// * `iterate` computes the live slots of a batch and waits; false if that failed. `of_slot(i)` is
+///   the result, until the next: with logits if they were asked for, or if the backend does not
+///   choose.
+/// * The destructor waits for a job under way.
+/// Thread safety: one thread. Models: `host_backend`, `device::device_backend`.
+template <class B>
+concept decoder_backend =
+    requirement::describes_its_memory<B> && requirement::keeps_packed_columns<B> &&
+    requirement::prefills_pieces_beside_the_batch<B> && requirement::iterates<B>;
+
+}  // namespace cohort::llama

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Prompts on a decoder: computed in pieces, long and short ones in turn, equal ones once.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/kv/prompt/chunked_prefill.hpp>
+#include <cohort/kv/prompt/prefix_store.hpp>
+#include <cohort/kv/batch/sequence.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "decoder_backend.hpp"
+#include "generation.hpp"
+#include "prompt_storage.hpp"
+
+namespace cohort::llama {
+
+/// Moves a mean towards what was measured last.
+template <class T>
+void follow(T& mean, T last) {
+  mean += (last - mean) / (mean == T{} ? 1 : 8);
+}
+
+/// Turns prompts into packed columns and a first result, one job of several pieces at a time. What
+/// it is given it answers once, by a call of the loop's:
+/// * `prefilled(generation&, storage, const row_result&, now)`: its columns, and what follows them;
+/// * `prefill_failed(generation&)`;
+/// * `prefill_dropped(generation&)`: it was cancelled or has expired, and is computed no further.
+///
+/// From there only `storage()` may be used. Thread safety: none.
+template <decoder_backend Backend>
+class prefiller {
+ public:
+  /// @param backend Must outlive it.  @throws config_error If an option is outside its range.
+  prefiller(Backend& backend, const generator_options& o)
+      : backend_{backend},
+        o_{o},
+        storage_{backend, o.prefix_bytes},
+        long_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress},
+        short_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
+    expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
+    expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
+  }
+  prefiller(const prefiller&) = delete;
+  prefiller& operator=(const prefiller&) = delete;
+
+  /// Tokens of a job, at most; a prompt of no more is short.
+  [[nodiscard]] std::uint32_t job_size() const noexcept {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+    return static_cast<std::uint32_t>(
+        std::min(most, std::uint64_t{o_.prefill_chunk} * o_.prefill_ahead));
+  }
+  /// Whether the largest group of prompts could be staged; beside others, so that a quarter is left
+  /// to what preemption packs, and an eighth to short prompts, which take it.
+  [[nodiscard]] bool has_room(bool for_short) const noexcept;
+  /// Prompts that the scheduler has handed out.
+  template <class Loop>
+  void take(std::span<kv::sequence* const> group, time_point now, Loop& loop);
+  /// Between two jobs: lets those go that were cancelled or have expired.
+  template <class Loop>
+  void drop_unwanted(Loop& loop);
+  /// The next job, if the decoder does none and there is something to compute.
+  void start(time_point now);
+  /// Answers those whose prompts a job has completed, if it is over.
+  template <class Loop>
+  void end(time_point now, Loop& loop);
+
+  [[nodiscard]] bool is_busy() const noexcept { return backend_.prefill() != prefill_state::idle; }
+  /// Time per token and tokens to come. Stays where it is.
+  [[nodiscard]] measured_prefill::pace& pace() noexcept { return pace_; }
+  /// Of preempted sequences, too, which share the limit.
+  [[nodiscard]] prompt_storage<Backend>& storage() noexcept { return storage_; }
+  [[nodiscard]] const prompt_storage<Backend>& storage() const noexcept { return storage_; }
+  /// Computed since the start.
+  [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
+
+ private:
+  static bool is_unwanted(const kv::sequence& s) noexcept {
+    return s.cancel_requested || s.expired;
+  }
+  [[nodiscard]] kv::chunked_prefill& next_chunks() noexcept {
+    if (long_chunks_.empty()) return short_chunks_;
+    if (short_chunks_.empty()) return long_chunks_;
+    return is_short_turn_ ? short_chunks_ : long_chunks_;
+  }
+  void compute(generation& g);
+  void give_up(generation& g);
+  template <class Loop>
+  void use_prefix(generation& g, std::uint64_t storage, time_point now, Loop& loop) {
+    loop.prefilled(g, storage, storage_.first(storage), now);
+  }
+  template <class Loop>
+  void look_at_followers(time_point now, Loop& loop);
+
+  Backend& backend_;
+  generator_options o_;
+  measured_prefill::pace pace_;
+  prompt_storage<Backend> storage_;
+  // Pieces are taken from both in turn: neither waits for all of the other.
+  kv::chunked_prefill long_chunks_;
+  kv::chunked_prefill short_chunks_;
+  bool is_short_turn_ = true;
+  std::unordered_map<std::uint64_t, generation*> computing_;  // By prefix, as chunks know them.
+  std::vector<generation*> followers_;                        // Another computes their prompt.
+  std::uint64_t tokens_ = 0;
+
+  // The job.
+  std::vector<prefill_piece> pieces_;
+  std::vector<generation*> members_;  // Of each piece.
+  std::vector<generation*> ends_;     // Whose prompt it completes, in its order.
+  std::size_t job_tokens_ = 0;
+  time_point job_begun_{};
+};
+
+template <decoder_backend Backend>
+bool prefiller<Backend>::has_room(bool for_short) const noexcept {
+  const std::uint64_t column = backend_.column_bytes();
+  std::uint64_t longest = std::min(o_.longest_packed(), backend_.config().max_positions * column);
+  if (for_short) longest = std::min(longest, job_size() * column);
+  std::uint64_t group = o_.prefill.max_rows * longest;
+  if (const std::uint64_t most = o_.prefill.max_positions * column; most > 0) {
+    group = std::min(group, std::max(longest, most));
+  }
+  const bool is_alone = storage_.bytes() <= o_.prefix_bytes;
+  const std::uint64_t eighths = is_alone ? 8 : for_short ? 6 : 5;
+  return storage_.bytes() + group <= eighths * (o_.staging_bytes / 8) + o_.prefix_bytes;
+}
+
+template <decoder_backend Backend>
+template <class Loop>
+void prefiller<Backend>::take(std::span<kv::sequence* const> group, time_point now, Loop& loop) {
+  for (kv::sequence* s : std::vector<kv::sequence*>(group.begin(), group.end())) {
+    auto& g = static_cast<generation&>(*s);
+    const kv::prefix_hit hit = storage_.acquire(g.text);
+    g.prefix = hit.entry;
+    switch (hit.state) {
+      case kv::prefix_state::absent:
+        compute(g);
+        break;
+      case kv::prefix_state::filling:
+        followers_.push_back(&g);
+        break;
+      case kv::prefix_state::ready:
+        use_prefix(g, hit.storage, now, loop);
+        break;
+    }
+  }
+}
+
+template <decoder_backend Backend>
+void prefiller<Backend>::compute(generation& g) {
+  g.staging = storage_.allocate(g.prompt);
+  g.staged = 0;
+  pace_.backlog += g.prompt;
+  computing_.emplace(g.prefix, &g);
+  (g.prompt <= job_size() ? short_chunks_ : long_chunks_).push(request_id{g.prefix}, g.prompt);
+}
+
+/// Of a prompt that is computed no further and that no piece under way writes.
+template <decoder_backend Backend>
+void prefiller<Backend>::give_up(generation& g) {
+  pace_.backlog -= g.prompt - g.staged;
+  if (!long_chunks_.cancel(request_id{g.prefix})) short_chunks_.cancel(request_id{g.prefix});
+  storage_.give_up(g.prefix, g.staging);
+}
+
+/// What was computed of a prompt is the next one's who waits for it, if there is one.
+template <decoder_backend Backend>
+template <class Loop>
+void prefiller<Backend>::drop_unwanted(Loop& loop) {
+  if (is_busy()) return;
+  std::erase_if(followers_, [&](generation* g) {
+    if (!is_unwanted(*g)) return false;
+    storage_.leave(g->prefix);
+    loop.prefill_dropped(*g);
+    return true;
+  });
+  for (auto at = computing_.begin(); at != computing_.end();) {
+    generation& g = *at->second;
+    if (!is_unwanted(g)) {
+      ++at;
+      continue;
+    }
+    const auto heir = std::ranges::find(followers_, g.prefix, &generation::prefix);
+    if (heir != followers_.end()) {
+      (*heir)->staging = g.staging;
+      (*heir)->staged = g.staged;
+      at->second = *heir;
+      followers_.erase(heir);
+      storage_.leave(g.prefix);
+      ++at;
+    } else {
+      at = computing_.erase(at);
+      give_up(g);
+    }
+    loop.prefill_dropped(g);
+  }
+}
+
+template <decoder_backend Backend>
+template <class Loop>
+void prefiller<Backend>::look_at_followers(time_point now, Loop& loop) {
+  std::erase_if(followers_, [&](generation* g) {
+    const kv::prefix_hit hit = storage_.look(g->prefix);
+    if (hit.state == kv::prefix_state::filling) return false;
+    if (hit.state == kv::prefix_state::ready) {
+      use_prefix(*g, hit.storage, now, loop);
+    } else {
+      compute(*g);  // Whoever did has failed.
+    }
+    return true;
+  });
+}
+
+template <decoder_backend Backend>
+void prefiller<Backend>::start(time_point now) {
+  if (is_busy() || next_chunks().empty()) return;
+  pieces_.clear();
+  members_.clear();
+  ends_.clear();
+  job_tokens_ = 0;
+  for (;;) {
+    kv::chunked_prefill& from = next_chunks();
+    const auto next = from.next();
+    if (!next || job_tokens_ + next->count > job_size()) break;
+    generation& g = *computing_.at(next->id.value());
+    pieces_.push_back({.tokens = g.text,
+                       .storage = g.staging,
+                       .first = next->first,
+                       .count = next->count,
+                       .is_last = next->is_last});
+    members_.push_back(&g);
+    if (next->is_last) ends_.push_back(&g);
+    g.staged += next->count;
+    job_tokens_ += next->count;
+    is_short_turn_ = &from == &long_chunks_;
+    from.complete();
+  }
+  tokens_ += job_tokens_;
+  job_begun_ = now;
+  backend_.start_prefill(pieces_);
+}
+
+template <decoder_backend Backend>
+template <class Loop>
+void prefiller<Backend>::end(time_point now, Loop& loop) {
+  const prefill_state state = backend_.prefill();
+  if (state != prefill_state::done && state != prefill_state::failed) return;
+  pace_.backlog -= job_tokens_;
+  follow(pace_.ns_per_token,
+         static_cast<double>((now - job_begun_).count()) / static_cast<double>(job_tokens_));
+  const auto fail = [&](generation& g) {
+    give_up(g);
+    loop.prefill_failed(g);
+  };
+  if (state == prefill_state::failed) {
+    for (generation* g : members_) {
+      if (computing_.erase(g->prefix) == 0) continue;  // Another piece of the same prompt.
+      fail(*g);
+    }
+    backend_.end_prefill();
+  } else {
+    for (std::uint32_t i = 0; i < ends_.size(); ++i) {
+      generation& g = *ends_[i];
+      const row_result r = backend_.first(i);
+      computing_.erase(g.prefix);
+      if (!is_sound(r)) {  // Not kept for others: they see for themselves.
+        fail(g);
+        ends_[i] = nullptr;
+        continue;
+      }
+      storage_.fill(g.prefix, g.staging, r);
+    }
+    backend_.end_prefill();
+    for (generation* g : ends_) {
+      if (g != nullptr) use_prefix(*g, g->staging, now, loop);
+    }
+  }
+  look_at_followers(now, loop);
+}
+
+}  // namespace cohort::llama

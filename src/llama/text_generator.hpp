@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a server's loop is to those who drive it, whatever its decoder runs on.
+#pragma once
+
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/kv/decode_scheduler.hpp>
+#include <cohort/kv/prompt/slo_admission.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "generation.hpp"
+
+namespace cohort::llama {
+
+/// Who decides what a generator does next.
+using generation_scheduler =
+    kv::decode_scheduler<kv::best_fit, kv::slo_admission<measured_prefill>>;
+
+/// The loop of an LLM server without its network. Prefill and decode run on streams of their own;
+/// an iteration never waits for a prompt. Prompts are prefilled in pieces, in turn, so that a short
+/// one is not stuck behind long ones; equal prompts are prefilled once. Thread safety: none; one
+/// thread owns it. Models: `basic_generator`, `generator`, `gpu_generator`.
+class text_generator {
+ public:
+  using scheduler = generation_scheduler;
+
+  text_generator() = default;
+  virtual ~text_generator() = default;
+  text_generator(const text_generator&) = delete;
+  text_generator& operator=(const text_generator&) = delete;
+
+  /// Accepts a request, or says why not.
+  /// @param now When its first token's time begins to count.
+  /// @throws config_error If its sampling or a token is out of range.
+  virtual std::optional<refusal> submit(generation& g, time_point now) = 0;
+  std::optional<refusal> submit(generation& g) { return submit(g, time_point{}); }
+  /// Ends a request as soon as it may.
+  virtual void cancel(generation& g) = 0;
+
+  /// One iteration at most; waits for a prefill if there is nothing else to do.
+  /// @param clock Tells the time of each token.
+  /// @returns Whether anything is left to do.
+  /// @throws config_error If an iteration failed, or memory ran out: nothing it has can be trusted.
+  virtual bool turn(const std::function<time_point()>& clock) = 0;
+
+  [[nodiscard]] virtual const scheduler& state() const noexcept = 0;
+  /// Prompts whose keys and values were there already, or were being computed for another.
+  [[nodiscard]] virtual std::uint64_t prefix_hits() const noexcept = 0;
+  /// Tokens of prompts that were computed.
+  [[nodiscard]] virtual std::uint64_t prefilled_tokens() const noexcept = 0;
+  /// Bytes of a column of keys and values, by which `kv_bytes` and `staging_bytes` count.
+  [[nodiscard]] virtual std::uint64_t column_bytes() const noexcept = 0;
+};
+
+/// One that owns the loop that it is, so that those who use it need not know its decoder.
+class loop_owner : public text_generator {
+ public:
+  using text_generator::submit;
+  std::optional<refusal> submit(generation& g, time_point now) override {
+    return loop().submit(g, now);
+  }
+  void cancel(generation& g) override { loop().cancel(g); }
+  bool turn(const std::function<time_point()>& clock) override { return loop().turn(clock); }
+  [[nodiscard]] const scheduler& state() const noexcept override { return loop().state(); }
+  [[nodiscard]] std::uint64_t prefix_hits() const noexcept override { return loop().prefix_hits(); }
+  [[nodiscard]] std::uint64_t prefilled_tokens() const noexcept override {
+    return loop().prefilled_tokens();
+  }
+  [[nodiscard]] std::uint64_t column_bytes() const noexcept override {
+    return loop().column_bytes();
+  }
+
+ private:
+  [[nodiscard]] virtual text_generator& loop() const noexcept = 0;
+};
+
+}  // namespace cohort::llama

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The policies of `cohort pipeline` by name, and one run of one.
+#pragma once
+
+#include <formats/staged_model_file.hpp>
+
+#include <cohort/core/time.hpp>
+#include <cohort/sim/staged/pipeline_simulation.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::registry {
+
+/// A policy as the user names it.
+struct staged_policy {
+  enum class kind : std::uint8_t {
+    zero_batch,
+    delay_batch,
+    lazy_batch,
+    cellular,
+    dvabatch,
+    early_exit,
+  };
+  kind what = kind::dvabatch;
+  duration delay{};  ///< Of delay-batch.
+  double part = 0;   ///< Of early-exit.
+};
+
+/// @throws input_error If it is none of them.
+[[nodiscard]] staged_policy parse_staged_policy(const std::string& name);
+
+/// What a run needs besides model and policy.
+struct staged_settings {
+  std::uint64_t seed = 1;
+  duration overhead{};  ///< Added to every item.
+  bool record_launches = false;
+};
+
+/// A model with its tables, made once for many runs.
+class staged_runner {
+ public:
+  explicit staged_runner(formats::staged_model_spec spec);
+  staged_runner(const staged_runner&) = delete;  // The policy refers to the profile.
+  staged_runner& operator=(const staged_runner&) = delete;
+
+  [[nodiscard]] const formats::staged_model_spec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const batching::stage_profile& profile() const noexcept { return profile_; }
+  /// Thread safety: full.
+  [[nodiscard]] sim::staged_result run(
+      const staged_policy& p, std::span<const sim::staged_arrival> arrivals,
+      const staged_settings& o = {},
+      const std::function<void(time_point)>& progress = [](time_point) {}) const;
+
+ private:
+  formats::staged_model_spec spec_;
+  batching::stage_profile profile_;
+  batching::diversity diversity_;
+};
+
+}  // namespace cohort::registry

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chat/app.hpp>
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <llama/generator.hpp>
+#include <llama/weights.hpp>
+
+namespace cohort::chat {
+namespace {
+
+/// Who asks, without a network.
+class quiet_client final : public serve::http_client {
+ public:
+  explicit quiet_client(std::function<void()> then = {}) : then_{std::move(then)} {}
+  void answer(serve::http_reply r) override {
+    replies.push_back(std::move(r));
+    gone_ = nullptr;
+    if (then_) then_();
+  }
+  void begin(const std::string& /*type*/) override {}
+  void send(std::string_view /*bytes*/) override {}
+  void end() override {}
+  void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
+  void leave() { std::exchange(gone_, nullptr)(); }
+
+  std::vector<serve::http_reply> replies;
+
+ private:
+  std::function<void()> then_;
+  std::function<void()> gone_;
+};
+
+/// All of a server but its clients. It runs on the caller's thread, and ends with a SIGTERM.
+struct fixture {
+  explicit fixture(std::uint32_t slots = 2, std::uint32_t waiting = 8) {
+    options.generator.slots = slots;
+    options.max_waiting = waiting;
+    http.listen();
+    texts = std::make_unique<service>(std::make_unique<llama::generator>(model, options.queued()),
+                                      model.config(), words, options, answers, counters);
+    answers.start({.name = "m",
+                   .words = &words,
+                   .chat = &chat,
+                   .vocabulary = model.config().vocabulary,
+                   .context = texts->context(),
+                   .max_choices = 4},
+                  *texts, slots);
+  }
+  std::shared_ptr<quiet_client> ask(const std::string& body, std::function<void()> then = {}) {
+    auto c = std::make_shared<quiet_client>(std::move(then));
+    bodies.push_back(std::make_unique<std::string>(body));
+    answers.asked(
+        {.method = "POST", .path = "/v1/completions", .body = *bodies.back(), .authorization = {}},
+        c);
+    return c;
+  }
+  static void stop() { (void)std::raise(SIGTERM); }
+
+  service_options options;
+  std::vector<std::unique_ptr<std::string>> bodies;
+  serve::http_server http{{}};
+  llama::llama model{llama::random_weights(llama::named_config("tiny"), 1)};
+  llama::tokenizer words = llama::tokenizer::bytes();
+  chat_writer chat{{}, words, model.config()};
+  metrics counters{options.generator.kv_bytes};
+  app answers{http, counters, {}};
+  std::unique_ptr<service> texts;
+};
+
+const std::string good = R"({"model":"m","prompt":"Once","max_tokens":3})";
+
+TEST_CASE("whoever hands over a request does not wait for it to be read") {
+  fixture f;
+  // The answer comes on the server's thread, which is this one, once it runs.
+  const auto bad = f.ask("{");
+  const auto taken = f.ask(good, fixture::stop);
+  CHECK(bad->replies.empty());
+  CHECK(f.texts->open() == 0);
+  f.http.run(f.answers);
+  REQUIRE(bad->replies.size() == 1);
+  CHECK(bad->replies[0].status == 400);
+  REQUIRE(taken->replies.size() == 1);
+  CHECK(taken->replies[0].status == 200);
+  CHECK(taken->replies[0].body.find("\"completion_tokens\":3") != std::string::npos);
+}
+
+TEST_CASE("requests are begun in the order in which they came") {
+  fixture f;
+  std::string order;
+  f.ask("{", [&] { order += 'a'; });
+  f.ask("{\"model\":\"m\",\"prompt\":\"" + std::string(1000, 'x') + "\",\"n\":0}",
+        [&] { order += 'b'; });
+  f.ask("[]", [&] {
+    order += 'c';
+    fixture::stop();
+  });
+  f.http.run(f.answers);
+  CHECK(order == "abc");
+}
+
+TEST_CASE("a client that goes before its request is read leaves nothing") {
+  fixture f;
+  const auto lost = f.ask(good);
+  lost->leave();
+  const auto last = f.ask("{", fixture::stop);
+  f.http.run(f.answers);
+  CHECK(lost->replies.empty());
+  CHECK(last->replies.size() == 1);
+  CHECK(f.texts->open() == 0);
+  CHECK(f.counters.text().find("cohort_llm_prompt_tokens_total 0\n") != std::string::npos);
+  CHECK(lost.use_count() == 1);
+}
+
+TEST_CASE("no more requests wait to be read than texts may wait") {
+  fixture f{1, 1};
+  const auto one = f.ask("{");
+  const auto two = f.ask("{", fixture::stop);
+  const auto three = f.ask(good);
+  REQUIRE(three->replies.size() == 1);
+  CHECK(three->replies[0].status == 429);
+  CHECK(three->replies[0].fields.at(0).first == "Retry-After");
+  f.http.run(f.answers);
+  CHECK(one->replies.size() == 1);
+  CHECK(two->replies.size() == 1);
+  CHECK(f.counters.text().find("cohort_llm_refused_total 1\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort::chat

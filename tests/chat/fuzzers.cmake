@@ -1,0 +1,5 @@
+if(TARGET cohort_chat)
+  find_package(nlohmann_json REQUIRED)
+  cohort_add_fuzzer(chat/protocol_fuzz.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
+  cohort_add_fuzzer(chat/chat_template_fuzz.cpp LIBS cohort_chat)
+endif()

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service and what answers for it, over a decoder that computes nothing: no sockets.
+#include <chat/service.hpp>
+
+#include <cohort/serve/http.hpp>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <chat/app.hpp>
+#include <chat/chat.hpp>
+#include <chat/metrics.hpp>
+#include <condition_variable>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <latch>
+#include <llama/basic_generator.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <llama/scripted_backend.hpp>
+
+namespace cohort::chat {
+namespace {
+
+class scripted_loop final : public llama::loop_owner {
+ public:
+  explicit scripted_loop(const llama::generator_options& o, std::function<void()> on_wait = {})
+      : backend_{o}, loop_{backend_, o} {
+    backend_.on_wait = std::move(on_wait);
+  }
+
+ private:
+  [[nodiscard]] text_generator& loop() const noexcept override { return loop_; }
+
+  llama::scripted_backend backend_;
+  mutable llama::basic_generator<llama::scripted_backend> loop_;
+};
+
+/// Waits for the ends of texts.
+class counting_listener final : public piece_listener {
+ public:
+  void said(std::vector<piece> pieces) override {
+    {
+      const std::lock_guard lock{mutex_};
+      for (const piece& p : pieces) ended_ += p.finished ? 1U : 0U;
+    }
+    changed_.notify_one();
+  }
+  void wait_for(std::size_t ended) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return ended_ >= ended; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t ended_ = 0;
+};
+
+double value_of(const metrics& m, const std::string& name) {
+  std::string text = "\n";
+  text += m.text();
+  const std::size_t at = text.find(fmt::format("\n{} ", name));
+  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + name.size() + 2);
+}
+
+const llama::generator_options small{
+    .slots = 4, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+const llama::tokenizer words = llama::tokenizer::bytes();
+llama::llama_config config() { return llama::scripted_backend{small}.config(); }
+
+TEST_CASE("every text has one time to its first token, also where its second came in one turn") {
+  counting_listener listener;
+  metrics counters{small.kv_bytes};
+  const service_options o{.generator = small};
+  service texts{
+      std::make_unique<scripted_loop>(o.queued()), config(), words, o, listener, counters};
+  // The first is running when the others' prompts have been computed: such turns bring two tokens.
+  const auto j = std::make_shared<job>();
+  for (const std::uint32_t prompt : {2U, 30U, 50U, 70U}) {
+    choice& c = j->choices.emplace_back();
+    c.index = static_cast<std::uint32_t>(j->choices.size() - 1);
+    c.text.assign(prompt, static_cast<kv::token_id>(prompt % llama::scripted_vocabulary));
+    c.max_new = prompt == 2 ? 100 : 3;
+  }
+  REQUIRE(texts.submit(j));
+  listener.wait_for(4);
+  CHECK(value_of(counters, "cohort_llm_time_to_first_token_seconds_count") == 4);
+  CHECK(value_of(counters, "cohort_llm_inter_token_seconds_count") == 109 - 4);
+  CHECK(value_of(counters, "cohort_llm_generated_tokens_total") == 109);
+  CHECK(value_of(counters, "cohort_llm_request_seconds_count") == 4);
+}
+
+struct fake_client final : serve::http_client {
+  void answer(serve::http_reply r) override {
+    status = r.status;
+    gone = nullptr;  // It holds what holds this.
+    if (then) then();
+  }
+  void begin(const std::string& /*type*/) override {}
+  void send(std::string_view /*bytes*/) override {}
+  void end() override {}
+  void on_gone(std::function<void()> f) override { gone = std::move(f); }
+
+  int status = 0;
+  std::function<void()> gone;
+  std::function<void()> then;
+};
+
+TEST_CASE("a client that has gone is let go at once, whatever its texts still do") {
+  serve::http_server http{{}};
+  http.listen();
+  metrics counters{small.kv_bytes};
+  app answers{http, counters, {}};
+  const service_options o{.generator = small};
+  std::latch may_end{1};
+  service texts{std::make_unique<scripted_loop>(o.queued(), [&] { may_end.wait(); }),
+                config(),
+                words,
+                o,
+                answers,
+                counters};
+  const chat_writer chat{{}, words, {}};
+  answers.start({.name = "scripted",
+                 .words = &words,
+                 .chat = &chat,
+                 .vocabulary = llama::scripted_vocabulary,
+                 .context = texts.context()},
+                texts, small.slots);
+  const auto ask = [&](const auto& client, std::string_view body) {
+    answers.asked({.method = "POST", .path = "/v1/completions", .body = body, .authorization = {}},
+                  client);
+  };
+  auto client = std::make_shared<fake_client>();
+  ask(client, R"({"model":"scripted","prompt":[1,2,3]})");
+  std::weak_ptr<fake_client> connection;
+  // Answered behind it, on the server's thread, which is this one.
+  const auto next = std::make_shared<fake_client>();
+  next->then = [&] {
+    CHECK(client->status == 0);
+    REQUIRE(client->gone != nullptr);
+    const auto gone = std::exchange(client->gone, nullptr);
+    connection = std::exchange(client, nullptr);
+    CHECK_FALSE(connection.expired());
+    gone();
+    CHECK(texts.open() == 1);  // Its prompt is still being computed.
+    CHECK(connection.expired());
+    (void)std::raise(SIGTERM);
+  };
+  ask(next, "{");
+  http.run(answers);
+  CHECK(next->status == 400);
+  may_end.count_down();
+}
+
+}  // namespace
+}  // namespace cohort::chat

@@ -1,0 +1,22 @@
+if(TARGET llm_server)
+  foreach(name app chat memory protocol service)
+    cohort_add_test(chat/${name}_test.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
+  endforeach()
+  # They start the server, and are its clients over raw sockets.
+  foreach(name disconnect llm_server)
+    cohort_add_test(chat/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
+    add_dependencies(chat.${name}_test llm_server)
+    target_compile_definitions(chat.${name}_test
+                               PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
+  endforeach()
+  # The real client, where it is.
+  set(COHORT_OPENAI_CLIENT
+      "${PROJECT_SOURCE_DIR}/build/npm"
+      CACHE PATH "Folder that `npm install --prefix` has put openai into, for its test")
+  mark_as_advanced(COHORT_OPENAI_CLIENT)
+  add_test(NAME chat.openai_client_test
+           COMMAND "${CMAKE_CURRENT_LIST_DIR}/openai_client_test" $<TARGET_FILE:llm_server>
+                   "${COHORT_OPENAI_CLIENT}")
+  set_tests_properties(chat.openai_client_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120
+                                                         RUN_SERIAL ON)
+endif()

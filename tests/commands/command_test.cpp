@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of the command: what goes in, what comes out, and the exit status.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+
+#include "commands/run_command.hpp"
+
+namespace cohort {
+namespace {
+using nlohmann::json;
+using test::cohort_command;
+using test::command_result;
+
+const std::string resnet =
+    R"({"devices":8,"models":[{"name":"ResNet50","alpha_ms":1.053,"beta_ms":5.072,"slo_ms":25}]})";
+const std::string inception =
+    R"({"devices":8,"models":[{"name":"IRv2","alpha_ms":5.090,"beta_ms":18.368,"slo_ms":70}]})";
+/// The same, with a short run.
+const std::string brief =
+    R"({"devices":8,"models":[{"name":"ResNet50","alpha_ms":1.053,"beta_ms":5.072,"slo_ms":25}],)"
+    R"("warmup_s":0.5,"duration_s":2})";
+
+json answer_of(const command_result& r, int status = 0) {
+  INFO(r.err);
+  CHECK(r.err.empty());  // No progress where nobody watches.
+  REQUIRE(r.status == status);
+  return json::parse(r.out);
+}
+
+TEST_CASE("simulate prints every field of the contract") {
+  const json a =
+      answer_of(cohort_command("simulate - --policy deferred --rate 4500 --json", brief));
+  CHECK(a["policy"] == "deferred");
+  CHECK(a["seed"] == 1);
+  CHECK(a["devices"] == 8);
+  CHECK(a["offered_rps"] == 4500);
+  const auto count = [&](const char* name) { return a[name].get<std::int64_t>(); };
+  CHECK(count("arrived") == count("completed") + count("late") + count("dropped"));
+  CHECK(count("arrived") > 8700);
+  CHECK(count("arrived") < 9300);
+  CHECK(a["bad_rate"].get<double>() < 0.01);
+  CHECK(a["throughput_rps"].get<double>() == doctest::Approx(a["completed"].get<double>() / 2));
+  CHECK(a["busy_fraction"].get<double>() > 0.5);
+  CHECK(a["busy_fraction"].get<double>() < 1);
+  CHECK(a["devices_used"].get<int>() <= 8);
+  for (const char* name : {"mean", "p50", "p90"}) CHECK(a["batch_size"][name].is_number());
+  for (const char* name : {"p50", "p99", "max"}) CHECK(a["queueing_ms"][name].is_number());
+  for (const char* name : {"p50", "p90", "p99"}) CHECK(a["latency_ms"][name].is_number());
+  CHECK(a["autoscale"]["bad_rate"] == a["bad_rate"]);
+  CHECK(a["autoscale"]["idle_fraction"].get<double>() ==
+        doctest::Approx(1 - a["busy_fraction"].get<double>()));
+  CHECK(a["autoscale"]["advice_devices"].is_number_integer());
+  REQUIRE(a["per_model"].size() == 1);
+  for (const char* name : {"name", "offered_rps", "bad_rate", "p99_ms", "batch_p50"}) {
+    CHECK(a["per_model"][0].contains(name));
+  }
+  CHECK_FALSE(a.contains("dispatches"));
+}
+
+TEST_CASE("equal seeds give equal bytes, other seeds do not") {
+  for (const char* policy : {"deferred", "adaptive", "eager", "timeout:0.25"}) {
+    INFO(std::string{policy});
+    const std::string line =
+        std::string{"simulate - --rate 5000 --json --dispatches --policy "} + policy + " --seed ";
+    const std::string first = cohort_command(line + "7", brief).out;
+    CHECK(first.size() > 1000);
+    CHECK(first == cohort_command(line + "7", brief).out);
+    CHECK(first != cohort_command(line + "8", brief).out);
+  }
+  const std::string line = "goodput - --policy deferred --precision 0.05 --json";
+  CHECK(cohort_command(line, brief).out == cohort_command(line, brief).out);
+}
+
+TEST_CASE("a percentile that lands on a dropped request is null") {
+  const json a = answer_of(cohort_command("simulate - --policy eager --rate 20000 --json", brief));
+  CHECK(a["bad_rate"].get<double>() > 0.5);
+  CHECK(a["latency_ms"]["p90"].is_null());
+  CHECK(a["per_model"][0]["p99_ms"].is_null());
+  CHECK(a["autoscale"]["advice_devices"].get<int>() > 0);
+}
+
+TEST_CASE("--duration-s replaces the workload's duration") {
+  const json a = answer_of(
+      cohort_command("simulate - --policy deferred --rate 1000 --duration-s 4 --json", brief));
+  CHECK(a["arrived"].get<double>() == doctest::Approx(4000).epsilon(0.1));
+}
+
+TEST_CASE("--trace writes a span for each batch and a name for each device") {
+  const std::string file = test::scratch("trace.json");
+  const json a = answer_of(cohort_command(
+      "simulate - --policy deferred --rate 1000 --dispatches --json --trace " + file, brief));
+  const json trace = json::parse(test::slurp(file));
+  std::remove(file.c_str());
+  const json& events = trace["traceEvents"];
+  const auto of_phase = [&](const char* phase) {
+    return std::ranges::count_if(events, [&](const json& e) { return e["ph"] == phase; });
+  };
+  CHECK(of_phase("X") == static_cast<long>(a["dispatches"].size()));
+  CHECK(of_phase("M") == 9);
+}
+
+TEST_CASE("without --json the answer is a table") {
+  const auto r = cohort_command("simulate - --policy deferred --rate 1000", brief);
+  CHECK(r.status == 0);
+  CHECK(r.err.empty());
+  CHECK(r.out.find("deferred (drop-head) on 8 devices, seed 1\n") == 0);
+  CHECK(r.out.find("ResNet50      25       1000.0") != std::string::npos);
+}
+
+TEST_CASE("deferred's goodput is within 1.5 % of the published rule's") {
+  const json r = answer_of(cohort_command("goodput - --policy deferred --json", resnet));
+  CHECK(r["goodput"][0]["goodput_rps"].get<double>() == doctest::Approx(5325).epsilon(0.015));
+  const json i = answer_of(cohort_command("goodput - --policy deferred --json", inception));
+  CHECK(i["goodput"][0]["goodput_rps"].get<double>() == doctest::Approx(946).epsilon(0.015));
+}
+
+TEST_CASE("goodput answers for each policy in order, with the run at the peak") {
+  const json a = answer_of(
+      cohort_command("goodput - --policy eager,deferred --precision 0.02 --seed 5 --json", brief));
+  REQUIRE(a["goodput"].size() == 2);
+  CHECK(a["goodput"][0]["policy"] == "eager");
+  const json& deferred = a["goodput"][1];
+  CHECK(deferred["policy"] == "deferred");
+  const double rate = deferred["goodput_rps"].get<double>();
+  CHECK(deferred["at_peak"]["offered_rps"] == rate);
+  CHECK(deferred["at_peak"]["seed"] == 5);
+  const std::string line =
+      "simulate - --policy deferred --seed 5 --json --rate " + deferred["goodput_rps"].dump();
+  CHECK(answer_of(cohort_command(line, brief)) == deferred["at_peak"]);
+}
+
+TEST_CASE("min-devices finds a count that serves, one fewer does not, and too low a limit is no") {
+  const json a =
+      answer_of(cohort_command("min-devices - --policy deferred --rate 3000 --json", brief));
+  const int devices = a["min_devices"][0]["devices"].get<int>();
+  CHECK(a["min_devices"][0]["policy"] == "deferred");
+  CHECK(devices >= 4);  // 3000 r/s x ℓ(b) / b is at least 3.16 devices, at b = ∞.
+  CHECK(devices <= 8);
+  const std::string limit = std::to_string(devices - 1);
+  const json no = answer_of(
+      cohort_command("min-devices - --policy deferred --rate 3000 --json --limit " + limit, brief),
+      1);
+  CHECK(no["min_devices"][0]["devices"].is_null());
+}
+
+TEST_CASE("workload prints what simulate reads") {
+  const json all = answer_of(cohort_command("workload --zoo a100 --devices 64"));
+  CHECK(all["devices"] == 64);
+  CHECK(all["models"].size() == 37);
+  CHECK(all["models"][0]["name"] == "DenseNet121");
+  CHECK(all["models"][0]["alpha_ms"] == 0.054);
+  CHECK(answer_of(cohort_command("workload --zoo 1080ti --devices 1"))["models"].size() == 35);
+
+  const auto some = cohort_command(
+      "workload --zoo a100 --models ResNet50,BERT --copies 2 --devices 3 --slo-ms 100 "
+      "--popularity zipf --arrivals gamma --shape 0.3");
+  const json w = answer_of(some);
+  REQUIRE(w["models"].size() == 4);
+  CHECK(w["models"][0]["name"] == "ResNet50-1");
+  CHECK(w["models"][3]["name"] == "BERT-2");
+  CHECK(w["models"][3]["slo_ms"] == 100);
+  CHECK(w["popularity"] == "zipf");
+  CHECK(w["arrivals"]["process"] == "gamma");
+  CHECK(w["arrivals"]["shape"] == 0.3);
+  const json run =
+      answer_of(cohort_command("simulate - --policy deferred --rate 100 --json", some.out));
+  CHECK(run["per_model"].size() == 4);
+  CHECK(run["per_model"][0]["offered_rps"].get<double>() >
+        run["per_model"][1]["offered_rps"].get<double>());
+}
+
+TEST_CASE("the mixes divide the zoo by how much its models gain from batching") {
+  const json strong = answer_of(cohort_command("workload --zoo a100 --mix strong --devices 1"));
+  const json weak = answer_of(cohort_command("workload --zoo a100 --mix weak --devices 1"));
+  CHECK(strong["models"].size() == 29);  // Table 4: NASNetLarge, 2.065, is the last above 2.
+  CHECK(weak["models"].size() == 8);
+  for (const json& m : weak["models"]) {
+    CHECK(m["beta_ms"].get<double>() <= 2 * m["alpha_ms"].get<double>());
+  }
+}
+
+TEST_CASE("help and version go to standard output, usage without a subcommand to standard error") {
+  const auto help = cohort_command("--help");
+  CHECK(help.status == 0);
+  CHECK(help.err.empty());
+  CHECK(help.out.find("Example:") != std::string::npos);
+  for (const char* sub : {"workload", "simulate", "goodput", "min-devices", "profile"}) {
+    INFO(std::string{sub});
+    CHECK(help.out.find(sub) != std::string::npos);
+    const auto one = cohort_command(std::string{sub} + " --help");
+    CHECK(one.status == 0);
+    CHECK(one.out.find(std::string{"Example:\n  cohort "} + sub) != std::string::npos);
+  }
+  CHECK(cohort_command("--version").out == "cohort 0.1.0\n");
+  const auto none = cohort_command("");
+  CHECK(none.status == 2);
+  CHECK(none.out.empty());
+  CHECK(none.err.find("Usage: cohort") != std::string::npos);
+}
+
+TEST_CASE("bad usage and bad input are one line on standard error and exit status 2") {
+  const std::string trace_input =
+      R"({"devices":1,"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}],)"
+      R"("arrivals":{"process":"trace","file":"/dev/null"}})";
+  struct row {
+    const char* arguments;
+    const std::string& input;
+    const char* message;  ///< A part of it.
+  };
+  const std::string nothing;
+  const std::string broken = "{\"devices\": 8,";
+  const std::string negative =
+      R"({"devices":8,"models":[{"name":"m","alpha_ms":-1,"beta_ms":1,"slo_ms":9}]})";
+  const row rows[] = {
+      {"frobnicate", nothing, "\"frobnicate\" is not a subcommand"},
+      {"--frobnicate", nothing, "\"--frobnicate\" is not allowed"},
+      {"simulate", nothing, "missing"},
+      {"simulate - --rate 10", brief, "--policy: missing"},
+      {"simulate - --policy deferred", brief, "--rate: missing"},
+      {"simulate - --policy deferred --rate", brief, "--rate: missing"},
+      {"simulate - --policy deferred --rate 1 --rate 2", brief, "--rate: repeated"},
+      {"simulate - --policy deferred --rate 0", brief, "--rate: 0 is not allowed"},
+      {"simulate - --policy deferred --rate -5", brief, "--rate: -5 is not allowed"},
+      {"simulate - --policy deferred --rate nan", brief, "--rate: \"nan\" is not allowed"},
+      {"simulate - --policy deferred --rate inf", brief, "--rate: \"inf\" is not allowed"},
+      {"simulate - --policy deferred --rate 1e400", brief, "--rate: \"1e400\" is not allowed"},
+      {"simulate - --policy deferred --rate 1e9", brief, "--rate: 1000000000 is not allowed"},
+      {"simulate - --policy deferred --rate 10 --seed 1.5", brief, "--seed: 1.5 is not allowed"},
+      {"simulate - --policy deferred --rate 10 --seed -1", brief, "--seed: -1 is not allowed"},
+      {"simulate - --policy deferred --rate 10 --duration-s 0", brief, "--duration-s: 0"},
+      {"simulate - --policy deferred --rate 10 --gather tail", brief, "--gather: \"tail\""},
+      {"simulate - --policy adaptive --rate 10 --gather head", brief, "--gather: head"},
+      {"simulate - --policy deferred,eager --rate 10", brief, "expected one policy"},
+      {"simulate - --policy best --rate 10", brief, "--policy: \"best\" is not allowed"},
+      {"simulate - --policy timeout:2 --rate 10", brief, "--policy: \"timeout:2\""},
+      {"simulate - --policy deferred --rate 10 --json=no", brief, "--json"},
+      {"simulate - --policy deferred --rate 10 --bogus", brief, "\"--bogus\" is not allowed"},
+      {"simulate - --policy deferred --rate 10 --trace /no/such/dir/t", brief,
+       "/no/such/dir/t: cannot be written"},
+      {"simulate - --policy deferred --rate 10", broken, "standard input: line 1, column "},
+      {"simulate - --policy deferred --rate 10", negative,
+       "standard input: $.models[0].alpha_ms: -1 is not allowed: expected a number"},
+      {"simulate no.json --policy deferred --rate 10", nothing, "no.json: cannot be read"},
+      {"simulate - --policy deferred", trace_input,
+       "/dev/null: line 1: missing: expected a header row"},
+      {"goodput - --policy deferred --precision 0", brief, "--precision: 0 is not allowed"},
+      {"goodput - --policy deferred --bad-limit 1", brief, "--bad-limit: 1 is not allowed"},
+      {"goodput - --policy deferred --seeds 0", brief, "--seeds: 0 is not allowed"},
+      {"goodput - --policy deferred,deferred", brief, "expected each policy once"},
+      {"min-devices - --policy deferred", brief, "--rate: missing"},
+      {"min-devices - --policy deferred --rate 10 --limit 0", brief, "--limit: 0 is not allowed"},
+      {"workload --devices 3", nothing, "--zoo: missing"},
+      {"workload --zoo a100", nothing, "--devices: missing"},
+      {"workload --zoo h100 --devices 3", nothing, "--zoo: \"h100\" is not allowed"},
+      {"workload --zoo a100 --devices 0", nothing, "--devices: 0 is not allowed"},
+      {"workload --zoo a100 --devices 3 --models Resnet", nothing, "--models: \"Resnet\""},
+      {"workload --zoo a100 --devices 3 --models BERT,BERT", nothing, "each name once"},
+      {"workload --zoo a100 --devices 3 --slo-ms 5", nothing, "--slo-ms: 5 is not allowed"},
+      {"workload --zoo a100 --devices 3 --models BERT --mix strong", nothing, "--mix: strong"},
+      {"workload --zoo a100 --devices 3 --arrivals gamma --shape 1.5", nothing,
+       "--shape: 1.5 is not allowed"},
+      {"workload --zoo a100 --devices 3 --shape 0.5", nothing,
+       "--shape: 0.5 is not allowed: expected only with --arrivals gamma"},
+      {"simulate - --policy deferred --rate 10 --trace -", brief, "--trace: \"-\" is not allowed"},
+      {"simulate - --policy deferred --rate 10 --trace /", brief,
+       "/: cannot be written: Is a directory"},
+      {"simulate - --policy deferred --rate 10 --trace no/such", brief,
+       "no/such: cannot be written: No such file or directory"},
+      {"load --rate 1 --json=x", nothing, "--json: a value is not allowed: expected none"},
+      {"profile --model lenet --batches 1024 --out /proc", nothing, "/proc"},
+      {"workload --zoo a100 --devices 3 --arrivals trace", nothing, "--arrivals: \"trace\""},
+  };
+  for (const row& r : rows) {
+    INFO(std::string{r.arguments});
+    const auto got = cohort_command(r.arguments, r.input);
+    CAPTURE(got.err);
+    CHECK(got.status == 2);
+    CHECK(got.out.empty());
+    CHECK(got.err.starts_with("cohort: "));
+    CHECK(std::ranges::count(got.err, '\n') == 1);
+    CHECK(got.err.find(r.message) != std::string::npos);
+  }
+}
+
+TEST_CASE("a trace has its own rate, and searches over rates refuse it") {
+  const std::string csv = test::scratch("arrivals.csv");
+  test::spill(csv, "time_ms,model\n1,m\n2,m\n");
+  const std::string input =
+      R"({"devices":1,"warmup_s":0,"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}],)"
+      R"("arrivals":{"process":"trace","file":")" +
+      csv + "\"}}";
+  const json a = answer_of(cohort_command("simulate - --policy deferred --json", input));
+  CHECK(a["arrived"] == 2);
+  CHECK(a["completed"] == 2);
+  for (const char* line : {"simulate - --policy deferred --rate 5", "goodput - --policy deferred",
+                           "min-devices - --policy deferred --rate 5"}) {
+    INFO(std::string{line});
+    const auto r = cohort_command(line, input);
+    CHECK(r.status == 2);
+    CHECK(r.out.empty());
+    CHECK(r.err.find("trace") != std::string::npos);
+  }
+  std::remove(csv.c_str());
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cohort report`: from the answers of `cohort load` and a profile to a page.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "commands/run_command.hpp"
+
+namespace cohort {
+namespace {
+using nlohmann::json;
+using test::cohort_command;
+using test::command_result;
+
+/// A folder of its own, removed at the end.
+struct folder {
+  folder() { std::filesystem::create_directory(path); }
+  ~folder() { std::filesystem::remove_all(path); }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+  std::string path = test::scratch("report");
+};
+
+/// What `cohort load --json` prints, for one model and three seconds.
+json answers() {
+  json quantiles = json::array();
+  for (int q = 1; q <= 100; ++q) quantiles.push_back(q * 0.1);
+  const json latency = {{"p50", 5}, {"p90", 9}, {"p99", 9.9}, {"max", 10}};
+  return {
+      {"executor", "host executor, 1 device"},
+      {"offered_rps", 10},
+      {"duration_s", 3},
+      {"goodput_rps", 9.5},
+      {"bad_rate", 0.05},
+      {"latency_ms", latency},
+      {"batch_p50", 2},
+      {"busy_fraction", 0.4},
+      {"sent", 30},
+      {"verified", {{"answers", 4}, {"wrong", 0}}},
+      {"per_model", {{{"name", "lenet<1>"}, {"slo_ms", 20}, {"latency_quantiles_ms", quantiles}}}},
+      {"batches", {{{"up_to", 1}, {"count", 3}}, {{"up_to", 2}, {"count", 9}}}},
+      {"good_per_second", {9, 10, 9}}};
+}
+
+command_result report(const folder& f, const json& run,
+                      const std::string& profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n",
+                      const std::string& more = "") {
+  test::spill(f.path + "/latency.csv", "model,batch,partition_pct,latency_ms\n" + profile);
+  test::spill(f.path + "/run.json", run.dump());
+  return cohort_command("report --profile " + f.path + " --run eager=" + f.path +
+                        "/run.json --out " + f.path + "/page.html" + more);
+}
+
+TEST_CASE("a report is one page that says what was measured") {
+  const folder f;
+  const command_result r = report(f, answers());
+  INFO(r.err);
+  CHECK(r.status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.starts_with("<!doctype html>"));
+  CHECK(page.find("lenet&lt;1&gt;") != std::string::npos);  // Names are text, never markup.
+  CHECK(page.find("lenet<1>") == std::string::npos);
+  CHECK(page.find("host executor, 1 device") != std::string::npos);
+  CHECK(page.find("<svg") != std::string::npos);
+  CHECK(page.find("http://") ==
+        page.find("http://www.w3.org"));  // It needs nothing from elsewhere.
+}
+TEST_CASE("a run against a server that does not describe itself can be reported") {
+  const folder f;
+  json run = answers();
+  run["executor"] = "";
+  run["batches"] = json::array();
+  CHECK(report(f, run).status == 0);
+}
+TEST_CASE("numbers that cannot be drawn are refused, and no page is left") {
+  const std::pair<const char*, const char*> bad[] = {
+      {"/per_model/0/slo_ms", "$.per_model[0].slo_ms"},
+      {"/good_per_second/1", "$.good_per_second[1]"},
+      {"/batches/0/count", "$.batches[0].count"},
+      {"/latency_ms/p99", "$.latency_ms.p99"}};
+  for (const auto& [where, named] : bad) {
+    for (const double value : {1.7e308, -1.0}) {
+      const folder f;
+      CAPTURE(where);
+      json run = answers();
+      run[json::json_pointer{where}] = value;
+      const command_result r = report(f, run);
+      CHECK(r.status == 2);
+      CHECK(r.err.find(named) != std::string::npos);
+      CHECK(r.err.find("is not allowed: expected a number from 0 to ") != std::string::npos);
+      CHECK_FALSE(std::filesystem::exists(f.path + "/page.html"));
+    }
+  }
+  const folder f;
+  CHECK(report(f, answers(), "lenet,1,100,1e308\nlenet,2,100,1.7e308\n").status == 2);
+}
+TEST_CASE("drawings are put into the page; what is none is refused") {
+  const folder f;
+  const std::string profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n";
+  test::spill(f.path + "/plan.svg", "<?xml version=\"1.0\"?><svg id=\"plan\"></svg>");
+  test::spill(f.path + "/other.txt", "no drawing");
+  const auto with = [&](const std::string& figure) {
+    return report(f, answers(), profile, " --figure \"" + figure + "\"");
+  };
+  CHECK(with("A <plan>=" + f.path + "/plan.svg").status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("<h2>A &lt;plan&gt;</h2><div class=\"figure\"><svg id=\"plan\">") !=
+        std::string::npos);
+  CHECK(with("plan").status == 2);
+  CHECK(with("plan=" + f.path + "/none.svg").status == 2);
+  const command_result r = with("plan=" + f.path + "/other.txt");
+  CHECK(r.status == 2);
+  CHECK(r.err.find("not a drawing") != std::string::npos);
+}
+TEST_CASE("a missing field is named") {
+  for (const char* field : {"executor", "latency_ms", "verified", "per_model", "batches"}) {
+    const folder f;
+    json run = answers();
+    run.erase(field);
+    const command_result r = report(f, run);
+    CHECK(r.status == 2);
+    CHECK(r.err.find(field) != std::string::npos);
+  }
+}
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,1 @@
+cohort_add_test(drawings/table_test.cpp LIBS cohort_drawings)

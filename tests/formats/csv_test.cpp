@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <formats/csv.hpp>
+#include <formats/text.hpp>
+
+namespace cohort::formats {
+namespace {
+
+TEST_CASE("columns are found by name, whatever their order, and others are ignored") {
+  csv_reader rows{"f.csv", "x,b,a\n1,2,3\n4,5,6\n", {"a", "b"}};
+  REQUIRE(rows.next());
+  CHECK(rows.field(0) == "3");
+  CHECK(rows.field(1) == "2");
+  CHECK(rows.place(0) == "f.csv: line 2, a");
+  REQUIRE(rows.next());
+  CHECK(rows.field(0) == "6");
+  CHECK_FALSE(rows.next());
+}
+
+TEST_CASE(
+    "quotes, byte order mark, CRLF, spaces, blank lines and a missing last newline are read") {
+  csv_reader rows{"f.csv",
+                  "\xEF\xBB\xBF"
+                  "a, b\r\n\"x, \"\"y\"\"\nz\" , 2 \r\n\r\n \n3,4",
+                  {"a", "b"}};
+  REQUIRE(rows.next());
+  CHECK(rows.field(0) == "x, \"y\"\nz");
+  CHECK(rows.field(1) == "2");
+  REQUIRE(rows.next());
+  CHECK(rows.field(1) == "4");
+  CHECK(rows.place(1) == "f.csv: line 6, b");  // The quoted field held a line of its own.
+  CHECK_FALSE(rows.next());
+}
+
+TEST_CASE("an empty last field counts") {
+  csv_reader rows{"f.csv", "a,b\n1,\n", {"b"}};
+  REQUIRE(rows.next());
+  CHECK(rows.field(0).empty());
+}
+
+void read_all(std::string_view text) {
+  csv_reader rows{"f.csv", text, {"a"}};
+  while (rows.next()) {
+  }
+}
+
+TEST_CASE("what is no such table is refused with its line") {
+  CHECK_THROWS_WITH_AS(read_all(""), "f.csv: line 1: missing: expected a header row", input_error);
+  CHECK_THROWS_WITH_AS(read_all("b,c\n1,2\n"), "f.csv: line 1: missing: expected a column a",
+                       input_error);
+  CHECK_THROWS_WITH_AS(read_all("a,a\n1,2\n"),
+                       "f.csv: line 1: a is repeated: expected one column of that name",
+                       input_error);
+  CHECK_THROWS_WITH_AS(
+      read_all("a,b\n1,2\n3\n"),
+      "f.csv: line 3: a row of 1 is not allowed: expected 2 fields, as in the header", input_error);
+  CHECK_THROWS_WITH_AS(read_all("a\n\"x"), "f.csv: line 2: a quote is not closed: expected \"",
+                       input_error);
+  CHECK_THROWS_WITH_AS(read_all("a\n\"x\"y\n"),
+                       "f.csv: line 2: \"y\" is not allowed: expected a comma after a quoted field",
+                       input_error);
+  CHECK_THROWS_WITH_AS(read_all("a\n1\n\xC3(\n"),
+                       "f.csv: line 3: this text is not allowed: expected UTF-8", input_error);
+}
+
+TEST_CASE("an optional column may be missing, and is checked if it is there") {
+  csv_reader with{"f", "b,a\n1,2\n", {"a"}, {"b", "c"}};
+  CHECK(with.has(0));
+  CHECK(with.has(1));
+  CHECK_FALSE(with.has(2));
+  REQUIRE(with.next());
+  CHECK(with.field(0) == "2");
+  CHECK(with.field(1) == "1");
+  CHECK_THROWS_WITH_AS((csv_reader{"f", "a,b,b\n", {"a"}, {"b"}}),
+                       "f: line 1: b is repeated: expected one column of that name", input_error);
+}
+
+}  // namespace
+}  // namespace cohort::formats

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <formats/json_reader.hpp>
+
+#include <string>
+
+namespace cohort::formats {
+namespace {
+
+const std::string file = "f.json";
+
+std::string complaint(std::string_view text) {
+  try {
+    (void)parse_json(file, text);
+  } catch (const input_error& e) {
+    return e.what();
+  }
+  return "none";
+}
+
+TEST_CASE("values are read with the place they stand at") {
+  const json_value v = parse_json(file, R"({"a": [1, {"b c": "x"}], "d": -2.5e0, "e": true})");
+  const json_cursor root{file, v};
+  const auto items = root.require("a", "").items("items");
+  REQUIRE(items.size() == 2);
+  CHECK(items[0].integer({}) == 1);
+  CHECK(items[1].require("b c", "").string() == "x");
+  CHECK(items[1].require("b c", "").place() == "f.json: $.a[1][\"b c\"]");
+  CHECK(root.require("d", "").number({.low = -3}) == -2.5);
+  CHECK_FALSE(root.find("z").has_value());
+}
+
+TEST_CASE("what is not JSON is refused with line and column") {
+  CHECK(complaint("").find("f.json: line 1, column 1 ($)") == 0);
+  CHECK(complaint("{\"a\": 1,\n  x}").find("f.json: line 2, column 3 ($.a): ") == 0);
+  CHECK(complaint("[1, NaN]").find("f.json: line 1, column 5 ($[1]): ") == 0);
+  CHECK(complaint("{\"a\": 1} x").find("f.json: line 1, column 10 ($): ") == 0);
+  CHECK(complaint("[1,]").find("is not allowed: expected JSON") != std::string::npos);
+  CHECK(complaint("[\"\xC3(\"]").find("expected UTF-8") != std::string::npos);
+  CHECK(complaint("[1").find("the file ends: expected the rest of a JSON document") !=
+        std::string::npos);
+}
+
+TEST_CASE("a number that overflows and a repeated field are refused where they stand") {
+  CHECK(complaint(R"({"a": [1e999]})") ==
+        "f.json: $.a[0]: 1e999 is not allowed: expected a number below 1.8e+308");
+  CHECK(complaint(R"({"a": {"b": 1, "b": 2}})") ==
+        "f.json: $.a.b: repeated: expected each field once");
+}
+
+TEST_CASE("nesting beyond the limit is refused") {
+  CHECK(complaint(std::string(64, '[') + std::string(64, ']')) == "none");
+  CHECK(complaint(std::string(65, '[')).find("nested at most 64 deep") != std::string::npos);
+}
+
+TEST_CASE("a value of the wrong kind is refused with what it is") {
+  const json_value v = parse_json(file, R"({"n": null, "t": "x", "f": 1.5, "w": 8.0, "o": {},
+                                            "a": [1], "neg": -1, "e": ""})");
+  const json_cursor root{file, v};
+  const auto at = [&](const char* name) { return root.require(name, ""); };
+  CHECK_THROWS_WITH_AS((void)at("n").number({}),
+                       "f.json: $.n: null is not allowed: expected a number of at least 0",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)at("t").number({}),
+                       "f.json: $.t: \"x\" is not allowed: expected a number of at least 0",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)at("a").number({}),
+                       "f.json: $.a: an array is not allowed: expected a number of at least 0",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)at("neg").number({}),
+                       "f.json: $.neg: -1 is not allowed: expected a number of at least 0",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)at("f").integer({.low = 1, .high = 9}),
+                       "f.json: $.f: 1.5 is not allowed: expected an integer from 1 to 9",
+                       input_error);
+  CHECK(at("w").integer({.low = 1, .high = 9}) == 8);
+  CHECK_THROWS_AS((void)at("neg").integer({}), input_error);
+  CHECK_THROWS_WITH_AS((void)at("f").string(),
+                       "f.json: $.f: 1.5 is not allowed: expected a text that is not empty",
+                       input_error);
+  CHECK_THROWS_AS((void)at("e").string(), input_error);
+  CHECK_THROWS_WITH_AS((void)at("t").choice({"y", "z"}),
+                       "f.json: $.t: \"x\" is not allowed: expected y, z", input_error);
+  CHECK_THROWS_WITH_AS((void)at("o").items("an array"),
+                       "f.json: $.o: {} is not allowed: expected an array", input_error);
+  CHECK_THROWS_AS((void)at("o").members("members"), input_error);
+  CHECK_THROWS_WITH_AS(at("t").only({"y"}),
+                       "f.json: $.t: \"x\" is not allowed: expected an object with fields among y",
+                       input_error);
+  CHECK_THROWS_WITH_AS(root.only({"n", "t"}), "f.json: $.f: unknown field: expected n, t",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)root.require("gone", "a number"),
+                       "f.json: $.gone: missing: expected a number", input_error);
+}
+
+}  // namespace
+}  // namespace cohort::formats

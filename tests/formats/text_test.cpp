@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <formats/text.hpp>
+
+#include <filesystem>
+#include <string>
+
+namespace cohort::formats {
+namespace {
+
+TEST_CASE("a number is finite, decimal and the whole of its text") {
+  CHECK(to_number("1.5e3") == 1500.0);
+  CHECK(to_number("-2") == -2.0);
+  for (const char* bad :
+       {"", "nan", "inf", "-inf", "1e999", "1x", " 1", "1 ", "+1", "0x10", "1,5"}) {
+    INFO(std::string{bad});
+    CHECK_FALSE(to_number(bad).has_value());
+  }
+}
+
+TEST_CASE("an integer has no sign and no fraction") {
+  CHECK(to_integer("18446744073709551615") == 18446744073709551615U);
+  for (const char* bad : {"", "-1", "+1", "1.5", "1.0", "1e3", "18446744073709551616"}) {
+    INFO(std::string{bad});
+    CHECK_FALSE(to_integer(bad).has_value());
+  }
+}
+
+TEST_CASE("a range says what it allows") {
+  CHECK(number_range{.low = 0}.describe() == "a number of at least 0");
+  CHECK(number_range{.low = 0, .above_low = true}.describe() == "a number above 0");
+  CHECK(number_range{.low = 0, .high = 1}.describe() == "a number from 0 to 1");
+  CHECK(number_range{.low = 0, .high = 1, .above_low = true}.describe() ==
+        "a number above 0 and at most 1");
+  CHECK(integer_range{.low = 1, .high = 9}.describe() == "an integer from 1 to 9");
+  CHECK(integer_range{}.describe() == "an integer of at least 0");
+}
+
+TEST_CASE("an option outside its range is refused with its value") {
+  CHECK(parse_number("--x", "0.5", {.low = 0, .high = 1}) == 0.5);
+  CHECK_THROWS_WITH_AS((void)parse_number("--x", "-5", {.low = 0}),
+                       "--x: -5 is not allowed: expected a number of at least 0", input_error);
+  CHECK_THROWS_WITH_AS((void)parse_number("--x", "many", {.low = 0}),
+                       "--x: \"many\" is not allowed: expected a number of at least 0",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)parse_integer("--n", "1.5", {.low = 1, .high = 4}),
+                       "--n: 1.5 is not allowed: expected an integer from 1 to 4", input_error);
+  CHECK_THROWS_AS((void)parse_integer("--n", "5", {.low = 1, .high = 4}), input_error);
+}
+
+TEST_CASE("quoting leaves one line of JSON, whatever the text") {
+  CHECK(quote("a\"b\\c\n\t\x01") == "\"a\\\"b\\\\c\\n\\t\\u0001\"");
+  CHECK(quote("\xC3\xA4") == "\"\xC3\xA4\"");
+  CHECK(quote("\xFFz") == "\"\xEF\xBF\xBDz\"");
+  CHECK(quote_short(std::string(100, 'x')) == '"' + std::string(60, 'x') + "\"...");
+  CHECK(quote_short(std::string(59, 'x') + "\xC3\xA4z") == '"' + std::string(59, 'x') + "\"...");
+}
+
+TEST_CASE("only well-formed UTF-8 is UTF-8") {
+  for (const char* good : {"", "plain", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}) {
+    INFO(std::string{good});
+    CHECK(is_utf8(good));
+  }
+  for (const char* bad : {"\x80", "\xC0\xAF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                          "\xE2\x82", "\xFF"}) {
+    INFO(std::string{bad});
+    CHECK_FALSE(is_utf8(bad));
+  }
+}
+
+TEST_CASE("writing a file replaces it whole and leaves nothing beside it") {
+  const std::string path = "scratch.text_test.out";
+  write_file(path, "first, and longer");
+  write_file(path, "second");
+  CHECK(read_file(path) == "second");
+  CHECK_FALSE(std::filesystem::exists(path + ".part"));
+  std::filesystem::remove(path);
+  write_file("/dev/null", "x");  // Not replaced by a file.
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  CHECK_THROWS_WITH_AS(write_file("/dev/full", "x"),
+                       doctest::Contains("/dev/full: cannot be written"), input_error);
+}
+TEST_CASE("files that cannot be read or written are named") {
+  CHECK_THROWS_WITH_AS((void)read_file("no/such/file"),
+                       "no/such/file: cannot be read: No such file or directory", input_error);
+  CHECK_THROWS_WITH_AS((void)read_file("/"), "/: cannot be read: Is a directory", input_error);
+  CHECK_THROWS_WITH_AS(write_file("no/such/file", "x"),
+                       "no/such/file: cannot be written: No such file or directory", input_error);
+}
+
+}  // namespace
+}  // namespace cohort::formats

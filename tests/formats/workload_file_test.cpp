@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <formats/text.hpp>
+#include <formats/workload_file.hpp>
+
+#include <chrono>
+#include <string>
+
+namespace cohort::formats {
+namespace {
+using namespace std::chrono_literals;
+
+constexpr const char* good_model = R"({"name":"m","alpha_ms":1.053,"beta_ms":5.072,"slo_ms":25})";
+
+sim::workload parse(const std::string& text) { return parse_workload("w.json", text); }
+
+std::string with_model(const std::string& model) {
+  return R"({"devices":8,"models":[)" + model + "]}";
+}
+std::string with_field(const std::string& field) {
+  return std::string{R"({"devices":8,"models":[)"} + good_model + "]," + field + "}";
+}
+
+/// The complaint about a text, without the file's name.
+std::string complaint(const std::string& text) {
+  try {
+    (void)parse(text);
+  } catch (const input_error& e) {
+    const std::string what = e.what();
+    CHECK(what.find('\n') == std::string::npos);
+    REQUIRE(what.starts_with("w.json: "));
+    return what.substr(8);
+  }
+  return "none";
+}
+
+TEST_CASE("omitted fields take their defaults") {
+  const sim::workload w = parse(with_model(good_model));
+  CHECK(w.devices == 8);
+  REQUIRE(w.models.size() == 1);
+  CHECK(w.models[0].name == "m");
+  CHECK(w.models[0].latency_of(4) == 9284us);
+  CHECK(w.models[0].slo == 25ms);
+  CHECK(w.models[0].share == 1);
+  CHECK(w.models[0].max_batch == 0);
+  CHECK(w.arrivals == sim::arrival_process::poisson);
+  CHECK(w.shape == 1);
+  CHECK(w.shares == sim::popularity::given);
+  CHECK(w.zipf_exponent == 0.9);
+  CHECK(w.warmup == 2s);
+  CHECK(w.measured == 20s);
+  CHECK(w.network.control == 0s);
+}
+
+TEST_CASE("every field is read") {
+  const sim::workload w = parse(R"({
+    "devices": 3,
+    "models": [ {"name": "a", "latency_ms": {"4": 8, "1": 5}, "slo_ms": 20, "share": 3, "max_batch": 7},
+                {"name": "b", "alpha_ms": 0, "beta_ms": 1, "slo_ms": 1.5, "share": 1} ],
+    "arrivals": {"process": "gamma", "shape": 0.25},
+    "popularity": "zipf", "zipf_exponent": 1, "warmup_s": 0, "duration_s": 0.5,
+    "network": {"control_us": 10, "data_us_per_request": 2.5} })");
+  CHECK(w.models[0].latency_of(1) == 5ms);
+  CHECK(w.models[0].latency_of(2) == 6ms);
+  CHECK(w.models[0].latency_of(5) == 9ms);
+  CHECK(w.models[0].share == 3);
+  CHECK(w.models[0].max_batch == 7);
+  CHECK(w.arrivals == sim::arrival_process::gamma);
+  CHECK(w.shape == 0.25);
+  CHECK(w.shares == sim::popularity::zipf);
+  CHECK(w.zipf_exponent == 1);
+  CHECK(w.warmup == 0s);
+  CHECK(w.measured == 500ms);
+  CHECK(w.network.control == 10us);
+  CHECK(w.network.data_per_request == 2500ns);
+  CHECK(w.normalised_shares()[0] == doctest::Approx(2.0 / 3));
+}
+
+TEST_CASE("a bad value is refused with its place, itself and what was expected") {
+  struct row {
+    std::string text;
+    std::string message;
+  };
+  const auto model = [](const char* fields) { return with_model(std::string{"{"} + fields + "}"); };
+  const row rows[] = {
+      {"[]",
+       "$: [] is not allowed: expected an object with fields among devices, models, arrivals, "
+       "popularity, zipf_exponent, warmup_s, duration_s, network"},
+      {R"({"models":[]})", "$.devices: missing: expected an integer from 1 to 1000000"},
+      {R"({"devices":0})", "$.devices: 0 is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":-8})", "$.devices: -8 is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":1.5})",
+       "$.devices: 1.5 is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":"8"})",
+       "$.devices: \"8\" is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":null})",
+       "$.devices: null is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":99999999999999999999})",
+       "$.devices: 99999999999999999999 is not allowed: expected an integer from 1 to 1000000"},
+      {R"({"devices":8})", "$.models: missing: expected an array of at least one model"},
+      {R"({"devices":8,"devices":8})", "$.devices: repeated: expected each field once"},
+      {with_model(""), "$.models: [] is not allowed: expected an array of at least one model"},
+      {with_model("1"),
+       "$.models[0]: 1 is not allowed: expected an object with fields among name, "
+       "alpha_ms, beta_ms, latency_ms, slo_ms, share, max_batch"},
+      {model(R"("alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
+       "$.models[0].name: missing: expected a name"},
+      {model(R"("name":"","alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
+       "$.models[0].name: \"\" is not allowed: expected a name that is not empty"},
+      {model(R"("name":7,"alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
+       "$.models[0].name: 7 is not allowed: expected a name that is not empty"},
+      {model(R"("name":"m","alpha_ms":-1,"beta_ms":1,"slo_ms":9)"),
+       "$.models[0].alpha_ms: -1 is not allowed: expected a number from 0 to 10000000"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":-0.5,"slo_ms":9)"),
+       "$.models[0].beta_ms: -0.5 is not allowed: expected a number from 0 to 10000000"},
+      {model(R"("name":"m","alpha_ms":1e12,"beta_ms":1,"slo_ms":9)"),
+       "$.models[0].alpha_ms: 1e12 is not allowed: expected a number from 0 to 10000000"},
+      {model(R"("name":"m","alpha_ms":0,"beta_ms":0,"slo_ms":9)"),
+       "$.models[0].alpha_ms: 0 is not allowed: expected alpha_ms + beta_ms of at least a "
+       "nanosecond, since a batch takes time"},
+      {model(R"("name":"m","beta_ms":1,"slo_ms":9)"),
+       "$.models[0].alpha_ms: missing: expected a number from 0 to 10000000"},
+      {model(R"("name":"m","alpha_ms":1,"slo_ms":9)"),
+       "$.models[0].beta_ms: missing: expected a number from 0 to 10000000"},
+      {model(R"("name":"m","slo_ms":9)"),
+       "$.models[0].alpha_ms: missing: expected alpha_ms and beta_ms, or latency_ms"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":1,"latency_ms":{"1":1},"slo_ms":9)"),
+       "$.models[0].latency_ms: both given: expected latency_ms, or alpha_ms and beta_ms"},
+      {model(R"("name":"m","latency_ms":{},"slo_ms":9)"),
+       "$.models[0].latency_ms: {} is not allowed: expected an object with a latency for each "
+       "batch "
+       "size"},
+      {model(R"("name":"m","latency_ms":{"0":1},"slo_ms":9)"),
+       "$.models[0].latency_ms: \"0\" is not allowed: expected batch sizes as names: an integer "
+       "from 1 to 65536"},
+      {model(R"("name":"m","latency_ms":{"01":1},"slo_ms":9)"),
+       "$.models[0].latency_ms: \"01\" is not allowed: expected batch sizes as names: an integer "
+       "from 1 to 65536"},
+      {model(R"("name":"m","latency_ms":{"1":0},"slo_ms":9)"),
+       "$.models[0].latency_ms[\"1\"]: 0 is not allowed: expected a number above 0 and at most "
+       "10000000"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":5.5)"),
+       "$.models[0].slo_ms: 5.5 is not allowed: expected at least 6, the latency of a batch of 1"},
+      {model(R"("name":"m","latency_ms":{"2":5},"slo_ms":4)"),
+       "$.models[0].slo_ms: 4 is not allowed: expected at least 5, the latency of a batch of 1"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5)"),
+       "$.models[0].slo_ms: missing: expected a number above 0 and at most 10000000"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":0)"),
+       "$.models[0].slo_ms: 0 is not allowed: expected a number above 0 and at most 10000000"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"share":-1)"),
+       "$.models[0].share: -1 is not allowed: expected a number from 0 to 1000000000000"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"share":0)"),
+       "$.models: shares that sum to 0 are not allowed: expected at least one share above 0"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"max_batch":-1)"),
+       "$.models[0].max_batch: -1 is not allowed: expected an integer from 0 to 65536"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"max_batch":2.5)"),
+       "$.models[0].max_batch: 2.5 is not allowed: expected an integer from 0 to 65536"},
+      {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"slo":9)"),
+       "$.models[0].slo: unknown field: expected name, alpha_ms, beta_ms, latency_ms, slo_ms, "
+       "share, max_batch"},
+      {with_model(std::string{good_model} + "," + good_model),
+       "$.models[1].name: \"m\" is not allowed: expected names that differ from model to model"},
+      {with_field(R"("arrivals":[])"),
+       "$.arrivals: [] is not allowed: expected an object with "
+       "fields among process, shape, file"},
+      {with_field(R"("arrivals":{"process":"normal"})"),
+       "$.arrivals.process: \"normal\" is not allowed: expected poisson, gamma, uniform, trace"},
+      {with_field(R"("arrivals":{"process":"gamma","shape":0})"),
+       "$.arrivals.shape: 0 is not allowed: expected a number above 0 and at most 1"},
+      {with_field(R"("arrivals":{"process":"gamma","shape":1.5})"),
+       "$.arrivals.shape: 1.5 is not allowed: expected a number above 0 and at most 1"},
+      {with_field(R"("arrivals":{"process":"gamma","shape":1e-9})"),
+       "$.arrivals.shape: 1e-9 is not allowed: expected at least 0.001"},
+      {with_field(R"("arrivals":{"process":"trace"})"),
+       "$.arrivals.file: missing: expected the name of a CSV file"},
+      {with_field(R"("arrivals":{"process":"trace","file":""})"),
+       "$.arrivals.file: \"\" is not allowed: expected the name of a CSV file"},
+      {with_field(R"("arrivals":{"process":"trace","file":"no/such.csv"})"),
+       "$.arrivals.file: no/such.csv: cannot be read: No such file or directory"},
+      {with_field(R"("arrivals":{"file":"x.csv"})"),
+       "$.arrivals.file: \"x.csv\" is not allowed: expected no file unless the process is trace"},
+      {with_field(R"("popularity":"flat")"),
+       "$.popularity: \"flat\" is not allowed: expected given, equal, zipf"},
+      {with_field(R"("zipf_exponent":-1)"),
+       "$.zipf_exponent: -1 is not allowed: expected a number from 0 to 100"},
+      {with_field(R"("warmup_s":-1)"),
+       "$.warmup_s: -1 is not allowed: expected a number from 0 to 1000000"},
+      {with_field(R"("duration_s":0)"),
+       "$.duration_s: 0 is not allowed: expected a number above 0 and at most 1000000"},
+      {with_field(R"("duration_s":1e-12)"),
+       "$.duration_s: 1e-12 is not allowed: expected at least a nanosecond"},
+      {with_field(R"("network":{"control_us":-1})"),
+       "$.network.control_us: -1 is not allowed: expected a number from 0 to 1000000000"},
+      {with_field(R"("network":{"delay_us":1})"),
+       "$.network.delay_us: unknown field: expected control_us, data_us_per_request"},
+      {with_field(R"("network":{"control_us":20000})"),
+       "$.models[0].slo_ms: 25 is not allowed: expected at least 26.125, the latency of a batch of "
+       "1 with its network delays"},
+      {with_field(R"("speed":1)"),
+       "$.speed: unknown field: expected devices, models, arrivals, "
+       "popularity, zipf_exponent, warmup_s, duration_s, network"},
+  };
+  for (const row& r : rows) {
+    CAPTURE(r.text);
+    CHECK(complaint(r.text) == r.message);
+  }
+}
+
+TEST_CASE("shares do not matter where popularity ignores them") {
+  const std::string text =
+      R"({"devices":1,"models":[{"name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"share":0}],)"
+      R"("popularity":"equal"})";
+  CHECK(complaint(text) == "none");
+}
+
+TEST_CASE("a workload whose tables would fill the memory is refused") {
+  std::string models;
+  for (int i = 0; i < 2000; ++i) {
+    models += (i > 0 ? "," : "") + std::string{R"({"name":"m)"} + std::to_string(i) +
+              R"(","alpha_ms":0,"beta_ms":1,"slo_ms":9})";
+  }
+  CHECK(complaint(with_model(models)) ==
+        "$.models[1525]: too large: expected at most 100000000 batch sizes over all models; "
+        "max_batch limits them");
+}
+
+TEST_CASE("a trace lies beside its workload") {
+  write_file("workload_file_test.csv", "time_ms,model\n1,m\n2,m\n");
+  write_file("workload_file_test.json",
+             with_field(R"("arrivals":{"process":"trace","file":"workload_file_test.csv"})"));
+  const sim::workload w = read_workload("./workload_file_test.json");
+  CHECK(w.trace.size() == 2);
+  CHECK(w.trace[1].at == time_point{2ms});
+}
+
+TEST_CASE("a run that is too large to simulate is refused") {
+  sim::workload w = parse(with_model(good_model));
+  check_run_size(w, 9e6, "--rate");
+  CHECK_THROWS_AS(check_run_size(w, 1e7, "--rate"), input_error);
+  w.measured = 1s;
+  check_run_size(w, 1e7, "--rate");
+}
+
+}  // namespace
+}  // namespace cohort::formats

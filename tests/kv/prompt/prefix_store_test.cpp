@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/kv/prompt/prefix_store.hpp>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <support/random_source.hpp>
+
+namespace cohort::kv {
+namespace {
+
+using tokens = std::vector<token_id>;
+constexpr auto ignore = [](std::uint64_t) {};
+
+TEST_CASE("an equal prompt waits for the one under way and then shares its columns") {
+  prefix_store s{100};
+  const prefix_hit first = s.acquire(tokens{1, 2, 3});
+  CHECK(first.state == prefix_state::absent);
+  const prefix_hit second = s.acquire(tokens{1, 2, 3});
+  CHECK(second.state == prefix_state::filling);
+  CHECK(second.entry == first.entry);
+  s.fill(first.entry, 77);
+  CHECK(s.look(second.entry).state == prefix_state::ready);
+  CHECK(s.look(second.entry).storage == 77);
+  CHECK(s.acquire(tokens{1, 2, 3}).storage == 77);
+  CHECK(s.acquire(tokens{1, 2, 4}).state == prefix_state::absent);
+  CHECK(s.acquire(tokens{1, 2}).state == prefix_state::absent);
+  CHECK(s.columns() == 3);
+}
+
+TEST_CASE("the least recently used that nobody uses is dropped") {
+  prefix_store s{4};
+  const std::uint64_t a = s.acquire(tokens{1, 2}).entry;
+  const std::uint64_t b = s.acquire(tokens{3, 4}).entry;
+  const std::uint64_t c = s.acquire(tokens{5, 6}).entry;
+  s.fill(a, 10);
+  s.fill(b, 20);
+  s.fill(c, 30);
+  std::vector<std::uint64_t> freed;
+  const auto note = [&](std::uint64_t storage) { freed.push_back(storage); };
+  s.release(b, note);
+  CHECK(freed == std::vector<std::uint64_t>{20});  // 6 columns were kept, of 4; `a` is in use.
+  s.release(a, note);
+  s.release(c, note);
+  CHECK(freed.size() == 1);
+  CHECK(s.acquire(tokens{1, 2}).storage == 10);
+  const std::uint64_t d = s.acquire(tokens{7}).entry;
+  s.fill(d, 40);
+  s.release(d, note);
+  CHECK(freed == std::vector<std::uint64_t>{20, 30});  // Not 10, which is in use.
+}
+
+TEST_CASE("if the one who computes gives up, the next who looks takes over") {
+  prefix_store s{10};
+  const std::uint64_t e = s.acquire(tokens{1}).entry;
+  s.acquire(tokens{1});
+  s.abandon(e);
+  s.release(e, ignore);
+  CHECK(s.look(e).state == prefix_state::absent);
+  CHECK(s.look(e).state == prefix_state::filling);
+  s.abandon(e);
+  s.release(e, ignore);
+  CHECK(s.size() == 0);
+}
+
+TEST_CASE("random use: no used entry is freed, each storage once, and the limit holds") {
+  test::random_source random{9};
+  prefix_store s{12};
+  std::map<std::uint64_t, std::uint64_t> storage_of;  // Entry to storage.
+  std::multiset<std::uint64_t> used;
+  std::set<std::uint64_t> freed;
+  std::uint64_t next = 1;
+  for (int n = 0; n < 20000; ++n) {
+    if (random.one_in(2) || used.empty()) {
+      const tokens prompt(1 + random.below(3U), static_cast<token_id>(random.below(4)));
+      const prefix_hit h = s.acquire(prompt);
+      used.insert(h.entry);
+      if (h.state == prefix_state::absent) {
+        storage_of[h.entry] = next;
+        s.fill(h.entry, next++);
+      } else {
+        REQUIRE(h.storage == storage_of.at(h.entry));
+      }
+      REQUIRE_FALSE(freed.contains(storage_of.at(h.entry)));
+    } else {
+      auto it = used.begin();
+      std::advance(it, static_cast<std::ptrdiff_t>(random.below(used.size())));
+      const std::uint64_t entry = *it;
+      used.erase(it);
+      s.release(entry, [&](std::uint64_t storage) { REQUIRE(freed.insert(storage).second); });
+      for (const std::uint64_t u : used) REQUIRE_FALSE(freed.contains(storage_of.at(u)));
+    }
+    if (used.empty()) REQUIRE(s.columns() <= 12);
+  }
+}
+
+}  // namespace
+}  // namespace cohort::kv

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop over a decoder that computes nothing: what it asks, and what becomes of failures.
+#include <llama/basic_generator.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <vector>
+
+#include <llama/scripted_backend.hpp>
+#include <support/random_source.hpp>
+
+namespace cohort::llama {
+namespace {
+using namespace std::chrono_literals;
+
+constexpr std::size_t vocabulary = scripted_vocabulary;
+
+/// One of a prompt that no other has.
+generation& add(std::deque<generation>& all, std::uint32_t prompt, std::uint32_t max_new) {
+  generation& q = all.emplace_back();
+  q.id = request_id{all.size()};
+  q.text.assign(prompt, static_cast<kv::token_id>(all.size() % vocabulary));
+  q.max_new = max_new;
+  return q;
+}
+
+TEST_CASE("whatever fails and is cancelled, others have their tokens and no storage is lost") {
+  std::size_t failed = 0;
+  std::size_t dropped = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t preemptions = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const generator_options o{.slots = 1 + random.below(6U),
+                              .columns = 4,
+                              .kv_bytes = 224 * 8,
+                              .staging_bytes = 2000 * 8,
+                              .prefill_chunk = 1 + random.below(40U),
+                              .prefill_ahead = 1 + random.below(4U),
+                              .max_prefilling = 1 + random.below(8U),
+                              .max_overtaking = random.below(4U),
+                              .prefix_bytes = random.one_in(2) ? 0U : 100U * 8,
+                              .prefill = {.max_rows = 3, .max_waste = 0.5}};
+    scripted_backend backend{o};
+    backend.patience = random.below(4U);
+    if (random.one_in(2)) {
+      backend.fails = [seed](std::uint64_t job) { return job * 31 % 7 == seed % 7; };
+    }
+    basic_generator g{backend, o};
+    std::deque<generation> all;
+    bool busy = true;
+    time_point now{};
+    const auto clock = [&] { return now += 1ns; };
+    while (busy || all.size() < 40) {
+      if (all.size() < 40 && random.one_in(2)) {
+        generation& q = all.emplace_back();
+        q.id = request_id{all.size()};
+        q.text.resize(1 + random.below(random.one_in(5) ? 90U : 20U));
+        for (kv::token_id& t : q.text) t = static_cast<kv::token_id>(random.below(vocabulary));
+        if (all.size() > 1 && random.one_in(3)) q.text = all[random.below(all.size() - 1)].text;
+        q.max_new = 1 + random.below(24U);
+        if (random.one_in(8)) q.deadline = now + 1ns * random.below(300);
+        q.how.logprobs = random.below(2U);  // Needs logits; the tokens are the same.
+        REQUIRE_FALSE(g.submit(q).has_value());
+      }
+      if (!all.empty() && random.one_in(20)) g.cancel(all[random.below(all.size())]);
+      if (!all.empty() && random.one_in(10)) {
+        generation& victim = all[random.below(all.size())];
+        if (victim.state == kv::sequence_state::running) g.preempt(victim);
+      }
+      busy = g.turn(clock);
+    }
+    CHECK(g.state().starved() == 0);
+    for (const generation& q : all) {
+      REQUIRE(q.finished.has_value());
+      REQUIRE(q.times.size() == q.produced.size());
+      const std::vector<kv::token_id> whole = truth(q);
+      if (q.finished == kv::finish_reason::error) {
+        ++failed;
+        REQUIRE(q.produced.empty());
+      } else if (q.finished == kv::finish_reason::cancelled ||
+                 q.finished == kv::finish_reason::deadline) {
+        if (q.produced.empty()) ++dropped;
+        REQUIRE(std::equal(q.produced.begin(), q.produced.end(), whole.begin()));
+      } else {
+        REQUIRE(q.finished == kv::finish_reason::length);
+        REQUIRE(q.produced == whole);
+      }
+    }
+    REQUIRE(backend.columns() * backend.column_bytes() <= o.prefix_bytes);
+    hits += g.prefix_hits();
+    preemptions += g.state().preemptions();
+  }
+  CHECK(failed > 0);
+  CHECK(dropped > 0);
+  CHECK(hits > 0);
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("equal prompts are computed again by one who waited, if the first one's prefill fails") {
+  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 4, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  backend.fails = [](std::uint64_t job) { return job == 1; };
+  basic_generator g{backend, o};
+  std::deque<generation> all(3);
+  for (generation& q : all) {
+    q.text.assign(10, 3);
+    q.max_new = 4;
+    REQUIRE_FALSE(g.submit(q).has_value());
+  }
+  while (g.turn(no_time)) {
+  }
+  CHECK(all[0].finished == kv::finish_reason::error);
+  CHECK(all[1].produced == truth(all[1]));
+  CHECK(all[2].produced == truth(all[2]));
+  CHECK(backend.jobs == 2);
+  CHECK(g.prefilled_tokens() == 20);
+  CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("a prompt that is cancelled in a job ends when that does, and is computed no further") {
+  const generator_options o{
+      .slots = 2, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  generation& running = add(all, 3, 40);
+  REQUIRE_FALSE(g.submit(running).has_value());
+  REQUIRE(g.turn(no_time));
+  REQUIRE(g.turn(no_time));
+  backend.patience = 5;
+  generation& q = add(all, 100, 5);
+  REQUIRE_FALSE(g.submit(q).has_value());
+  REQUIRE(g.turn(no_time));
+  REQUIRE(backend.jobs == 2);
+  g.cancel(q);
+  while (backend.is_computing()) {
+    REQUIRE_FALSE(q.finished.has_value());  // Its storage is being written.
+    REQUIRE(backend.columns() >= 100);
+    REQUIRE(g.turn(no_time));
+  }
+  REQUIRE(g.turn(no_time));
+  CHECK(q.finished == kv::finish_reason::cancelled);
+  CHECK(q.produced.empty());
+  CHECK(backend.columns() == 0);
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.jobs == 2);
+  CHECK(g.prefilled_tokens() == 3 + 8);
+  CHECK(running.produced == truth(running));
+}
+
+TEST_CASE("prompts that are cancelled do not hold up whoever comes behind them") {
+  const generator_options o{.slots = 2,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 4,
+                            .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  for (int i = 0; i < 12; ++i) REQUIRE_FALSE(g.submit(add(all, 150, 5)).has_value());
+  REQUIRE(g.turn(no_time));
+  for (generation& q : all) g.cancel(q);
+  generation& next = add(all, 2, 3);
+  REQUIRE_FALSE(g.submit(next).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(next.produced == truth(next));
+  CHECK(g.prefilled_tokens() == 8 + 2);
+  CHECK(backend.columns() == 0);
+  all.pop_back();
+  for (const generation& q : all) CHECK(q.finished == kv::finish_reason::cancelled);
+}
+
+TEST_CASE("what was computed of a cancelled prompt is kept by one who waits for it") {
+  const generator_options o{
+      .slots = 4, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  // Who is cancelled, of three with one prompt, one after the other.
+  for (const std::vector<std::size_t>& gone :
+       {std::vector<std::size_t>{0}, {1}, {0, 1}, {1, 0}, {2, 0}, {0, 1, 2}}) {
+    CAPTURE(gone.size());
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    std::deque<generation> all(3);
+    for (generation& q : all) {
+      q.text.assign(40, 7);
+      q.max_new = 4;
+      REQUIRE_FALSE(g.submit(q).has_value());
+    }
+    REQUIRE(g.turn(no_time));
+    for (const std::size_t i : gone) {
+      g.cancel(all[i]);
+      CHECK(g.turn(no_time) == (i != gone.back() || gone.size() < 3));
+      CHECK(all[i].finished == kv::finish_reason::cancelled);
+    }
+    while (g.turn(no_time)) {
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (std::ranges::find(gone, i) == gone.end()) CHECK(all[i].produced == truth(all[i]));
+    }
+    // One job before each that was cancelled; then nobody is left, or all of the prompt is needed.
+    CHECK(g.prefilled_tokens() == (gone.size() == 3 ? 24 : 40));
+    CHECK(backend.columns() == 0);
+    CHECK(g.state().empty());
+  }
+}
+
+TEST_CASE("a prompt whose deadline passes is computed no further") {
+  const generator_options o{
+      .slots = 2, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  time_point now{};
+  generation& q = add(all, 100, 5);
+  q.deadline = now + 10ns;
+  REQUIRE_FALSE(g.submit(q).has_value());
+  REQUIRE(g.turn([&] { return now; }));
+  now += 10ns;
+  while (g.turn([&] { return now; })) {
+  }
+  CHECK(q.finished == kv::finish_reason::deadline);
+  CHECK(g.prefilled_tokens() <= 16);
+  CHECK(backend.columns() == 0);
+}
+
+// Time is what was computed: tokens of prompts.
+TEST_CASE("a short prompt does not wait for any number of long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 3,
+                            .max_overtaking = 2,
+                            .prefix_bytes = 0};
+  for (const std::uint32_t size : {1U, 5U, 8U}) {
+    CAPTURE(size);
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    std::deque<generation> all;
+    for (int i = 0; i < 40; ++i) REQUIRE_FALSE(g.submit(add(all, 150, 2)).has_value());
+    for (int i = 0; i < 5; ++i) REQUIRE(g.turn(no_time));
+    generation& q = add(all, size, 2);
+    REQUIRE_FALSE(g.submit(q).has_value());
+    const std::uint64_t before = g.prefilled_tokens();
+    while (q.produced.empty()) REQUIRE(g.turn(no_time));
+    // Its own pieces, a long one's beside each, and what was left of the job.
+    CHECK(g.prefilled_tokens() - before <= 3 * 8);
+    while (g.turn(no_time)) {
+    }
+    for (const generation& each : all) REQUIRE(each.produced == truth(each));
+    CHECK(backend.columns() == 0);
+  }
+}
+
+TEST_CASE("endless short prompts take no more than half of the time from long ones") {
+  const generator_options o{.slots = 4,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 2,
+                            .max_overtaking = 3,
+                            .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> shorts;
+  std::deque<generation> longs;
+  std::uint64_t ended = 0;
+  const auto submit_short = [&] { REQUIRE_FALSE(g.submit(add(shorts, 4, 1)).has_value()); };
+  const auto run_until = [&](const generation& q) {
+    while (!q.finished) {
+      // Twenty of them wait at any time.
+      while (shorts.size() - ended < 20) submit_short();
+      g.turn(no_time);
+      ended = static_cast<std::uint64_t>(std::ranges::count_if(
+          shorts, [](const generation& s) { return s.finished.has_value(); }));
+    }
+  };
+  for (int i = 0; i < 20; ++i) submit_short();
+  const std::uint64_t before = g.prefilled_tokens();
+  for (int i = 0; i < 4; ++i) REQUIRE_FALSE(g.submit(add(longs, 152, 1)).has_value());
+  for (const generation& q : longs) run_until(q);
+  // Those before them, as much again as their own, and a job each until the next has its place.
+  CHECK(g.prefilled_tokens() - before <= (20 * 4) + (2 * 4 * 152) + (4 * 8));
+  CHECK(ended > 100);
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("logits that are no numbers end their text with an error, and no other") {
+  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 8, .prefix_bytes = 800};
+  for (const float poison : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const std::uint32_t index : {0U, 1U, 4U}) {  // Which token: 0 is the prompt's.
+      for (const bool draws : {false, true}) {
+        CAPTURE(poison);
+        CAPTURE(index);
+        CAPTURE(draws);
+        scripted_backend backend{o};
+        backend.poison = poison;
+        basic_generator g{backend, o};
+        std::deque<generation> all(4);
+        for (std::size_t i = 0; i < 4; ++i) {
+          generation& q = all[i];
+          q.text.assign(10, i < 2 ? 3 : static_cast<kv::token_id>(4 + i));  // Two share a prompt.
+          q.max_new = 6;
+          if (draws) q.how = {.temperature = 0.001F, .seed = i};
+        }
+        for (generation& q : all) q.prompt = 10;
+        const std::vector<kv::token_id> bad = truth(all[0]);
+        backend.poisoned = bad[index];
+        REQUIRE(std::ranges::find(bad, bad[index]) - bad.begin() == index);
+        for (generation& q : all) REQUIRE_FALSE(g.submit(q).has_value());
+        while (g.turn(no_time)) {
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+          CAPTURE(i);
+          const std::vector<kv::token_id> whole = truth(all[i]);
+          const auto at = std::ranges::find(whole, backend.poisoned);
+          CHECK(all[i].produced == std::vector<kv::token_id>(whole.begin(), at));
+          CHECK(all[i].finished ==
+                (at == whole.end() ? kv::finish_reason::length : kv::finish_reason::error));
+        }
+        CHECK(all[3].finished == kv::finish_reason::length);
+        CHECK(g.state().starved() == 0);
+        // Nothing is kept of a prompt whose own result is bad.
+        CHECK(backend.columns() == (index == 0 ? 20 : 30));
+      }
+    }
+  }
+}
+
+TEST_CASE("an iteration that fails ends the loop with an exception") {
+  const generator_options o{.slots = 2, .columns = 16};
+  scripted_backend backend{o};
+  backend.broken_iteration = 3;
+  basic_generator g{backend, o};
+  generation q;
+  q.text = {1, 2};
+  q.max_new = 9;
+  REQUIRE_FALSE(g.submit(q).has_value());
+  CHECK_THROWS_AS(
+      [&] {
+        while (g.turn(no_time)) {
+        }
+      }(),
+      config_error);
+  CHECK(q.produced.size() == 3);  // Of its prompt, and of two iterations.
+}
+
+TEST_CASE("logits of an iteration are asked for only if a row needs more than the best token") {
+  const generator_options o{.slots = 2, .columns = 16};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  generation plain;
+  plain.text = {1, 2};
+  plain.max_new = 5;
+  float logprob = 0;
+  plain.on_token = [&](generation&, const sampled& s) {
+    logprob = s.chosen.logprob;
+    return false;
+  };
+  REQUIRE_FALSE(g.submit(plain).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.iterations == 4);
+  CHECK(backend.with_logits == 0);
+  CHECK(logprob == -0.5F);  // The backend's, not drawn from logits.
+  generation drawn;
+  drawn.text = {1, 3};
+  drawn.max_new = 3;
+  drawn.how.temperature = 0.7F;
+  REQUIRE_FALSE(g.submit(drawn).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(backend.with_logits == 2);
+}
+
+}  // namespace
+}  // namespace cohort::llama

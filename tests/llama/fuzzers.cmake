@@ -1,0 +1,7 @@
+if(TARGET cohort_llama)
+  cohort_add_fuzzer(llama/checkpoint_fuzz.cpp LIBS cohort_llama)
+  cohort_add_fuzzer(llama/stop_matcher_fuzz.cpp LIBS cohort_llama)
+  if(COHORT_SENTENCEPIECE_LIBRARY)
+    cohort_add_fuzzer(llama/sentence_pieces_fuzz.cpp LIBS cohort_llama)
+  endif()
+endif()

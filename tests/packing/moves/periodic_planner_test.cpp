@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/packing/moves/periodic_planner.hpp>
+
+#include <cohort/packing/model/verify.hpp>
+#include <cohort/packing/packers/elastic_partition.hpp>
+#include <cohort/packing/packers/exact_partition.hpp>
+#include <cohort/packing/packers/squishy.hpp>
+
+#include "random_demand.hpp"
+
+#include <chrono>
+
+namespace cohort::packing {
+namespace {
+using namespace std::chrono_literals;
+
+const latency_grid& grid() {
+  static const latency_grid g{{test::unit_model("a", 40), test::unit_model("b", 40)},
+                              test::halves()};
+  return g;
+}
+periodic_planner_options exactly() {
+  return {.forecast = {.level_weight = 1, .trend_weight = 0, .deviations = 0},
+          .replan = {.period = 1s, .violation_threshold = 0.1, .rise = 0, .under_use = 0.5},
+          .margin = 0.25};
+}
+
+TEST_CASE("a plan is made when a rate leaves what was planned for, with the margin") {
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  const plan first = r.plan_for({80, 0});
+  CHECK(r.planned_rps() == std::vector<double>{100, 0});
+  CHECK(verify(grid(), {.gpus = 2, .rates_rps = {100, 0}}, first).empty());
+  const std::uint64_t as_planned[] = {80, 0};
+  CHECK_FALSE(r.end_period(as_planned, 80, 8));  // 10 % violated: not above the threshold.
+  CHECK(r.end_period(as_planned, 80, 9));
+  const std::uint64_t more[] = {80, 40};
+  const std::optional<plan> next = r.end_period(more, 120, 0);
+  REQUIRE(next);
+  CHECK(r.planned_rps() == std::vector<double>{100, 50});
+  CHECK(verify(grid(), {.gpus = 2, .rates_rps = {100, 50}}, *next).empty());
+  const std::uint64_t few[] = {60, 0};
+  CHECK_FALSE(r.end_period(few, 60, 0));  // 75 of 150 planned: not below half.
+  const std::uint64_t fewer[] = {59, 0};
+  CHECK(r.end_period(fewer, 59, 0));
+}
+TEST_CASE("a demand beyond the devices is scaled down until it fits") {
+  periodic_planner r{grid(), {.gpus = 1}, elastic{}, exactly()};
+  // The whole device does 8 in 9 ms: at most 888.9 a second of one model.
+  const plan p = r.plan_for({1000, 0});
+  const double served = r.planned_rps()[0];
+  CHECK(served <= 8 / 9.0 * 1000);
+  CHECK(served > 8 / 9.0 * 1000 * 0.97);
+  CHECK(verify(grid(), {.gpus = 1, .rates_rps = {served, 0}}, p).empty());
+}
+TEST_CASE("of a demand far beyond the devices the largest multiple is served, by every packer") {
+  const auto serves = [](auto pack, double rate) {
+    periodic_planner r{grid(), {.gpus = 1}, pack, exactly()};
+    const plan p = r.plan_for({rate, 0});
+    const double served = r.planned_rps()[0];
+    CHECK(served <= 8 / 9.0 * 1000 * (1 + 1e-9));
+    CHECK(served > 8 / 9.0 * 1000 * 0.99);
+    CHECK(verify(grid(), {.gpus = 1, .rates_rps = {served, 0}}, p).empty());
+    CHECK(r.missing().part == doctest::Approx(served / (1.25 * rate)));
+    CHECK_FALSE(r.missing().reason.empty());
+    CHECK(r.missing().left_out.empty());
+  };
+  for (const double rate : {800.0, 1e4, 1e5, 1e9}) {
+    CAPTURE(rate);
+    serves(elastic{}, rate);
+    serves(squishy, rate);
+    serves(exact_partition{}, rate);
+  }
+  // A rate that jumps does not tear down what works.
+  periodic_planner r{grid(), {.gpus = 1}, elastic{}, exactly()};
+  CHECK_FALSE(r.plan_for({100, 100}).empty());
+  CHECK(r.missing().part == 1);
+  CHECK(r.missing().reason.empty());
+  const std::uint64_t jumped[] = {100, 20'000};
+  const std::optional<plan> next = r.end_period(jumped, 100, 100);
+  REQUIRE(next);
+  CHECK_FALSE(next->empty());
+  CHECK(r.planned_rps()[1] > 700);
+  CHECK(r.planned_rps()[1] == doctest::Approx(200 * r.planned_rps()[0]));
+}
+TEST_CASE("models that cannot be served at any rate are left out, and nothing else is") {
+  // At best 2 · 2 ms; and more memory than a device has.
+  const latency_grid g{{test::unit_model("tight", 3.9), test::unit_model("a", 40, 500),
+                        test::unit_model("b", 40, 600), test::unit_model("large", 40, 1001)},
+                       test::halves()};
+  periodic_planner r{g, {.gpus = 2, .memory_mb = 1000}, elastic{}, exactly()};
+  plan p = r.plan_for({1, 80, 40, 1});
+  CHECK(r.planned_rps() == std::vector<double>{0, 100, 50, 0});
+  CHECK(verify(g, {.gpus = 2, .memory_mb = 1000, .rates_rps = {0, 100, 50, 0}}, p).empty());
+  CHECK(r.missing().part == 1);
+  REQUIRE(r.missing().left_out.size() == 2);
+  CHECK(r.missing().left_out[0].model == 0);
+  CHECK(r.missing().left_out[0].reason ==
+        "tight: twice the latency of a batch of 1 on 100 % is 4 ms, above its SLO of 3.9 ms");
+  CHECK(r.missing().left_out[1].model == 3);
+  CHECK(r.missing().left_out[1].reason == "large: needs 1001 MB of memory, and a device has 1000");
+  // As long as nothing else changes they do not ask for another plan.
+  const std::uint64_t as_before[] = {1, 80, 40, 1};
+  CHECK_FALSE(r.end_period(as_before, 122, 2));
+  // They stay out when the others are scaled.
+  p = r.plan_for({1e4, 1e4, 1e4, 1e4});
+  CHECK(r.missing().left_out.size() == 2);
+  CHECK(r.planned_rps()[0] == 0);
+  CHECK(r.planned_rps()[1] > 800);
+  CHECK(r.planned_rps()[1] == r.planned_rps()[2]);
+  CHECK(r.missing().part == doctest::Approx(r.planned_rps()[1] / 12'500));
+  // Nothing to serve but them: nothing is.
+  CHECK(r.plan_for({1, 0, 0, 1}).empty());
+  CHECK(r.missing().left_out.size() == 2);
+}
+TEST_CASE("of models that do not fit together those with the largest rates are served") {
+  const latency_grid g{{test::unit_model("a", 40, 600), test::unit_model("b", 40, 600),
+                        test::unit_model("c", 40, 300)},
+                       test::halves()};
+  periodic_planner r{g, {.gpus = 1, .memory_mb = 1000}, elastic{}, exactly()};
+  const plan p = r.plan_for({40, 80, 8});
+  CHECK(r.planned_rps() == std::vector<double>{0, 100, 10});
+  CHECK(verify(g, {.gpus = 1, .memory_mb = 1000, .rates_rps = {0, 100, 10}}, p).empty());
+  REQUIRE(r.missing().left_out.size() == 1);
+  CHECK(r.missing().left_out[0].model == 0);
+  CHECK(r.missing().left_out[0].reason ==
+        "the models need 1200 MB of memory, and all devices have 1000");
+}
+TEST_CASE("a periodic_planner refuses what it cannot use") {
+  periodic_planner_options o = exactly();
+  o.margin = -0.1;
+  CHECK_THROWS_AS((periodic_planner{grid(), {.gpus = 1}, elastic{}, o}), config_error);
+  o = exactly();
+  o.ahead = -1;
+  CHECK_THROWS_AS((periodic_planner{grid(), {.gpus = 1}, elastic{}, o}), config_error);
+}
+}  // namespace
+}  // namespace cohort::packing

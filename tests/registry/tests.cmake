@@ -1,0 +1,1 @@
+cohort_add_test(registry/policy_test.cpp LIBS cohort_registry)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/sim/llm/methods.hpp>
+
+namespace cohort::sim {
+namespace {
+
+TEST_CASE("every method has the name that the command takes") {
+  CHECK(to_string(decode_method::run_to_completion) == "run-to-completion");
+  CHECK(to_string(decode_method::pd) == "pd");
+  CHECK(to_string(decode_method::shaping) == "shaping");
+  CHECK(to_string(decode_method::orca) == "orca");
+  CHECK(to_string(decode_method::baton) == "baton");
+}
+
+}  // namespace
+}  // namespace cohort::sim

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <cohort/sim/llm/service.hpp>
+
+namespace cohort::sim {
+namespace {
+
+TEST_CASE("the share of good requests is that of all, those given up included") {
+  service_result r;
+  CHECK(r.good_share() == 1);  // Nobody was let down.
+  r.outcomes.resize(8);
+  r.good = 6;
+  CHECK(r.good_share() == 0.75);
+}
+
+}  // namespace
+}  // namespace cohort::sim
