@@ -60,6 +60,7 @@
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/pipeline_backend.hpp>
 #include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_follower.hpp>
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_rows.hpp>
