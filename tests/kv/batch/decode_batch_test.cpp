@@ -13,7 +13,7 @@
 
 #include <support/random_source.hpp>
 
-#include "tagged_memory.hpp"
+#include <kv/tagged_memory.hpp>
 
 namespace cohort::kv {
 namespace {

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <cohort/packing/model/burst_margin.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

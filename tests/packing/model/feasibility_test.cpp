@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <cohort/packing/model/feasibility.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 #include <set>
 

@@ -4,7 +4,7 @@
 
 #include <cohort/packing/model/verify.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

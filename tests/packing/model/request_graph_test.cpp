@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <cohort/packing/model/request_graph.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 #include <cmath>
 #include <functional>

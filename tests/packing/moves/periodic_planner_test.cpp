@@ -7,7 +7,7 @@
 #include <cohort/packing/packers/exact_partition.hpp>
 #include <cohort/packing/packers/squishy.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 #include <chrono>
 

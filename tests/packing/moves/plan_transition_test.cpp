@@ -3,7 +3,7 @@
 #include <cohort/packing/moves/plan_transition.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 #include <map>
 #include <set>

@@ -6,7 +6,7 @@
 #include <cohort/packing/packers/self_tuning.hpp>
 #include <cohort/packing/packers/squishy.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

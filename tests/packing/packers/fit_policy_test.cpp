@@ -5,7 +5,7 @@
 #include <cohort/packing/model/verify.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

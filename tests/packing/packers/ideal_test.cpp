@@ -3,7 +3,7 @@
 #include <cohort/packing/model/verify.hpp>
 #include <cohort/packing/packers/ideal.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

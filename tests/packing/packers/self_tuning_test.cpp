@@ -4,7 +4,7 @@
 #include <cohort/packing/packers/elastic_partition.hpp>
 #include <cohort/packing/packers/self_tuning.hpp>
 
-#include "random_demand.hpp"
+#include <packing/random_demand.hpp>
 
 namespace cohort::packing {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include <packing/subcluster_cbc.hpp>
-#include "random_subclusters.hpp"
+#include <packing/subclusters/random_subclusters.hpp>
 
 namespace cohort::packing {
 namespace {

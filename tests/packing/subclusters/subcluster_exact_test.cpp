@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 
-#include "random_subclusters.hpp"
+#include <packing/subclusters/random_subclusters.hpp>
 
 namespace cohort::packing {
 namespace {

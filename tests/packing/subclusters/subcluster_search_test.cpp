@@ -3,7 +3,7 @@
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 #include <cohort/packing/subclusters/subcluster_search.hpp>
 
-#include "random_subclusters.hpp"
+#include <packing/subclusters/random_subclusters.hpp>
 
 namespace cohort::packing {
 namespace {
