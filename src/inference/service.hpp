@@ -55,6 +55,18 @@ class service {
                                                         outcome_listener& listener,
                                                         serve::metrics& counters);
 
+/// The same where `o.plan` says.
+[[nodiscard]] std::unique_ptr<service> make_planned_gpu_service(const options& o,
+                                                                outcome_listener& listener,
+                                                                serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<service> make_planned_host_service(const options& o,
+                                                                 outcome_listener& listener,
+                                                                 serve::metrics& counters,
+                                                                 const std::string& why_no_gpu);
+[[nodiscard]] std::unique_ptr<service> make_planned_emulated_service(const options& o,
+                                                                     outcome_listener& listener,
+                                                                     serve::metrics& counters);
+
 /// Loads and profiles the models and starts the engine.
 /// @param listener, counters Outlive the service.
 /// @throws config_error For options that do not fit the models or the machine.

@@ -73,6 +73,16 @@ struct metrics::state {
           .Name("cohort_pipeline_rows_total")
           .Help("Rows of pipelines that were made, joined, split or held between stages")
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& placed =
+      prometheus::BuildGauge()
+          .Name("cohort_placed_requests_per_second")
+          .Help("Models on partitions of devices, and the rate that the plan gives them there")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& plans =
+      prometheus::BuildCounter()
+          .Name("cohort_plans_total")
+          .Help("Plans that were begun, and steps of plans that failed and were tried again")
+          .Register(registry);
   prometheus::Family<prometheus::Counter>& answers = prometheus::BuildCounter()
                                                          .Name("cohort_http_responses_total")
                                                          .Help("HTTP answers by status")
@@ -129,6 +139,27 @@ void metrics::happened(model_id id, row_event what) {
 }
 void metrics::set_waiting(model_id id, double requests) {
   state_->models[id.index()].waiting->Set(requests);
+}
+namespace {
+prometheus::Labels labels_of(const std::string& model, device_id device, std::uint32_t partition,
+                             std::uint32_t percent) {
+  return {{"model", model},
+          {"device", std::to_string(device.value())},
+          {"partition", std::to_string(partition)},
+          {"share_percent", std::to_string(percent)}};
+}
+}  // namespace
+
+void metrics::place(const std::string& model, device_id device, std::uint32_t partition,
+                    std::uint32_t percent, double rate_rps) {
+  state_->placed.Add(labels_of(model, device, partition, percent)).Set(rate_rps);
+}
+void metrics::unplace(const std::string& model, device_id device, std::uint32_t partition,
+                      std::uint32_t percent) {
+  state_->placed.Remove(&state_->placed.Add(labels_of(model, device, partition, percent)));
+}
+void metrics::planned(bool failed) {
+  state_->plans.Add({{"result", failed ? "failed_step" : "begun"}}).Increment();
 }
 void metrics::answered(int status) {
   state_->answers.Add({{"status", std::to_string(status)}}).Increment();
