@@ -201,7 +201,7 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   }
   const time_point begun = clock();
   if (!backend_.iterate(batch, logits)) {
-    throw config_error{"generator: an iteration failed on the device"};
+    throw device_error{"generator: an iteration failed on the device"};
   }
   const time_point now = clock();
   follow(iteration_time_, now - begun);
