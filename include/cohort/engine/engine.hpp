@@ -11,6 +11,7 @@
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 
 #include <condition_variable>
@@ -28,11 +29,17 @@ namespace cohort::engine {
 /// the completion context. One thread, one clock reading a turn, no allocation for a request once
 /// warm. Destroying it drains it: every accepted request gets its outcome first.
 ///
-/// @tparam Core An engine core: which scheduler, and who observes it.
-/// @tparam Backend Runs batches; outlives the engine.
-/// @tparam Context Receives outcomes.
-template <class Core, backend Backend, completion_context Context>
+/// @tparam Core `serving_core`: which scheduler, and who observes it.
+/// @tparam Backend `backend`: runs batches; outlives the engine.
+/// @tparam Context `completion_context`: receives outcomes.
+template <class Core, class Backend, class Context>
 class basic_engine {
+  // Asserted, not required: of a requirement that fails while the arguments are deduced, compilers
+  // say little but that there is no such constructor.
+  static_assert(serving_core<Core>);
+  static_assert(backend<Backend>);
+  static_assert(completion_context<Context>);
+
  public:
   /// Starts the thread. Then tell the backend where to report ends (`backend.bind(engine)`).
   basic_engine(Core core, Backend& runner, Context context, loop_options options = {})
