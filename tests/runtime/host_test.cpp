@@ -102,7 +102,7 @@ TEST_CASE("the host refuses what it cannot compute, and options outside of their
   CHECK_THROWS_WITH_AS((void)e.allocate(65),
                        "host_executor: a buffer of 65 bytes does not fit the pool: its largest "
                        "free block has 64 of pool_bytes 64",
-                       config_error);
+                       resource_error);
 }
 }  // namespace
 }  // namespace cohort::runtime

@@ -53,6 +53,7 @@ class host_executor {
   class buffer;
 
   /// @throws config_error If an option is outside its range.
+  /// @throws resource_error If the machine has no memory for the pool.
   explicit host_executor(host_options options = {});
   ~host_executor();
   host_executor(const host_executor&) = delete;
@@ -61,7 +62,8 @@ class host_executor {
   [[nodiscard]] stream make_stream(device_share share = {});
   [[nodiscard]] event make_event();
   /// Takes memory from the pool, aligned to 64 bytes.
-  /// @throws config_error If `bytes` is 0 or the pool has no room; names what was asked and left.
+  /// @throws config_error If `bytes` is 0.
+  /// @throws resource_error If the pool has no room; names what was asked and left.
   [[nodiscard]] buffer allocate(std::size_t bytes);
 
   void record(stream& s, event& v);

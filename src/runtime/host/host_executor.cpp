@@ -55,7 +55,9 @@ class host_pool {
  public:
   explicit host_pool(std::size_t bytes) : blocks_{bytes, alignment} {
     memory_ = static_cast<std::byte*>(std::aligned_alloc(alignment, blocks_.size()));
-    if (memory_ == nullptr) throw std::bad_alloc{};
+    if (memory_ == nullptr) {
+      throw resource_error{fmt::format("host_executor: no memory for pool_bytes {}", bytes)};
+    }
   }
   ~host_pool() { std::free(memory_); }  // NOLINT: pairs with aligned_alloc.
   host_pool(const host_pool&) = delete;
@@ -64,7 +66,7 @@ class host_pool {
   std::byte* take(std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     if (const auto at = blocks_.take(bytes)) return memory_ + *at;
-    throw config_error{
+    throw resource_error{
         fmt::format("host_executor: a buffer of {} bytes does not fit the pool: its largest free "
                     "block has {} of pool_bytes {}",
                     bytes, blocks_.largest_free(), blocks_.size())};
