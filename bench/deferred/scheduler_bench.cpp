@@ -17,12 +17,12 @@ using namespace std::chrono_literals;
 
 /// Devices that take as long as expected, and nothing else.
 struct devices {
-  void dispatch(batch&& b) {
+  void dispatch(batch&& b) noexcept {
     for (request& r : b.requests) r.state = request_state::idle;
     ends.emplace(b.exec_at + b.expected, b.device);
     b.requests.clear();
   }
-  void drop(request&) {}
+  void drop(request&) noexcept {}
   using end = std::pair<time_point, device_id>;
   std::priority_queue<end, std::vector<end>, std::greater<>> ends;
 };

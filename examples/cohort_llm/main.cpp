@@ -284,6 +284,9 @@ int main(int argc, char** argv) {
   } catch (const cohort::config_error& e) {
     fmt::print(stderr, "cohort-llm: {}\n", e.what());
     return 2;
+  } catch (const cohort::resource_error& e) {
+    fmt::print(stderr, "cohort-llm: {}\n", e.what());
+    return 2;
   } catch (const std::filesystem::filesystem_error& e) {
     fmt::print(stderr, "cohort-llm: {}\n", e.what());
     return 2;

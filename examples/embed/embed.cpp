@@ -13,16 +13,16 @@ using namespace cohort;
 using namespace std::chrono_literals;
 
 struct my_server {  // The sink: what the core wants done.
-  void launch(const deferred::batch& b) {
+  void launch(const deferred::batch& b) noexcept {
     std::printf("%6.2f ms  device %u runs %u requests for %.2f ms\n", to_ms(now), b.device.value(),
                 b.size(), to_ms(b.expected));
     running.emplace(b.exec_at + b.expected, b.device);
   }
-  void ended(request& r, outcome how) {
+  void ended(request& r, outcome how) noexcept {
     ++ends[how];
     if (how == outcome::completed) slowest = std::max(slowest, now - r.arrival);
   }
-  void model_removed(model_id) {}
+  void model_removed(model_id) noexcept {}
 
   time_point now{};
   std::multimap<time_point, device_id> running;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy of your own, here one that starts a batch half way between the arrival of its first
 // request and the last moment. Compared with the library's own, in simulation.
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/sim/simulation.hpp>
 
@@ -17,7 +18,7 @@ struct half_way {  // A window policy: any type with this member.
 };
 static_assert(deferred::window_policy<half_way>);
 
-template <class Scheduler>
+template <deferred::batch_scheduler Scheduler>
 double goodput_share(const char* name, const sim::workload& w) {
   const sim::run_result r = sim::simulation<Scheduler>{w, Scheduler{}, {.rate = 5000}}.run();
   std::printf("%-10s %6.2f %% in time, mean batch %.1f, devices busy %.1f %%\n", name,

@@ -58,8 +58,14 @@ int main(int argc, char** argv) {
   try {
     inference::run(options);
     return 0;
+  } catch (const device_error& e) {
+    std::fprintf(stderr, "inference_server: %s\n", e.what());
+    return 1;
+  } catch (const error& e) {
+    std::fprintf(stderr, "inference_server: %s\n", e.what());
+    return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());
-    return dynamic_cast<const config_error*>(&e) != nullptr ? 2 : 1;
+    return 1;
   }
 }

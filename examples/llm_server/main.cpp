@@ -112,6 +112,9 @@ int main(int argc, char** argv) {
   } catch (const cohort::config_error& e) {
     std::fprintf(stderr, "llm_server: %s\n", e.what());
     return 2;
+  } catch (const cohort::resource_error& e) {
+    std::fprintf(stderr, "llm_server: %s\n", e.what());
+    return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "llm_server: %s\n", e.what());
     return 1;

@@ -37,6 +37,7 @@
 #include <cohort/core/version.hpp>
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/autoscale.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
@@ -47,6 +48,7 @@
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/window.hpp>
@@ -54,6 +56,7 @@
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/engine_sink.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/manual_engine.hpp>
@@ -64,17 +67,20 @@
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_rows.hpp>
+#include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/staged_backend.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 #include <cohort/kv/batch/budget.hpp>
 #include <cohort/kv/batch/column_window.hpp>
 #include <cohort/kv/batch/copy_plan.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/decode_sink.hpp>
 #include <cohort/kv/batch/decode_slot.hpp>
 #include <cohort/kv/batch/kv_memory.hpp>
 #include <cohort/kv/batch/pick_policy.hpp>
 #include <cohort/kv/batch/prepared.hpp>
 #include <cohort/kv/batch/row_groups.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/batch/slot_keeper.hpp>
 #include <cohort/kv/batch/waiting_list.hpp>
 #include <cohort/kv/decode_scheduler.hpp>
@@ -84,7 +90,6 @@
 #include <cohort/kv/prompt/prefill_queue.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>
-#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/packing/model/burst_margin.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/interference.hpp>

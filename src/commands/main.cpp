@@ -412,7 +412,7 @@ int main(int argc, char** argv) {
     return cohort::commands::run(argc, argv);
   } catch (const cohort::formats::input_error& e) {
     return complain(e.what());
-  } catch (const cohort::config_error& e) {
+  } catch (const cohort::error& e) {
     return complain(e.what());
   } catch (const std::bad_alloc&) {
     return complain("out of memory: expected a smaller workload");

@@ -212,7 +212,7 @@ std::unique_ptr<models::timed_model> prepare(const std::string& name, const plan
   for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
     return p.on_gpu ? models::time_on_gpu(t) : models::time_on_host(t);
-  } catch (const config_error& e) {
+  } catch (const error& e) {
     throw input_error{
         fmt::format("profile: {} with batches of {}: {}", name, p.batches.back(), e.what())};
   }

@@ -9,10 +9,10 @@
 #include <cohort/kv/batch/copy_plan.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
 #include <cohort/kv/batch/pick_policy.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/decode_scheduler.hpp>
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>
-#include <cohort/kv/batch/sequence.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -201,7 +201,7 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   }
   const time_point begun = clock();
   if (!backend_.iterate(batch, logits)) {
-    throw config_error{"generator: an iteration failed on the device"};
+    throw device_error{"generator: an iteration failed on the device"};
   }
   const time_point now = clock();
   follow(iteration_time_, now - begun);

@@ -33,8 +33,8 @@ struct gpu_options {
 class gpu_generator : public loop_owner {
  public:
   /// Copies the weights to the device.
-  /// @throws config_error If an option is outside its range, or the device cannot be used or has no
-  /// room, with the reason on one line.
+  /// @throws config_error If an option is outside its range or there is no such device.
+  /// @throws resource_error If it cannot be used or has no room, with the reason.
   gpu_generator(const llama_weights& weights, const generator_options& options,
                 const gpu_options& gpu);
   ~gpu_generator() override;

@@ -26,7 +26,8 @@ struct chosen_executor {
 [[nodiscard]] chosen_executor choose_executor(std::string_view name, const gpu_options& gpu);
 
 /// Memory for positions is taken for what `kv_bytes` can hold, not for all that the model claims.
-/// @throws config_error If an option is outside its range or the device has no room.
+/// @throws config_error If an option is outside its range.
+/// @throws resource_error If the device cannot be used or has no room.
 [[nodiscard]] std::unique_ptr<text_generator> make_generator(llama_weights weights,
                                                              const generator_options& o,
                                                              const chosen_executor& on);

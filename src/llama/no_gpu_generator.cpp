@@ -15,7 +15,7 @@ std::string gpu_name(int /*device*/) { throw config_error{why_no_gpu()}; }
 
 gpu_generator::gpu_generator(const llama_weights& /*weights*/, const generator_options& /*options*/,
                              const gpu_options& /*gpu*/) {
-  throw config_error{why_no_gpu()};
+  throw resource_error{why_no_gpu()};
 }
 gpu_generator::~gpu_generator() = default;
 // Never called: none can be made.

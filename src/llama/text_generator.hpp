@@ -44,7 +44,8 @@ class text_generator {
   /// One iteration at most; waits for a prefill if there is nothing else to do.
   /// @param clock Tells the time of each token.
   /// @returns Whether anything is left to do.
-  /// @throws config_error If an iteration failed, or memory ran out: nothing it has can be trusted.
+  /// @throws device_error If an iteration failed.  @throws resource_error If memory ran out. After
+  /// either, nothing it has can be trusted.
   virtual bool turn(const std::function<time_point()>& clock) = 0;
 
   [[nodiscard]] virtual const scheduler& state() const noexcept = 0;

@@ -112,7 +112,7 @@ class row_timer {
       p.advance(time_point{}, driver_);
     }
     const duration took = std::chrono::steady_clock::now() - begin;
-    expects(!host_.failed, "measure_rows: work failed on the executor");
+    if (host_.failed) throw device_error{"measure_rows: work failed on the executor"};
     return took;
   }
 
@@ -129,7 +129,8 @@ class row_timer {
 /// Medians over rows that go alone through stages that do nothing, in one item and in many, in
 /// turns.
 /// @param f Its inputs and outputs are copied.  @param repeats Rows of each kind; at least 1.
-/// @throws config_error If a number is below 1, or the executor lacks the memory.
+/// @throws config_error If a number is below 1.  @throws resource_error If the executor lacks the
+/// memory.  @throws device_error If the work fails.
 template <runtime::executor Executor>
 [[nodiscard]] row_cost measure_rows(any_model_factory<Executor>& f, Executor& e,
                                     std::uint32_t batch_max, int repeats) {

@@ -66,7 +66,7 @@ struct awaited : runtime::completion {
   std::chrono::steady_clock::time_point wait() {
     std::unique_lock lock{mutex};
     changed.wait(lock, [this] { return over; });
-    expects(!failed, "measured_model: work failed on the executor");
+    if (failed) throw device_error{"measured_model: work failed on the executor"};
     return at;
   }
 
@@ -77,7 +77,7 @@ struct awaited : runtime::completion {
   bool over = false;
 };
 
-/// Waits for the work on a stream. @throws config_error If it fails.
+/// Waits for the work on a stream. @throws device_error If it fails.
 template <class Executor>
 std::chrono::steady_clock::time_point finish(Executor& e, typename Executor::stream& s) {
   awaited a;
@@ -109,7 +109,7 @@ class measured_model {
 
   [[nodiscard]] std::size_t stages() const noexcept { return model_->stages(); }
 
-  /// Runs one batch on an idle stream. @param size Of its slice. @throws config_error If the work
+  /// Runs one batch on an idle stream. @param size Of its slice. @throws device_error If the work
   /// fails.
   measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0) {
     const auto start = std::chrono::steady_clock::now();

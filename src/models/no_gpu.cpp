@@ -7,6 +7,6 @@
 namespace cohort::models {
 
 std::string why_no_gpu() { return "built without CUDA"; }
-std::unique_ptr<timed_model> time_on_gpu(const timing_plan&) { throw config_error{why_no_gpu()}; }
+std::unique_ptr<timed_model> time_on_gpu(const timing_plan&) { throw resource_error{why_no_gpu()}; }
 
 }  // namespace cohort::models

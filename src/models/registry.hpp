@@ -38,7 +38,7 @@ class any_model_factory {
  public:
   virtual ~any_model_factory() = default;
   [[nodiscard]] virtual const model_info& info() const noexcept = 0;
-  /// An instance with its own work space. @throws config_error If the executor lacks the memory.
+  /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
   /// What the model computes for one input row, in double precision by plain loops.
   [[nodiscard]] virtual std::vector<double> reference(std::span<const std::byte> input) const = 0;

@@ -47,17 +47,18 @@ class timed_model {
   [[nodiscard]] virtual double copy_rate(std::size_t bytes) = 0;
   /// What rows of up to `max_batch` requests cost a pipeline beside its stages.
   [[nodiscard]] virtual row_cost rows(std::uint32_t max_batch) = 0;
-  /// Runs one batch on the partition of a share. @throws config_error If the work fails.
+  /// Runs one batch on the partition of a share. @throws device_error If the work fails.
   virtual measurement run(std::size_t share, std::uint32_t batch) = 0;
 };
 
-/// @throws config_error If the model is unknown or does not fit the memory.
+/// @throws config_error If the model is unknown.  @throws resource_error If it does not fit the
+/// memory.
 [[nodiscard]] std::unique_ptr<timed_model> time_on_host(const timing_plan& p);
 
 /// Why there is no GPU to run on, on one line; empty if there is one.
 [[nodiscard]] std::string why_no_gpu();
 
-/// @throws config_error As above, or if there is no GPU, with the reason.
+/// The same; also @throws resource_error If there is no GPU, with the reason.
 [[nodiscard]] std::unique_ptr<timed_model> time_on_gpu(const timing_plan& p);
 
 }  // namespace cohort::models

@@ -449,7 +449,7 @@ void http_server::listen() {
   const http_options& o = state_->settings;
   const auto fail = [&](const char* what) {
     if (e) {
-      throw config_error{fmt::format("cannot {} {}:{}: {}", what, o.host, o.port, e.message())};
+      throw resource_error{fmt::format("cannot {} {}:{}: {}", what, o.host, o.port, e.message())};
     }
   };
   const auto address = asio::ip::make_address(o.host, e);

@@ -67,12 +67,14 @@ std::string get(const load_options& o, const std::string& path) {
     context.run();
   }
   if (failed) {
-    throw config_error{
+    throw resource_error{
         fmt::format("cannot read http://{}:{}{}: {}", o.host, o.port, path, failed.message())};
   }
   if (answer.result() != http::status::ok) {
-    throw config_error{fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
-                                   answer.result_int(), answer.body().substr(0, 200))};
+    const std::string what = fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
+                                         answer.result_int(), answer.body().substr(0, 200));
+    if (answer.result_int() >= 500) throw resource_error{what};
+    throw config_error{what};
   }
   return std::move(answer.body());
 }
@@ -426,7 +428,7 @@ std::optional<snapshot> read_metrics(const load_options& o) {
   std::string text;
   try {
     text = get(o, "/metrics");
-  } catch (const config_error&) {
+  } catch (const error&) {
     return std::nullopt;
   }
   std::string_view rest{text};

@@ -20,15 +20,15 @@ struct recorder {
   int returned = 0;
   std::vector<request*> dropped;
   request_list running;
-  void candidate_changed(model_id, const candidate& c) { candidates.push_back(c); }
-  void dispatch(batch&& b) {
+  void candidate_changed(model_id, const candidate& c) noexcept { candidates.push_back(c); }
+  void dispatch(batch&& b) noexcept {
     batches.push_back(b.size());
     starts.push_back(b.exec_at);
     running.splice(running.end(), b.requests);
   }
-  void grant_used(model_id, device_id, time_point, duration) { ++used; }
-  void grant_returned(model_id, device_id) { ++returned; }
-  void drop(request& r) { dropped.push_back(&r); }
+  void grant_used(model_id, device_id, time_point, duration) noexcept { ++used; }
+  void grant_returned(model_id, device_id) noexcept { ++returned; }
+  void drop(request& r) noexcept { dropped.push_back(&r); }
   ~recorder() { running.clear(); }
 };
 

@@ -190,14 +190,14 @@ struct driven {
     }
     scheduler.advance(t0 + at, *this);
   }
-  void dispatch(batch&& b) {
+  void dispatch(batch&& b) noexcept {
     log.emplace_back(now, b.device.value(), b.model.value(), b.requests.front().id.value(),
                      b.requests.back().id.value());
     ends[b.device.value()] = t0 + now + b.expected;
     for (request& r : b.requests) r.state = request_state::idle;
     b.requests.clear();
   }
-  void drop(request& r) {
+  void drop(request& r) noexcept {
     dropped.emplace_back(r.model.value(), static_cast<std::uint32_t>(r.id.value()));
   }
 

@@ -22,11 +22,11 @@ struct log {
   ~log() {
     for (batch& b : running) b.requests.clear();
   }
-  void dispatch(batch&& b) {
+  void dispatch(batch&& b) noexcept {
     lines.emplace_back(now, 'r', b.first_sequence, b.size(), b.expected);
     running.push_back(std::move(b));
   }
-  void drop(request& r) { lines.emplace_back(now, 'd', r.sequence, 1U, duration{0}); }
+  void drop(request& r) noexcept { lines.emplace_back(now, 'd', r.sequence, 1U, duration{0}); }
   time_point now = t0;
   std::vector<std::tuple<time_point, char, std::uint64_t, std::uint32_t, duration>> lines;
   std::vector<batch> running;

@@ -11,7 +11,7 @@ constexpr time_point t0{};
 
 struct recorder {
   std::vector<deferred::grant> grants;
-  void grant(const deferred::grant& g) { grants.push_back(g); }
+  void grant(const deferred::grant& g) noexcept { grants.push_back(g); }
 };
 
 candidate opening(duration exec, duration latest, duration lead = 0ms) {

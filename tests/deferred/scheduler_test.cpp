@@ -30,7 +30,7 @@ struct driver {
     }
   }
 
-  void dispatch(batch&& b) {
+  void dispatch(batch&& b) noexcept {
     for (const request& r : b.requests) {
       order.push_back(r.sequence);
       fate.emplace(&r, 'r').second ? void() : void(twice = true);
@@ -40,7 +40,7 @@ struct driver {
     running[b.device.value()].push_back(std::move(b));
     crowded |= running[b.device.value()].size() > rank::max_outstanding;
   }
-  void drop(request& r) {
+  void drop(request& r) noexcept {
     if (!fate.emplace(&r, 'd').second) twice = true;
     dropped.push_back(r.sequence);
   }
@@ -263,11 +263,11 @@ struct slow_join {
   }
 
   // The rank's sink.
-  void grant(const deferred::grant& g) {
+  void grant(const deferred::grant& g) noexcept {
     post([this, g] { shards[g.model.value() % 2].on_grant(g, now, *this); });
   }
   // The shards' sink.
-  void candidate_changed(model_id m, const candidate& c) {
+  void candidate_changed(model_id m, const candidate& c) noexcept {
     const std::uint64_t version = ++versions[m.value()];
     post([this, m, c, version] {
       if (version < seen[m.value()]) return;
@@ -275,7 +275,7 @@ struct slow_join {
       ranking.on_candidate(m, c, now);
     });
   }
-  void dispatch(batch&& b) {
+  void dispatch(batch&& b) noexcept {
     while (!b.requests.empty()) {
       request& r = b.requests.front();
       b.requests.pop_front();
@@ -283,7 +283,7 @@ struct slow_join {
       ++ends[&r];
     }
   }
-  void grant_used(model_id m, device_id d, time_point start, duration expected) {
+  void grant_used(model_id m, device_id d, time_point start, duration expected) noexcept {
     post([this, m, d, start, expected] {
       REQUIRE(ranking.outstanding(d) < rank::max_outstanding);
       ranking.on_grant_used(m, d, start, expected, now);
@@ -291,10 +291,10 @@ struct slow_join {
           {std::max(now, start) + expected, ++posted, [this, d] { ranking.on_complete(d, now); }});
     });
   }
-  void grant_returned(model_id m, device_id d) {
+  void grant_returned(model_id m, device_id d) noexcept {
     post([this, m, d] { ranking.on_grant_returned(m, d, now); });
   }
-  void drop(request& r) { ++ends[&r]; }
+  void drop(request& r) noexcept { ++ends[&r]; }
 
   /// Lets time pass to the next thing to do. @returns False if there is none.
   bool step(time_point limit) {

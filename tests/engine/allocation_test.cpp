@@ -29,9 +29,9 @@ namespace {
 using namespace std::chrono_literals;
 
 struct silent_sink {
-  void launch(const deferred::batch& b) { last = b.device; }
-  void ended(request&, outcome) { ++ends; }
-  void model_removed(model_id) {}
+  void launch(const deferred::batch& b) noexcept { last = b.device; }
+  void ended(request&, outcome) noexcept { ++ends; }
+  void model_removed(model_id) noexcept {}
   device_id last;
   std::uint64_t ends = 0;
 };

@@ -8,6 +8,15 @@
 namespace cohort::engine {
 namespace {
 
+struct least {
+  void deliver(request&, outcome) noexcept {}
+};
+struct may_throw {
+  void deliver(request&, outcome) {}
+};
+static_assert(completion_context<least> && !completion_context<may_throw>);
+static_assert(completion_context<inline_completion<void (*)(request&, outcome)>>);
+
 TEST_CASE("an inline handler that throws is counted and stops nobody") {
   int calls = 0;
   inline_completion c{[&](request&, outcome) {

@@ -18,12 +18,12 @@ struct recorder {
   std::vector<const deferred::batch*> launches;
   std::map<const request*, std::vector<outcome>> ends;
   std::vector<model_id> removed;
-  void launch(const deferred::batch& b) { launches.push_back(&b); }
-  void ended(request& r, outcome how) {
+  void launch(const deferred::batch& b) noexcept { launches.push_back(&b); }
+  void ended(request& r, outcome how) noexcept {
     CHECK(r.state == request_state::idle);
     ends[&r].push_back(how);
   }
-  void model_removed(model_id m) { removed.push_back(m); }
+  void model_removed(model_id m) noexcept { removed.push_back(m); }
 };
 
 /// l(b) = b + 5 ms, SLO 12 ms, one device, eager: a batch starts when the device is free.

@@ -10,6 +10,7 @@
 #include <deque>
 #include <future>
 #include <latch>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -117,6 +118,18 @@ TEST_CASE("models and devices come and go while requests run") {
   f.engine.drain();
   f.engine.join();
   CHECK(f.ended == accepted);
+}
+TEST_CASE("what the loop's thread throws comes back as it was, and the engine goes on") {
+  fixture f;
+  CHECK_THROWS_WITH_AS(f.engine.run_inside([] { throw device_error{"launch"}; }), "launch",
+                       device_error);
+  CHECK_THROWS_AS(f.engine.add_device([](device_id) { throw resource_error{"no memory"}; }),
+                  resource_error);
+  CHECK_THROWS_AS(f.engine.run_inside([] { throw std::bad_alloc{}; }), std::bad_alloc);
+  CHECK_THROWS_AS(f.engine.run_inside([] { throw 7; }), int);  // Whatever it is.
+  bool ran = false;
+  f.engine.run_inside([&] { ran = true; });
+  CHECK(ran);
 }
 TEST_CASE("a model that cannot meet its SLO is refused to the caller, and the engine goes on") {
   fixture f;

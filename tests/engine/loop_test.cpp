@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 #include <cohort/engine/loop.hpp>
 
+#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/plan_router.hpp>
+
 #include <deque>
 
 #include "loop_fixture.hpp"
@@ -12,6 +15,18 @@ using namespace std::chrono_literals;
 using test_support::loop_fixture;
 constexpr time_point t0{};
 using end = std::pair<request*, outcome>;
+
+struct least_backend {
+  void launch(const deferred::batch&) noexcept {}
+};
+struct may_throw {
+  void launch(const deferred::batch&) {}
+};
+static_assert(backend<least_backend> && !backend<may_throw>);
+static_assert(!driven_backend<least_backend> && !cancelling_backend<least_backend>);
+static_assert(engine_sink<loop_fixture::loop_type> && completion_target<loop_fixture::loop_type>);
+static_assert(request_completion_target<loop_fixture::loop_type>);
+static_assert(request_acceptor<loop_fixture::loop_type, time_point>);
 
 TEST_CASE("requests run in virtual time exactly as profiled") {
   loop_fixture f;

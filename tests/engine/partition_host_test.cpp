@@ -4,8 +4,10 @@
 
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_router.hpp>
+#include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/staged_backend.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
@@ -61,6 +63,35 @@ struct deliver {
     ended->fetch_add(1);
   }
 };
+
+struct least_engine {
+  device_id add_device(void (*)(device_id), deferred::pool_id) { return {}; }
+  model_id add_model(model_config, void (*)(model_id), deferred::pool_id) { return {}; }
+  void remove_model(model_id, void (*)()) {}
+  void remove_device(device_id) {}
+  void run_inside(void (*)()) {}
+};
+static_assert(pooled_engine<least_engine>);
+struct least_backend {
+  using prepared_device = int;
+  using prepared_model = float;
+  prepared_device prepare_device(device_share, device_id) { return 0; }
+  void add_device(device_id, prepared_device) {}
+  void take_device(device_id) {}
+  void add_model(model_id, device_id, prepared_model) {}
+  void take_model(model_id, device_id) {}
+  void warm_up(model_id, device_id, runtime::completion&) {}
+};
+static_assert(partition_backend<least_backend>);
+static_assert(partition_backend<backend_type> && partition_backend<profile_backend>);
+static_assert(!partition_backend<least_engine> && !pooled_engine<least_backend>);
+using real_time =
+    basic_engine<basic_engine_core<deferred::pooled_scheduler>, backend_type, queued_completion>;
+static_assert(pooled_engine<real_time> && request_acceptor<real_time>);
+static_assert(request_completion_target<real_time>);
+using by_hand = manual_engine<basic_engine_core<deferred::pooled_scheduler>, profile_backend,
+                              queued_completion>;
+static_assert(pooled_engine<by_hand> && request_acceptor<by_hand> && completion_target<by_hand>);
 
 TEST_CASE("a running engine on the host plans anew as rates move, and no request fails") {
   constexpr std::uint32_t gpus = 2;

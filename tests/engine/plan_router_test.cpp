@@ -27,6 +27,13 @@ struct fake_engine {
     return std::nullopt;
   }
 };
+static_assert(request_acceptor<fake_engine> && !request_acceptor<fake_engine, time_point>);
+struct least_acceptor {  // That is told the time.
+  [[nodiscard]] double waiting(model_id) const { return 0; }
+  std::optional<refusal> submit(request&, time_point) { return refusal::draining; }
+};
+static_assert(request_acceptor<least_acceptor, time_point> && !request_acceptor<least_acceptor>);
+
 route to(std::uint32_t instance, double rate) { return {model_id{instance}, rate}; }
 
 TEST_CASE("requests are shared out by the instances' rates") {
@@ -56,6 +63,14 @@ TEST_CASE("the instance with least waiting for its rate is asked first, the othe
   CHECK_FALSE(router.submit(engine, r, model_id{0}));
   CHECK(engine.asked == std::vector<std::uint32_t>{2, 1, 3});
   CHECK(r.model == model_id{3});
+}
+TEST_CASE("what else a submission takes is passed on") {
+  plan_router router{1};
+  const route routes[] = {to(1, 100)};
+  router.set(model_id{0}, routes);
+  least_acceptor engine;
+  request r;
+  CHECK(router.submit(engine, r, model_id{0}, time_point{}) == refusal::draining);
 }
 TEST_CASE("a request that all refuse stays as it is, with the last reason") {
   plan_router router{2};

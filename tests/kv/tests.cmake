@@ -1,6 +1,6 @@
 foreach(
   name
-  batch/budget batch/column_window batch/copy_plan batch/decode_batch batch/decode_slot
+  batch/budget batch/column_window batch/copy_plan batch/decode_batch batch/decode_sink batch/decode_slot
   batch/pick_policy batch/prepared batch/row_groups batch/slot_keeper batch/waiting_list
   prompt/admission_policy prompt/chunked_prefill prompt/prefill_groups prompt/prefill_queue
   prompt/prefix_store prompt/slo_admission decode_scheduler decoder batch/sequence)
@@ -8,7 +8,8 @@ foreach(
 endforeach()
 foreach(
   name
-  batch/pick_policy prompt/admission_policy prompt/slo_admission)
+  batch/decode_sink batch/finish_sink batch/pick_policy batch/storage_sink prompt/admission_policy
+  prompt/slo_admission)
   cohort_add_fail_test(kv/${name}_fail.cpp)
 endforeach()
 if(TARGET cohort_host)

@@ -355,7 +355,7 @@ TEST_CASE("an iteration that fails ends the loop with an exception") {
         while (g.turn(no_time)) {
         }
       }(),
-      config_error);
+      device_error);
   CHECK(q.produced.size() == 3);  // Of its prompt, and of two iterations.
 }
 

@@ -112,5 +112,15 @@ TEST_CASE("options outside of their ranges are refused") {
   CHECK_THROWS_AS(emulated_executor({.copy_bytes_per_second = -1}), config_error);
   CHECK_THROWS_AS(emulated_executor({.pool_bytes = 0}), config_error);
 }
+TEST_CASE("an exhausted pool says so, and serves again what was given back") {
+  emulated_executor e{{.pool_bytes = 64}};
+  {
+    const auto taken = e.allocate(64);
+    CHECK_THROWS_WITH_AS((void)e.allocate(1),
+                         "emulated_executor: the buffer does not fit what is left of pool_bytes",
+                         resource_error);
+  }
+  CHECK(e.allocate(64).size() == 64);
+}
 }  // namespace
 }  // namespace cohort::runtime

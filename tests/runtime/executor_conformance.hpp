@@ -240,11 +240,11 @@ void check_all() {
   SUBCASE("the pool is bounded, and what is given back can be taken again") {
     Fixture f;
     CHECK_THROWS_AS((void)f.executor.allocate(0), config_error);
-    CHECK_THROWS_AS((void)f.executor.allocate(f.pool_bytes + 1), config_error);
+    CHECK_THROWS_AS((void)f.executor.allocate(f.pool_bytes + 1), resource_error);
     for (int round = 0; round < 3; ++round) {
       auto half = f.executor.allocate(f.pool_bytes / 2);
       auto other = f.executor.allocate(f.pool_bytes / 2);
-      CHECK_THROWS_AS((void)f.executor.allocate(64), config_error);
+      CHECK_THROWS_AS((void)f.executor.allocate(64), resource_error);
     }
     CHECK(f.executor.allocate(f.pool_bytes).size() == f.pool_bytes);
   }

@@ -2,6 +2,7 @@
 #include <cohort/serve/http.hpp>
 
 #include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
 
 #include <csignal>
 #include <future>
@@ -111,5 +112,14 @@ TEST_CASE("whoever makes an answer may be the last to let go of the client, on a
   CHECK(app.gone == 20);
 }
 
+TEST_CASE("a port in use is an exhausted resource, a host that is none a bad setting") {
+  http_server first{{}};
+  first.listen();
+  http_server second{{.port = first.port()}};
+  CHECK_THROWS_WITH_AS(second.listen(), doctest::Contains("cannot listen on 127.0.0.1:"),
+                       resource_error);
+  http_server nowhere{{.host = "nowhere"}};
+  CHECK_THROWS_AS(nowhere.listen(), config_error);
+}
 }  // namespace
 }  // namespace cohort::serve

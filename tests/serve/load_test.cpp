@@ -153,12 +153,25 @@ TEST_CASE("metadata that cannot be served is refused in one line") {
                        doctest::Contains("datatype: BYTES is not allowed: expected FP32 or INT32"),
                        config_error);
 }
+TEST_CASE("a model that is not served is the caller's error, a server that cannot answer is not") {
+  fake_server other{[](const std::string& line) {
+    return line.starts_with("GET /v2 ") ? ok(R"({"parameters":{"models":["m"]}})")
+                                        : "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+  }};
+  CHECK_THROWS_WITH_AS((void)run_load(options_for(other)), doctest::Contains("/m answers 404"),
+                       config_error);
+  fake_server busy{[](const std::string&) {
+    return "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+  }};
+  CHECK_THROWS_WITH_AS((void)run_load(options_for(busy)), doctest::Contains("/v2 answers 503"),
+                       resource_error);
+}
 TEST_CASE("a silent server is given up") {
   fake_server s{[](const std::string&) { return std::string{}; }};
   load_options o = options_for(s);
   o.give_up_s = 0.1;
   CHECK_THROWS_WITH_AS((void)run_load(o), doctest::Contains("cannot read http://127.0.0.1"),
-                       config_error);
+                       resource_error);
 }
 TEST_CASE("a request that was given up is lost, not sent again") {
   std::atomic<int> answered{0};

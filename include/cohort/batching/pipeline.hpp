@@ -209,7 +209,7 @@ class pipeline {
   }
 
   /// Lets every executor take and start what it can.
-  template <class Sink>
+  template <pipeline_sink Sink>
   void run_lanes(time_point now, Sink& sink) {
     for (bool moved = true; moved;) {
       moved = false;
@@ -226,7 +226,7 @@ class pipeline {
     }
   }
 
-  template <class Sink>
+  template <pipeline_sink Sink>
   bool pull(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
     executor_chain& c = lanes_[l];
     const item_queue& q = ops_.queue(s);
@@ -248,7 +248,7 @@ class pipeline {
   }
 
   /// An executor works on its item from now on: launches it, or passes it if no request is left.
-  template <class Sink>
+  template <pipeline_sink Sink>
   void started(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
     const item work = lanes_[l][s].work;
     batch_row& r = table()[work.batch];
@@ -290,7 +290,7 @@ class pipeline {
   }
   /// The stage that a row which starts stage s may run to in one go. Nothing else must be in its
   /// way, it must be whole, and nobody wants to judge by what is computed on the way.
-  template <class Sink>
+  template <pipeline_sink Sink>
   [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s,
                                           [[maybe_unused]] Sink& sink) {
     if constexpr (requirement::sink_runs_through<Sink> && requirement::decides_run<Policy>) {
@@ -319,7 +319,7 @@ class pipeline {
     return false;
   }
 
-  template <class Sink>
+  template <pipeline_sink Sink>
   void end(batch_row& r, std::uint32_t place, meta_op how, outcome o, time_point now, Sink& sink) {
     const staged_request request = r.slots[place].request;
     ops_.end(how, r.id, place, now);
@@ -327,27 +327,27 @@ class pipeline {
     tell_end(request, o, now, sink);
   }
   /// It has ended, whatever the sink makes of it.
-  template <class Sink>
+  template <pipeline_sink Sink>
   static void tell_end(const staged_request& r, outcome o, time_point now, Sink& sink) noexcept {
     try {
       sink.end(r, o, now);
     } catch (...) {  // NOLINT(bugprone-empty-catch): there is nobody to tell.
     }
   }
-  template <class Sink>
+  template <pipeline_sink Sink>
   void fail(batch_row& r, time_point now, Sink& sink) {
     for (std::uint32_t k = 0; k < r.size; ++k) {
       if (r.slots[k].live) end(r, k, meta_op::fail, outcome::failed, now, sink);
     }
   }
 
-  template <class Sink>
+  template <pipeline_sink Sink>
   void leave_stage(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink, bool failed);
-  template <class Sink>
+  template <pipeline_sink Sink>
   void hand_over(std::uint32_t l, std::uint32_t s, batch_id id, time_point now, Sink& sink);
-  template <class Sink>
+  template <pipeline_sink Sink>
   void judge(batch_row& r, const item& i, std::uint32_t s, time_point now, Sink& sink);
-  template <class Sink>
+  template <pipeline_sink Sink>
   verdict verdict_of(const staged_request& r, std::uint32_t s, Sink& sink);
   bool stretch(std::uint32_t s, batch_id id, time_point now);
 

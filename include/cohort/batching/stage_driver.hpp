@@ -40,7 +40,8 @@ class stage_driver {
   /// @param models One instance for each stage of each lane, lane by lane: each has its own work
   ///               space, and can run every stage. All outlive the driver.
   /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
-  /// @throws config_error If a number does not fit, or the executor lacks the memory.
+  /// @throws config_error If a number does not fit.
+  /// @throws resource_error If the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
                std::uint32_t sets, std::uint32_t batch_max,
                std::span<const std::uint32_t> bucket_sizes = {})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The exception for bad configuration, and the check that throws it.
+/// The exceptions that cohort throws, and the check of arguments that throws one.
 #pragma once
 
 #include <source_location>
@@ -9,20 +9,46 @@
 
 namespace cohort {
 
-/// A value that a caller configured is outside its allowed range. The message names the field, the
-/// value and the range, on one line. Late, dropped, refused and cancelled are results, never
-/// errors.
-class config_error : public std::invalid_argument {
+/// What all exceptions of cohort's are: catch it to catch them all. The message is one line. Late,
+/// dropped, refused and cancelled are results, never errors.
+class error : public std::runtime_error {
  public:
-  explicit config_error(const std::string& what,
-                        std::source_location where = std::source_location::current())
-      : std::invalid_argument{what}, where_{where} {}
-
   /// The line of the check that failed.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
+ protected:
+  error(const std::string& what, std::source_location where)
+      : std::runtime_error{what}, where_{where} {}
+
  private:
   std::source_location where_;
+};
+
+/// A value that a caller configured, or an input, is not allowed: the same call fails again, on
+/// every machine. The message names the field, the value and the range.
+class config_error : public error {
+ public:
+  explicit config_error(const std::string& what,
+                        std::source_location where = std::source_location::current())
+      : error{what, where} {}
+};
+
+/// Memory, a pool, a port or a server that is needed is not to be had: the same call may succeed
+/// later, or on another machine. The message names what was asked for and what is left.
+class resource_error : public error {
+ public:
+  explicit resource_error(const std::string& what,
+                          std::source_location where = std::source_location::current())
+      : error{what, where} {}
+};
+
+/// A device or a backend failed at work that it had accepted: what it computed cannot be trusted.
+/// CUDA's is `runtime::cuda::cuda_error`.
+class device_error : public error {
+ public:
+  explicit device_error(const std::string& what,
+                        std::source_location where = std::source_location::current())
+      : error{what, where} {}
 };
 
 /// Checks an argument of a constructor or configuration function.

@@ -13,6 +13,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
+#include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/window.hpp>
@@ -37,15 +38,8 @@ struct model_config {
 
 /// Takes the requests of some models, keeps the best candidate of each up to date, and finalises a
 /// batch when a device is granted. A value: it owns no thread and reads no clock. It talks to a
-/// `Sink` with these members, called during its own calls and on their thread:
-/// * `candidate_changed(model_id, const candidate&)`: replaces the model's candidate; an empty one
-///   removes it.
-/// * `dispatch(batch&&)`: the batch goes to its device. Then follows `grant_used`.
-/// * `grant_used(model_id, device_id, time_point exec_at, duration expected)` or
-///   `grant_returned(model_id, device_id)`: the answer to every grant, exactly one.
-/// * `drop(request&)`: the request ends; it is unlinked and idle, and the sink may destroy it.
-/// Sinks must not call back into the shard. A model id is small: slots of removed models are used
-/// again. Cost: O(log models + log queue) a call, no allocation but in `add_model`.
+/// `shard_sink`. A model id is small: slots of removed models are used again.
+/// Cost: O(log models + log queue) a call, no allocation but in `add_model`.
 /// Thread safety: none. Source: Symphony, section 4.2 and Appendix D.
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
@@ -77,7 +71,7 @@ class basic_model_shard {
   }
 
   /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
-  template <class Sink>
+  template <shard_sink Sink>
   void remove_model(model_id id, Sink& sink) {
     model& m = *models_[id.index()];
     while (!m.queue.empty()) drop_first(m, sink);
@@ -110,7 +104,7 @@ class basic_model_shard {
   }
 
   /// Takes a request of a model that is served and whose queue is not full.
-  template <class Sink>
+  template <shard_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     model& m = *models_[r.model.index()];
     r.state = request_state::queued;
@@ -122,7 +116,7 @@ class basic_model_shard {
 
   /// Takes back a request that is still queued. It is then idle; the sink is not told.
   /// @returns Whether it was queued.
-  template <class Sink>
+  template <shard_sink Sink>
   bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
     model& m = *models_[r.model.index()];
     if (r.state != request_state::queued || !m.queue.erase(r, r.deadline - delays_.after())) {
@@ -135,7 +129,7 @@ class basic_model_shard {
 
   /// A device for the model: sends the best batch, unless there is none or its window, looked at
   /// again, opens later.
-  template <class Sink>
+  template <shard_sink Sink>
   void on_grant(const grant& g, time_point now, Sink& sink) noexcept {
     if (!is_served(g.model)) {
       sink.grant_returned(g.model, g.device);
@@ -170,7 +164,7 @@ class basic_model_shard {
   }
 
   /// Refreshes the candidates whose last start has passed.
-  template <class Sink>
+  template <shard_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     for (std::uint32_t slot; (slot = refresh_.pop_due(now)) != timer_queue::none;) {
       update(model_id{slot}, *models_[slot], now, distant_past, sink);
@@ -215,7 +209,7 @@ class basic_model_shard {
     m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
   }
 
-  template <class Sink>
+  template <shard_sink Sink>
   void drop_first(model& m, Sink& sink) noexcept {
     request& r = m.queue.pop();
     r.state = request_state::idle;
@@ -224,7 +218,7 @@ class basic_model_shard {
   }
 
   /// Drops what the gather policy gives up and returns the candidate that is left.
-  template <class Sink>
+  template <shard_sink Sink>
   candidate choose(model_id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
     const gathered g =
         gather_.gather(m.queue, reach{m.config.latency, m.sent, now, free_at}, m.target);
@@ -248,12 +242,12 @@ class basic_model_shard {
             .urgency = priority_.urgency(view)};
   }
 
-  template <class Sink>
+  template <shard_sink Sink>
   void update(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
     publish(id, m, choose(id, m, now, free_at, sink), sink);
   }
 
-  template <class Sink>
+  template <shard_sink Sink>
   void publish(model_id id, model& m, const candidate& c, Sink& sink) noexcept {
     if (c == m.published && refresh_.is_armed(id.index()) == !c.is_empty()) return;
     m.published = c;

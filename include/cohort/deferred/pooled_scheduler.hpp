@@ -7,9 +7,11 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
+#include <cohort/deferred/sink.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -54,7 +56,7 @@ class basic_pooled_scheduler {
     return model_id{id};
   }
   /// Removes a model; waiting requests are dropped through the sink, running batches go on.
-  template <class Sink>
+  template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
     shard_.remove_model(id, j);
@@ -86,13 +88,13 @@ class basic_pooled_scheduler {
     touch(at.pool);
   }
 
-  template <class Sink>
+  template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
     shard_.on_arrival(r, now, j);
   }
   /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
-  template <class Sink>
+  template <scheduler_sink Sink>
   bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
@@ -105,7 +107,7 @@ class basic_pooled_scheduler {
   }
 
   /// Does all that is due at `now`.
-  template <class Sink>
+  template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
     shard_.advance(now, j);
@@ -145,7 +147,7 @@ class basic_pooled_scheduler {
   };
 
   /// The shard's sink: its messages go to the rank of the model's pool.
-  template <class Sink>
+  template <scheduler_sink Sink>
   struct from_shard {
     basic_pooled_scheduler& self;
     time_point now;
@@ -169,7 +171,7 @@ class basic_pooled_scheduler {
     void drop(request& r) noexcept { sink.drop(r); }
   };
   /// A rank's sink: grants go to the shard, under the ids of all pools.
-  template <class Sink>
+  template <scheduler_sink Sink>
   struct from_rank {
     from_shard<Sink>& out;
     const pool& in;
@@ -214,5 +216,6 @@ class basic_pooled_scheduler {
 
 /// Symphony's deferred batch scheduling in each pool.
 using pooled_scheduler = basic_pooled_scheduler<>;
+static_assert(batch_scheduler<pooled_scheduler>);
 
 }  // namespace cohort::deferred

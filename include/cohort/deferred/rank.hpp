@@ -11,6 +11,7 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/pool_meter.hpp>
+#include <cohort/deferred/sink.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -25,11 +26,10 @@ namespace cohort::deferred {
 /// free takes the waiting candidate with the smallest urgency. So load settles on the small ids and
 /// the large ones idle. With a lead (network delay, wake margin) a device counts as free that much
 /// before its batch is expected to end; one that overruns is free when its end is told.
-/// A value: owns no thread, reads no clock. It talks to a `Sink` with `grant(const grant&)`, called
-/// in `advance`; the answer, `on_grant_used` or `on_grant_returned`, may come during that call or
-/// later. At most one grant is outstanding for a model. At one instant, model timers come before
-/// devices, then the order in which they were set. Cost: O(log models + devices / 64) a call, no
-/// allocation but in `add_*`. Thread safety: none. Source: Symphony, Algorithm 1 and Appendix D.
+/// A value: owns no thread, reads no clock. It talks to a `rank_sink`, in `advance`. At most one
+/// grant is outstanding for a model. At one instant, model timers come before devices, then the
+/// order in which they were set. Cost: O(log models + devices / 64) a call, no allocation but in
+/// `add_*`. Thread safety: none. Source: Symphony, Algorithm 1 and Appendix D.
 class rank {
  public:
   /// Most batches on a device: one that runs and one sent ahead.
@@ -120,7 +120,7 @@ class rank {
   }
 
   /// Fires what is due: model timers, then devices.
-  template <class Sink>
+  template <rank_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     // When a batch that overruns will end is not known: its device waits for the completion.
     while (ending_.next() < now) ending_.disarm(ending_.next_slot());
@@ -219,7 +219,7 @@ class rank {
     return true;
   }
 
-  template <class Sink>
+  template <rank_sink Sink>
   void give(model_id id, device_id d, time_point now, Sink& sink) noexcept {
     opening_.disarm(id.index());
     waiting_.erase(id.index());

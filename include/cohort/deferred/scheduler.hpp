@@ -7,9 +7,11 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
+#include <cohort/deferred/sink.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,10 +23,8 @@ namespace cohort::deferred {
 /// Decides when each batch starts, who is in it and on which device: requests and completions go
 /// in, batches and drops come out. A value: it owns no thread and reads no clock; the driver tells
 /// it the time, and calls `advance` at `next_wake()` and after every event. Within one instant a
-/// driver delivers arrivals first, then completions, then calls `advance`. It talks to a `Sink`:
-/// * `dispatch(batch&&)`: run this on its device, behind what it has; later `on_complete`.
-/// * `drop(request&)`: the request can no longer be in time; it is idle and the caller's again.
-/// Sinks must not call back. Deterministic: the same calls give the same decisions.
+/// driver delivers arrivals first, then completions, then calls `advance`. It talks to a
+/// `scheduler_sink`. Deterministic: the same calls give the same decisions.
 /// Thread safety: none. Complexity: O(log models + log queue + devices / 64) a call.
 ///
 /// @tparam Window When a batch may start.        @tparam Gather Who is in it, who is dropped.
@@ -48,7 +48,7 @@ class basic_scheduler {
     return model_id{id};
   }
   /// Removes a model; waiting requests are dropped through the sink, running batches go on.
-  template <class Sink>
+  template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
     shard_.remove_model(id, j);
@@ -72,13 +72,13 @@ class basic_scheduler {
     first_unused_device_ = std::min(first_unused_device_, d.value());
   }
 
-  template <class Sink>
+  template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
     shard_.on_arrival(r, now, j);
   }
   /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
-  template <class Sink>
+  template <scheduler_sink Sink>
   bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
@@ -90,7 +90,7 @@ class basic_scheduler {
   }
 
   /// Does all that is due at `now`.
-  template <class Sink>
+  template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
     shard_.advance(now, j);
@@ -107,7 +107,7 @@ class basic_scheduler {
 
  private:
   /// Passes the messages between shard and rank on at once, and the rest to the caller's sink.
-  template <class Sink>
+  template <scheduler_sink Sink>
   struct joint {
     basic_scheduler& self;
     time_point now;
@@ -135,5 +135,6 @@ class basic_scheduler {
 
 /// The default composition: Symphony's deferred batch scheduling.
 using scheduler = basic_scheduler<>;
+static_assert(batch_scheduler<scheduler>);
 
 }  // namespace cohort::deferred

@@ -10,10 +10,37 @@
 
 namespace cohort::engine {
 
+namespace requirement {
+template <class E>
+concept hears_of_batch_ends = requires(E& e, device_id d, bool failed) {
+  e.complete(d, failed);
+};
+template <class E>
+concept hears_of_request_ends = requires(E& e, device_id d, const request& r, bool failed) {
+  e.complete_request(d, r, failed);
+};
+template <class E>
+concept can_be_nudged = requires(E& e, void (*publish)()) {
+  e.nudge(publish);
+};
+}  // namespace requirement
+
+/// What hears of the ends of batches: `complete(device, failed)`, the oldest batch of the device
+/// has ended. Thread safety: any thread. Models: `basic_engine`, `basic_loop`, `manual_engine`.
+template <class E>
+concept completion_target = requirement::hears_of_batch_ends<E>;
+
+/// What also hears of requests that end before their batch, `complete_request(device, request,
+/// failed)`, and whose thread can be woken: `nudge(publish)` calls `publish()` and then has the
+/// backend's `advance` called. Thread safety: any thread. Models: `basic_engine`, `basic_loop`.
+template <class E>
+concept request_completion_target =
+    completion_target<E> && requirement::hears_of_request_ends<E> && requirement::can_be_nudged<E>;
+
 /// Where a backend reports the ends of its batches; `bind` it to the engine or loop.
 class end_report {
  public:
-  template <class Engine>
+  template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     engine_ = &engine;
     call_ = [](void* e, device_id d, bool failed) { static_cast<Engine*>(e)->complete(d, failed); };
@@ -29,7 +56,7 @@ class end_report {
 /// other threads that there is something to do.
 class request_report {
  public:
-  template <class Engine>
+  template <request_completion_target Engine>
   void bind(Engine& engine) noexcept {
     batches_.bind(engine);
     engine_ = &engine;

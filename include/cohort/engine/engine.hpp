@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cohort/core/clock.hpp>
-#include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
@@ -12,14 +11,15 @@
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -29,11 +29,17 @@ namespace cohort::engine {
 /// the completion context. One thread, one clock reading a turn, no allocation for a request once
 /// warm. Destroying it drains it: every accepted request gets its outcome first.
 ///
-/// @tparam Core An engine core: which scheduler, and who observes it.
-/// @tparam Backend Runs batches; outlives the engine.
-/// @tparam Context Receives outcomes.
-template <class Core, backend Backend, completion_context Context>
+/// @tparam Core `serving_core`: which scheduler, and who observes it.
+/// @tparam Backend `backend`: runs batches; outlives the engine.
+/// @tparam Context `completion_context`: receives outcomes.
+template <class Core, class Backend, class Context>
 class basic_engine {
+  // Asserted, not required: of a requirement that fails while the arguments are deduced, compilers
+  // say little but that there is no such constructor.
+  static_assert(serving_core<Core>);
+  static_assert(backend<Backend>);
+  static_assert(completion_context<Context>);
+
  public:
   /// Starts the thread. Then tell the backend where to report ends (`backend.bind(engine)`).
   basic_engine(Core core, Backend& runner, Context context, loop_options options = {})
@@ -62,7 +68,8 @@ class basic_engine {
   /// Adds a model while running; waits for the loop to have done it. Not from a handler.
   /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell
   ///              the backend there, which belongs to that thread.
-  /// @throws config_error As `basic_loop::add_model`, and with the message of what `setup` throws.
+  /// @throws config_error As `basic_loop::add_model`; and what `setup` throws, as it is: the model
+  /// is there then, and only `setup` was told its id.
   /// @param where As for the core.
   template <class Setup, class... Where>
   model_id add_model(model_config config, Setup setup, Where... where) {
@@ -91,7 +98,7 @@ class basic_engine {
   }
 
   /// Runs `action()` on the loop's thread and waits for it: for what only that thread may do with
-  /// the backend. Not from a handler. @throws config_error With the message of what it throws.
+  /// the backend. Not from a handler. Throws what it throws.
   template <class F>
   void run_inside(F action) {
     ask<bool>([&](time_point) {
@@ -115,32 +122,31 @@ class basic_engine {
   }
 
  private:
-  /// Has the loop's thread run `action(now)` and waits for its answer. An exception comes back by
-  /// its message, as the `config_error` that it is.
+  /// Has the loop's thread run `action(now)` and waits for its answer, or throws what it threw.
   template <class T, class F>
   T ask(F action) {
     struct {
       std::mutex mutex;
       std::condition_variable done;
       std::optional<T> value;
-      std::optional<std::string> error;
+      std::exception_ptr thrown;
     } answer;
     loop_.post([&](time_point now) {
       std::optional<T> value;
-      std::optional<std::string> error;
+      std::exception_ptr thrown;
       try {
         value.emplace(action(now));
-      } catch (const std::exception& e) {
-        error.emplace(e.what());
+      } catch (...) {
+        thrown = std::current_exception();
       }
       const std::lock_guard lock{answer.mutex};
       answer.value = std::move(value);
-      answer.error = std::move(error);
+      answer.thrown = std::move(thrown);
       answer.done.notify_one();
     });
     std::unique_lock lock{answer.mutex};
-    answer.done.wait(lock, [&] { return answer.value || answer.error; });
-    if (answer.error) throw config_error{*answer.error};
+    answer.done.wait(lock, [&] { return answer.value || answer.thrown; });
+    if (answer.thrown) std::rethrow_exception(std::move(answer.thrown));
     return std::move(*answer.value);
   }
 

@@ -11,8 +11,10 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/engine_sink.hpp>
 
 #include <array>
 #include <cstddef>
@@ -31,15 +33,10 @@ struct model_config {
 
 /// A scheduler with everything a request needs from submission to its one outcome. A value: it owns
 /// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
-/// code. It talks to a `Sink` whose members it calls during its own calls, on their thread:
-/// * `launch(const deferred::batch&)`: run the batch on its device behind what it has; it stays
-///   where it is until `on_complete` for it.
-/// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller's
-///   again, and may be destroyed or submitted anew later.
-/// * `model_removed(model_id)`: the last request of a removed model has ended.
-/// Sinks must not call back. Cost: that of the scheduler; no allocation but in `add_*`.
+/// code. It talks to an `engine_sink`. Cost: that of the scheduler; no allocation but in `add_*`.
 /// Thread safety: none.
-template <class Scheduler = deferred::scheduler, observer Observer = null_observer>
+template <deferred::batch_scheduler Scheduler = deferred::scheduler,
+          observer Observer = null_observer>
 class basic_engine_core {
  public:
   /// @param response Delay from the end of a batch to where deadlines are judged; at least 0.
@@ -64,7 +61,7 @@ class basic_engine_core {
   /// Lets a model go: new requests are refused, accepted ones are served to their end, then the
   /// sink hears `model_removed` and the id may be given to another model.
   /// @returns Whether there was such a model.
-  template <class Sink>
+  template <engine_sink Sink>
   bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
     if (!is_accepting(id)) return false;
     models_[id.index()].accepting = false;
@@ -85,7 +82,7 @@ class basic_engine_core {
   void remove_device(device_id d, time_point now) noexcept { scheduler_.remove_device(d, now); }
 
   /// Takes a request, or says why not; then it is untouched and still the caller's.
-  template <class Sink>
+  template <engine_sink Sink>
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now, Sink& sink) noexcept {
     if (const std::optional<refusal> why = reason_to_refuse(r, now)) {
       observer_.refused(r, *why, now);
@@ -102,21 +99,21 @@ class basic_engine_core {
 
   /// Cancels a request that was submitted and has not ended. A queued one ends `cancelled` during
   /// this call; one in a batch ends `cancelled` when its batch does.
-  template <class Sink>
+  template <engine_sink Sink>
   void cancel(request& r, time_point now, Sink& sink) noexcept {
     if (r.state == request_state::idle || r.cancel_requested) return;
     r.cancel_requested = true;
     forward<Sink> f{*this, now, sink};
     if (scheduler_.on_cancel(r, now, f)) {
       end(r, outcome::cancelled, now, sink);
-    } else if constexpr (requires { sink.cancel_running(r); }) {
+    } else if constexpr (requirement::sink_cancels_running<Sink>) {
       sink.cancel_running(r);  // Its batch may be able to let it go.
     }
     finish_removals(now, sink);
   }
 
   /// The oldest batch of a device ended; `failed` if without results. Ends its requests.
-  template <class Sink>
+  template <engine_sink Sink>
   void on_complete(device_id d, bool failed, time_point now, Sink& sink) noexcept {
     lane& at_work = devices_[d.index()];
     COHORT_ASSERT(at_work.count > 0);
@@ -134,7 +131,7 @@ class basic_engine_core {
   }
 
   /// One request of a batch of the device ended before its batch did. O(requests before it there).
-  template <class Sink>
+  template <engine_sink Sink>
   void on_request_complete(device_id d, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
     lane& at_work = devices_[d.index()];
@@ -154,7 +151,7 @@ class basic_engine_core {
   }
 
   /// Does all that is due at `now`.
-  template <class Sink>
+  template <engine_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     forward<Sink> f{*this, now, sink};
     scheduler_.advance(now, f);
@@ -199,7 +196,7 @@ class basic_engine_core {
   };
 
   /// The scheduler's sink.
-  template <class Sink>
+  template <engine_sink Sink>
   struct forward {
     basic_engine_core& self;
     time_point now;
@@ -243,7 +240,7 @@ class basic_engine_core {
     return now + response_ <= r.deadline ? outcome::completed : outcome::late;
   }
 
-  template <class Sink>
+  template <engine_sink Sink>
   void end(request& r, outcome how, time_point now, Sink& sink) noexcept {
     --models_[r.model.index()].in_flight;
     --in_flight_;
@@ -252,7 +249,7 @@ class basic_engine_core {
   }
 
   // Not from within `end`: the scheduler may be in the middle of a call.
-  template <class Sink>
+  template <engine_sink Sink>
   void finish_removals(time_point now, Sink& sink) noexcept {
     if (removing_ == 0) return;
     forward<Sink> f{*this, now, sink};

@@ -11,6 +11,7 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
+#include <cohort/engine/serving_core.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -76,7 +77,7 @@ struct loop_options {
 /// it must be called again; whoever calls it is the loop's thread: `basic_engine` in real time, a
 /// test or a user's own event loop in any other. Thread safety: `submit`, `cancel`, `complete`,
 /// `post`, `drain` and `is_accepting` from any thread; the rest from the loop's thread.
-template <class Core, backend Backend, completion_context Context>
+template <serving_core Core, backend Backend, completion_context Context>
 class basic_loop {
  public:
   /// @param runner Outlives the loop.
@@ -195,7 +196,7 @@ class basic_loop {
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] inbox& mail() noexcept { return inbox_; }
 
-  // The core's sink.
+  // The core's `engine_sink`.
   void launch(const deferred::batch& b) noexcept {
     doors_[b.model.index()].waiting.fetch_sub(b.size(), std::memory_order_relaxed);
     backend_.launch(b);

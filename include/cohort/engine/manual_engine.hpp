@@ -10,6 +10,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/serving_core.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -20,8 +21,12 @@ namespace cohort::engine {
 
 /// What `basic_engine` is in real time, in whatever time the caller says: what is written for one
 /// runs on the other, in tests, simulations and foreign event loops. Thread safety: none.
-template <class Core, backend Backend, completion_context Context>
+template <class Core, class Backend, class Context>
 class manual_engine {
+  static_assert(serving_core<Core>);  // As in `basic_engine`.
+  static_assert(backend<Backend>);
+  static_assert(completion_context<Context>);
+
  public:
   /// @param runner Outlives the engine. Then tell it where to report: `runner.bind(engine)`.
   manual_engine(Core core, Backend& runner, Context context, loop_options options = {})

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,15 +51,85 @@ struct partition_model {
                          .queue_capacity = queue_capacity}};
 }
 
+namespace requirement {
+template <class E>
+concept adds_devices_to_pools = requires(E& e, void (*setup)(device_id), deferred::pool_id pool) {
+  { e.add_device(setup, pool) } -> std::same_as<device_id>;
+};
+template <class E>
+concept adds_models_to_pools = requires(E& e, model_config c, void (*setup)(model_id),
+                                        deferred::pool_id pool) {
+  { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
+};
+template <class E>
+concept removes_models_and_tells = requires(E& e, model_id id, void (*gone)()) {
+  e.remove_model(id, gone);
+};
+template <class E>
+concept removes_devices = requires(E& e, device_id d) {
+  e.remove_device(d);
+};
+template <class E>
+concept runs_inside = requires(E& e, void (*action)()) {
+  e.run_inside(action);
+};
+template <class B>
+concept prepares_devices = requires(B& b, device_share size, device_id gpu) {
+  { b.prepare_device(size, gpu) } -> std::same_as<typename B::prepared_device>;
+};
+template <class B>
+concept adds_and_takes_devices = requires(B& b, device_id d, typename B::prepared_device made) {
+  b.add_device(d, std::move(made));
+  b.take_device(d);
+};
+template <class B>
+concept adds_and_takes_models = requires(B& b, model_id id, device_id d,
+                                         typename B::prepared_model made) {
+  b.add_model(id, d, std::move(made));
+  b.take_model(id, d);
+};
+template <class B>
+concept warms_up_on_devices = requires(B& b, model_id id, device_id d, runtime::completion& done) {
+  b.warm_up(id, d, done);
+};
+template <class L, class B>
+concept loads_partition_models = requires(L& load, model_id m, device_id gpu, device_share size) {
+  { load(m, gpu, size) } -> std::same_as<partition_model<typename B::prepared_model>>;
+};
+}  // namespace requirement
+
+/// An engine with pools, to which models and devices come and go while it runs. Semantics:
+/// `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on the engine's
+/// thread before anything runs there; `remove_model(id, gone)` calls `gone()` there when its last
+/// request has ended; `run_inside(action)` runs and waits for it. Models: `basic_engine` and
+/// `manual_engine` over a `deferred::basic_pooled_scheduler`.
+template <class E>
+concept pooled_engine = requirement::adds_devices_to_pools<E> &&
+    requirement::adds_models_to_pools<E> && requirement::removes_models_and_tells<E> &&
+    requirement::removes_devices<E> && requirement::runs_inside<E>;
+
+/// A backend whose devices are partitions. Semantics: `prepare_device(size, gpu)` takes long, on
+/// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the
+/// engine's thread. `warm_up(model, device, done)` runs once for itself, then completes `done`.
+/// Models: `staged_backend`, `profile_backend`.
+template <class B>
+concept partition_backend =
+    requirement::prepares_devices<B> && requirement::adds_and_takes_devices<B> &&
+    requirement::adds_and_takes_models<B> && requirement::warms_up_on_devices<B>;
+
 /// Makes each partition a device of the engine, in a pool of its own, and each model loaded there
 /// a model of the engine's that belongs to that pool: an instance. So partitions do not share work,
 /// as planned, and what is drained is one instance. Loading and freeing happen on the caller's
 /// thread; the engine's does what takes no time. Thread safety: one thread, not the engine's.
-/// @tparam Engine Over a `deferred::basic_pooled_scheduler`: `basic_engine` or `manual_engine`.
-/// @tparam Backend `staged_backend` or `profile_backend`: what it prepares, it adds and takes away.
-/// @tparam Loader `loader(model, gpu, size)` gives a `partition_model`. May throw `config_error`.
+/// @tparam Engine `pooled_engine`.  @tparam Backend `partition_backend`.
+/// @tparam Loader `loader(model, gpu, size)` gives a `partition_model`. What it throws, `load`
+/// does.
 template <class Engine, class Backend, class Loader>
 class partition_host {
+  static_assert(pooled_engine<Engine>);  // As in `basic_engine`.
+  static_assert(partition_backend<Backend>);
+  static_assert(requirement::loads_partition_models<Loader, Backend>);
+
  public:
   /// @param engine, runner Outlive the host. Nothing else adds to pools of the engine.
   partition_host(Engine& engine, Backend& runner, Loader loader)

@@ -76,7 +76,7 @@ class pipeline_backend {
   pipeline_backend(const pipeline_backend&) = delete;
   pipeline_backend& operator=(const pipeline_backend&) = delete;
 
-  template <class Engine>
+  template <request_completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
@@ -93,7 +93,8 @@ class pipeline_backend {
   }
 
   /// The pipeline of a model in a place that has devices.
-  /// @throws config_error If something does not fit, or the executor lacks the memory.
+  /// @throws config_error If something does not fit.
+  /// @throws resource_error If the executor lacks the memory.
   void add_model(model_id id, std::uint32_t place, model_type m) {
     expects(place < places_.size() && places_[place].devices > 0,
             "pipeline_backend: a model's place must have devices");

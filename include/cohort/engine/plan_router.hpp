@@ -10,6 +10,7 @@
 #include <cohort/engine/plan_applier.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <mutex>
@@ -19,6 +20,25 @@
 #include <vector>
 
 namespace cohort::engine {
+
+namespace requirement {
+template <class E>
+concept tells_waiting_requests = requires(const E& e, model_id m) {
+  { e.waiting(m) } -> std::convertible_to<double>;
+};
+template <class E, class... Now>
+concept accepts_requests = requires(E& e, request& r, Now... now) {
+  { e.submit(r, now...) } -> std::same_as<std::optional<refusal>>;
+};
+}  // namespace requirement
+
+/// What takes requests. Semantics: `submit(r, now...)` accepts a request or says why not, and then
+/// leaves it untouched; `waiting(model)` is how many of the model's wait, a snapshot. Thread
+/// safety: that with which it is to be used. Models: `basic_engine` and `manual_engine`, which know
+/// the time themselves, and `basic_loop`, with one `time_point`.
+template <class E, class... Now>
+concept request_acceptor =
+    requirement::tells_waiting_requests<E> && requirement::accepts_requests<E, Now...>;
 
 /// Where each model is served, and the way there. A request goes to the instance that has least
 /// waiting for its planned rate; if that one refuses it, to the others in turn. `set` waits for
@@ -45,7 +65,7 @@ class plan_router {
   /// Submits a request of model `m` to the engine: `engine.submit(r, now...)`. If it is accepted,
   /// `r.model` names the instance from now on; if not, it stays as it is.
   /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none.
-  template <class Engine, class... Now>
+  template <class... Now, request_acceptor<Now...> Engine>
   [[nodiscard]] std::optional<refusal> submit(Engine& engine, request& r, model_id m,
                                               Now... now) const {
     const std::shared_lock lock{mutex_};

@@ -25,7 +25,7 @@ namespace cohort::engine {
 /// drives. Thread safety: as `staged_backend`.
 class profile_backend {
  public:
-  template <class Engine>
+  template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }

@@ -78,12 +78,12 @@ class staged_backend {
   explicit staged_backend(std::vector<Executor*> executors) : executors_{std::move(executors)} {}
   explicit staged_backend(Executor& executor) : executors_{&executor} {}
 
-  template <class Engine>
+  template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
 
-  /// A stream on `share` of a GPU's compute. @throws config_error As the executor.
+  /// A stream on `share` of a GPU's compute. @throws resource_error As the executor.
   [[nodiscard]] prepared_device prepare_device(device_share share = {}, device_id gpu = {}) {
     Executor& e = *executors_[gpu.index()];
     auto made = std::make_unique<lane>(e, e.make_stream(share));
@@ -117,7 +117,7 @@ class staged_backend {
   }
 
   /// A model and its rows on a GPU, for batches of at most `max_batch`.
-  /// @throws config_error If the executor has no memory left for the rows.
+  /// @throws resource_error If the executor has no memory left for the rows.
   [[nodiscard]] prepared_model prepare_model(std::uint32_t max_batch, std::unique_ptr<Model> model,
                                              device_id gpu = {}) {
     Executor& e = *executors_[gpu.index()];

@@ -9,12 +9,13 @@
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/budget.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/decode_sink.hpp>
 #include <cohort/kv/batch/pick_policy.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/batch/slot_keeper.hpp>
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
 #include <cohort/kv/prompt/prefill_queue.hpp>
-#include <cohort/kv/batch/sequence.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -47,13 +48,8 @@ struct scheduler_options {
 
 /// Keeps a decode batch full. A value: a driver asks `next_prefill` whenever its prefill stream is
 /// free, and at each iteration boundary calls `begin`, computes, and gives each live slot its
-/// token. The two never wait for each other. Its sink carries out what it decides:
-/// * `execute(const copy_plan&)`: the copies, in order, on the stream that decodes;
-/// * `std::uint64_t allocate(sequence&, std::uint32_t columns)`: packed storage for a preempted
-/// one;
-/// * `release(std::uint64_t storage)`: not needed once the copies so far have run;
-/// * `finish(sequence&, finish_reason)`: the final event, exactly one for each accepted sequence.
-/// Sinks must not call back. A slot never stays empty while somebody admissible waits.
+/// token. The two never wait for each other. A `decode_sink` carries out what it decides. A slot
+/// never stays empty while somebody admissible waits.
 /// Complexity: O(slots + sequences that wait) an iteration. Allocates to grow. Thread safety: none.
 /// @tparam Pick Who enters a free slot next.
 /// @tparam Admission Whose prompts start when: at once, or by the SLOs of first tokens.
@@ -95,12 +91,12 @@ class decode_scheduler {
   /// The same for any policy; those that are late get their final event, `deadline`.
   /// @param pace Its durations and whether prefill is coupled; the counts are the scheduler's, and
   /// so is departure_gap where it is 0, by how many iterations others stayed.
-  template <class Sink>
+  template <finish_sink Sink>
   std::span<sequence* const> next_prefill(const decode_load& pace, time_point now, Sink& sink);
   /// The same for prompts of up to `longest` tokens alone, in places of their own, so that they
   /// need not wait for as long as many long ones take. Those lose no place by it: they starve only
   /// if the driver computes nothing but short ones.
-  template <class Sink>
+  template <finish_sink Sink>
   std::span<sequence* const> next_short_prefill(std::uint32_t longest, const decode_load& pace,
                                                 time_point now, Sink& sink);
   /// When to ask again, if somebody is waited for: in any case when somebody comes or leaves.
@@ -111,36 +107,36 @@ class decode_scheduler {
   }
 
   /// @param storage Its packed columns.  @param token The first one.  @param is_stop It ends there.
-  template <class Sink>
+  template <decode_sink Sink>
   void on_prefilled(sequence& s, std::uint64_t storage, token_id token, bool is_stop, Sink& sink);
-  template <class Sink>
+  template <finish_sink Sink>
   void on_prefill_failed(sequence& s, Sink& sink);
   /// The same for one that was cancelled or has expired under prefill: nothing writes for it any
   /// more, and the rest of its prompt is not computed.
-  template <class Sink>
+  template <finish_sink Sink>
   void on_prefill_dropped(sequence& s, Sink& sink);
 
   /// At an iteration boundary: lets expired ones go, makes room, fills the slots, appends a column.
   /// @returns Whether there is an iteration to compute, over the live slots of `batch()`.
-  template <class Sink>
+  template <decode_sink Sink>
   bool begin(time_point now, Sink& sink);
   /// The token of a live slot in the iteration begun; once for each.
-  template <class Sink>
+  template <finish_sink Sink>
   void on_token(std::uint32_t slot, token_id token, bool is_stop, Sink& sink);
   /// Instead, where there is no token to be had: the sequence ends with `error`.
-  template <class Sink>
+  template <finish_sink Sink>
   void on_token_failed(std::uint32_t slot, Sink& sink);
 
   /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
   /// prefill is answered, which the driver need not compute to its end for that.
   /// No effect on an idle one. If it finishes in that iteration, it has finished.
-  template <class Sink>
+  template <decode_sink Sink>
   void cancel(sequence& s, Sink& sink) {
     s.cancel_requested = true;
     end_if_possible(s, finish_reason::cancelled, sink);
   }
   /// Preempts a running sequence between two iterations, for a reason of the caller's.
-  template <class Sink>
+  template <decode_sink Sink>
   void preempt(sequence& s, Sink& sink) {
     COHORT_ASSERT(s.state == sequence_state::running && outstanding_ == 0);
     slots_.evict(s, sink);
@@ -181,18 +177,18 @@ class decode_scheduler {
     }
     return pace;
   }
-  template <class Sink>
+  template <decode_sink Sink>
   bool end_if_possible(sequence& s, finish_reason why, Sink& sink);
   [[nodiscard]] bool may_prefill() const noexcept {
     return !prompts_.empty() && slots_.waiting().size() < o_.max_prepared;
   }
-  template <class Sink>
+  template <finish_sink Sink>
   std::span<sequence* const> hand_out(const prefill_decision& d, bool overtakes, Sink& sink);
   void take_back(sequence& s) noexcept {
     std::erase(out_, &s);
     if (s.overtook) --overtaking_;
   }
-  template <class Sink>
+  template <finish_sink Sink>
   void finish(sequence& s, finish_reason why, Sink& sink) {
     s.state = sequence_state::idle;
     sink.finish(s, why);
@@ -231,7 +227,7 @@ std::optional<refusal> decode_scheduler<Pick, Admission>::submit(sequence& s) {
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 std::span<sequence* const> decode_scheduler<Pick, Admission>::next_prefill(const decode_load& pace,
                                                                            time_point now,
                                                                            Sink& sink) {
@@ -243,7 +239,7 @@ std::span<sequence* const> decode_scheduler<Pick, Admission>::next_prefill(const
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 std::span<sequence* const> decode_scheduler<Pick, Admission>::next_short_prefill(
     std::uint32_t longest, const decode_load& pace, time_point now, Sink& sink) {
   if (overtaking_ >= o_.max_overtaking || !may_prefill()) return {};
@@ -251,7 +247,7 @@ std::span<sequence* const> decode_scheduler<Pick, Admission>::next_short_prefill
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 std::span<sequence* const> decode_scheduler<Pick, Admission>::hand_out(const prefill_decision& d,
                                                                        bool overtakes, Sink& sink) {
   for (sequence* s : d.late) finish(*s, finish_reason::deadline, sink);
@@ -265,7 +261,7 @@ std::span<sequence* const> decode_scheduler<Pick, Admission>::hand_out(const pre
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <decode_sink Sink>
 void decode_scheduler<Pick, Admission>::on_prefilled(sequence& s, std::uint64_t storage,
                                                      token_id token, bool is_stop, Sink& sink) {
   COHORT_ASSERT(s.state == sequence_state::prefilling);
@@ -295,7 +291,7 @@ void decode_scheduler<Pick, Admission>::on_prefilled(sequence& s, std::uint64_t 
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_prefill_failed(sequence& s, Sink& sink) {
   COHORT_ASSERT(s.state == sequence_state::prefilling);
   take_back(s);
@@ -303,7 +299,7 @@ void decode_scheduler<Pick, Admission>::on_prefill_failed(sequence& s, Sink& sin
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_prefill_dropped(sequence& s, Sink& sink) {
   COHORT_ASSERT(s.state == sequence_state::prefilling && (s.cancel_requested || s.expired));
   take_back(s);
@@ -311,7 +307,7 @@ void decode_scheduler<Pick, Admission>::on_prefill_dropped(sequence& s, Sink& si
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <decode_sink Sink>
 bool decode_scheduler<Pick, Admission>::end_if_possible(sequence& s, finish_reason why,
                                                         Sink& sink) {
   switch (s.state) {
@@ -335,7 +331,7 @@ bool decode_scheduler<Pick, Admission>::end_if_possible(sequence& s, finish_reas
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <decode_sink Sink>
 bool decode_scheduler<Pick, Admission>::begin(time_point now, Sink& sink) {
   COHORT_ASSERT(outstanding_ == 0);
   scratch_.clear();
@@ -361,7 +357,7 @@ bool decode_scheduler<Pick, Admission>::begin(time_point now, Sink& sink) {
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_token(std::uint32_t slot, token_id token, bool is_stop,
                                                  Sink& sink) {
   COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
@@ -384,7 +380,7 @@ void decode_scheduler<Pick, Admission>::on_token(std::uint32_t slot, token_id to
 }
 
 template <pick_policy Pick, admission_policy Admission>
-template <class Sink>
+template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_token_failed(std::uint32_t slot, Sink& sink) {
   COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
   --outstanding_;

@@ -116,11 +116,13 @@ class emulated_executor {
     return stream{*this, index};
   }
   [[nodiscard]] event make_event() { return event{}; }
-  /// @throws config_error If `bytes` is 0 or beyond what is left of the pool.
+  /// @throws config_error If `bytes` is 0.
+  /// @throws resource_error If it is beyond what is left of the pool.
   [[nodiscard]] buffer allocate(std::size_t bytes) {
     expects(bytes > 0, "emulated_executor: a buffer must have at least 1 byte");
-    expects(bytes <= options_.pool_bytes - used_bytes_,
-            "emulated_executor: the buffer does not fit what is left of pool_bytes");
+    if (bytes > options_.pool_bytes - used_bytes_) {
+      throw resource_error{"emulated_executor: the buffer does not fit what is left of pool_bytes"};
+    }
     buffer b;
     b.bytes_.resize(bytes);
     b.owner_ = this;

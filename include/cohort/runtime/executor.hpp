@@ -98,8 +98,8 @@ concept tells_completion = requires(E& e, typename E::stream& s, completion& don
 /// * `make_stream(share)` binds the stream to a partition of that share of the device's compute.
 /// * `allocate` takes from a pool made at start, and may wait for nothing. A buffer may be
 ///   destroyed only when no work that uses it is outstanding.
-/// Destroying a stream waits for its work. Errors in configuration and an exhausted pool throw
-/// `config_error`; failures of work are told by `completion`.
+/// Destroying a stream waits for its work. Errors in configuration throw `config_error`, an
+/// exhausted pool `resource_error`; failures of work are told by `completion`.
 /// Thread safety: any thread may use an executor; one stream or event by one thread at a time.
 /// Models: `host_executor`, `emulated_executor`, `cuda_executor`.
 template <class E>

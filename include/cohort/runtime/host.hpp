@@ -26,6 +26,7 @@ namespace detail {
 class host_stream_state;
 class host_mark;
 class host_pool;
+class host_cores;
 
 /// One piece of work in a stream's ring.
 struct host_task {
@@ -41,7 +42,7 @@ struct host_task {
 /// ahead. An event holds a stream by blocking its thread, without spinning. Matrix products are
 /// f32 and use one thread for each stream. After a piece of work has thrown, the stream goes on;
 /// the next `notify` reports the failure and clears it. A stream with a share of the machine runs
-/// on the first ceil(share · cores) cores (`stream::cores()`).
+/// on ceil(share · cores) cores (`stream::cores()`): those that the fewest of its streams have.
 /// Thread safety: as the `executor` concept says. Models: `executor`.
 class host_executor {
  public:
@@ -53,6 +54,7 @@ class host_executor {
   class buffer;
 
   /// @throws config_error If an option is outside its range.
+  /// @throws resource_error If the machine has no memory for the pool.
   explicit host_executor(host_options options = {});
   ~host_executor();
   host_executor(const host_executor&) = delete;
@@ -61,7 +63,8 @@ class host_executor {
   [[nodiscard]] stream make_stream(device_share share = {});
   [[nodiscard]] event make_event();
   /// Takes memory from the pool, aligned to 64 bytes.
-  /// @throws config_error If `bytes` is 0 or the pool has no room; names what was asked and left.
+  /// @throws config_error If `bytes` is 0.
+  /// @throws resource_error If the pool has no room; names what was asked and left.
   [[nodiscard]] buffer allocate(std::size_t bytes);
 
   void record(stream& s, event& v);
@@ -82,6 +85,7 @@ class host_executor {
 
  private:
   std::shared_ptr<detail::host_pool> pool_;
+  std::shared_ptr<detail::host_cores> cores_;
   host_options options_;
 };
 

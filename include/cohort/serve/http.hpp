@@ -94,7 +94,8 @@ class http_server {
   http_server(const http_server&) = delete;
   http_server& operator=(const http_server&) = delete;
 
-  /// Opens the port. @throws config_error If it cannot be listened on.
+  /// Opens the port. @throws config_error If the host is not an IP address.
+  /// @throws resource_error If it cannot be listened on, as it is in use.
   void listen();
   /// The one listened on.
   [[nodiscard]] std::uint16_t port() const;

@@ -79,7 +79,8 @@ struct load_result {
 
 /// Sends requests at their intended times, whatever the server does, and measures from those times:
 /// a server that stalls is charged for every request it should have taken meanwhile. One thread.
-/// @throws config_error If the server cannot be reached, or does not serve a model asked for.
+/// @throws config_error If the server does not serve a model asked for, or not as is understood.
+/// @throws resource_error If it cannot be reached, or is not able to answer.
 [[nodiscard]] load_result run_load(const load_options& o);
 
 /// The value at rank ⌈q n⌉, 0 if there are none. Reorders.

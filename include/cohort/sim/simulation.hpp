@@ -8,6 +8,7 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/recorder.hpp>
@@ -35,7 +36,7 @@ struct run_options {
 /// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
 /// measured part until every measured request has ended; one that never does counts as dropped.
 /// Deterministic. Single use: construct, `run`.
-template <class Scheduler>
+template <deferred::batch_scheduler Scheduler>
 class simulation {
  public:
   simulation(const workload& w, Scheduler scheduler, run_options options)

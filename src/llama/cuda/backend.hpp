@@ -39,7 +39,8 @@ template <decoder_device Device>
 class device_backend {
  public:
   /// @param weights Must outlive it.  @param g That of the loop.
-  /// @throws config_error If an option is outside its range or the device has no room.
+  /// @throws config_error If an option is outside its range.
+  /// @throws resource_error If the device has no room.
   device_backend(Device& d, const device_weights<Device>& weights, const generator_options& g,
                  const backend_options& o = {})
       : device_{d},

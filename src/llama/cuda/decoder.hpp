@@ -48,7 +48,7 @@ class decoder {
   using stream_type = typename Device::stream;
 
   /// @param weights Must outlive it.
-  /// @throws config_error If the device's memory has no room.
+  /// @throws resource_error If the device's memory has no room.
   decoder(Device& d, const device_weights<Device>& weights, stream_type stream,
           const decoder_limits& o)
       : device_{d}, weights_{weights}, o_{o}, stream_{std::move(stream)} {

@@ -63,7 +63,7 @@ struct gpu_generator::parts {
 gpu_generator::gpu_generator(const llama_weights& weights, const generator_options& options,
                              const gpu_options& gpu) {
   const std::string reason = why_no_gpu();
-  if (!reason.empty()) throw config_error{reason};
+  if (!reason.empty()) throw resource_error{reason};
   parts_ = std::make_unique<parts>(weights, with_chunk(options, gpu), gpu);
 }
 gpu_generator::~gpu_generator() = default;

@@ -38,7 +38,7 @@ inline void narrow_all(runtime::data_type t, const float* from, std::size_t n, s
   }
 }
 
-/// Waits for the work so far on a stream. @throws config_error If some of it failed.
+/// Waits for the work so far on a stream. @throws device_error If some of it failed.
 template <class Executor>
 void settle(Executor& e, typename Executor::stream& s) {
   struct finished : runtime::completion {
@@ -51,7 +51,7 @@ void settle(Executor& e, typename Executor::stream& s) {
   };
   e.notify(s, f);
   f.done.acquire();
-  expects(!f.failed, "llm: work failed on the device");
+  if (f.failed) throw device_error{"llm: work failed on the device"};
 }
 
 /// Matrices of one element type; gains of norms and the turns of positions are f32. Sizes are
@@ -69,8 +69,8 @@ class device_weights {
     const void* down;
   };
 
-  /// Copies and converts. @throws config_error If the model cannot run on the device, or its memory
-  /// has no room.
+  /// Copies and converts. @throws config_error If the model cannot run on the device.
+  /// @throws resource_error If its memory has no room.  @throws device_error If the work fails.
   device_weights(Device& d, const llama_weights& w, runtime::data_type t)
       : device_weights{d, w.config, t} {
     typename Device::stream s = d.executor().make_stream();

@@ -25,7 +25,7 @@ cuda_ops::buffer cuda_ops::upload(const float* data, std::size_t count) {
   executor_.copy(s, {.destination = b.data(), .source = data, .row_bytes = count * sizeof(float)});
   executor_.notify(s, f);
   f.done.acquire();
-  expects(!f.failed, "cuda_ops: an upload failed: the device has an error");
+  if (f.failed) throw device_error{"cuda_ops: an upload failed: the device has an error"};
   return b;
 }
 

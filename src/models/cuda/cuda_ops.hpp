@@ -19,7 +19,7 @@ class cuda_ops {
   explicit cuda_ops(executor& e) noexcept : executor_{e} {}
 
   [[nodiscard]] buffer make_buffer(std::size_t bytes) { return executor_.allocate(bytes); }
-  /// @throws config_error If the device has failed.
+  /// @throws device_error If the device has failed.
   [[nodiscard]] buffer upload(const float* data, std::size_t count);
 
   void copy(stream& s, const runtime::copy_request& r) { executor_.copy(s, r); }

@@ -18,7 +18,7 @@ std::string why_no_gpu() {
 }
 
 std::unique_ptr<timed_model> time_on_gpu(const timing_plan& p) {
-  if (const std::string reason = why_no_gpu(); !reason.empty()) throw config_error{reason};
+  if (const std::string reason = why_no_gpu(); !reason.empty()) throw resource_error{reason};
   const runtime::cuda::device_description d = runtime::cuda::find_devices().devices.front();
   auto executor = std::make_unique<runtime::cuda_executor>(
       runtime::cuda_options{.pool_bytes = d.memory_bytes / 2});

@@ -104,7 +104,7 @@ cudaDataType_t type_of(data_type t) {
 const std::string& why_no_blas() { return cublas().reason; }
 
 blas::blas(std::size_t workspace_bytes) : workspace_bytes_{workspace_bytes} {
-  if (!why_no_blas().empty()) throw config_error{why_no_blas()};
+  if (!why_no_blas().empty()) throw resource_error{why_no_blas()};
   cublasHandle_t h = nullptr;
   check_blas(cublas().create(&h), "cublasCreate");
   handle_ = h;

@@ -90,7 +90,7 @@ device_buffer device_pool::make_buffer(std::size_t at, std::size_t size, std::si
 }
 
 void device_pool::throw_exhausted(std::size_t bytes) const {
-  throw config_error{fmt::format(
+  throw resource_error{fmt::format(
       "cuda_executor: a buffer of {} bytes does not fit the pool: its largest free block has {} of "
       "pool_bytes {}",
       bytes, blocks_.largest_free(), blocks_.size())};

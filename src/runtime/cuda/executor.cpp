@@ -164,7 +164,7 @@ cuda_executor::cuda_executor(cuda_options o) {
           "cuda_options: pool_bytes must be at least 256");
   expects(o.poll_interval.count() >= 0, "cuda_options: poll_interval must be at least 0");
   const cuda::inventory found = cuda::find_devices();
-  if (found.devices.empty()) throw config_error{fmt::format("cuda_executor: {}", found.reason)};
+  if (found.devices.empty()) throw resource_error{fmt::format("cuda_executor: {}", found.reason)};
   const auto usable = std::ranges::find(found.devices, o.device, &cuda::device_description::index);
   if (usable == found.devices.end()) {
     std::vector<int> indices;
@@ -226,8 +226,10 @@ void cuda_executor::copy(stream& s, const copy_request& r) {
 
 void cuda_executor::gemm(stream& s, const gemm_request& g) {
   if (s.state_->blas == nullptr) {
-    throw config_error{cuda::why_no_blas().empty() ? "gemm: cuda_options has workspace_bytes 0"
-                                                   : fmt::format("gemm: {}", cuda::why_no_blas())};
+    if (!cuda::why_no_blas().empty()) {
+      throw resource_error{fmt::format("gemm: {}", cuda::why_no_blas())};
+    }
+    throw config_error{"gemm: cuda_options has workspace_bytes 0"};
   }
   try {
     const cuda::device_guard current{device()};

@@ -120,8 +120,9 @@ std::shared_ptr<partitioner> partitioner::make(int device) {
 std::unique_ptr<green_context> partitioner::make_partition(device_share share,
                                                            green_context* instead_of) {
   if (!reason_.empty()) {
-    throw config_error{fmt::format("make_stream: a share of {} % of device {} is not possible: {}",
-                                   share.percent(), device_, reason_)};
+    throw resource_error{
+        fmt::format("make_stream: a share of {} % of device {} is not possible: {}",
+                    share.percent(), device_, reason_)};
   }
   const driver_functions& d = driver();
   std::unique_ptr<green_context> g{new green_context};

@@ -167,7 +167,7 @@ TEST_CASE("an executor without room says so, and dimensions are checked") {
   CHECK_THROWS_AS((kv_memory<host_executor>{executor, {.layers = 0}, 1}), config_error);
   CHECK_THROWS_AS((kv_memory<host_executor>{executor, shape, 0}), config_error);
   kv_memory<host_executor> memory{executor, shape, 4};
-  CHECK_THROWS_AS((void)memory.allocate(1000), config_error);
+  CHECK_THROWS_AS((void)memory.allocate(1000), resource_error);
   CHECK(memory.stored() == 0);
 }
 

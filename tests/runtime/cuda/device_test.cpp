@@ -29,7 +29,8 @@ TEST_CASE("there are devices, or one line says why not") {
 TEST_CASE("an executor without its device is an error with the reason") {
   const cuda::inventory found = cuda::find_devices();
   if (found.devices.empty()) {
-    CHECK_THROWS_WITH_AS(cuda_executor{}, ("cuda_executor: " + found.reason).c_str(), config_error);
+    CHECK_THROWS_WITH_AS(cuda_executor{}, ("cuda_executor: " + found.reason).c_str(),
+                         resource_error);
   } else {
     const auto beyond = static_cast<int>(found.devices.size());
     CHECK_THROWS_AS((cuda_executor{{.device = beyond}}), config_error);
@@ -45,7 +46,7 @@ TEST_CASE("options outside of their ranges are named before a device is asked fo
 TEST_CASE("where cuBLAS cannot be loaded, one line says why") {
   const std::string& reason = cuda::why_no_blas();
   CHECK(reason.find('\n') == std::string::npos);
-  if (!reason.empty()) CHECK_THROWS_WITH_AS(cuda::blas{0}, reason.c_str(), config_error);
+  if (!reason.empty()) CHECK_THROWS_WITH_AS(cuda::blas{0}, reason.c_str(), resource_error);
 }
 TEST_CASE("the share that MPS leaves is read from its variable") {
   constexpr const char* name = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";

@@ -99,7 +99,7 @@ TEST_CASE("shares become partitions, disjoint while they fit, and streams move b
   const cuda::device_description& d = found.devices.front();
   cuda_executor e{small};
   if (d.partition_steps < 2) {
-    CHECK_THROWS_AS((void)e.make_stream(device_share{50}), config_error);
+    CHECK_THROWS_AS((void)e.make_stream(device_share{50}), resource_error);
     return;
   }
   auto all = e.make_stream();

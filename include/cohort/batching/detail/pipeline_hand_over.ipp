@@ -13,7 +13,7 @@ namespace cohort::batching {
 
 /// An item has left its stage: its requests may end, and its row goes on if it is whole.
 template <staging_policy Policy, batch_observer Observer>
-template <class Sink>
+template <pipeline_sink Sink>
 void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, time_point now,
                                              Sink& sink, bool failed) {
   const item work = lanes_[l][s].work;
@@ -57,7 +57,7 @@ void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, t
 /// A row stands whole after stage s: who leaves or skips, who joins, and in how many parts it goes
 /// on.
 template <staging_policy Policy, batch_observer Observer>
-template <class Sink>
+template <pipeline_sink Sink>
 void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, batch_id id,
                                            time_point now, Sink& sink) {
   batch_row& standing = table()[id];
@@ -99,7 +99,7 @@ void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, bat
 
 /// Asks what becomes of the requests of an item that has left stage s.
 template <staging_policy Policy, batch_observer Observer>
-template <class Sink>
+template <pipeline_sink Sink>
 void pipeline<Policy, Observer>::judge(batch_row& r, const item& i, std::uint32_t s, time_point now,
                                        Sink& sink) {
   for (std::uint32_t k = i.start; k < i.start + i.count; ++k) {
@@ -123,7 +123,7 @@ void pipeline<Policy, Observer>::judge(batch_row& r, const item& i, std::uint32_
   }
 }
 template <staging_policy Policy, batch_observer Observer>
-template <class Sink>
+template <pipeline_sink Sink>
 verdict pipeline<Policy, Observer>::verdict_of(const staged_request& r, std::uint32_t s,
                                                [[maybe_unused]] Sink& sink) {
   const verdict v = policy_.judge(r, s);

@@ -57,7 +57,7 @@ class kv_memory {
   /// Memory of a slot that was used since the last growth.
   [[nodiscard]] std::byte* slot(std::uint32_t i) const noexcept { return slots_[i].data(); }
 
-  /// Packed storage of `columns` columns. @throws config_error If the executor has no room.
+  /// Packed storage of `columns` columns. @throws resource_error If the executor has no room.
   std::uint64_t allocate(std::uint32_t columns);
   [[nodiscard]] std::byte* packed(std::uint64_t storage) const noexcept {
     return packed_[storage].memory.data();
@@ -75,7 +75,7 @@ class kv_memory {
   /// Packed storages in use.
   [[nodiscard]] std::size_t stored() const noexcept { return stored_; }
 
-  /// Enqueues the copies of a plan. @throws config_error If the executor has no room.
+  /// Enqueues the copies of a plan. @throws resource_error If the executor has no room.
   void execute(stream& s, const copy_plan& plan);
 
   /// Gives back memory whose copies have run.

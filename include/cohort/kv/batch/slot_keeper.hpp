@@ -7,9 +7,10 @@
 #include <cohort/core/error.hpp>
 #include <cohort/kv/batch/budget.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
+#include <cohort/kv/batch/decode_sink.hpp>
 #include <cohort/kv/batch/pick_policy.hpp>
-#include <cohort/kv/batch/waiting_list.hpp>
 #include <cohort/kv/batch/sequence.hpp>
+#include <cohort/kv/batch/waiting_list.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +20,8 @@
 
 namespace cohort::kv {
 
-/// The slots of a decode batch and those that wait for one. Its sink is the scheduler's, of which
-/// it uses `execute`, `allocate` and `release`. O(slots + waiting) an operation; allocates to grow.
+/// The slots of a decode batch and those that wait for one. It talks to a
+/// `storage_sink`. O(slots + waiting) an operation; allocates to grow.
 /// Thread safety: none.
 template <pick_policy Pick>
 class slot_keeper {
@@ -78,27 +79,27 @@ class slot_keeper {
   /// Iterations from entering to leaving, by the latest of those that left; 0: nobody has.
   [[nodiscard]] double mean_stay() const noexcept { return mean_stay_; }
   /// Packs a running sequence, which waits from then on.
-  template <class Sink>
+  template <storage_sink Sink>
   void evict(sequence& s, Sink& sink);
 
   /// Makes room, fills the slots, appends a column. @returns Whether a slot is live.
-  template <class Sink>
+  template <storage_sink Sink>
   bool begin(Sink& sink);
 
  private:
   [[nodiscard]] batch_shape shape() const noexcept {
     return {batch_.size(), batch_.length(), batch_.window().capacity()};
   }
-  template <class Sink>
+  template <storage_sink Sink>
   void execute(Sink& sink) {
     if (!plan_.empty()) sink.execute(std::as_const(plan_));
     plan_.clear();
   }
-  template <class Sink>
+  template <storage_sink Sink>
   void resize(std::uint32_t rows, Sink& sink);
-  template <class Sink>
+  template <storage_sink Sink>
   void shed(Sink& sink);
-  template <class Sink>
+  template <storage_sink Sink>
   void fill(Sink& sink);
   void note_peak(std::uint64_t span) {
     peak_bytes_ = std::max(peak_bytes_, budget_.peak_bytes(shape(), span));
@@ -121,7 +122,7 @@ class slot_keeper {
 };
 
 template <pick_policy Pick>
-template <class Sink>
+template <storage_sink Sink>
 void slot_keeper<Pick>::resize(std::uint32_t rows, Sink& sink) {
   batch_.resize(rows, plan_);
   for (const column_copy& c : plan_.copies()) {
@@ -133,7 +134,7 @@ void slot_keeper<Pick>::resize(std::uint32_t rows, Sink& sink) {
 }
 
 template <pick_policy Pick>
-template <class Sink>
+template <storage_sink Sink>
 void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
   const std::uint64_t storage = sink.allocate(s, s.who.length);
   s.who = batch_.preempt(s.slot, storage, kv_place::host, plan_);
@@ -144,7 +145,7 @@ void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
 
 /// Below the low mark, once above the high one: free rows first, then whom the budget names.
 template <pick_policy Pick>
-template <class Sink>
+template <storage_sink Sink>
 void slot_keeper<Pick>::shed(Sink& sink) {
   if (!budget_.must_shed(shape())) return;
   while (!budget_.is_relieved(shape())) {
@@ -173,7 +174,7 @@ void slot_keeper<Pick>::shed(Sink& sink) {
 }
 
 template <pick_policy Pick>
-template <class Sink>
+template <storage_sink Sink>
 void slot_keeper<Pick>::fill(Sink& sink) {
   if (batch_.live() == 0) {
     batch_.trim(plan_);
@@ -216,7 +217,7 @@ void slot_keeper<Pick>::fill(Sink& sink) {
 }
 
 template <pick_policy Pick>
-template <class Sink>
+template <storage_sink Sink>
 bool slot_keeper<Pick>::begin(Sink& sink) {
   shed(sink);
   fill(sink);

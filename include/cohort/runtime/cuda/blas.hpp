@@ -26,7 +26,7 @@ namespace cohort::runtime::cuda {
 class blas {
  public:
   /// Takes `workspace_bytes` from the current device; 0 leaves the workspace to cuBLAS.
-  /// @throws config_error If cuBLAS cannot be loaded. @throws cuda_error If it fails to start.
+  /// @throws resource_error If cuBLAS cannot be loaded. @throws cuda_error If it fails to start.
   explicit blas(std::size_t workspace_bytes);
   ~blas();
   blas(const blas&) = delete;

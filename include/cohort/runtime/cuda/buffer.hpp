@@ -64,7 +64,7 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
   device_pool(const device_pool&) = delete;
   device_pool& operator=(const device_pool&) = delete;
 
-  /// @throws config_error If `bytes` is 0 or no block is large enough.
+  /// @throws config_error If `bytes` is 0. @throws resource_error If no block is large enough.
   [[nodiscard]] device_buffer allocate(std::size_t bytes);
   /// For work on `s` alone: may take memory retired on another stream, behind which `s` then waits.
   [[nodiscard]] device_buffer allocate(std::size_t bytes, stream_view s);

@@ -5,30 +5,29 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cohort/core/error.hpp>
+
 #include <source_location>
-#include <stdexcept>
 #include <string>
 
 namespace cohort::runtime::cuda {
 
 /// A CUDA, driver or cuBLAS call failed. The message names call, error, device and place, on one
 /// line.
-class cuda_error : public std::runtime_error {
+class cuda_error : public device_error {
  public:
   /// @param device The device that was current, or -1 if there is none.
   cuda_error(const std::string& what, cudaError_t code, int device, std::source_location where)
-      : std::runtime_error{what}, code_{code}, device_{device}, where_{where} {}
+      : device_error{what, where}, code_{code}, device_{device} {}
 
   /// For errors of the driver and of cuBLAS: what the runtime says of the device, else
   /// `cudaErrorInvalidValue`.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
   cudaError_t code_;
   int device_;
-  std::source_location where_;
 };
 
 /// Whether an error stays: no later call on the device's context can succeed in this process.

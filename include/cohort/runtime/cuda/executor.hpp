@@ -55,18 +55,20 @@ class cuda_executor {
   class stream;
   using buffer = cuda::device_buffer;
 
-  /// @throws config_error If an option is outside its range or there is no such device, with the
-  /// reason on one line. @throws cuda_error If the device lacks the memory.
+  /// @throws config_error If an option is outside its range or no device has that index.
+  /// @throws resource_error If there is no device that can be used, with the reason.
+  /// @throws cuda_error If the device lacks the memory.
   explicit cuda_executor(cuda_options options = {});
   ~cuda_executor();
   cuda_executor(const cuda_executor&) = delete;
   cuda_executor& operator=(const cuda_executor&) = delete;
 
-  /// @throws config_error If `share` is less than all and the device cannot be partitioned.
+  /// @throws resource_error If `share` is less than all and the device cannot be partitioned.
   [[nodiscard]] stream make_stream(device_share share = {});
   [[nodiscard]] event make_event();
   /// Takes memory from the pool, aligned to 256 bytes.
-  /// @throws config_error If `bytes` is 0 or the pool has no room; names what was asked and left.
+  /// @throws config_error If `bytes` is 0.
+  /// @throws resource_error If the pool has no room; names what was asked and left.
   [[nodiscard]] buffer allocate(std::size_t bytes);
   /// As `allocate`, for work of `s` alone: also takes memory that was retired.
   [[nodiscard]] buffer allocate(std::size_t bytes, stream& s);
@@ -82,7 +84,8 @@ class cuda_executor {
   /// Memory of the host should be pinned; else the driver may hold the caller until it has copied.
   void copy(stream& s, const copy_request& request);
   /// f32, f16 and bf16, accumulated in f32.
-  /// @throws config_error If there is no cuBLAS, with the reason, or for sizes beyond 2³¹ − 1.
+  /// @throws config_error For sizes beyond 2³¹ − 1, or if `workspace_bytes` is 0.
+  /// @throws resource_error If there is no cuBLAS, with the reason.
   void gemm(stream& s, const gemm_request& request);
   void notify(stream& s, completion& done);
 
@@ -99,7 +102,7 @@ class cuda_executor {
 
   /// Moves the stream to another share of the device: later work runs there, after the work before
   /// it. The host does not wait; the former partition ends with its work. Takes milliseconds.
-  /// @throws config_error As `make_stream`; the stream then stays where it is.
+  /// @throws resource_error As `make_stream`; the stream then stays where it is.
   void rebind(stream& s, device_share share);
 
   /// Memory that is not allocated, in bytes.

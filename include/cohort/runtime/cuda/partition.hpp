@@ -102,7 +102,7 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   /// A partition of about `share`. All streams of it must be destroyed before it is.
   /// @param instead_of One whose multiprocessors count as free from now on, since its work moves
   ///   here; unchanged if this throws.
-  /// @throws config_error If the device cannot be partitioned, with the reason.
+  /// @throws resource_error If the device cannot be partitioned, with the reason.
   /// @throws cuda_error If the driver refuses.
   [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share,
                                                               green_context* instead_of = nullptr);

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What an engine, a loop and a simulation need of a scheduler: the `batch_scheduler` concept.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/sink.hpp>
+
+#include <concepts>
+#include <utility>
+
+namespace cohort::deferred {
+
+namespace requirement {
+/// Stands for every sink where only the form of a call is asked. Never defined.
+struct any_scheduler_sink {
+  void dispatch(batch&&) noexcept;
+  void drop(request&) noexcept;
+};
+
+template <class S>
+concept scheduler_adds_models = requires(S& s, model_config c) {
+  { s.add_model(std::move(c)) } -> std::same_as<model_id>;
+};
+template <class S>
+concept scheduler_removes_models = requires(S& s, model_id id, time_point now,
+                                            any_scheduler_sink& sink) {
+  { s.remove_model(id, now, sink) }
+  noexcept;
+};
+template <class S>
+concept scheduler_adds_devices = requires(S& s, time_point now) {
+  { s.add_device(now) } -> std::same_as<device_id>;
+};
+template <class S>
+concept scheduler_removes_devices = requires(S& s, device_id d, time_point now) {
+  { s.remove_device(d, now) }
+  noexcept;
+};
+template <class S>
+concept scheduler_takes_arrivals = requires(S& s, request& r, time_point now,
+                                            any_scheduler_sink& sink) {
+  { s.on_arrival(r, now, sink) }
+  noexcept;
+};
+template <class S>
+concept scheduler_takes_cancels = requires(S& s, request& r, time_point now,
+                                           any_scheduler_sink& sink) {
+  { s.on_cancel(r, now, sink) }
+  noexcept->std::same_as<bool>;
+};
+template <class S>
+concept scheduler_takes_completions = requires(S& s, device_id d, time_point now) {
+  { s.on_complete(d, now) }
+  noexcept;
+};
+template <class S>
+concept scheduler_advances = requires(S& s, time_point now, any_scheduler_sink& sink) {
+  { s.advance(now, sink) }
+  noexcept;
+};
+template <class S>
+concept scheduler_tells_next_wake = requires(const S& s) {
+  { s.next_wake() }
+  noexcept->std::same_as<time_point>;
+};
+template <class S>
+concept scheduler_answers_for_models = requires(const S& s, model_id id, time_point at) {
+  { s.models().is_full(id) }
+  noexcept->std::same_as<bool>;
+  { s.models().is_feasible(id, at, at) }
+  noexcept->std::same_as<bool>;
+  { s.models().least_time(id) }
+  noexcept->std::same_as<duration>;
+};
+}  // namespace requirement
+
+/// Decides when each batch starts, who is in it and on which device. A value: it owns no thread and
+/// reads no clock; a driver tells it the time, and calls `advance` at `next_wake()` and after every
+/// event. What it decides it tells the `scheduler_sink` of the call. Semantics:
+/// * `add_model(config)` and `add_device(now)` give the smallest id that is free. They may allocate
+///   and throw `config_error`; nothing else does either. They may take more arguments (a pool).
+/// * `remove_model(id, now, sink)` drops what waits; batches at work go on. `remove_device(d,
+/// now)`:
+///   it gets no more work.
+/// * `on_arrival(request, now, sink)`: of a model that is served and not full. From then on the
+///   request is linked, until it is dropped, cancelled or taken out of its batch.
+/// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
+///   not told. If not, it is in a batch.
+/// * `on_complete(d, now)`: the oldest batch of the device ended. A device has at most
+///   `rank::max_outstanding` batches.
+/// * `models()` answers for the models that are served: `is_full(id)`, `is_feasible(id, deadline,
+///   now)`, and `least_time(id)`, the least time from arrival to deadline that a request needs.
+/// Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls
+/// give the same decisions. Thread safety: none. Models: `basic_scheduler`,
+/// `basic_pooled_scheduler`.
+template <class S>
+concept batch_scheduler = std::move_constructible<S> && requirement::scheduler_adds_models<S> &&
+    requirement::scheduler_removes_models<S> && requirement::scheduler_adds_devices<S> &&
+    requirement::scheduler_removes_devices<S> && requirement::scheduler_takes_arrivals<S> &&
+    requirement::scheduler_takes_cancels<S> && requirement::scheduler_takes_completions<S> &&
+    requirement::scheduler_advances<S> && requirement::scheduler_tells_next_wake<S> &&
+    requirement::scheduler_answers_for_models<S>;
+
+}  // namespace cohort::deferred

@@ -1,0 +1,17 @@
+// expect: launches_batches
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/engine/completion.hpp>
+#include <cohort/engine/engine.hpp>
+
+namespace cohort::engine {
+
+struct own {
+#ifdef COHORT_WELL_FORMED
+  void launch(const deferred::batch&) noexcept {}
+#else
+  void launch(const deferred::batch&) {}
+#endif
+};
+void make(own& b, queued_completion c) { basic_engine engine{engine_core{}, b, c}; }
+
+}  // namespace cohort::engine
