@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/model/request_graph.hpp>
+
+#include <doctest/doctest.h>
 
 #include "random_demand.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
+
+#include <doctest/doctest.h>
 
 #include "random_subclusters.hpp"
 
