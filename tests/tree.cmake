@@ -20,6 +20,7 @@ set_tests_properties(
 
 add_executable(odr odr.cpp odr_other.cpp)
 target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
+add_dependencies(cohort_tests odr)
 add_test(NAME odr COMMAND odr)
 set_tests_properties(odr PROPERTIES TIMEOUT 60)
 
