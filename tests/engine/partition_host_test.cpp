@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/partition_host.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/pipeline_backend.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/engine.hpp>

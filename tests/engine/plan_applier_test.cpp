@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/plan_applier.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/manual_engine.hpp>
