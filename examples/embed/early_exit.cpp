@@ -87,7 +87,7 @@ int main() {
       m.stages.push_back({{.batch = batch_max, .time = 10us}});
       m.instances.push_back(std::make_unique<square_root>(square_root{&executor}));
     }
-    backend.add_model(id, 0, std::move(m));
+    backend.add_model(id, device_id{0}, std::move(m));
   };
   const model_id model = server.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{100us, 1us}, batch_max}, .slo = 1s}},

@@ -1,4 +1,4 @@
-foreach(name adaptive autoscale candidate device_set gather model_shard oracle pool_meter pooled_scheduler priority rank
+foreach(name adaptive autoscale candidate capacity device_set gather model_shard oracle pool_meter pooled_scheduler priority rank
              request_queue scheduler target view window)
   cohort_add_test(deferred/${name}_test.cpp)
 endforeach()

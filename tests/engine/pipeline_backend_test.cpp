@@ -111,9 +111,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       {
         basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
         backend.bind(engine);
-        for (int i = 0; i < 4; ++i) {
-          engine.add_device([&](device_id id) { backend.add_device(id); });
-        }
+        engine.add_device([&](device_id id) { backend.add_device(id, 4); }, 4U);
         model = engine.add_model(
             {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, batch_max},
                             .slo = 1h}},
@@ -131,7 +129,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
                   m.stages.back().push_back({.batch = batch_max, .bucket = k, .time = 1ms});
                 }
               }
-              backend.add_model(id, 0, std::move(m));
+              backend.add_model(id, device_id{0}, std::move(m));
             });
         const steady_clock clock;
         test::random_source random{sets};
@@ -222,7 +220,7 @@ struct pinned_executor : runtime::host_executor {
   std::vector<std::pair<const std::byte*, std::size_t>> known;
 };
 
-/// An engine over one place of pipelines of `gated`.
+/// An engine over one device with pipelines of `gated`.
 template <class Executor>
 struct gated_engine {
   using backend_type = pipeline_backend<Executor, gated, restless, counts>;
@@ -234,13 +232,11 @@ struct gated_engine {
   model_id model;
   steady_clock clock;
 
-  gated_engine(std::ptrdiff_t requests, int devices, std::latch* gate,
+  gated_engine(std::ptrdiff_t requests, std::uint32_t capacity, std::latch* gate,
                std::vector<std::uint32_t> buckets = {}, const request_judge& judge = {})
       : left{requests} {
     backend.bind(engine);
-    for (int i = 0; i < devices; ++i) {
-      engine.add_device([&](device_id id) { backend.add_device(id); });
-    }
+    engine.add_device([&](device_id id) { backend.add_device(id, capacity); }, capacity);
     model = engine.add_model(
         {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
          .max_request_size = 100},
@@ -257,7 +253,7 @@ struct gated_engine {
               m.stages.back().push_back({.batch = 4, .bucket = k, .time = 1ms});
             }
           }
-          backend.add_model(id, 0, std::move(m));
+          backend.add_model(id, device_id{0}, std::move(m));
         });
   }
   void submit(job& j, float& x, std::uint32_t size = 1) {
@@ -381,7 +377,7 @@ TEST_CASE("the policy's profile has the copies first") {
           return restless{{4}};
         }};
     for (int s = 0; s < 2; ++s) m.instances.push_back(std::make_unique<gated>(gated{&executor}));
-    b.add_model(id, 0, std::move(m));
+    b.add_model(id, device_id{0}, std::move(m));
     return times;
   };
   using times = std::vector<duration>;
@@ -404,22 +400,20 @@ TEST_CASE("what does not fit is an error when it is added") {
     }
     return m;
   };
-  CHECK_THROWS_WITH_AS(b.add_model(model_id{0}, 0, make(2)),
-                       "pipeline_backend: a model's place must have devices", config_error);
   b.add_device(device_id{0});
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(0)), config_error);
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(3)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, make(0)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, make(3)), config_error);
   auto holes = make(2);
   holes.stages[1] = {{.batch = 2}};
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(holes)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(holes)), config_error);
   auto copies_of_no_use = make(2);
   copies_of_no_use.copies = {{.batch = 2}};
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(copies_of_no_use)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(copies_of_no_use)),
+                  config_error);
   auto no_sets = make(2);
   no_sets.options.buffer_sets = 0;
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(no_sets)), config_error);
-  b.add_model(model_id{0}, 0, make(2));
-  CHECK_THROWS_AS(b.add_device(device_id{1}), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(no_sets)), config_error);
+  b.add_model(model_id{0}, device_id{0}, make(2));
 }
 }  // namespace
 }  // namespace cohort::engine

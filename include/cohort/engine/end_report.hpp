@@ -16,13 +16,15 @@ class end_report {
   template <class Engine>
   void bind(Engine& engine) noexcept {
     engine_ = &engine;
-    call_ = [](void* e, device_id d, bool failed) { static_cast<Engine*>(e)->complete(d, failed); };
+    call_ = [](void* e, device_entry at, bool failed) {
+      static_cast<Engine*>(e)->complete(at, failed);
+    };
   }
-  void operator()(device_id d, bool failed) const noexcept { call_(engine_, d, failed); }
+  void operator()(device_entry at, bool failed) const noexcept { call_(engine_, at, failed); }
 
  private:
   void* engine_ = nullptr;
-  void (*call_)(void*, device_id, bool) = nullptr;
+  void (*call_)(void*, device_entry, bool) = nullptr;
 };
 
 /// Where a backend that works on the loop's thread reports the ends of single requests, and from
@@ -33,19 +35,19 @@ class request_report {
   void bind(Engine& engine) noexcept {
     batches_.bind(engine);
     engine_ = &engine;
-    end_ = [](void* e, device_id d, const request& r, bool failed) {
-      static_cast<Engine*>(e)->complete_request(d, r, failed);
+    end_ = [](void* e, device_entry at, const request& r, bool failed) {
+      static_cast<Engine*>(e)->complete_request(at, r, failed);
     };
     publish_ = [](void* e, std::atomic<int>& state, int value) {
       static_cast<Engine*>(e)->nudge([&] { state.store(value, std::memory_order_release); });
     };
   }
   /// A request of a batch that goes on.
-  void request_ended(device_id d, const request& r, bool failed) const noexcept {
-    end_(engine_, d, r, failed);
+  void request_ended(device_entry at, const request& r, bool failed) const noexcept {
+    end_(engine_, at, r, failed);
   }
-  /// The oldest batch of the device, all of whose requests have ended.
-  void batch_ended(device_id d) const noexcept { batches_(d, false); }
+  /// The oldest batch of the entry, all of whose requests have ended.
+  void batch_ended(device_entry at) const noexcept { batches_(at, false); }
   /// Stores a value for the loop's thread and wakes it. Any thread.
   void publish(std::atomic<int>& state, int value) const noexcept {
     publish_(engine_, state, value);
@@ -54,7 +56,7 @@ class request_report {
  private:
   end_report batches_;
   void* engine_ = nullptr;
-  void (*end_)(void*, device_id, const request&, bool) = nullptr;
+  void (*end_)(void*, device_entry, const request&, bool) = nullptr;
   void (*publish_)(void*, std::atomic<int>&, int) = nullptr;
 };
 

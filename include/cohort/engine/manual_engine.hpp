@@ -43,7 +43,7 @@ class manual_engine {
 
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return loop_.submit(r, now_); }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_id d, bool failed) { loop_.complete(d, failed); }
+  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
 
   template <class Setup, class... Where>
   model_id add_model(model_config config, Setup setup, Where... where) {

@@ -59,9 +59,9 @@ struct pipeline_model {
 /// Runs batches as pipelines: the scheduler chooses when a batch enters, the pipeline what happens
 /// to it then. Its requests may join rows that run, be split from one another and leave early; each
 /// is reported when it ends itself, and the batch with its last one. There is a pipeline for each
-/// model in each place. A place is what runs them, and each device of the scheduler one way into
-/// it: with n devices of one place up to n batches are in its pipelines, so that a late one may be
-/// stretched into an early one; with one device it would wait until the early one has ended.
+/// model on each device. On a device of capacity c up to c batches are in its pipelines, so that a
+/// late one may be stretched into an early one; with capacity 1 it would wait until the early one
+/// has ended.
 /// Cancelled requests leave between stages. Works on the loop's thread, which completions wake.
 /// Nothing allocates but adding. Thread safety: as `staged_backend`.
 /// @tparam Model One type for all models, e.g. a base class.
@@ -81,32 +81,27 @@ class pipeline_backend {
     report_.bind(engine);
   }
 
-  /// One more way into a place.
-  /// @throws config_error If the place has models already.
-  void add_device(device_id id, std::uint32_t place = 0) {
-    if (place >= places_.size()) places_.resize(place + 1);
-    expects(places_[place].models.empty(),
-            "pipeline_backend: devices must be added before the models of their place");
-    ++places_[place].devices;
-    if (id.index() >= entries_.size()) entries_.resize(id.index() + 1);
-    entries_[id.index()] = pipeline_entry{.place = place};
+  /// A device, with the capacity that the scheduler was told.
+  void add_device(device_id id, std::uint32_t capacity = 1) {
+    if (id.index() >= devices_.size()) devices_.resize(id.index() + 1);
+    devices_[id.index()] = std::make_unique<lane>();
+    devices_[id.index()]->entries.resize(capacity);
   }
 
-  /// The pipeline of a model in a place that has devices.
+  /// The pipeline of a model on a device.
   /// @throws config_error If something does not fit, or the executor lacks the memory.
-  void add_model(model_id id, std::uint32_t place, model_type m) {
-    expects(place < places_.size() && places_[place].devices > 0,
-            "pipeline_backend: a model's place must have devices");
-    place_type& p = places_[place];
-    auto made = std::make_unique<unit>(*this, std::move(m), p.devices);
+  void add_model(model_id id, device_id device, model_type m) {
+    lane& p = *devices_[device.index()];
+    auto made = std::make_unique<unit>(*this, std::move(m), p);
     if (id.index() >= p.models.size()) p.models.resize(id.index() + 1);
     p.models[id.index()] = std::move(made);
     group_.reserve(std::max<std::size_t>(group_.capacity(), p.models[id.index()]->batch_max));
   }
 
   void launch(const deferred::batch& b) noexcept {
-    pipeline_entry& e = entries_[b.device.index()];
-    unit& u = *places_[e.place].models[b.model.index()];
+    lane& l = *devices_[b.device.index()];
+    pipeline_entry& e = l.entries[b.entry];
+    unit& u = *l.models[b.model.index()];
     const auto at = static_cast<std::uint32_t>((e.first + e.count) % e.left.size());
     e.left[at] = b.size();
     ++e.count;
@@ -114,20 +109,21 @@ class pipeline_backend {
     for (const request& r : b.requests) {
       const std::uint32_t bucket = u.bucket_of(r.size);
       if (bucket == u.profile.buckets()) {
-        rows::end(report_, entries_, b.device, at, r, true);
+        rows::end(report_, l.entries, b.at(), at, r, true);
         continue;
       }
       const auto& t = static_cast<const tensor_request&>(r);
       group_.push_back(
-          {.tag = u.requests.add(t, b.device, at), .arrival = r.arrival, .bucket = bucket});
+          {.tag = u.requests.add(t, b.at(), at), .arrival = r.arrival, .bucket = bucket});
     }
     [[maybe_unused]] const std::size_t taken = u.stages.on_arrival(group_, now_);
     COHORT_ASSERT(taken == group_.size());  // There is room for all that devices may have.
   }
   void cancel(const request& r) noexcept {
-    for (place_type& p : places_) {
-      if (r.model.index() >= p.models.size() || p.models[r.model.index()] == nullptr) continue;
-      unit& u = *p.models[r.model.index()];
+    for (const auto& p : devices_) {
+      if (p == nullptr || r.model.index() >= p->models.size()) continue;
+      if (p->models[r.model.index()] == nullptr) continue;
+      unit& u = *p->models[r.model.index()];
       if (const auto tag = u.requests.find(r)) {
         u.stages.on_cancel(*tag, now_, u.driver);
         return;
@@ -137,8 +133,9 @@ class pipeline_backend {
 
   [[nodiscard]] time_point next_event() const noexcept {
     time_point next = never;
-    for (const place_type& p : places_) {
-      for (const auto& u : p.models) {
+    for (const auto& p : devices_) {
+      if (p == nullptr) continue;
+      for (const auto& u : p->models) {
         if (u != nullptr) next = std::min(next, u->stages.next_wake());
       }
     }
@@ -146,8 +143,9 @@ class pipeline_backend {
   }
   void advance(time_point now) noexcept {
     now_ = now;
-    for (place_type& p : places_) {
-      for (const auto& u : p.models) {
+    for (const auto& p : devices_) {
+      if (p == nullptr) continue;
+      for (const auto& u : p->models) {
         if (u == nullptr) continue;
         u->driver.collect(u->stages, now);
         u->stages.advance(now, u->driver);
@@ -156,25 +154,34 @@ class pipeline_backend {
   }
 
   /// What the pipeline of a model has observed. Loop's thread, or after the engine.
-  [[nodiscard]] Observer& observer(model_id id, std::uint32_t place = 0) noexcept {
-    return places_[place].models[id.index()]->stages.observer();
+  [[nodiscard]] Observer& observer(model_id id, device_id device = {}) noexcept {
+    return devices_[device.index()]->models[id.index()]->stages.observer();
   }
 
  private:
   using rows = request_rows<Executor>;
+  struct unit;
+  struct lane {
+    std::vector<pipeline_entry> entries;
+    std::vector<std::unique_ptr<unit>> models;
+
+    [[nodiscard]] std::uint32_t capacity() const noexcept {
+      return static_cast<std::uint32_t>(entries.size());
+    }
+  };
 
   struct unit {
-    unit(pipeline_backend& self, model_type m, std::uint32_t devices)
+    unit(pipeline_backend& self, model_type m, lane& on)
         : batch_max{m.batch_max},
           buckets{std::move(m.buckets)},
           instances{std::move(m.instances)},
           profile{with_copies(m, count(buckets)), m.batch_max, count(buckets)},
           requests{*self.executor_,
                    self.report_,
-                   self.entries_,
+                   on.entries,
                    first().boundary_bytes(0),
                    first().boundary_bytes(first().stages()),
-                   devices * deferred::rank::max_outstanding * m.batch_max,
+                   on.capacity() * deferred::rank::entry_depth * m.batch_max,
                    std::move(m.judge)},
           driver{*self.executor_,
                  pointers(instances),
@@ -183,7 +190,7 @@ class pipeline_backend {
                  m.options.buffer_sets,
                  m.batch_max,
                  buckets},
-          stages{profile, with_room(m.options, devices * m.batch_max), m.policy(profile),
+          stages{profile, with_room(m.options, on.capacity() * m.batch_max), m.policy(profile),
                  std::move(m.observer)} {
       expects(driver.stages() == profile.stages(),
               "pipeline_model: stages must be those of the model");
@@ -208,7 +215,7 @@ class pipeline_backend {
       return out;
     }
     static batching::pipeline_options with_room(batching::pipeline_options o, std::uint32_t n) {
-      o.max_waiting = static_cast<std::uint32_t>(deferred::rank::max_outstanding) * n;
+      o.max_waiting = static_cast<std::uint32_t>(deferred::rank::entry_depth) * n;
       return o;
     }
     static std::vector<Model*> pointers(const std::vector<std::unique_ptr<Model>>& from) {
@@ -229,15 +236,9 @@ class pipeline_backend {
     batching::stage_driver<Executor, Model, rows> driver;
     batching::pipeline<Policy, Observer> stages;
   };
-  struct place_type {
-    std::uint32_t devices = 0;
-    std::vector<std::unique_ptr<unit>> models;
-  };
-
   Executor* executor_;
   request_report report_;
-  std::vector<pipeline_entry> entries_;
-  std::vector<place_type> places_;
+  std::vector<std::unique_ptr<lane>> devices_;
   std::vector<batching::staged_request> group_;
   time_point now_{};
 };

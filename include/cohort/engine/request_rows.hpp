@@ -26,11 +26,10 @@
 
 namespace cohort::engine {
 
-/// A scheduler's device that is one way into a pipeline: the batches it was sent, in order, and how
-/// many of their requests have not ended.
+/// One entry of a device that runs pipelines: the batches it was sent, in order, and how many of
+/// their requests have not ended.
 struct pipeline_entry {
-  std::uint32_t place = 0;
-  std::array<std::uint32_t, deferred::rank::max_outstanding> left{};
+  std::array<std::uint32_t, deferred::rank::entry_depth> left{};
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
@@ -65,12 +64,12 @@ class request_rows {
     }
   }
 
-  /// A request of the batch in place `batch` of a device's. @returns Its tag.
-  std::uint64_t add(const tensor_request& r, device_id device, std::uint32_t batch) noexcept {
+  /// A request of the batch in place `batch` of an entry's. @returns Its tag.
+  std::uint64_t add(const tensor_request& r, device_entry at, std::uint32_t batch) noexcept {
     COHORT_ASSERT(!free_.empty());
     const std::uint32_t i = free_.back();
     free_.pop_back();
-    records_[i] = {&r, device, batch};
+    records_[i] = {&r, at, batch};
     if constexpr (is_pinned) {
       std::memcpy(pinned_.in.data() + i * input_bytes_, r.input.data(), input_bytes_);
     }
@@ -101,7 +100,7 @@ class request_rows {
                     output_bytes_);
       }
     }
-    end(*report_, *entries_, r.device, r.batch, *r.of, how == outcome::failed);
+    end(*report_, *entries_, r.at, r.batch, *r.of, how == outcome::failed);
   }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
@@ -111,16 +110,16 @@ class request_rows {
     report_->publish(state, value);
   }
 
-  /// A request has ended, and its batch with its last one; batches of a device end in order.
-  static void end(const request_report& report, std::vector<pipeline_entry>& entries, device_id d,
-                  std::uint32_t batch, const request& r, bool failed) noexcept {
-    report.request_ended(d, r, failed);
-    pipeline_entry& e = entries[d.index()];
+  /// A request has ended, and its batch with its last one; batches of an entry end in order.
+  static void end(const request_report& report, std::vector<pipeline_entry>& entries,
+                  device_entry at, std::uint32_t batch, const request& r, bool failed) noexcept {
+    report.request_ended(at, r, failed);
+    pipeline_entry& e = entries[at.entry];
     --e.left[batch];
     while (e.count > 0 && e.left[e.first] == 0) {
-      e.first = (e.first + 1) % deferred::rank::max_outstanding;
+      e.first = (e.first + 1) % deferred::rank::entry_depth;
       --e.count;
-      report.batch_ended(d);
+      report.batch_ended(at);
     }
   }
 
@@ -128,7 +127,7 @@ class request_rows {
   static constexpr bool is_pinned = needs_pinned_memory<Executor>;
   struct record {
     const tensor_request* of = nullptr;
-    device_id device{};
+    device_entry at{};
     std::uint32_t batch = 0;
   };
 

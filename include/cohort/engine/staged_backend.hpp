@@ -3,6 +3,7 @@
 /// The backend that runs models on an executor.
 #pragma once
 
+#include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/deferred/candidate.hpp>
@@ -174,6 +175,7 @@ class staged_backend {
   }
 
   void launch(const deferred::batch& b) noexcept {
+    COHORT_ASSERT(b.entry == 0);
     lane& l = *lanes_[b.device.index()];
     slot& s = l.slots[l.next];
     instance& x = *l.models[b.model.index()];
@@ -192,7 +194,7 @@ class staged_backend {
 
  private:
   static constexpr bool is_pinned = needs_pinned_memory<Executor>;
-  static constexpr std::size_t depth = deferred::rank::max_outstanding;
+  static constexpr std::size_t depth = deferred::rank::entry_depth;
 
   struct batch_rows {
     std::array<typename Executor::buffer, 2> rows;  // Boundaries, in turns.
