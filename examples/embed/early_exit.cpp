@@ -2,7 +2,8 @@
 // Early exit with real data: a model of your own that refines its answer stage by stage, and
 // requests that leave their batch as soon as the answer is good enough.
 #include <cohort/engine/engine.hpp>
-#include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/engine/executor_backend.hpp>
+#include <cohort/engine/staged.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <chrono>
@@ -58,7 +59,8 @@ struct answer {
 };
 
 int main() {
-  using backend_type = engine::pipeline_backend<runtime::host_executor, square_root>;
+  using backend_type =
+      engine::executor_backend<runtime::host_executor, square_root, engine::staged<>>;
   constexpr std::uint32_t batch_max = 8;
   constexpr int count = 400;
   std::deque<job> jobs(count);

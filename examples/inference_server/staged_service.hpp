@@ -8,7 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/engine/engine.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/executor_backend.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -279,7 +279,7 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     for (unsigned d = 0; d < with.devices; ++d) {
       s->add_device(
           [&](both_parts& b, device_id id) {
-            b.add_device(id, o.pipeline_entries);
+            b.add_device(id, {.capacity = o.pipeline_entries});
             ids.push_back(id);
           },
           o.pipeline_entries);
@@ -310,7 +310,8 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
   if (!o.pipeline.empty()) {
     return make_pipelined_service(o, listener, counters, names, std::move(with));
   }
-  using both_parts = parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
+  using both_parts =
+      parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
   const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
   return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
@@ -323,14 +324,15 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
     std::vector<device_id> ids;
     for (unsigned d = 0; d < devices; ++d) {
       s->add_device([&](both_parts& b, device_id id) {
-        b.add_device(id, device_share{std::max(1U, 100 / devices)});
+        b.add_device(id, {.share = device_share{std::max(1U, 100 / devices)}});
         ids.push_back(id);
       });
     }
     for (std::size_t i = 0; i < prepared.size(); ++i) {
       s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
         for (const device_id d : ids) {
-          b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
+          b.add_model(id, d,
+                      {.batch_max = o.max_batch, .instance = p.factories[i]->make(o.max_batch)});
         }
       });
     }

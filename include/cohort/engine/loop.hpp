@@ -42,7 +42,7 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
 /// batches of an entry complete in order, those of different entries in any. It may report requests
 /// of a batch before, one by one, with `complete_request`. Called on the loop's thread. Models:
-/// `staged_backend`, `pipeline_backend`, `profile_backend`.
+/// `executor_backend`, `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
 

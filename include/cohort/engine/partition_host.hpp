@@ -33,9 +33,10 @@ struct partition_model {
 
 /// How a partition of this size runs a model of the grid: measured latencies, and its SLO. A
 /// partition too small for the SLO gets one that it can keep: deadlines are the requests' own.
+/// @param capacity Of the partitions.
 [[nodiscard]] inline model_config config_on(const packing::latency_grid& grid, model_id m,
-                                            device_share size,
-                                            std::uint32_t queue_capacity = 4096) {
+                                            device_share size, std::uint32_t queue_capacity = 4096,
+                                            std::uint32_t capacity = 1) {
   struct measured_latency {
     const packing::latency_table* table;
     std::uint32_t size_pct;
@@ -45,9 +46,10 @@ struct partition_model {
   };
   const packing::latency_table& table = grid.measured(m.index());
   const latency_curve curve{measured_latency{&table, size.percent()}, table.max_batch()};
-  return {.scheduling = {.latency = curve,
-                         .slo = std::max(from_seconds(grid.slo_ms(m.index()) * 1e-3), 2 * curve(1)),
-                         .queue_capacity = queue_capacity}};
+  return {.scheduling = {
+              .latency = curve,
+              .slo = std::max(from_seconds(grid.slo_ms(m.index()) * 1e-3), 2 * capacity * curve(1)),
+              .queue_capacity = queue_capacity}};
 }
 
 /// Makes each partition a device of the engine, in a pool of its own, and each model loaded there
@@ -55,22 +57,24 @@ struct partition_model {
 /// as planned, and what is drained is one instance. Loading and freeing happen on the caller's
 /// thread; the engine's does what takes no time. Thread safety: one thread, not the engine's.
 /// @tparam Engine Over a `deferred::basic_pooled_scheduler`: `basic_engine` or `manual_engine`.
-/// @tparam Backend `staged_backend` or `profile_backend`: what it prepares, it adds and takes away.
+/// @tparam Backend `executor_backend` or `profile_backend`: what it prepares, it adds and takes
+///                 away.
 /// @tparam Loader `loader(model, gpu, size)` gives a `partition_model`. May throw `config_error`.
 template <class Engine, class Backend, class Loader>
 class partition_host {
  public:
   /// @param engine, runner Outlive the host. Nothing else adds to pools of the engine.
-  partition_host(Engine& engine, Backend& runner, Loader loader)
-      : engine_{engine}, backend_{runner}, loader_{std::move(loader)} {}
+  /// @param capacity Of each partition.
+  partition_host(Engine& engine, Backend& runner, Loader loader, std::uint32_t capacity = 1)
+      : engine_{engine}, backend_{runner}, loader_{std::move(loader)}, capacity_{capacity} {}
 
   device_id create(device_id gpu, device_share size) {
-    auto made = backend_.prepare_device(size, gpu);
+    auto made = backend_.prepare_device({.gpu = gpu, .share = size, .capacity = capacity_});
     const auto free = std::ranges::find(pools_, false);
     const auto pool = static_cast<std::size_t>(free - pools_.begin());
     if (free == pools_.end()) pools_.push_back(false);
     const device_id d = engine_.add_device(
-        [&](device_id id) { backend_.add_device(id, std::move(made)); }, pool_of(pool));
+        [&](device_id id) { backend_.add_device(id, std::move(made)); }, pool_of(pool), capacity_);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     devices_[d.index()] = {.gpu = gpu, .size = size, .pool = pool};
     pools_[pool] = true;
@@ -146,6 +150,7 @@ class partition_host {
   Engine& engine_;
   Backend& backend_;
   Loader loader_;
+  std::uint32_t capacity_;
   std::vector<partition> devices_;                    // By device of the engine.
   std::vector<std::unique_ptr<instance>> instances_;  // By model of the engine.
   std::vector<bool> pools_;                           // Which are in use.

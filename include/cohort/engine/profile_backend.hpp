@@ -8,6 +8,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
+#include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/runtime/emulated.hpp>
@@ -24,27 +25,19 @@ namespace cohort::engine {
 
 /// Takes the time that profiles say and computes nothing, on an emulated executor that the loop
 /// drives. On a device of capacity c each batch takes c times as long: the time it has if all c
-/// entries are at work. Thread safety: as `staged_backend`.
+/// entries are at work. Thread safety: as `executor_backend`.
 class profile_backend {
  public:
   template <class Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
-  /// What `add_device` and `add_model` need, made beforehand; see `staged_backend`.
-  struct prepared_device {
-    device_share share{};
-    std::uint32_t capacity = 1;
-  };
+  /// What `add_device` and `add_model` need, made beforehand; see `executor_backend`.
+  using prepared_device = device_spec;
   using prepared_model = latency_curve;
-  [[nodiscard]] static prepared_device prepare_device(device_share share = {},
-                                                      device_id /*gpu*/ = {},
-                                                      std::uint32_t capacity = 1) {
-    return {share, capacity};
-  }
+  [[nodiscard]] static prepared_device prepare_device(const device_spec& spec) { return spec; }
 
-  void add_device(device_id id) { add_device(id, prepare_device()); }
-  void add_device(device_id id, prepared_device made) {
+  void add_device(device_id id, const device_spec& made = {}) {
     if (id.index() >= devices_.size()) devices_.resize(id.index() + 1);
     auto& lanes = devices_[id.index()];
     lanes.clear();
@@ -55,7 +48,7 @@ class profile_backend {
         s.at = {id, e};
         s.invoke = [](runtime::completion& c, bool failed) noexcept {
           const auto& self = static_cast<slot&>(c);
-          self.owner->report_(self.at, failed);
+          self.owner->report_.batch_ended(self.at, failed);
         };
       }
     }

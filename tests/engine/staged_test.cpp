@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
-#include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/engine/staged.hpp>
 
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/executor_backend.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <algorithm>
@@ -103,7 +104,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       CAPTURE(sets);
       std::latch left{total};
       using backend_type =
-          pipeline_backend<runtime::host_executor, models::host_model, restless, counts>;
+          executor_backend<runtime::host_executor, models::host_model, staged<restless, counts>>;
       backend_type backend{executor};
       std::deque<job> jobs(total);
       std::size_t cancelled = 0;
@@ -111,7 +112,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       {
         basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
         backend.bind(engine);
-        engine.add_device([&](device_id id) { backend.add_device(id, 4); }, 4U);
+        engine.add_device([&](device_id id) { backend.add_device(id, {.capacity = 4}); }, 4U);
         model = engine.add_model(
             {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, batch_max},
                             .slo = 1h}},
@@ -223,7 +224,7 @@ struct pinned_executor : runtime::host_executor {
 /// An engine over one device with pipelines of `gated`.
 template <class Executor>
 struct gated_engine {
-  using backend_type = pipeline_backend<Executor, gated, restless, counts>;
+  using backend_type = executor_backend<Executor, gated, staged<restless, counts>>;
   Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
   std::latch left;
   backend_type backend{executor};
@@ -236,7 +237,8 @@ struct gated_engine {
                std::vector<std::uint32_t> buckets = {}, const request_judge& judge = {})
       : left{requests} {
     backend.bind(engine);
-    engine.add_device([&](device_id id) { backend.add_device(id, capacity); }, capacity);
+    engine.add_device([&](device_id id) { backend.add_device(id, {.capacity = capacity}); },
+                      capacity);
     model = engine.add_model(
         {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
          .max_request_size = 100},
@@ -361,13 +363,62 @@ TEST_CASE("a request cancelled in a pipeline ends without its batch") {
   CHECK(jobs[5].how == outcome::cancelled);
   CHECK(jobs[0].how == outcome::completed);
 }
+TEST_CASE_TEMPLATE("a model on a pipeline is warmed up by a row that is no request", Executor,
+                   runtime::host_executor, pinned_executor) {
+  struct warm : runtime::completion {
+    std::latch done{1};
+  };
+  int asked = 0;
+  gated_engine<Executor> e{
+      1, 2, nullptr, {}, [&](const tensor_request&, std::uint32_t, std::span<const std::byte>) {
+        ++asked;
+        return batching::verdict::go_on;
+      }};
+  warm w;
+  w.invoke = [](runtime::completion& c, bool failed) noexcept {
+    CHECK_FALSE(failed);
+    static_cast<warm&>(c).done.count_down();
+  };
+  e.engine.run_inside([&] { e.backend.warm_up(e.model, device_id{0}, w); });
+  w.done.wait();
+  CHECK(e.left.try_wait() == false);
+  CHECK(asked == 0);
+  job j;
+  float x = 5;
+  e.submit(j, x);
+  e.left.wait();
+  CHECK(j.how == outcome::completed);
+  CHECK(j.out[0] == 7);
+}
+TEST_CASE("a model is prepared for at least the capacity of its device") {
+  runtime::host_executor executor;
+  using backend_type = executor_backend<runtime::host_executor, gated, staged<restless, counts>>;
+  static_assert(driven_backend<backend_type> && cancelling_backend<backend_type>);
+  backend_type b{executor};
+  const auto make = [&] {
+    backend_type::model_type m{
+        .batch_max = 4, .policy = [](const batching::stage_profile&) { return restless{{4}}; }};
+    for (int s = 0; s < 2; ++s) {
+      m.stages.push_back({{.batch = 4}});
+      m.instances.push_back(std::make_unique<gated>(gated{&executor}));
+    }
+    return m;
+  };
+  b.add_device(device_id{0}, {.capacity = 3});
+  CHECK_THROWS_WITH_AS(
+      b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 2})),
+      "pipeline_model: capacity must be at least that of its device", config_error);
+  b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 3}));
+  CHECK(b.take_model(model_id{0}, device_id{0}) != nullptr);
+  CHECK_THROWS_AS(b.add_device(device_id{1}, {.capacity = 0}), config_error);
+}
 TEST_CASE("the policy's profile has the copies first") {
   runtime::host_executor executor;
-  pipeline_backend<runtime::host_executor, gated, restless, counts> b{executor};
+  executor_backend<runtime::host_executor, gated, staged<restless, counts>> b{executor};
   b.add_device(device_id{0});
   const auto add = [&](model_id id, std::vector<batching::stage_point> copies) {
     std::vector<duration> times;
-    pipeline_backend<runtime::host_executor, gated, restless, counts>::model_type m{
+    executor_backend<runtime::host_executor, gated, staged<restless, counts>>::model_type m{
         .stages = {{{.batch = 4, .time = duration{10}}}, {{.batch = 4, .time = duration{20}}}},
         .copies = std::move(copies),
         .batch_max = 4,
@@ -387,7 +438,7 @@ TEST_CASE("the policy's profile has the copies first") {
 }
 TEST_CASE("what does not fit is an error when it is added") {
   runtime::host_executor executor;
-  using backend_type = pipeline_backend<runtime::host_executor, gated, restless, counts>;
+  using backend_type = executor_backend<runtime::host_executor, gated, staged<restless, counts>>;
   backend_type b{executor};
   const auto make = [&](std::size_t stages) {
     backend_type::model_type m{
