@@ -41,7 +41,7 @@ class device_entries {
   }
 
   /// A batch of `requests` was sent. @returns Its place in the entry.
-  std::uint32_t begin(std::uint32_t entry, std::uint32_t requests) noexcept {
+  std::uint32_t add_batch(std::uint32_t entry, std::uint32_t requests) noexcept {
     entry_batches& e = entries_[entry];
     COHORT_ASSERT(e.count < e.left.size());
     const auto place = static_cast<std::uint32_t>((e.first + e.count) % e.left.size());
@@ -51,7 +51,8 @@ class device_entries {
   }
   /// A request of the batch in a place has ended, and its batch with its last one; batches of an
   /// entry end in order.
-  void end(std::uint32_t entry, std::uint32_t place, const request& r, bool failed) noexcept {
+  void end_request(std::uint32_t entry, std::uint32_t place, const request& r,
+                   bool failed) noexcept {
     report_->request_ended({id_, entry}, r, failed);
     entry_batches& e = entries_[entry];
     --e.left[place];
@@ -149,7 +150,7 @@ class request_rows {
                     output_bytes_);
       }
     }
-    device_->end(r.entry, r.batch, *r.of, how == outcome::failed);
+    device_->end_request(r.entry, r.batch, *r.of, how == outcome::failed);
   }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {

@@ -59,31 +59,14 @@ struct pipeline_model {
   request_judge judge{};
 };
 
-/// Runs batches as pipelines: the scheduler chooses when a batch enters, the pipeline what happens
-/// to it then. Its requests may join rows that run, be split from one another and leave early; each
-/// is reported when it ends itself, and the batch with its last one. There is a pipeline for each
-/// model on each device. On a device of capacity c up to c batches are in its pipelines, so that a
-/// late one may be stretched into an early one; with capacity 1 it would wait until the early one
-/// has ended. Cancelled requests leave between stages. Works on the loop's thread, which
-/// completions wake. A pipeline of `executor_backend`.
-template <batching::staging_policy Policy = batching::diversity,
-          batching::batch_observer Observer = batching::null_batch_observer>
-struct staged {
-  static constexpr bool is_driven = true;
-  template <class Model>
-  using model = pipeline_model<Model, Policy, Observer>;
-  template <runtime::executor Executor>
-  class lane;
-  template <runtime::executor Executor, class Model>
-  class instance;
-};
+namespace detail {
 
 /// The entries of a device: streams belong to the stages of models.
-template <batching::staging_policy Policy, batching::batch_observer Observer>
-template <runtime::executor Executor>
-class staged<Policy, Observer>::lane {
+class pipeline_lane {
  public:
-  lane(Executor& /*e*/, const device_spec& spec, const end_report& report) : entries{report} {
+  template <class Executor>
+  pipeline_lane(Executor& /*e*/, const device_spec& spec, const end_report& report)
+      : entries{report} {
     expects(spec.capacity > 0, "staged: the capacity of a device must be at least 1");
     entries.resize(spec.capacity);
   }
@@ -93,12 +76,13 @@ class staged<Policy, Observer>::lane {
 };
 
 /// A model on a device.
-template <batching::staging_policy Policy, batching::batch_observer Observer>
-template <runtime::executor Executor, class Model>
-class staged<Policy, Observer>::instance {
+template <runtime::executor Executor, class Model, class Policy, class Observer>
+class pipeline_instance {
  public:
+  using model_type = pipeline_model<Model, Policy, Observer>;
+
   /// @throws config_error If something does not fit, or the executor lacks the memory.
-  instance(Executor& e, model<Model> m, const device_spec& on, const end_report& report)
+  pipeline_instance(Executor& e, model_type m, const device_spec& on, const end_report& report)
       : capacity_{on.capacity},
         buckets_{std::move(m.buckets)},
         instances_{std::move(m.instances)},
@@ -126,19 +110,19 @@ class staged<Policy, Observer>::instance {
   }
 
   /// @throws config_error If the device has a larger capacity than the model was prepared for.
-  void join(lane<Executor>& l) {
+  void join(pipeline_lane& l) {
     expects(l.entries.capacity() <= capacity_,
             "pipeline_model: capacity must be at least that of its device");
     requests_.join(l.entries);
   }
 
-  void launch(lane<Executor>& l, const deferred::batch& b, time_point now) noexcept {
-    const std::uint32_t at = l.entries.begin(b.entry, b.size());
+  void launch(pipeline_lane& l, const deferred::batch& b, time_point now) noexcept {
+    const std::uint32_t at = l.entries.add_batch(b.entry, b.size());
     group_.clear();
     for (const request& r : b.requests) {
       const std::uint32_t bucket = bucket_of(r.size);
       if (bucket == profile_.buckets()) {
-        l.entries.end(b.entry, at, r, true);
+        l.entries.end_request(b.entry, at, r, true);
         continue;
       }
       const auto& t = static_cast<const tensor_request&>(r);
@@ -155,7 +139,7 @@ class staged<Policy, Observer>::instance {
     return tag.has_value();
   }
   /// Runs one row of zeros, of the largest size, like any other; then calls `done`. One at a time.
-  void warm_up(lane<Executor>& /*l*/, runtime::completion& done, time_point now) {
+  void warm_up(pipeline_lane& /*l*/, runtime::completion& done, time_point now) {
     group_.assign(
         1, {.tag = requests_.add_zeros(done), .arrival = now, .bucket = profile_.buckets() - 1});
     stages_.on_arrival(group_, now);
@@ -181,7 +165,7 @@ class staged<Policy, Observer>::instance {
   static std::uint32_t count(const std::vector<std::uint32_t>& buckets) {
     return std::max(1U, static_cast<std::uint32_t>(buckets.size()));
   }
-  static std::vector<std::vector<batching::stage_point>> with_copies(const model<Model>& m,
+  static std::vector<std::vector<batching::stage_point>> with_copies(const model_type& m,
                                                                      std::uint32_t buckets) {
     std::vector<batching::stage_point> free;
     for (std::uint32_t k = 0; k < buckets; ++k) {
@@ -214,6 +198,27 @@ class staged<Policy, Observer>::instance {
   batching::stage_driver<Executor, Model, rows> driver_;
   batching::pipeline<Policy, Observer> stages_;
   std::vector<batching::staged_request> group_;
+};
+
+}  // namespace detail
+
+/// Runs batches as pipelines: the scheduler chooses when a batch enters, the pipeline what happens
+/// to it then. Its requests may join rows that run, be split from one another and leave early; each
+/// is reported when it ends itself, and the batch with its last one. There is a pipeline for each
+/// model on each device. On a device of capacity c up to c batches are in its pipelines, so that a
+/// late one may be stretched into an early one; with capacity 1 it would wait until the early one
+/// has ended. Cancelled requests leave between stages. Works on the loop's thread, which
+/// completions wake. A pipeline of `executor_backend`.
+template <batching::staging_policy Policy = batching::diversity,
+          batching::batch_observer Observer = batching::null_batch_observer>
+struct staged {
+  static constexpr bool is_driven = true;
+  template <class Model>
+  using model = pipeline_model<Model, Policy, Observer>;
+  template <class Executor>
+  using lane = detail::pipeline_lane;
+  template <class Executor, class Model>
+  using instance = detail::pipeline_instance<Executor, Model, Policy, Observer>;
 };
 
 }  // namespace cohort::engine
