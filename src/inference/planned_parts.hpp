@@ -126,7 +126,7 @@ std::unique_ptr<service> make_planned_staged_service(
     const std::string& platform, planned_resources<Executor> made, MakeFactory make_factory,
     outcome_listener& listener, serve::metrics& counters) {
   using backend =
-      planned_parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
+      planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   for (const std::string& name : plan->names()) {
     if (std::ranges::find(known, name) == known.end()) {
       throw config_error{fmt::format("--plan: model '{}' is unknown: expected one of {}", name,
@@ -154,9 +154,11 @@ std::unique_ptr<service> make_planned_staged_service(
                 .has_sizes = models::has_sizes(info),
                 .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
       });
-  const auto load = [max_batch = o.max_batch](backend& b, model_id m, device_id gpu, device_share) {
-    return b.prepare_model(
-        max_batch, b.factories[b.executor_of[gpu.index()]][m.index()]->make(max_batch), gpu);
+  const auto load = [max_batch = o.max_batch](backend& b, model_id m, device_id gpu,
+                                              device_share size) {
+    auto& factory = b.factories[b.executor_of[gpu.index()]][m.index()];
+    return b.prepare_model({.batch_max = max_batch, .instance = factory->make(max_batch)},
+                           {.gpu = gpu, .share = size});
   };
   return serve_plan(o, plan, description, prepared, o.profile_margin,
                     std::make_unique<backend>(std::move(made)), load, listener, counters);

@@ -5,7 +5,7 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 

@@ -66,7 +66,7 @@ struct metrics::state {
   prometheus::Family<prometheus::Counter>& busy =
       prometheus::BuildCounter()
           .Name("cohort_device_busy_seconds_total")
-          .Help("Time that the batches sent to a device should take by their profile")
+          .Help("Time that the batches sent to a device should take alone, by their profile")
           .Register(registry);
   prometheus::Family<prometheus::Counter>& rows =
       prometheus::BuildCounter()
@@ -132,7 +132,7 @@ void metrics::ended(model_id id, outcome how, duration latency) {
 }
 void metrics::dispatched(const dispatch_event& e) {
   state_->models[e.model.index()].batch->Observe(e.size);
-  state_->devices[e.device.index()]->Increment(to_seconds(e.expected));
+  state_->devices[e.device.index()]->Increment(to_seconds(e.work));
 }
 void metrics::happened(model_id id, row_event what) {
   state_->models[id.index()].rows[static_cast<std::size_t>(what)]->Increment();

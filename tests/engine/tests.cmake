@@ -15,11 +15,11 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator 
   cohort_add_test(engine/allocation_test.cpp)
 endif()
 cohort_add_test(engine/partition_host_test.cpp LIBS cohort_host)
-cohort_add_test(engine/staged_backend_test.cpp LIBS cohort_host)
+cohort_add_test(engine/executor_backend_test.cpp LIBS cohort_host)
 if(TARGET cohort_models)
-  cohort_add_test(engine/pipeline_backend_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
+  cohort_add_test(engine/staged_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
 endif()
-foreach(name backend completion_context completion_target engine_sink partition_backend plan_host plan_maker pooled_engine
-             request_acceptor request_completion_target routing serving_core)
+foreach(name backend batch_pipeline completion_context completion_target engine_sink partition_backend plan_host
+             plan_maker pooled_engine request_acceptor routing serving_core)
   cohort_add_fail_test(engine/${name}_fail.cpp)
 endforeach()

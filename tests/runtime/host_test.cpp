@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/runtime/host.hpp>
 
+#include <doctest/doctest.h>
+
 #include <pthread.h>
 #include <sched.h>
 

@@ -25,7 +25,8 @@ TEST_CASE("what is counted is in the text") {
                 .first_sequence = 1,
                 .exec_at = {},
                 .latest = {},
-                .expected = 250ms},
+                .expected = 500ms,
+                .work = 250ms},
                {});
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
