@@ -7,7 +7,7 @@
 
 namespace cohort::bench {
 
-/// MB of weights in the order of src/cli/zoo/a100.csv: as Keras Applications lists them; the two
+/// MB of weights in the order of src/formats/zoo/a100.csv: as Keras Applications lists them; the two
 /// MobileNetV3, SSDMobilenet and BERT, which it does not list, by estimate.
 inline constexpr std::array<double, 37> zoo_weights_mb{
     33, 80, 57, 98, 29, 171, 232, 171, 22,  31,  98,  232, 14,  59,  215, 34,  23,  29, 36,
