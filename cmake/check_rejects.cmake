@@ -1,4 +1,4 @@
-# Proves that check_layers.cmake, check_umbrella.cmake and check_own_headers.cmake reject what they are
+# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake and scripts/include-graph reject what they are
 # for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
 cmake_minimum_required(VERSION 3.25)
 set(failures 0)
@@ -116,6 +116,40 @@ expect_graph("src/a includes examples/b" src/a/x.cpp "#include \"../../examples/
              examples/b/y.hpp "")
 expect_graph("src/a includes examples/b" src/a/x.cpp "#include <b/y.hpp>" examples/b/y.hpp "")
 expect_graph("is no file of the tree" src/a/x.cpp "#include \"y.hpp\"" src/b/y.hpp "")
+
+# expect_reach(<regex> <listed>...): what scripts/include-graph --unreached says of a program that
+# includes include/cohort/a.hpp, which includes b.hpp beside it, and of c.hpp, which nobody includes;
+# architecture.md has the headers <listed> for integrators.
+function(expect_reach pattern)
+  file(REMOVE_RECURSE "${WORK}")
+  file(WRITE "${WORK}/src/x/x.cpp" "#include <cohort/a.hpp>\n")
+  file(WRITE "${WORK}/include/cohort/a.hpp" "#include \"b.hpp\"\n")
+  file(WRITE "${WORK}/include/cohort/b.hpp" "#include <vector>\n")
+  file(WRITE "${WORK}/include/cohort/c.hpp" "#include <cohort/a.hpp>\n")
+  file(WRITE "${WORK}/src/x/nobody.hpp" "#include <cohort/c.hpp>\n")
+  file(WRITE "${WORK}/docs/architecture.md" "| `cohort/c.hpp` | a row elsewhere |\n\n### For integrators\n\n")
+  foreach(header IN LISTS ARGN)
+    file(APPEND "${WORK}/docs/architecture.md" "| `cohort/${header}` | for a test |\n")
+  endforeach()
+  file(APPEND "${WORK}/docs/architecture.md" "\n## After\n\n| `cohort/c.hpp` | a row elsewhere |\n")
+  execute_process(
+    COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../scripts/include-graph" --unreached "${WORK}"
+    RESULT_VARIABLE result
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  if(pattern STREQUAL "nothing" AND result EQUAL 0)
+    return()
+  elseif(NOT pattern STREQUAL "nothing" AND NOT result EQUAL 0 AND output MATCHES "${pattern}")
+    return()
+  endif()
+  message(NOTICE "include-graph --unreached does not say `${pattern}` with ${ARGN}:\n${output}")
+  math(EXPR failures "${failures} + 1")
+  set(failures ${failures} PARENT_SCOPE)
+endfunction()
+expect_reach("nothing" c.hpp)
+expect_reach("no program reaches cohort/c.hpp")
+expect_reach("has cohort/b.hpp for integrators" b.hpp c.hpp)
+expect_reach("has cohort/gone.hpp for integrators" c.hpp gone.hpp)
 
 if(failures GREATER 0)
   message(FATAL_ERROR "check_rejects: ${failures} cases failed")

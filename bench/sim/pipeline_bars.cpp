@@ -21,7 +21,8 @@
 
 namespace {
 using namespace cohort;
-using namespace cohort::cli;
+using namespace cohort::formats;
+using namespace cohort::registry;
 using kind = staged_policy::kind;
 
 bool quick = false;

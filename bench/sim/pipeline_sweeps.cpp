@@ -18,7 +18,8 @@
 
 namespace {
 using namespace cohort;
-using namespace cohort::cli;
+using namespace cohort::formats;
+using namespace cohort::registry;
 
 /// The model cut into `n` even stages: each of its stages counts as five equal operators.
 staged_model_spec sliced(const staged_model_spec& m, std::size_t n) {

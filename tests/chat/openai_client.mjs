@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real `openai` client against llm_server; with a key it also tries wrong ones. The test
-// `llm.openai_client_test` runs it. By hand, copied to a folder where `npm install openai` was run:
+// `chat.openai_client_test` runs it. By hand, copied to a folder where `npm install openai` was run:
 //   llm_server --port 8000 --api-key secret --slots 2 --max-waiting 2 &
 //   node openai_client.mjs http://localhost:8000/v1 secret
 import assert from "node:assert";

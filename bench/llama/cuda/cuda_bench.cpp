@@ -2,7 +2,7 @@
 // Questions: which share of the memory's bandwidth does decoding at Llama-7B's shape reach at batch
 // 1 to 16? How fast is prefill, and what does it do to the time between tokens? What does the
 // request set of the Baton paper take, eight slots, all requests there at the start?
-// Usage: llm.cuda_bench [OUT.json] [--quick]. Weights are drawn. OUT also holds the requests, for
+// Usage: llama.cuda_bench [OUT.json] [--quick]. Weights are drawn. OUT also holds the requests, for
 // `scripts/gpu-llm` to run them by PyTorch.
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>

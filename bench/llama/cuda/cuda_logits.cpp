@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: are the GPU's logits those of another implementation? Makes a model with random weights
 // and computes prompts with it, for `scripts/gpu-llm` to compare with PyTorch.
-// Usage: llm.cuda_logits DIR. Writes there config.json and model.safetensors (f32), prompts.json,
+// Usage: llama.cuda_logits DIR. Writes there config.json and model.safetensors (f32), prompts.json,
 // and for each of f32, f16 and bf16 TYPE.bin, the logits of each prompt's last token as f32, and
 // TYPE.json, the greedy tokens of each.
 #include <cohort/core/error.hpp>
@@ -114,7 +114,7 @@ void run(const std::string& directory) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    fmt::print("usage: llm.cuda_logits DIR\n");
+    fmt::print("usage: llama.cuda_logits DIR\n");
     return 2;
   }
   const runtime::cuda::inventory found = runtime::cuda::find_devices();

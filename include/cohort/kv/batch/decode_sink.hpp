@@ -47,7 +47,7 @@ template <class S>
 concept finish_sink = requirement::sink_takes_final_events<S>;
 
 /// Carries out what a `decode_scheduler` decides, during its calls and on their thread. Models: the
-/// sinks of the simulations in `sim` and of the LLM example's generators.
+/// sinks of the simulations in `sim` and of `llama::basic_generator`.
 template <class S>
 concept decode_sink = storage_sink<S> && finish_sink<S>;
 

@@ -37,9 +37,9 @@ struct subcluster_proof {
 
 /// Depth-first branch and bound, largest models first. Sub-clusters that are still empty are alike
 /// unless there is a current assignment. Meant for about a dozen models.
-/// @param max_nodes Gives up after so many partial assignments.
 class subcluster_exact {
  public:
+  /// @param max_nodes Gives up after so many partial assignments.
   subcluster_exact(const subcluster_problem& p, std::uint64_t max_nodes)
       : problem_{p}, left_{max_nodes}, order_(p.models.size()), a_(p.models.size(), 0) {
     check_problem(p);

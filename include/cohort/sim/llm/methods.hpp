@@ -53,7 +53,7 @@ struct decode_cost {
   double per_column_ms = 0;
 };
 
-/// Who enters next; see kv/pick_policy.hpp. Groups that run to completion are always fifo.
+/// Who enters next; see kv/batch/pick_policy.hpp. Groups that run to completion are always fifo.
 enum class decode_pick : std::uint8_t { fifo, best_fit, priority };
 
 struct decode_options {
