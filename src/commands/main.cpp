@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `cohort`: options and help. What each subcommand does is in its own file.
 #include <formats/text.hpp>
+#include <registry/policy.hpp>
 #include "commands.hpp"
 
 #include <cohort/core/error.hpp>
@@ -20,10 +21,11 @@
 namespace cohort::commands {
 namespace {
 
-constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
 constexpr const char* pack_algorithms =
     "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
+
+std::string policies() { return "When a batch is sent:\n" + policy_names().help(); }
 
 /// A subcommand with an example below its help.
 CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example) {
@@ -66,10 +68,10 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
                       "cohort simulate a100.json --policy deferred --rate 15000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P")->required();
+  option(sub, "--policy", o.policy, policies(), "P")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
   option(sub, "--gather", o.gather,
-         "Who is in a batch: head or drop-head [deferred: drop-head; eager, timeout: head]",
+         fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
@@ -81,7 +83,9 @@ void add_simulate(CLI::App& app, simulate_options& o) {
 
 template <class Options>
 void add_search_options(CLI::App* sub, Options& o) {
-  option(sub, "--gather", o.gather, "Gather rule of every policy [each one's own]", "RULE");
+  option(sub, "--gather", o.gather, fmt::format("Gather rule of every policy: {} [{}]", gather_names().names(),
+                     default_gathers()),
+         "RULE");
   option(sub, "--bad-limit", o.bad_limit,
          "Most of a model's requests that may be dropped or late [0.01]", "X");
   option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
@@ -94,7 +98,7 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   CLI::App* sub = add(app, "goodput", "Find the highest rate that still meets every SLO",
                       "cohort goodput a100.json --policy deferred,adaptive,eager");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
   option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
          "X");
   add_search_options(sub, o);
@@ -104,7 +108,7 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   CLI::App* sub = add(app, "min-devices", "Find the fewest devices for a rate",
                       "cohort min-devices a100.json --policy deferred,eager --rate 10000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
   option(sub, "--limit", o.limit, "Most devices to try [4096]", "N");
   add_search_options(sub, o);

@@ -64,7 +64,7 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
                         .latency = latency_curve{latency, batch}});
   }
   const unsigned devices = o.devices > 0 ? o.devices : 8;
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), engine::profile_backend>;
     auto s = std::make_unique<kind>(
         fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",

@@ -6,7 +6,6 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
-#include <cohort/deferred/adaptive.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/staged_backend.hpp>
 
@@ -15,6 +14,7 @@
 #include <models/measured_model.hpp>
 #include <models/profile.hpp>
 #include <models/registry.hpp>
+#include <registry/policies.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -100,19 +100,6 @@ class service_of final : public service {
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;
 };
-
-/// Calls `f(scheduler)` with the policy's scheduler.
-template <class F>
-std::unique_ptr<service> with_scheduler(const options& o, deferred::network_delays delays, F f) {
-  using deferred::basic_scheduler;
-  if (o.policy == "deferred") return f(deferred::scheduler{delays});
-  if (o.policy == "eager") return f(basic_scheduler<deferred::eager, deferred::head>{delays});
-  if (o.policy == "timeout") {
-    return f(basic_scheduler<deferred::timeout, deferred::head>{
-        delays, deferred::timeout{o.timeout_fraction}});
-  }
-  return f(deferred::make_adaptive_scheduler(delays));
-}
 
 /// @param most A machine that stalls while it is measured must not make SLOs impossible.
 inline duration wake_margin(const options& o, duration most) {
@@ -266,7 +253,7 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
     trials += describe_trial(names[i], cut.back());
   }
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), both_parts>;
     auto both = std::make_unique<both_parts>(std::move(made));
     both_parts& p = *both;
@@ -304,7 +291,7 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
   using both_parts = parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
   const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), both_parts>;
     auto both = std::make_unique<both_parts>(std::move(made));
     both_parts& p = *both;
