@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <inference/service.hpp>
 
 namespace cohort::inference {
 namespace {
@@ -66,13 +67,9 @@ options parse_options(int argc, char** argv) {
   std::string policy = o.policy.name;
   app.add_option("--host", o.host, "Address to listen on");
   app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
-  app.add_option(
-         "--executor", o.executor,
-         "host or cuda: compute; auto: on a GPU if there is one; emulated: take the time of a "
-         "zoo's models")
-      ->check(CLI::IsMember({"auto", "host", "cuda", "emulated"}));
-  app.add_option("--policy", policy,
-                 "When a batch is sent:\n" + registry::policy_names().help());
+  app.add_option("--executor", o.executor, "Where models run:\n" + executor_names().help())
+      ->check(CLI::IsMember(executor_names().forms()));
+  app.add_option("--policy", policy, "When a batch is sent:\n" + registry::policy_names().help());
   app.add_option(
          "--devices", o.devices,
          "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")

@@ -131,8 +131,7 @@ std::string what_was_proven(const pack_job& job, const demand& d, const packing_
 void check_demand(const std::string& where, const pack_options& o, const pack_job& job,
                   const demand& d) {
   const std::string& algorithm = job.algorithm.name;
-  const std::uint32_t parts = algorithm == "squishy" ? 1 : algorithm == "squishy-even" ? 2 : 0;
-  if (parts != 0) {
+  if (const std::uint32_t parts = job.algorithm.traits.parts; parts != 0) {
     if (std::ranges::find(d.sizes, 100 / parts) == d.sizes.end()) {
       fail(where + ": $.sizes", fmt::format("[{}]", fmt::join(d.sizes, ",")),
            fmt::format("{} among them for {}", 100 / parts, algorithm));

@@ -81,16 +81,41 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
   });
 }
 
+/// `make(options, listener, counters)` is the service.
+constexpr registry::name_table executors{
+    registry::row{"auto", "on a GPU if there is one, else on the host",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    const std::string why = models::why_no_gpu();
+                    return why.empty() ? make_gpu_service(o, listener, counters)
+                                       : make_host_service(o, listener, counters, why);
+                  }},
+    registry::row{"host", "on the cores of this machine",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    return make_host_service(o, listener, counters, "");
+                  }},
+    registry::row{"cuda", "on a GPU",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    if (const std::string why = models::why_no_gpu(); !why.empty()) {
+                      throw config_error{
+                          fmt::format("--executor: cuda is not possible here: {}", why)};
+                    }
+                    return make_gpu_service(o, listener, counters);
+                  }},
+    registry::row{"emulated", "computes nothing, but takes the time of a zoo's models",
+                  make_emulated_service}};
+
 }  // namespace
+
+const registry::name_list& executor_names() {
+  static const registry::name_list names = executors.list();
+  return names;
+}
 
 std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
                                       serve::metrics& counters) {
-  if (o.executor == "emulated") return make_emulated_service(o, listener, counters);
-  if (o.executor == "host") return make_host_service(o, listener, counters, "");
-  const std::string why = models::why_no_gpu();
-  if (why.empty()) return make_gpu_service(o, listener, counters);
-  if (o.executor == "auto") return make_host_service(o, listener, counters, why);
-  throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
+  const registry::choice chosen = executor_names().choose("--executor", o.executor);
+  return executors.visit(chosen.row,
+                         [&](const auto& row) { return row.make(o, listener, counters); });
 }
 
 }  // namespace cohort::inference

@@ -15,14 +15,13 @@ std::string listed_name::sample() const {
   return fmt::format("{}:{}", name, parameter.range.low);
 }
 
-std::string name_list::names() const {
-  std::string out;
-  for (std::size_t i = 0; i < names_.size(); ++i) {
-    if (i > 0) out += i + 1 == names_.size() ? " or " : ", ";
-    out += names_[i].form();
-  }
+std::vector<std::string> name_list::forms() const {
+  std::vector<std::string> out;
+  for (const listed_name& n : names_) out.push_back(n.form());
   return out;
 }
+
+std::string name_list::names() const { return joined(forms(), " or "); }
 
 std::string name_list::help() const {
   std::string out;
@@ -42,7 +41,7 @@ choice name_list::choose(std::string_view option, std::string_view text) const {
     }
     choice c{.name = std::string{text}, .row = i};
     if (has_parameter) {
-      c.parameter = formats::parse_number(fmt::format("{} {}", option, n.form()),
+      c.parameter = formats::parse_number(fmt::format("{} {}", option, n.name),
                                           text.substr(colon + 1), n.parameter.range);
     }
     return c;

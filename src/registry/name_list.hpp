@@ -12,6 +12,17 @@
 
 namespace cohort::registry {
 
+/// "a, b or c", with `last` = " or ".
+template <class Names>
+[[nodiscard]] std::string joined(const Names& names, std::string_view last) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? last : ", ";
+    out += names[i];
+  }
+  return out;
+}
+
 /// A number that follows a name behind a colon, as in `timeout:0.25`.
 struct name_parameter {
   std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
@@ -43,6 +54,8 @@ class name_list {
   explicit name_list(std::vector<listed_name> names) : names_{std::move(names)} {}
 
   [[nodiscard]] const std::vector<listed_name>& all() const noexcept { return names_; }
+  /// "deferred", "eager", "timeout:F".
+  [[nodiscard]] std::vector<std::string> forms() const;
   /// "deferred, eager or timeout:F", for errors and short helps.
   [[nodiscard]] std::string names() const;
   /// One line each: "eager: as soon as a device is free".

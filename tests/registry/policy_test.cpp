@@ -44,7 +44,7 @@ TEST_CASE("what is no policy is refused with those that are") {
       "--policy: \"nexus\" is not allowed: expected deferred, adaptive, eager or timeout:F",
       input_error);
   CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", std::nullopt),
-                       "--policy timeout:F: 2 is not allowed: expected a number from 0 to 1",
+                       "--policy timeout: 2 is not allowed: expected a number from 0 to 1",
                        input_error);
   CHECK_THROWS_WITH_AS((void)parse_policies("eager", "tail"),
                        "--gather: \"tail\" is not allowed: expected head or drop-head",
