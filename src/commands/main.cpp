@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `cohort`: options and help. What each subcommand does is in its own file.
 #include <formats/text.hpp>
+#include <models/registry.hpp>
 #include <registry/admission.hpp>
 #include <registry/decode_tables.hpp>
 #include <registry/policy.hpp>
@@ -13,6 +14,7 @@
 #include <cohort/runtime/host.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -145,7 +147,9 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
 void add_profile(CLI::App& app, profile_options& o) {
   CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
                       "cohort profile --model all --executor host --out profiles");
-  option(sub, "--model", o.model, "lenet, resnet_mini, bert_mini or all", "NAME,...")->required();
+  option(sub, "--model", o.model, fmt::format("all, {}", fmt::join(models::model_names(), ", ")),
+         "NAME,...")
+      ->required();
   option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
   option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");
   option(sub, "--batches", o.batches, "Batch sizes [1,2,4,8,16,32]", "B,...");

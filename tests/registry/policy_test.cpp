@@ -29,8 +29,8 @@ TEST_CASE("each policy has the gather rule it is best with, unless told otherwis
   CHECK(all[3].name == "timeout:0.25");
   CHECK(parse_policies("deferred", "head")[0].gather_name() == "head");
   CHECK(parse_policies("eager", "drop-head")[0].gather_name() == "drop-head");
-  CHECK(default_gathers() ==
-        "deferred: drop-head; adaptive: always drop-head; eager: head; timeout: head");
+  CHECK(default_gathers().starts_with(
+      "deferred: drop-head; adaptive: always drop-head; eager: head; timeout: head"));
 }
 
 TEST_CASE("what is no policy is refused with those that are") {
@@ -39,10 +39,9 @@ TEST_CASE("what is no policy is refused with those that are") {
     INFO(std::string{bad});
     CHECK_THROWS_AS((void)parse_policies(bad, std::nullopt), input_error);
   }
-  CHECK_THROWS_WITH_AS(
-      (void)parse_policies("nexus", std::nullopt),
-      "--policy: \"nexus\" is not allowed: expected deferred, adaptive, eager or timeout:F",
-      input_error);
+  const std::string refusal =
+      "--policy: \"nexus\" is not allowed: expected " + policy_names().names();
+  CHECK_THROWS_WITH_AS((void)parse_policies("nexus", std::nullopt), refusal.c_str(), input_error);
   CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", std::nullopt),
                        "--policy timeout: 2 is not allowed: expected a number from 0 to 1",
                        input_error);
@@ -60,7 +59,7 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
   w.measured = 1s;
   for (const std::string& name : policy_samples()) {
     std::vector<std::optional<std::string>> asked{std::nullopt};
-    if (name != "adaptive") {
+    if (default_gathers().find(name + ": always") == std::string::npos) {
       for (const listed_name& g : gather_names().all()) asked.emplace_back(g.name);
     }
     for (const auto& gather : asked) {
@@ -78,24 +77,20 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
   }
 }
 
-/// The policy's name, told from the type of the scheduler that a server gets for it.
+/// Whether a server that is asked for `name` gets a `Scheduler`.
 template <class Scheduler>
-std::string_view name_of() {
-  using namespace deferred;
-  if (std::same_as<Scheduler, basic_scheduler<frontrun, drop_head>>) return "deferred";
-  if (std::same_as<Scheduler, adaptive_scheduler>) return "adaptive";
-  if (std::same_as<Scheduler, basic_scheduler<eager, head>>) return "eager";
-  if (std::same_as<Scheduler, basic_scheduler<timeout, head>>) return "timeout";
-  return "a policy that this test does not know";
+bool serves(std::string_view name) {
+  return with_scheduler(policy_names().choose("--policy", name), {}, [](const auto& scheduler) {
+    return std::same_as<std::remove_cvref_t<decltype(scheduler)>, Scheduler>;
+  });
 }
 
 TEST_CASE("a server has the scheduler of the policy that it was asked for") {
-  for (const std::string& name : policy_samples()) {
-    const choice chosen = policy_names().choose("--policy", name);
-    const std::string_view served = with_scheduler(
-        chosen, {}, []<class Scheduler>(const Scheduler&) { return name_of<Scheduler>(); });
-    CHECK(served == name.substr(0, name.find(':')));
-  }
+  using namespace deferred;
+  CHECK(serves<basic_scheduler<frontrun, drop_head>>("deferred"));
+  CHECK(serves<adaptive_scheduler>("adaptive"));
+  CHECK(serves<basic_scheduler<eager, head>>("eager"));
+  CHECK(serves<basic_scheduler<timeout, head>>("timeout:0.3"));
 }
 
 }  // namespace
