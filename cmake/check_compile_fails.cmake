@@ -10,7 +10,7 @@ set(pattern "${CMAKE_MATCH_1}")
 
 # -DCOHORT_WELL_FORMED selects the part of the source that is right: it must compile, so that a
 # missing header or a typing error cannot pass for the rejection.
-set(command "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}")
+set(command "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "-I${INCLUDE}/../src")
 execute_process(
   COMMAND ${command} -DCOHORT_WELL_FORMED "${SOURCE}"
   RESULT_VARIABLE result

@@ -24,6 +24,7 @@
 #include <llama/sentence_pieces.hpp>
 #include <llama/tokenizer.hpp>
 #include <llama/weights.hpp>
+#include <registry/decoder_executors.hpp>
 
 namespace cohort::llama {
 namespace {
@@ -108,7 +109,7 @@ int generate_with(text_generator& g, const llama_config& c, const generate_optio
 }
 
 int generate(const generate_options& o) {
-  const chosen_executor on = choose_executor(o.executor, o.gpu);
+  const chosen_executor on = registry::choose_executor(o.executor, o.gpu);
   if (o.executor == "auto") fmt::print(stderr, "cohort-llm: on the {}\n", on.description);
   llama_weights weights = open_weights(o.model);
   const llama_config c = weights.config;
@@ -221,9 +222,9 @@ int run(int argc, char** argv) {
   generating->add_option("--seed", g.how.seed, "Of the draws [0]");
   generating->add_option("--stop", g.stops, "A string that ends a text, repeatable")
       ->allow_extra_args(false);
-  generating
-      ->add_option("--executor", g.executor, "host, cuda, or auto: a GPU if there is one [host]")
-      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+  const registry::name_list executors = registry::decoder_executors.list();
+  generating->add_option("--executor", g.executor, "Where it computes [host]:\n" + executors.help())
+      ->check(CLI::IsMember(executors.forms()));
   const std::map<std::string, runtime::data_type> types{{"f32", runtime::data_type::f32},
                                                         {"f16", runtime::data_type::f16},
                                                         {"bf16", runtime::data_type::bf16}};

@@ -40,7 +40,7 @@ void run(const options& o) {
   }
   if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
   fmt::print("inference_server: ready on http://{}:{} | {} | {} | policy {}\n", o.host, http.port(),
-             names, models->description(), o.policy);
+             names, models->description(), o.policy.name);
   fmt::print("{}", models->notes());
   std::fflush(stdout);
   http.run(answers);

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
+#include <inference/service.hpp>
 
 namespace cohort::inference {
 namespace {
@@ -64,16 +64,12 @@ options parse_options(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   std::vector<std::string> slos;
   std::vector<std::string> weights;
-  std::string policy = o.policy;
+  std::string policy = o.policy.name;
   app.add_option("--host", o.host, "Address to listen on");
   app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
-  app.add_option(
-         "--executor", o.executor,
-         "host or cuda: compute; auto: on a GPU if there is one; emulated: take the time of a "
-         "zoo's models")
-      ->check(CLI::IsMember({"auto", "host", "cuda", "emulated"}));
-  app.add_option("--policy", policy,
-                 "adaptive, deferred, eager or timeout:F (F a part of the SLO)");
+  app.add_option("--executor", o.executor, "Where models run:\n" + executor_names().help())
+      ->check(CLI::IsMember(executor_names().forms()));
+  app.add_option("--policy", policy, "When a batch is sent:\n" + registry::policy_names().help());
   app.add_option(
          "--devices", o.devices,
          "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")
@@ -134,15 +130,10 @@ options parse_options(int argc, char** argv) {
     }
     fail(what);
   }
-  constexpr std::string_view timeout = "timeout:";
-  if (policy.starts_with(timeout)) {
-    o.policy = "timeout";
-    o.timeout_fraction = number("--policy timeout:F", policy.substr(timeout.size()), 0, 1);
-  } else if (policy == "adaptive" || policy == "deferred" || policy == "eager") {
-    o.policy = policy;
-  } else {
-    fail(fmt::format("--policy: {} is not allowed: expected adaptive, deferred, eager or timeout:F",
-                     policy));
+  try {
+    o.policy = registry::policy_names().choose("--policy", policy);
+  } catch (const formats::input_error& e) {
+    fail(e.what());
   }
   pairs("--slo-ms", slos, [&](const std::string& model, const std::string& value) {
     if (o.slo_ms.contains(model)) fail(fmt::format("--slo-ms: {} is given twice", model));

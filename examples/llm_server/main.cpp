@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <llama/make_generator.hpp>
 #include <llama/tokenizer.hpp>
 #include <llama/weights.hpp>
+#include <registry/decoder_executors.hpp>
 #include <string>
 #include <utility>
 
@@ -56,7 +56,7 @@ std::uint64_t column_bytes(const llama::llama_config& c, const llama::chosen_exe
 }
 
 void run(options o) {
-  const llama::chosen_executor on = llama::choose_executor(o.executor, o.gpu);
+  const llama::chosen_executor on = registry::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
   http.listen();  // Before the weights are loaded: a port that is taken is known at once.
   llama::llama_weights weights =

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <llama/make_generator.hpp>
+#include <registry/decoder_executors.hpp>
 
 namespace cohort::chat {
 namespace {
@@ -60,8 +61,9 @@ options parse_options(int argc, char** argv) {
       ->check(within(0, 65535));
   app.add_option("--api-key", o.api_keys, "A key that clients may use, repeatable [none needed]")
       ->envname("COHORT_API_KEY");
-  app.add_option("--executor", o.executor, "host, cuda, or auto: a GPU if there is one")
-      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+  const registry::name_list executors = registry::decoder_executors.list();
+  app.add_option("--executor", o.executor, "Where it computes:\n" + executors.help())
+      ->check(CLI::IsMember(executors.forms()));
   app.add_option("--dtype", type, "Of weights, keys and values on a GPU: bf16, f16, f32")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
   app.add_option("--device", o.gpu.device, "Which GPU")->check(within(0, 1023));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the server counts, in the Prometheus text format.
+/// What the LLM server counts.
 #pragma once
 
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/prepared.hpp>
+#include <cohort/serve/metric_page.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace cohort::chat {
@@ -25,28 +25,83 @@ struct generator_counts {
   std::uint64_t starved = 0;  ///< Slot-iterations empty while somebody waited.
 };
 
+/// The table of metrics: its members. Further down, the events that count in several of them.
 /// Thread safety: any thread.
-class metrics {
+class metrics : public serve::metric_page {
  public:
-  explicit metrics(std::uint64_t kv_budget);
-  ~metrics();
-  metrics(const metrics&) = delete;
-  metrics& operator=(const metrics&) = delete;
+  serve::gauge running{*this, {"cohort_llm_running_requests", "Texts that have a slot"}};
+  serve::gauge waiting{
+      *this, {"cohort_llm_waiting_requests", "Texts in line, under prefill or preempted"}};
+  serve::gauge kv_used{*this, {"cohort_llm_kv_used_bytes", "Keys and values of live texts"}};
+  serve::gauge kv_held{
+      *this, {"cohort_llm_kv_held_bytes", "Memory of the decode batch, padding included"}};
+  serve::gauge kv_budget{*this,
+                         {"cohort_llm_kv_budget_bytes", "Most that the decode batch may hold"}};
+  serve::counter iterations{*this,
+                            {"cohort_llm_iterations_total", "Iterations of the decode batch"}};
+  serve::counter preemptions{
+      *this, {"cohort_llm_preemptions_total", "Texts that gave up their slot for a while"}};
+  serve::counter bubbles{
+      *this, {"cohort_llm_bubbles_total", "Slots empty in an iteration while a text was ready"}};
+  serve::counter prompt_tokens{*this,
+                               {"cohort_llm_prompt_tokens_total", "Tokens of accepted prompts"}};
+  serve::counter new_tokens{*this,
+                            {"cohort_llm_generated_tokens_total", "Tokens of texts, as they come"}};
+  serve::counter refusals{
+      *this, {"cohort_llm_refused_total", "Requests refused because the queue was full"}};
+  serve::histogram first_token_seconds{*this,
+                                       {.name = "cohort_llm_time_to_first_token_seconds",
+                                        .help = "Arrival to first token",
+                                        .buckets = long_seconds()}};
+  serve::histogram gap_seconds{*this,
+                               {.name = "cohort_llm_inter_token_seconds",
+                                .help = "Between two tokens of one text",
+                                .buckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05,
+                                            0.075, 0.1, 0.15, 0.2, 0.5, 1}}};
+  serve::histogram request_seconds{*this,
+                                   {.name = "cohort_llm_request_seconds",
+                                    .help = "Arrival to the end of a text",
+                                    .buckets = long_seconds()}};
+  serve::text_counter requests{*this,
+                               {.name = "cohort_llm_requests_total",
+                                .help = "Texts that ended, by reason",
+                                .label = "reason"}};
+  serve::text_counter answers{
+      *this,
+      {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
 
-  void prompt(std::size_t tokens);
-  void first_token(duration since_arrival);
+  explicit metrics(std::uint64_t budget) { kv_budget.set(static_cast<double>(budget)); }
+
+  void prompt(std::size_t tokens) { prompt_tokens.add(static_cast<double>(tokens)); }
+  void first_token(duration since_arrival) {
+    first_token_seconds.observe(to_seconds(since_arrival));
+    new_tokens.add();
+  }
   /// Of a further one, since the one before it.
-  void next_token(duration gap);
-  void ended(kv::finish_reason why, duration since_arrival);
-  void refused();
-  void answered(int status);
-  void set(const generator_counts& c);
-
-  [[nodiscard]] std::string text() const;
+  void next_token(duration gap) {
+    gap_seconds.observe(to_seconds(gap));
+    new_tokens.add();
+  }
+  void ended(kv::finish_reason why, duration since_arrival) {
+    requests.add(std::string{kv::to_string(why)});
+    request_seconds.observe(to_seconds(since_arrival));
+  }
+  void refused() { refusals.add(); }
+  void answered(int status) { answers.add(std::to_string(status)); }
+  void set(const generator_counts& c) {
+    running.set(static_cast<double>(c.running));
+    waiting.set(static_cast<double>(c.waiting));
+    kv_used.set(static_cast<double>(c.kv_used));
+    kv_held.set(static_cast<double>(c.kv_held));
+    iterations.raise_to(static_cast<double>(c.iterations));
+    preemptions.raise_to(static_cast<double>(c.preemptions));
+    bubbles.raise_to(static_cast<double>(c.starved));
+  }
 
  private:
-  struct state;
-  std::unique_ptr<state> state_;
+  static std::vector<double> long_seconds() {
+    return {0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300};
+  }
 };
 
 }  // namespace cohort::chat

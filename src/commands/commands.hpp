@@ -180,6 +180,8 @@ struct subclusters_options {
   bool json = false;
 };
 int subclusters_command(const subclusters_options& o);
+/// The values of --solver.
+[[nodiscard]] const name_list& solver_names();
 
 struct page_options {
   std::string profile;

@@ -6,6 +6,7 @@
 #include <formats/json_writer.hpp>
 #include <formats/text.hpp>
 #include <formats/trace_writer.hpp>
+#include <registry/decode_tables.hpp>
 #include "commands.hpp"
 #include "decode_admission.hpp"
 #include "progress.hpp"
@@ -16,7 +17,6 @@
 #include <filesystem>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cohort::commands {
@@ -24,37 +24,19 @@ namespace {
 
 using layout = json_writer::layout;
 
-/// The value of an option that is one of some words.
-template <class Value, std::size_t N>
-Value choose(std::string_view option, const std::string& text,
-             const std::pair<std::string_view, Value> (&choices)[N]) {
-  std::string names;
-  for (std::size_t i = 0; i < N; ++i) {
-    if (text == choices[i].first) return choices[i].second;
-    names += i == 0 ? "" : i + 1 == N ? " or " : ", ";
-    names += choices[i].first;
-  }
-  fail(option, quote_short(text), names);
+/// What the row of a name holds.
+template <class... Rows>
+auto value_of(const name_table<Rows...>& table, std::string_view option, std::string_view name) {
+  return table.visit(table.list().choose(option, name).row, [](const auto& r) { return r.make; });
 }
 
 sim::decode_options parse_options(const decode_command_options& o) {
-  using sim::decode_method;
-  using sim::decode_pick;
   sim::decode_options out;
   out.batch =
       static_cast<std::uint32_t>(parse_integer("--batch", o.batch, {.low = 1, .high = 65536}));
-  out.method = choose<decode_method>("--method", o.method,
-                                     {{"run-to-completion", decode_method::run_to_completion},
-                                      {"pd", decode_method::pd},
-                                      {"shaping", decode_method::shaping},
-                                      {"orca", decode_method::orca},
-                                      {"baton", decode_method::baton}});
-  out.pick = choose<decode_pick>("--pick", o.pick,
-                                 {{"fifo", decode_pick::fifo},
-                                  {"best-fit", decode_pick::best_fit},
-                                  {"priority", decode_pick::priority}});
-  if (o.kernel)
-    out.ragged = choose<bool>("--kernel", *o.kernel, {{"dense", false}, {"ragged", true}});
+  out.method = value_of(decode_methods, "--method", o.method);
+  out.pick = value_of(decode_picks, "--pick", o.pick);
+  if (o.kernel) out.ragged = value_of(decode_kernels, "--kernel", *o.kernel);
   out.record_stays = o.trace.has_value();
   (void)parse_seed(o.seed);
   return out;

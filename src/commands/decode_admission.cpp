@@ -3,56 +3,19 @@
 
 #include <drawings/table.hpp>
 #include <formats/text.hpp>
-
-#include <cohort/sim/llm/service_simulation.hpp>
+#include <registry/admission.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <limits>
 #include <string_view>
 
 namespace cohort::commands {
 namespace {
 
-constexpr std::uint32_t no_limit = std::numeric_limits<std::uint32_t>::max();
-
 duration parse_slo(std::string_view option, const text_option& text) {
   if (!text) return unbounded;
   const double ms = parse_number(option, *text, {.low = 1e-6, .high = 1e9});
   return from_ms(ms);
-}
-
-sim::service_result serve(const std::string& policy, const decode_requests& in,
-                          const sim::service_options& o) {
-  if (policy == "fifo") {
-    return sim::service_simulation{in.requests, o, kv::start_at_once{}}.run();
-  }
-  kv::slo_options how{.between_tokens = o.between_tokens};
-  if (policy == "deferred") {
-    how.defer = true;
-  } else if (policy == "slo-late") {
-    how.drop_late = false;
-  } else if (policy != "slo") {
-    fail("--admission", quote_short(policy), "fifo, slo, slo-late or deferred");
-  }
-  sim::service_options wide = o;
-  wide.max_prepared = no_limit;  // The policy waits for slots.
-  const kv::slo_admission admission{how, sim::prefill_latency_of(o)};
-  return sim::service_simulation{in.requests, wide, admission}.run();
-}
-
-std::vector<std::string> policies_of(const std::string& list) {
-  std::vector<std::string> out{{}};
-  for (const char c : list) {
-    if (c == ',') {
-      out.emplace_back();
-    } else {
-      out.back() += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -68,7 +31,8 @@ std::vector<served_requests> serve_requests(const decode_command_options& o,
   service.prefill_ms = parse_number("--prefill-ms", o.prefill_ms, {.low = 0, .high = 1e6});
   const bool has_slo = o.ttft_slo_ms || o.inter_token_slo_ms;
   if (!o.admission) {
-    if (has_slo) fail("--admission", "missing", "a policy for the SLOs: fifo, slo, ...");
+    if (has_slo)
+      fail("--admission", "missing", "a policy for the SLOs: " + admission_names().names());
     return {};
   }
   if (!has_slo) fail("--admission", quote_short(*o.admission), "an SLO with it: --ttft-slo-ms");
@@ -77,8 +41,8 @@ std::vector<served_requests> serve_requests(const decode_command_options& o,
   }
   service.is_coupled = run.method == sim::decode_method::orca;
   std::vector<served_requests> out;
-  for (const std::string& policy : policies_of(*o.admission)) {
-    out.push_back({policy, serve(policy, in, service)});
+  for (const choice& policy : admission_names().choose_all("--admission", *o.admission)) {
+    out.push_back({policy.name, serve(policy, in.requests, service)});
   }
   return out;
 }

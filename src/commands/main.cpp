@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `cohort`: options and help. What each subcommand does is in its own file.
 #include <formats/text.hpp>
+#include <models/registry.hpp>
+#include <registry/admission.hpp>
+#include <registry/decode_tables.hpp>
+#include <registry/policy.hpp>
+#include <registry/profile_executors.hpp>
+#include <registry/staged_policy.hpp>
 #include "commands.hpp"
 
 #include <cohort/core/error.hpp>
@@ -8,6 +14,7 @@
 #include <cohort/runtime/host.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,10 +27,12 @@
 namespace cohort::commands {
 namespace {
 
-constexpr const char* policies = "deferred, adaptive, eager or timeout:F (F: a part of the SLO)";
-constexpr const char* pack_algorithms =
-    "squishy, squishy-even, self-tuning, elastic, elastic-int, ideal or exact";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
+
+std::string packers() { return "How models are placed:\n" + packer_names().help(); }
+std::string slo_rules() { return "What a model waits for [own]:\n" + slo_rule_names().help(); }
+std::string pads() { return "With interference [worst-neighbour]:\n" + pad_names().help(); }
+std::string policies() { return "When a batch is sent:\n" + policy_names().help(); }
 
 /// A subcommand with an example below its help.
 CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example) {
@@ -66,10 +75,10 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
                       "cohort simulate a100.json --policy deferred --rate 15000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P")->required();
+  option(sub, "--policy", o.policy, policies(), "P")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
   option(sub, "--gather", o.gather,
-         "Who is in a batch: head or drop-head [deferred: drop-head; eager, timeout: head]",
+         fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
@@ -81,7 +90,10 @@ void add_simulate(CLI::App& app, simulate_options& o) {
 
 template <class Options>
 void add_search_options(CLI::App* sub, Options& o) {
-  option(sub, "--gather", o.gather, "Gather rule of every policy [each one's own]", "RULE");
+  option(sub, "--gather", o.gather,
+         fmt::format("Gather rule of every policy: {} [{}]", gather_names().names(),
+                     default_gathers()),
+         "RULE");
   option(sub, "--bad-limit", o.bad_limit,
          "Most of a model's requests that may be dropped or late [0.01]", "X");
   option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
@@ -94,7 +106,7 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   CLI::App* sub = add(app, "goodput", "Find the highest rate that still meets every SLO",
                       "cohort goodput a100.json --policy deferred,adaptive,eager");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
   option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
          "X");
   add_search_options(sub, o);
@@ -104,7 +116,7 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   CLI::App* sub = add(app, "min-devices", "Find the fewest devices for a rate",
                       "cohort min-devices a100.json --policy deferred,eager --rate 10000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies, "P[,Q...]")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
   option(sub, "--limit", o.limit, "Most devices to try [4096]", "N");
   add_search_options(sub, o);
@@ -114,9 +126,7 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
   CLI::App* sub = add(app, "pipeline", "Run batches that requests enter and leave between stages",
                       "cohort pipeline unet.json --policy dvabatch --rate 1000");
   option(sub, "MODEL", o.file, "MODEL.json, or - for standard input", "FILE")->required();
-  option(sub, "--policy", o.policy,
-         "zero-batch, delay-batch:MS, lazy-batch, cellular, dvabatch or early-exit:P (P: chance to "
-         "leave after each stage)",
+  option(sub, "--policy", o.policy, "How requests share batches:\n" + staged_policy_names().help(),
          "P")
       ->required();
   option(sub, "--rate", o.rate, "Requests a second, Poisson", "RPS");
@@ -137,9 +147,11 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
 void add_profile(CLI::App& app, profile_options& o) {
   CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
                       "cohort profile --model all --executor host --out profiles");
-  option(sub, "--model", o.model, "lenet, resnet_mini, bert_mini or all", "NAME,...")->required();
+  option(sub, "--model", o.model, fmt::format("all, {}", fmt::join(models::model_names(), ", ")),
+         "NAME,...")
+      ->required();
   option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
-  option(sub, "--executor", o.executor, "host or cuda [host]", "E");
+  option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");
   option(sub, "--batches", o.batches, "Batch sizes [1,2,4,8,16,32]", "B,...");
   option(sub, "--partitions", o.partitions, "Parts of the device, in percent [100]", "P,...");
   option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [50]", "N");
@@ -230,14 +242,13 @@ void add_decode(CLI::App& app, decode_command_options& o) {
          "FILE")
       ->required();
   option(sub, "--batch", o.batch, "Slots of the batch", "B")->required();
-  option(sub, "--method", o.method, "run-to-completion, pd, shaping, orca or baton", "M")
+  option(sub, "--method", o.method,
+         "How requests share the batch:\n" + decode_methods.list().help(), "M")
       ->required();
   option(sub, "--pick", o.pick,
-         "Who enters next: fifo, best-fit or priority; groups are always fifo [fifo]", "P");
+         "Who enters next; groups are always fifo [fifo]:\n" + decode_picks.list().help(), "P");
   option(sub, "--kernel", o.kernel,
-         "Attention reads all rows over the longest, or own columns: dense, ragged [dense; orca: "
-         "ragged]",
-         "K");
+         "What attention reads [dense; orca: ragged]:\n" + decode_kernels.list().help(), "K");
   option(sub, "--cost", o.cost,
          "JSON: {iteration_ms, per_token_ms, per_column_ms} [1 ms an iteration]", "FILE");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a slot, to open in Perfetto",
@@ -246,8 +257,9 @@ void add_decode(CLI::App& app, decode_command_options& o) {
   option(sub, "--inter-token-slo-ms", o.inter_token_slo_ms,
          "Longest time between two tokens of a request", "Y");
   option(sub, "--admission", o.admission,
-         "Serve the requests under these SLOs, too: fifo, slo, slo-late, deferred; of orca within, "
-         "of baton beside the iterations",
+         "Serve the requests under these SLOs, too; of orca within, of baton beside the "
+         "iterations:\n" +
+             admission_names().help(),
          "P[,Q...]");
   option(sub, "--prefill-ms", o.prefill_ms,
          "With --admission: of a prefill run or piece, on top of its tokens [0]", "MS");
@@ -267,23 +279,34 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
 }
 
+void add_rules(CLI::App* sub, packer_options& o) {
+  const auto rule = [&](const char* name, text_option& into, const char* what,
+                        const name_list& names, const char* type) {
+    option(sub, name, into,
+           fmt::format("Of {}, {}:\n{}", packers_with(&packer_traits::takes_rules), what,
+                       names.help()),
+           type);
+  };
+  rule("--order", o.order, "which model is next", order_names(), "O");
+  rule("--knee", o.knee, "which size is the best for a model", knee_names(), "K");
+  rule("--fit", o.fit, "which free gpu-let [best]", fit_names(), "F");
+}
+
 void add_pack(CLI::App& app, pack_options& o) {
   CLI::App* sub = add(app, "pack", "Place models on partitions of GPUs so that every SLO is met",
                       "cohort pack demand.json --profiles profiles --algorithm elastic");
   option(sub, "DEMAND", o.file, "DEMAND.json, or - for standard input", "FILE");
   option(sub, "--profiles", o.profiles, "Folder with latency.csv and slo.csv", "DIR")->required();
-  option(sub, "--algorithm", o.algorithm, pack_algorithms, "A");
-  option(sub, "--slo-rule", o.slo_rule,
-         "own: every model has its slot in the cycle; sum: all wait for all batches [own]", "RULE");
+  option(sub, "--algorithm", o.algorithm, packers(), "A");
+  option(sub, "--slo-rule", o.slo_rule, slo_rules(), "RULE");
   option(sub, "--scenarios", o.scenarios, "One demand a line instead; one answer a line", "FILE");
   option(sub, "--verify", o.verify, "Check a schedule instead of making one", "FILE");
   flag(sub, "--interference", o.interference,
        "Plans must hold with interference (util.csv, interference.csv)");
-  option(sub, "--pad", o.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
-  option(sub, "--order", o.order, "Of elastic: rate, rate-slo or load", "O");
-  option(sub, "--knee", o.knee, "Of elastic: curvature, gain or per-size", "K");
-  option(sub, "--fit", o.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
-  option(sub, "--time-limit-s", o.time_limit_s, "For exact and ideal, each demand [10]", "S");
+  option(sub, "--pad", o.pad, pads(), "P");
+  add_rules(sub, o);
+  option(sub, "--time-limit-s", o.time_limit_s,
+         fmt::format("Of {}, each demand [10]", packers_with(&packer_traits::takes_limit)), "S");
   option(sub, "--burst-margin", o.burst_margin,
          "Plan for so many deviations of Poisson arrivals within an SLO more [0]", "Z");
   option(sub, "--simulate-s", o.simulate_s, "Run the plan under Poisson arrivals for so long", "S");
@@ -299,7 +322,7 @@ void add_replan(CLI::App& app, replan_options& o) {
   option(sub, "DEMAND", p.file, "DEMAND.json, the full load, or - for standard input", "FILE")
       ->required();
   option(sub, "--profiles", p.profiles, "Folder with latency.csv and slo.csv", "DIR")->required();
-  option(sub, "--algorithm", p.algorithm, pack_algorithms, "A")->required();
+  option(sub, "--algorithm", p.algorithm, packers(), "A")->required();
   option(sub, "--load", o.load, "CSV: time_s,part of the full load [two waves]", "FILE");
   option(sub, "--phase-s", o.phase_s, "Each model follows the load so much later [15]", "S");
   option(sub, "--length-s", o.length_s, "Length of the run [1800]", "S");
@@ -309,14 +332,13 @@ void add_replan(CLI::App& app, replan_options& o) {
   option(sub, "--margin", o.margin, "Part by which plans exceed the forecast [0.1]", "X");
   option(sub, "--burst-margin", p.burst_margin,
          "On top, so many deviations of Poisson arrivals within an SLO [0]", "Z");
-  option(sub, "--slo-rule", p.slo_rule, "own or sum [own]", "RULE");
+  option(sub, "--slo-rule", p.slo_rule, slo_rules(), "RULE");
   flag(sub, "--interference", p.interference,
        "Neighbours slow each other, and plans allow for it (util.csv, interference.csv)");
-  option(sub, "--pad", p.pad, "worst-neighbour or none, with interference [worst-neighbour]", "P");
-  option(sub, "--order", p.order, "Of elastic: rate, rate-slo or load", "O");
-  option(sub, "--knee", p.knee, "Of elastic: curvature, gain or per-size", "K");
-  option(sub, "--fit", p.fit, "Of elastic, which free gpu-let: best, worst or first [best]", "F");
-  option(sub, "--time-limit-s", p.time_limit_s, "For exact and ideal, each plan [10]", "S");
+  option(sub, "--pad", p.pad, pads(), "P");
+  add_rules(sub, p);
+  option(sub, "--time-limit-s", p.time_limit_s,
+         fmt::format("Of {}, each plan [10]", packers_with(&packer_traits::takes_limit)), "S");
   option(sub, "--svg", p.svg, "Draw rates, partitions in use and violations over time", "FILE");
   option(sub, "--seed", p.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", p.json, "Print JSON");
@@ -334,7 +356,7 @@ void add_subclusters(CLI::App& app, subclusters_options& o) {
   option(sub, "--time-limit-s", o.time_limit_s, "Time to improve the assignment [10]", "S");
   option(sub, "--current", o.current, "An assignment to start from", "FILE");
   option(sub, "--max-move-cost", o.max_move_cost, "Most that leaving it may cost", "C");
-  option(sub, "--solver", o.solver, "search, or cbc where it is built in [search]", "S");
+  option(sub, "--solver", o.solver, "Who solves it [search]:\n" + solver_names().help(), "S");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }

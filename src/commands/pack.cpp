@@ -131,8 +131,7 @@ std::string what_was_proven(const pack_job& job, const demand& d, const packing_
 void check_demand(const std::string& where, const pack_options& o, const pack_job& job,
                   const demand& d) {
   const std::string& algorithm = job.algorithm.name;
-  const std::uint32_t parts = algorithm == "squishy" ? 1 : algorithm == "squishy-even" ? 2 : 0;
-  if (parts != 0) {
+  if (const std::uint32_t parts = job.algorithm.traits.parts; parts != 0) {
     if (std::ranges::find(d.sizes, 100 / parts) == d.sizes.end()) {
       fail(where + ": $.sizes", fmt::format("[{}]", fmt::join(d.sizes, ",")),
            fmt::format("{} among them for {}", 100 / parts, algorithm));
@@ -212,7 +211,8 @@ void write_answer(json_writer& out, const pack_job& job, const demand& d, const 
   if (std::isfinite(d.memory_mb)) out.field("memory_mb", d.memory_mb);
   out.key("slo_ms").begin_object(line);
   for (const std::size_t i : d.named) out.field(profiles.models[i].name, d.slos_ms[i]);
-  out.end_object().field("interference", algorithm.interference)
+  out.end_object()
+      .field("interference", algorithm.interference)
       .field("slo_rule", algorithm.rule == packing::slo_rule::own ? "own" : "sum")
       .key("demand")
       .begin_object(line);

@@ -195,11 +195,11 @@ int pipeline_command(const pipeline_command_options& o) {
   staged_settings settings{.seed = parse_seed(o.seed), .record_launches = o.trace || o.svg};
   settings.overhead =
       from_ms(parse_number("--overhead-ms", o.overhead_ms, {.low = 0, .high = 1e6}));
-  if (policy.what == staged_policy::kind::cellular && (o.trace || o.svg)) {
+  if (!policy.has_rows && (o.trace || o.svg)) {
     // Its items are of no row, stage by stage, that a timeline could show.
     const bool trace = o.trace.has_value();
     fail(trace ? "--trace" : "--svg", quote_short(trace ? *o.trace : *o.svg),
-         fmt::format("no {} with --policy cellular", trace ? "--trace" : "--svg"));
+         fmt::format("no {} with --policy {}", trace ? "--trace" : "--svg", policy.name));
   }
   if (o.trace) check_writable(*o.trace);
   if (o.svg) check_writable(*o.svg);

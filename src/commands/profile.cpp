@@ -27,6 +27,7 @@
 #include <models/registry.hpp>
 #include <models/timed_model.hpp>
 #include <models/traffic.hpp>
+#include <registry/profile_executors.hpp>
 #include "commands.hpp"
 #include "fit.hpp"
 #include "progress.hpp"
@@ -37,7 +38,7 @@ namespace {
 using layout = json_writer::layout;
 
 struct plan {
-  bool on_gpu;
+  choice executor;
   std::vector<std::string> models;
   std::vector<std::uint32_t> batches;
   std::vector<std::uint32_t> partitions;
@@ -126,14 +127,12 @@ void parse_cut(const profile_options& o, plan& p) {
 }
 
 plan parse_plan(const profile_options& o) {
-  if (o.executor != "host" && o.executor != "cuda") {
-    fail("--executor", quote_short(o.executor), "host or cuda");
-  }
-  const bool on_gpu = o.executor == "cuda";
-  if (const std::string reason = on_gpu ? models::why_no_gpu() : ""; !reason.empty()) {
-    fail("--executor", "cuda", fmt::format("host: {}", reason));
-  }
-  plan p{.on_gpu = on_gpu,
+  const choice executor = profile_executors.list().choose("--executor", o.executor);
+  const auto of_executor = [&](auto what) { return profile_executors.visit(executor.row, what); };
+  const std::string reason = of_executor([](const auto& r) { return r.why_not(); });
+  if (!reason.empty()) fail("--executor", executor.name, fmt::format("host: {}", reason));
+  const bool is_fast = of_executor([](const auto& r) { return r.is_fast; });
+  plan p{.executor = executor,
          .models = {},
          .batches = parse_list("--batches", o.batches, {.low = 1, .high = 1024}),
          .partitions = parse_list("--partitions", o.partitions, {.low = 1, .high = 100}),
@@ -158,7 +157,7 @@ plan parse_plan(const profile_options& o) {
   for (std::string_view rest = o.model;;) {
     const std::string name{rest.substr(0, rest.find(','))};
     if (name == "all") {  // Of those that this executor can run in reasonable time.
-      const auto fitting = on_gpu ? std::span<const std::string_view>{known} : small;
+      const auto fitting = is_fast ? std::span<const std::string_view>{known} : small;
       p.models.assign(fitting.begin(), fitting.end());
     } else if (std::ranges::find(known, name) == known.end()) {
       fail("--model", quote_short(name), fmt::format("all, {}", fmt::join(known, ", ")));
@@ -211,7 +210,7 @@ std::unique_ptr<models::timed_model> prepare(const std::string& name, const plan
   models::timing_plan t{.model = name, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
   for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
-    return p.on_gpu ? models::time_on_gpu(t) : models::time_on_host(t);
+    return profile_executors.visit(p.executor.row, [&](const auto& r) { return r.make(t); });
   } catch (const error& e) {
     throw input_error{
         fmt::format("profile: {} with batches of {}: {}", name, p.batches.back(), e.what())};
@@ -423,7 +422,7 @@ void add_slicing(json_writer& out, const model_profile& m) {
 std::string profile_json(const std::vector<model_profile>& profiles, const plan& p) {
   json_writer out;
   out.begin_object()
-      .field("executor", p.on_gpu ? "cuda" : "host")
+      .field("executor", p.executor.name)
       .field("device", profiles.front().device)
       .key("partitions")
       .begin_array();

@@ -4,6 +4,7 @@
 #include <formats/json_reader.hpp>
 #include <formats/json_writer.hpp>
 #include <formats/text.hpp>
+#include <registry/name_table.hpp>
 #include "commands.hpp"
 #include "progress.hpp"
 
@@ -156,7 +157,7 @@ answer solve(const packing::subcluster_problem& p, const named_models& named, do
 
 #ifdef COHORT_HAS_CBC
 answer solve_by_program(const packing::subcluster_problem& p, const named_models& named,
-                        double limit_s) {
+                        double limit_s, std::uint64_t /*seed*/) {
   constexpr const char* names[] = {"optimal", "feasible", "infeasible", "unknown"};
   using clock = std::chrono::steady_clock;
   const clock::time_point start = clock::now();
@@ -173,17 +174,23 @@ answer solve_by_program(const packing::subcluster_problem& p, const named_models
   }
   return a;
 }
+constexpr auto by_program = solve_by_program;
+#else
+constexpr decltype(&solve) by_program = nullptr;
 #endif
 
-/// Whether to ask CBC. @throws input_error If the value is none, or CBC is not part of this build.
-bool wants_program(const std::string& solver) {
-  if (solver == "search") return false;
-#ifdef COHORT_HAS_CBC
-  if (solver == "cbc") return true;
-  fail("--solver", quote_short(solver), "search or cbc");
-#else
-  fail("--solver", quote_short(solver), "search; cbc is not part of this build");
-#endif
+/// The values of --solver. One that is not part of this build has no function.
+constexpr name_table solvers{row{"search", "local search, exact where models are few", solve},
+                             row{"cbc", "COIN-OR CBC, where it is built in", by_program}};
+
+/// @throws input_error If the name is none, or not part of this build.
+auto choose_solver(const std::string& name) {
+  const auto solver = solvers.visit(solver_names().choose("--solver", name).row,
+                                    [](const auto& r) { return r.make; });
+  if (solver == nullptr) {
+    fail("--solver", quote_short(name), fmt::format("search; {} is not part of this build", name));
+  }
+  return solver;
 }
 
 /// A line for each sub-cluster with the names of its models, as many as fit.
@@ -211,6 +218,11 @@ std::string members_text(std::uint32_t count, const named_models& named,
 
 }  // namespace
 
+const name_list& solver_names() {
+  static const name_list names = solvers.list();
+  return names;
+}
+
 int subclusters_command(const subclusters_options& o) {
   packing::subcluster_problem p;
   p.count = static_cast<std::uint32_t>(parse_integer("--count", o.count, counts));
@@ -219,7 +231,7 @@ int subclusters_command(const subclusters_options& o) {
   if (o.weight) p.weight = parse_number("--weight", *o.weight, amounts);
   const double limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s);
   const std::uint64_t seed = parse_integer("--seed", o.seed, integer_range{});
-  [[maybe_unused]] const bool by_program = wants_program(o.solver);
+  const auto solver = choose_solver(o.solver);
   if (o.max_move_cost) {
     if (!o.current) {
       fail("--max-move-cost", quote_short(*o.max_move_cost), "--current with it");
@@ -229,11 +241,7 @@ int subclusters_command(const subclusters_options& o) {
   const named_models named = read_models(o.file, p);
   if (o.current) read_current(*o.current, named, p);
 
-#ifdef COHORT_HAS_CBC
-  answer a = by_program ? solve_by_program(p, named, limit_s) : solve(p, named, limit_s, seed);
-#else
-  answer a = solve(p, named, limit_s, seed);
-#endif
+  answer a = solver(p, named, limit_s, seed);
   const bool found = !a.assignment.empty();
   if (found) a.assignment = packing::with_fewest_moves(p, std::move(a.assignment));
   const packing::subcluster_value v =

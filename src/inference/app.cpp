@@ -148,7 +148,7 @@ std::string app::metadata() const {
   return fmt::format(
       R"({{"name":"cohort_inference_server","version":"{}","extensions":[],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
       version_string, serve::json_string(models_->description()),
-      serve::json_string(settings_.policy), settings_.executor == "emulated", names);
+      serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
 
 void app::infer(const served_model& model, std::string_view body, const client_ptr& client) {

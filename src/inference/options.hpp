@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <registry/policy.hpp>
+
 namespace cohort::inference {
 
 /// As the user wrote them on the command line, checked and with defaults.
@@ -16,9 +18,8 @@ struct options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  ///< 0: any free one; the line printed at the start tells which.
   std::string executor = "auto";
-  std::string policy = "adaptive";
-  double timeout_fraction = 0;  ///< Of policy timeout:F.
-  unsigned devices = 0;         ///< 0: one less than the cores, at least 1.
+  registry::choice policy = registry::policy_names().choose("--policy", "adaptive");
+  unsigned devices = 0;  ///< 0: one less than the cores, at least 1.
   std::vector<std::string> models;
   std::string zoo = "a100";
   std::string profile_dir;  ///< With latency.csv; measured at the start if empty.

@@ -68,11 +68,10 @@ served_plan read_plan(const options& o) try {
     formats::fail(o.plan + ": $.gpulets", formats::quote_short(p.profiles.models[m].name),
                   "a place for it, since the demand has it");
   }
-  registry::packer_options as_planned;
-  as_planned.algorithm = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm;
-  as_planned.slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum";
-  as_planned.interference = p.schedule.interference;
-  p.algorithm = registry::choose_algorithm(as_planned);
+  p.algorithm = registry::choose_algorithm(
+      {.algorithm = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm,
+       .slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum",
+       .interference = p.schedule.interference});
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (p.algorithm.padded) shape.pad_for = p.profiles.interference;
   p.grid = std::make_shared<const packing::latency_grid>(formats::models_for(d, p.profiles),

@@ -3,11 +3,9 @@
 /// How the server puts a plan, an engine, a backend and models together, for one kind of executor.
 #pragma once
 
-#include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/pooled_scheduler.hpp>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <registry/policies.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -19,19 +17,6 @@
 #include "planned_service.hpp"
 
 namespace cohort::inference {
-
-/// Calls `f(scheduler)` with the policy's scheduler over pools.
-template <class F>
-std::unique_ptr<service> with_pooled_scheduler(const options& o, deferred::network_delays d, F f) {
-  using namespace deferred;
-  if (o.policy == "deferred") return f(pooled_scheduler{d});
-  if (o.policy == "eager") return f(basic_pooled_scheduler<eager, head>{d});
-  if (o.policy == "timeout") {
-    return f(basic_pooled_scheduler<timeout, head>{d, timeout{o.timeout_fraction}});
-  }
-  return f(
-      basic_pooled_scheduler<adaptive_window, drop_head, adaptive_target, adaptive_priority>{d});
-}
 
 /// The models of a plan as the server names them, with the latencies that delays are checked
 /// against.
@@ -78,7 +63,8 @@ std::unique_ptr<service> serve_plan(const options& o, std::shared_ptr<const serv
     models.push_back({id, m.meta, m.has_sizes});
   }
   for (std::uint32_t g = 0; g < plan->schedule.demand.gpus; ++g) counters.add_device(device_id{g});
-  return with_pooled_scheduler(o, d, [&](auto scheduler) -> std::unique_ptr<service> {
+  return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<service> {
+    auto scheduler = policy.pooled_scheduler(d);
     Backend& b = *backend;
     const auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu,
                                                        device_share size) {

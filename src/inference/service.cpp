@@ -16,6 +16,7 @@ namespace {
 
 std::unique_ptr<service> make_host_service(const options& o, outcome_listener& listener,
                                            serve::metrics& counters, const std::string& why) {
+  if (!o.plan.empty()) return make_planned_host_service(o, listener, counters, why);
   const auto small = models::model_names();
   const std::vector<std::string> names = chosen_models(o, small, small);
   const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
@@ -42,6 +43,7 @@ std::unique_ptr<service> make_host_service(const options& o, outcome_listener& l
 
 std::unique_ptr<service> make_emulated_service(const options& o, outcome_listener& listener,
                                                serve::metrics& counters) {
+  if (!o.plan.empty()) return make_planned_emulated_service(o, listener, counters);
   std::vector<std::string> known;
   for (const formats::zoo_row& row : formats::zoo(o.zoo)) known.emplace_back(row.name);
   check_names(o, known);
@@ -64,7 +66,7 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
                         .latency = latency_curve{latency, batch}});
   }
   const unsigned devices = o.devices > 0 ? o.devices : 8;
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), engine::profile_backend>;
     auto s = std::make_unique<kind>(
         fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
@@ -81,27 +83,41 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
   });
 }
 
+/// `make(options, listener, counters)` is the service.
+constexpr registry::name_table executors{
+    registry::row{"auto", "on a GPU if there is one, else on the host",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    const std::string why = models::why_no_gpu();
+                    return why.empty() ? make_gpu_service(o, listener, counters)
+                                       : make_host_service(o, listener, counters, why);
+                  }},
+    registry::row{"host", "on the cores of this machine",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    return make_host_service(o, listener, counters, "");
+                  }},
+    registry::row{"cuda", "on a GPU",
+                  [](const options& o, outcome_listener& listener, serve::metrics& counters) {
+                    if (const std::string why = models::why_no_gpu(); !why.empty()) {
+                      throw config_error{
+                          fmt::format("--executor: cuda is not possible here: {}", why)};
+                    }
+                    return make_gpu_service(o, listener, counters);
+                  }},
+    registry::row{"emulated", "computes nothing, but takes the time of a zoo's models",
+                  make_emulated_service}};
+
 }  // namespace
+
+const registry::name_list& executor_names() {
+  static const registry::name_list names = executors.list();
+  return names;
+}
 
 std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
                                       serve::metrics& counters) {
-  const bool planned = !o.plan.empty();
-  const auto on_host = [&](const std::string& why_no_gpu) {
-    return planned ? make_planned_host_service(o, listener, counters, why_no_gpu)
-                   : make_host_service(o, listener, counters, why_no_gpu);
-  };
-  if (o.executor == "emulated") {
-    return planned ? make_planned_emulated_service(o, listener, counters)
-                   : make_emulated_service(o, listener, counters);
-  }
-  if (o.executor == "host") return on_host("");
-  const std::string why = models::why_no_gpu();
-  if (why.empty()) {
-    return planned ? make_planned_gpu_service(o, listener, counters)
-                   : make_gpu_service(o, listener, counters);
-  }
-  if (o.executor == "auto") return on_host(why);
-  throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
+  const registry::choice chosen = executor_names().choose("--executor", o.executor);
+  return executors.visit(chosen.row,
+                         [&](const auto& row) { return row.make(o, listener, counters); });
 }
 
 }  // namespace cohort::inference

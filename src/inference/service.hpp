@@ -67,6 +67,9 @@ class service {
                                                                      outcome_listener& listener,
                                                                      serve::metrics& counters);
 
+/// The values of --executor. Their table is in service.cpp.
+[[nodiscard]] const registry::name_list& executor_names();
+
 /// Loads and profiles the models and starts the engine.
 /// @param listener, counters Outlive the service.
 /// @throws config_error For options that do not fit the models or the machine.

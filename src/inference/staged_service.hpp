@@ -6,7 +6,6 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
-#include <cohort/deferred/adaptive.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
 
@@ -15,6 +14,7 @@
 #include <models/measured_model.hpp>
 #include <models/profile.hpp>
 #include <models/registry.hpp>
+#include <registry/policies.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -103,19 +103,6 @@ class service_of final : public service {
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;
 };
-
-/// Calls `f(scheduler)` with the policy's scheduler.
-template <class F>
-std::unique_ptr<service> with_scheduler(const options& o, deferred::network_delays delays, F f) {
-  using deferred::basic_scheduler;
-  if (o.policy == "deferred") return f(deferred::scheduler{delays});
-  if (o.policy == "eager") return f(basic_scheduler<deferred::eager, deferred::head>{delays});
-  if (o.policy == "timeout") {
-    return f(basic_scheduler<deferred::timeout, deferred::head>{
-        delays, deferred::timeout{o.timeout_fraction}});
-  }
-  return f(deferred::make_adaptive_scheduler(delays));
-}
 
 /// @param most A machine that stalls while it is measured must not make SLOs impossible.
 inline duration wake_margin(const options& o, duration most) {
@@ -269,36 +256,37 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
     trials += describe_trial(names[i], cut.back());
   }
-  return with_scheduler(o, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
-    using kind = service_of<decltype(scheduler), both_parts>;
-    auto both = std::make_unique<both_parts>(std::move(made));
-    both_parts& p = *both;
-    auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
-                                    std::move(both), listener, counters, trials);
-    std::vector<device_id> ids;
-    for (unsigned d = 0; d < with.devices; ++d) {
-      s->add_device(
-          [&](both_parts& b, device_id id) {
-            b.add_device(id, {.capacity = o.pipeline_entries});
-            ids.push_back(id);
-          },
-          o.pipeline_entries);
-    }
-    for (std::size_t i = 0; i < prepared.size(); ++i) {
-      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
-        counters.add_pipeline(id, names[i]);
-        row_counter observer;
-        observer.into = &counters;
-        observer.model = id;
-        for (const device_id d : ids) {
-          b.add_model(id, d,
-                      instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
-                                  o.max_batch, observer));
+  return registry::with_scheduler(
+      o.policy, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
+        using kind = service_of<decltype(scheduler), both_parts>;
+        auto both = std::make_unique<both_parts>(std::move(made));
+        both_parts& p = *both;
+        auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
+                                        std::move(both), listener, counters, trials);
+        std::vector<device_id> ids;
+        for (unsigned d = 0; d < with.devices; ++d) {
+          s->add_device(
+              [&](both_parts& b, device_id id) {
+                b.add_device(id, {.capacity = o.pipeline_entries});
+                ids.push_back(id);
+              },
+              o.pipeline_entries);
         }
+        for (std::size_t i = 0; i < prepared.size(); ++i) {
+          s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+            counters.add_pipeline(id, names[i]);
+            row_counter observer;
+            observer.into = &counters;
+            observer.model = id;
+            for (const device_id d : ids) {
+              b.add_model(id, d,
+                          instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
+                                      o.max_batch, observer));
+            }
+          });
+        }
+        return std::unique_ptr<service>{std::move(s)};
       });
-    }
-    return std::unique_ptr<service>{std::move(s)};
-  });
 }
 
 /// Loads and profiles models on an executor.
@@ -314,7 +302,7 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
       parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
   const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), both_parts>;
     auto both = std::make_unique<both_parts>(std::move(made));
     both_parts& p = *both;

@@ -29,15 +29,21 @@ std::string_view to_string(runtime::data_type t) noexcept {
   return t == runtime::data_type::f16 ? "f16" : "bf16";
 }
 
-chosen_executor choose_executor(std::string_view name, const gpu_options& gpu) {
-  if (name == "host") return {.gpu = {}, .description = "host"};
+chosen_executor on_host(const gpu_options&) { return {.gpu = {}, .description = "host"}; }
+
+chosen_executor on_gpu(const gpu_options& gpu) {
   const std::string why = why_no_gpu();
-  if (why.empty()) {
-    return {.gpu = gpu,
-            .description = fmt::format("GPU {}, {}", gpu_name(gpu.device), to_string(gpu.type))};
+  if (!why.empty()) {
+    throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
   }
-  if (name == "auto") return {.gpu = {}, .description = fmt::format("host (no GPU: {})", why)};
-  throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
+  return {.gpu = gpu,
+          .description = fmt::format("GPU {}, {}", gpu_name(gpu.device), to_string(gpu.type))};
+}
+
+chosen_executor on_gpu_if_any(const gpu_options& gpu) {
+  const std::string why = why_no_gpu();
+  if (why.empty()) return on_gpu(gpu);
+  return {.gpu = {}, .description = fmt::format("host (no GPU: {})", why)};
 }
 
 std::unique_ptr<text_generator> make_generator(llama_weights weights, const generator_options& o,

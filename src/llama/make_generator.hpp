@@ -21,9 +21,12 @@ struct chosen_executor {
   std::string description;         ///< For people, on one line.
 };
 
-/// @param name host, cuda, or auto: a GPU if there is one that can be used, else the host.
-/// @throws config_error If it must be a GPU and none can be used, with the reason on one line.
-[[nodiscard]] chosen_executor choose_executor(std::string_view name, const gpu_options& gpu);
+/// @param gpu Not used: the host computes in f32.
+[[nodiscard]] chosen_executor on_host(const gpu_options& gpu);
+/// @throws config_error If none can be used, with the reason on one line.
+[[nodiscard]] chosen_executor on_gpu(const gpu_options& gpu);
+/// On a GPU if there is one that can be used, else on the host.
+[[nodiscard]] chosen_executor on_gpu_if_any(const gpu_options& gpu);
 
 /// Memory for positions is taken for what `kv_bytes` can hold, not for all that the model claims.
 /// @throws config_error If an option is outside its range.

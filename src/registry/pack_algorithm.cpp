@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -23,77 +22,61 @@
 #include <utility>
 #include <vector>
 
+#include "name_table.hpp"
+
 namespace cohort::registry {
 using namespace formats;
 namespace {
 using packing::latency_grid;
 using packing::packing_problem;
 
-/// Index of an option's value among the names allowed.
-template <std::size_t N>
-std::size_t choose(std::string_view option, std::string_view value,
-                   const std::array<std::string_view, N>& names) {
-  std::string expected;
-  for (std::size_t i = 0; i < N; ++i) {
-    if (value == names[i]) return i;
-    if (i > 0) expected += i + 1 == N ? " or " : ", ";
-    expected += names[i];
-  }
-  fail(option, quote_short(value), expected);
-}
-
-/// The orders and knees that have names, as one policy each, so that the packer is compiled once.
+/// The orders, knees and fits that have names. What was chosen is a value, so that the packer is
+/// compiled once.
+constexpr name_table orders{
+    row{"rate", "the highest rate first", packing::rate_descending{}},
+    row{"rate-slo", "the lowest rate times SLO first", packing::rate_slo_ascending{}},
+    row{"load", "the largest part of a whole GPU first", packing::load_descending{}}};
 struct chosen_order {
-  static constexpr std::array<std::string_view, 3> names{"rate", "rate-slo", "load"};
   std::size_t which = 0;
 
   double operator()(const latency_grid& grid, const packing_problem& p,
                     std::uint32_t model) const noexcept {
-    switch (which) {
-      case 0:
-        return packing::rate_descending{}(grid, p, model);
-      case 1:
-        return packing::rate_slo_ascending{}(grid, p, model);
-      default:
-        return packing::load_descending{}(grid, p, model);
-    }
+    return orders.visit(which, [&](const auto& r) { return r.make(grid, p, model); });
   }
 };
+
+constexpr name_table knees{
+    row{"curvature", "where the curve of rate over size bends most", packing::largest_curvature{}},
+    row{"gain", "that adds most rate for each percent over the size before",
+        packing::best_marginal_gain{}},
+    row{"per-size", "with the most rate for each percent", packing::most_per_size{}}};
 struct chosen_knee {
-  static constexpr std::array<std::string_view, 3> names{"curvature", "gain", "per-size"};
   std::size_t which = 0;
 
   std::size_t operator()(const latency_grid& grid, std::uint32_t model,
                          std::span<const std::size_t> sizes) const noexcept {
-    switch (which) {
-      case 0:
-        return packing::largest_curvature{}(grid, model, sizes);
-      case 1:
-        return packing::best_marginal_gain{}(grid, model, sizes);
-      default:
-        return packing::most_per_size{}(grid, model, sizes);
-    }
+    return knees.visit(which, [&](const auto& r) { return r.make(grid, model, sizes); });
   }
 };
 
+constexpr name_table fits{row{"best", "the smallest", packing::tightest{}},
+                          row{"worst", "the largest", packing::roomiest{}},
+                          row{"first", "whichever became free first", packing::first_free{}}};
 struct chosen_fit {
-  static constexpr std::array<std::string_view, 3> names{"best", "worst", "first"};
   std::size_t which = 0;
 
   double operator()(const latency_grid& grid, std::size_t needed, std::size_t size) const noexcept {
-    switch (which) {
-      case 0:
-        return packing::tightest{}(grid, needed, size);
-      case 1:
-        return packing::roomiest{}(grid, needed, size);
-      default:
-        return packing::first_free{}(grid, needed, size);
-    }
+    return fits.visit(which, [&](const auto& r) { return r.make(grid, needed, size); });
   }
 };
 
-constexpr std::array<std::string_view, 7> algorithms{
-    "squishy", "squishy-even", "self-tuning", "elastic", "elastic-int", "ideal", "exact"};
+constexpr name_table slo_rules{
+    row{"own", "every model has its slot in the cycle", packing::slo_rule::own},
+    row{"sum", "all wait for all batches", packing::slo_rule::sum}};
+constexpr name_table pads{
+    row{"worst-neighbour", "plans are made as if the worst neighbour were there", true},
+    row{"none", "neighbours are checked against each other as they are placed", false}};
+
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
 // Of configurations kept, so that many demands of many models do not fill the memory.
 constexpr std::size_t most_sets = 32;
@@ -143,71 +126,162 @@ auto exact_with_limit(double limit_s) {
   };
 }
 
+/// What a row makes its packer of. No order, knee or fit: the row's own.
+struct packer_request {
+  std::optional<std::size_t> order{};  ///< Row of `orders`; likewise the next two.
+  std::optional<std::size_t> knee{};
+  std::optional<std::size_t> fit{};
+  bool both_sides = false;  ///< Interference is checked from both sides, not padded.
+  double limit_s = 10;
+};
+
+/// Of a packer that looks at the grid and the problem alone.
+template <class Packer>
+pack_function plain(Packer packer) {
+  return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
+                  const possible_interference&) { return packer(*grid, p); };
+}
+
+/// @tparam Order, Knee The row's own.
+template <class Order, class Knee>
+pack_function elastic(const packer_request& r) {
+  const chosen_order order{r.order.value_or(orders.row_of<Order>())};
+  const chosen_knee knee{r.knee.value_or(knees.row_of<Knee>())};
+  if (!r.both_sides) {
+    const chosen_fit fit{r.fit.value_or(0)};
+    return plain(packing::basic_elastic<chosen_order, chosen_knee, chosen_fit>{order, knee, fit});
+  }
+  return [order, knee](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
+                       const possible_interference& neighbours) {
+    const packing::basic_elastic_two_sided<chosen_order, chosen_knee> packer{neighbours.value(),
+                                                                             order, knee};
+    return packer(*grid, p);
+  };
+}
+
+pack_function ideal(const packer_request& r) {
+  return [limit_s = r.limit_s](const std::shared_ptr<const latency_grid>& grid,
+                               const packing_problem& p, const possible_interference&) {
+    stopwatch watch{limit_s};
+    watch.start();
+    packing::ideal packer;
+    packer.max_combinations = std::numeric_limits<std::uint64_t>::max();
+    packer.stop = watch.stop();
+    return packer(*grid, p);
+  };
+}
+
+/// `make(request)` is the packer.
+template <class Make = nothing>
+struct packer_row {
+  std::string_view name;
+  std::string_view help;
+  Make make{};
+  packer_traits traits{};
+  name_parameter parameter{};
+};
+
+constexpr name_table packers{
+    packer_row{.name = "squishy",
+               .help = "whole GPUs, shared in time",
+               .make = [](const packer_request&) { return plain(packing::squishy); },
+               .traits = {.parts = 1}},
+    packer_row{.name = "squishy-even",
+               .help = "the same on halves",
+               .make = [](const packer_request&) { return plain(packing::squishy_even); },
+               .traits = {.parts = 2}},
+    packer_row{.name = "self-tuning",
+               .help = "gpu-lets in space alone: one model on each",
+               .make = [](const packer_request&) { return plain(packing::self_tuning{}); }},
+    packer_row{
+        .name = "elastic",
+        .help = "gpu-lets at the knee of their models' curves, merged in time where that fits",
+        .make = elastic<packing::rate_descending, packing::largest_curvature>,
+        .traits = {.takes_rules = true}},
+    packer_row{.name = "elastic-int",
+               .help = "the same, with interference allowed for",
+               .make = elastic<packing::rate_slo_ascending, packing::most_per_size>,
+               .traits = {.takes_rules = true, .interference = true}},
+    packer_row{.name = "ideal",
+               .help = "every way to cut the GPUs, each packed by best fit",
+               .make = ideal,
+               .traits = {.takes_limit = true}},
+    packer_row{.name = "exact",
+               .help = "a plan if there is one, or a proof that there is none",
+               .make = [](const packer_request& r) { return exact_with_limit(r.limit_s); },
+               .traits = {.takes_limit = true}}};
+
+packer_traits traits_of(std::size_t packer) {
+  return packers.visit(packer, [](const auto& r) { return r.traits; });
+}
+
 }  // namespace
+
+const name_list& packer_names() {
+  static const name_list names = packers.list();
+  return names;
+}
+const name_list& order_names() {
+  static const name_list names = orders.list();
+  return names;
+}
+const name_list& knee_names() {
+  static const name_list names = knees.list();
+  return names;
+}
+const name_list& fit_names() {
+  static const name_list names = fits.list();
+  return names;
+}
+const name_list& slo_rule_names() {
+  static const name_list names = slo_rules.list();
+  return names;
+}
+const name_list& pad_names() {
+  static const name_list names = pads.list();
+  return names;
+}
+
+std::string packers_with(bool packer_traits::*trait) {
+  std::vector<std::string_view> with;
+  for (std::size_t i = 0; i < packer_names().all().size(); ++i) {
+    if (traits_of(i).*trait) with.push_back(packer_names().all()[i].name);
+  }
+  return joined(with, " and ");
+}
 
 pack_algorithm choose_algorithm(const packer_options& o) {
   if (!o.algorithm) throw input_error{"--algorithm: missing: expected a value"};
-  const std::size_t which = choose("--algorithm", *o.algorithm, algorithms);
-  pack_algorithm a{.name = *o.algorithm};
-  a.rule = choose<2>("--slo-rule", o.slo_rule, {"own", "sum"}) == 0 ? packing::slo_rule::own
-                                                                    : packing::slo_rule::sum;
-  const bool is_elastic = a.name == "elastic" || a.name == "elastic-int";
-  a.interference = o.interference || a.name == "elastic-int";
+  const choice chosen = packer_names().choose("--algorithm", *o.algorithm);
+  pack_algorithm a{.name = chosen.name, .traits = traits_of(chosen.row)};
+  a.rule = slo_rules.visit(slo_rule_names().choose("--slo-rule", o.slo_rule).row,
+                           [](const auto& r) { return r.make; });
+  a.interference = o.interference || a.traits.interference;
   a.padded = a.interference;
   if (o.pad) {
-    const bool worst = choose<2>("--pad", *o.pad, {"worst-neighbour", "none"}) == 0;
+    const bool worst =
+        pads.visit(pad_names().choose("--pad", *o.pad).row, [](const auto& r) { return r.make; });
     if (worst && !a.interference) {
-      fail("--pad", quote_short(*o.pad), "--interference or elastic-int with it");
+      fail("--pad", quote_short(*o.pad),
+           fmt::format("--interference or {} with it", packers_with(&packer_traits::interference)));
     }
     a.padded = worst;
   }
-  if (!is_elastic) {
-    if (o.order) fail("--order", quote_short(*o.order), "it only with elastic and elastic-int");
-    if (o.knee) fail("--knee", quote_short(*o.knee), "it only with elastic and elastic-int");
-    if (o.fit) fail("--fit", quote_short(*o.fit), "it only with elastic and elastic-int");
-  }
-  const auto with = [](auto packer) {
-    return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
-                    const possible_interference&) { return packer(*grid, p); };
-  };
-  const double limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s);
-  if (a.name == "squishy" || a.name == "squishy-even") {
-    a.run = with(which == 0 ? packing::squishy : packing::squishy_even);
-  } else if (is_elastic) {
-    const bool with_interference = a.name == "elastic-int";
-    chosen_order order{.which = with_interference ? 1U : 0U};
-    chosen_knee knee{.which = with_interference ? 2U : 0U};
-    if (o.order) order.which = choose("--order", *o.order, chosen_order::names);
-    if (o.knee) knee.which = choose("--knee", *o.knee, chosen_knee::names);
-    if (a.interference && !a.padded) {
-      if (o.fit) fail("--fit", quote_short(*o.fit), "it without --pad none");
-      a.run = [order, knee](const std::shared_ptr<const latency_grid>& grid,
-                            const packing_problem& p, const possible_interference& neighbours) {
-        const packing::basic_elastic_two_sided<chosen_order, chosen_knee> packer{neighbours.value(),
-                                                                                 order, knee};
-        return packer(*grid, p);
-      };
-    } else {
-      chosen_fit choice{};
-      if (o.fit) choice.which = choose("--fit", *o.fit, chosen_fit::names);
-      a.run =
-          with(packing::basic_elastic<chosen_order, chosen_knee, chosen_fit>{order, knee, choice});
+  packer_request r{.both_sides = a.interference && !a.padded,
+                   .limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s)};
+  const auto rule = [&](const char* option, const std::optional<std::string>& text,
+                        const name_list& names, std::optional<std::size_t>& into) {
+    if (!text) return;
+    if (!a.traits.takes_rules) {
+      fail(option, quote_short(*text), "it only with " + packers_with(&packer_traits::takes_rules));
     }
-  } else if (a.name == "self-tuning") {
-    a.run = with(packing::self_tuning{});
-  } else if (a.name == "ideal") {
-    a.run = [limit_s](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
-                      const possible_interference&) {
-      stopwatch watch{limit_s};
-      watch.start();
-      packing::ideal ideal;
-      ideal.max_combinations = std::numeric_limits<std::uint64_t>::max();
-      ideal.stop = watch.stop();
-      return ideal(*grid, p);
-    };
-  } else {
-    a.run = exact_with_limit(limit_s);
-  }
+    into = names.choose(option, *text).row;
+  };
+  rule("--order", o.order, order_names(), r.order);
+  rule("--knee", o.knee, knee_names(), r.knee);
+  rule("--fit", o.fit, fit_names(), r.fit);
+  if (o.fit && r.both_sides) fail("--fit", quote_short(*o.fit), "it without --pad none");
+  a.run = packers.visit(chosen.row, [&](const auto& row) -> pack_function { return row.make(r); });
   return a;
 }
 

@@ -1,29 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The packers that `pack` knows, by name.
+/// The packers by name, and one with its options. Their table is in pack_algorithm.cpp.
 #pragma once
 
 #include <cohort/packing/model/interference.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "name_list.hpp"
+
 namespace cohort::registry {
 
 using possible_interference = std::optional<packing::interference_model>;
+using pack_function = std::function<packing::packing_result(
+    const std::shared_ptr<const packing::latency_grid>&, const packing::packing_problem&,
+    const possible_interference&)>;
+
+/// The values of --algorithm, --order, --knee, --fit, --slo-rule and --pad.
+[[nodiscard]] const name_list& packer_names();
+[[nodiscard]] const name_list& order_names();
+[[nodiscard]] const name_list& knee_names();
+[[nodiscard]] const name_list& fit_names();
+[[nodiscard]] const name_list& slo_rule_names();
+[[nodiscard]] const name_list& pad_names();
+
+/// What else a packer's row says of it.
+struct packer_traits {
+  bool takes_rules = false;   ///< --order, --knee and --fit.
+  bool takes_limit = false;   ///< --time-limit-s.
+  bool interference = false;  ///< Its plans always hold with interference.
+  std::uint32_t parts = 0;    ///< Equal ones into which it cuts each device; 0: any sizes.
+};
+/// Those that have one: "elastic and elastic-int".
+[[nodiscard]] std::string packers_with(bool packer_traits::*trait);
 
 /// What the user may say of a packer, as text.
 struct packer_options {
-  std::optional<std::string> algorithm;
+  std::optional<std::string> algorithm{};
   std::string slo_rule = "own";
-  std::optional<std::string> order;
-  std::optional<std::string> knee;
-  std::optional<std::string> fit;
-  std::optional<std::string> pad;
+  std::optional<std::string> order{};
+  std::optional<std::string> knee{};
+  std::optional<std::string> fit{};
+  std::optional<std::string> pad{};
   std::string time_limit_s = "10";
   bool interference = false;
 };
@@ -31,13 +55,11 @@ struct packer_options {
 /// A packer as the user chose it.
 struct pack_algorithm {
   std::string name;
+  packer_traits traits{};
   packing::slo_rule rule = packing::slo_rule::own;
   bool interference = false;  ///< Plans must hold with interference.
   bool padded = false;        ///< They are made for the worst neighbour.
-  std::function<packing::packing_result(const std::shared_ptr<const packing::latency_grid>&,
-                                        const packing::packing_problem&,
-                                        const possible_interference&)>
-      run{};
+  pack_function run{};
 };
 
 /// @throws input_error If an option is bad, or does not go with the algorithm.

@@ -3,62 +3,68 @@
 
 #include <formats/text.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "policies.hpp"
 
 namespace cohort::registry {
 using namespace formats;
 namespace {
 
-policy parse_policy(std::string_view name, const std::optional<std::string>& gather) {
-  constexpr std::string_view timeout = "timeout:";
-  constexpr std::string_view known = "deferred, adaptive, eager or timeout:F";
-  policy p{.name = std::string{name}};
-  if (name == "deferred") {
-    p.when = policy::window::deferred;
-  } else if (name == "adaptive") {
-    p.when = policy::window::adaptive;
-  } else if (name == "eager") {
-    p.when = policy::window::eager;
-    p.who = policy::gather::head;
-  } else if (name.starts_with(timeout)) {
-    p.when = policy::window::timeout;
-    p.who = policy::gather::head;
-    const auto fraction = to_number(name.substr(timeout.size()));
-    if (!fraction || *fraction < 0 || *fraction > 1) {
-      fail("--policy", quote_short(name), "timeout:F, where F is a part of the SLO from 0 to 1");
-    }
-    p.fraction = *fraction;
-  } else {
-    fail("--policy", quote_short(name), known);
-  }
-  if (gather) {
-    if (p.when == policy::window::adaptive) {
-      fail("--gather", *gather, "no --gather with adaptive, which has a rule of its own");
-    }
-    p.who = *gather == "head" ? policy::gather::head : policy::gather::drop_head;
-  }
-  return p;
+struct row_gather {
+  std::size_t row;
+  bool is_fixed;
+};
+
+row_gather gather_of(std::size_t policy) {
+  return policies.visit(policy, []<class Row>(const Row&) {
+    using gather = decltype(Row::gather);
+    return row_gather{gathers.row_of<decltype(gather::rule)>(), gather::is_fixed};
+  });
 }
 
 }  // namespace
 
+const name_list& policy_names() {
+  static const name_list names = policies.list();
+  return names;
+}
+
+const name_list& gather_names() {
+  static const name_list names = gathers.list();
+  return names;
+}
+
+std::string default_gathers() {
+  std::string out;
+  for (std::size_t i = 0; i < policy_names().all().size(); ++i) {
+    const row_gather g = gather_of(i);
+    out += fmt::format("{}{}: {}{}", i == 0 ? "" : "; ", policy_names().all()[i].name,
+                       g.is_fixed ? "always " : "", gather_names().all()[g.row].name);
+  }
+  return out;
+}
+
 std::vector<policy> parse_policies(std::string_view list,
                                    const std::optional<std::string>& gather) {
-  if (gather && *gather != "head" && *gather != "drop-head") {
-    fail("--gather", quote_short(*gather), "head or drop-head");
-  }
+  std::optional<std::size_t> chosen;
+  if (gather) chosen = gather_names().choose("--gather", *gather).row;
   std::vector<policy> out;
-  for (;;) {
-    const std::size_t comma = list.find(',');
-    policy p = parse_policy(list.substr(0, comma), gather);
-    if (std::ranges::find(out, p.name, &policy::name) != out.end()) {
-      fail("--policy", quote_short(p.name), "each policy once");
+  for (choice& c : policy_names().choose_all("--policy", list)) {
+    if (std::ranges::find(out, c.name, &policy::name) != out.end()) {
+      fail("--policy", quote_short(c.name), "each policy once");
     }
-    out.push_back(std::move(p));
-    if (comma == std::string_view::npos) return out;
-    list.remove_prefix(comma + 1);
+    const row_gather own = gather_of(c.row);
+    if (chosen && own.is_fixed) {
+      fail("--gather", *gather,
+           fmt::format("no --gather with {}, which has a rule of its own", c.name));
+    }
+    out.push_back({std::move(c), chosen.value_or(own.row)});
   }
+  return out;
 }
 
 }  // namespace cohort::registry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The policies that the command knows, by name, and one run under any of them.
+/// The batching policies by name, and one run under any of them. Their table is in policies.hpp.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -8,27 +8,30 @@
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/workload.hpp>
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "name_list.hpp"
+
 namespace cohort::registry {
 
-/// A policy as the user chose it.
-struct policy {
-  enum class window : std::uint8_t { deferred, adaptive, eager, timeout };
-  enum class gather : std::uint8_t { head, drop_head };
+/// The values of --policy.
+[[nodiscard]] const name_list& policy_names();
+/// The values of --gather.
+[[nodiscard]] const name_list& gather_names();
+/// Which policy has which of them: "deferred: drop-head; eager: head; ...".
+[[nodiscard]] std::string default_gathers();
 
-  std::string name;  ///< As given.
-  window when = window::deferred;
-  double fraction = 0;  ///< Of the SLO, for `timeout`.
-  gather who = gather::drop_head;
+/// A policy as the user chose it.
+struct policy : choice {
+  std::size_t gather = 0;  ///< Row of the gather rules.
 
   [[nodiscard]] std::string_view gather_name() const noexcept {
-    return who == gather::head ? "head" : "drop-head";
+    return gather_names().all()[gather].name;
   }
 };
 

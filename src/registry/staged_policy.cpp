@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "name_table.hpp"
+
 namespace cohort::registry {
 using namespace formats;
 namespace {
@@ -24,26 +26,123 @@ duration default_wait(const staged_model_spec& m, const batching::stage_profile&
   return std::max(duration{0}, m.slo - total - catch_up);
 }
 
+/// What a policy runs with.
+struct staged_run {
+  const staged_model_spec& spec;
+  const batching::stage_profile& profile;
+  const batching::diversity& diversity;
+  std::span<const sim::staged_arrival> arrivals;
+  const staged_settings& settings;
+  const std::function<void(time_point)>& progress;
+
+  [[nodiscard]] batching::plain_policy plain() const {
+    return batching::plain_policy{spec.batch_max};
+  }
+  /// One batch at a time, formed when the device is idle.
+  template <class Policy>
+  sim::staged_result whole_batches(const Policy& policy) const {
+    return run(policy, {.buffer_sets = 1,
+                        .entry = batching::entry_rule::idle,
+                        .max_rows = std::max(256U, 2 * spec.batch_max),
+                        .max_waiting = most()});
+  }
+  /// Rows that requests enter between stages, in the model's buffers.
+  template <class Policy>
+  sim::staged_result rows(const Policy& policy) const {
+    // Late binding has few rows at a time, with their children; a fixed window lets rows queue.
+    // When the table is full, rows stay whole and requests wait.
+    const std::uint32_t at_a_time =
+        spec.window ? 8192 : 2 * (spec.buffer_sets + 1) * spec.batch_max;
+    return run(
+        policy,
+        {.buffer_sets = spec.buffer_sets,
+         .executors_per_set = spec.parallel,
+         .entry = spec.parallel ? batching::entry_rule::stage_free : batching::entry_rule::idle,
+         .window = spec.window,
+         .stretch = {.longest_wait = spec.tcomp_wait.value_or(default_wait(spec, profile))},
+         .max_rows = std::clamp(at_a_time, 256U, std::max(256U, (1U << 21U) / spec.batch_max)),
+         .max_waiting = most()});
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t most() const {
+    return static_cast<std::uint32_t>(std::max<std::size_t>(1, arrivals.size()));
+  }
+  template <class Policy>
+  sim::staged_result run(const Policy& policy, const batching::pipeline_options& options) const {
+    return sim::run_staged(
+        profile, arrivals,
+        {.parallel = spec.parallel,
+         .overhead = settings.overhead,
+         .record_launches = settings.record_launches},
+        [&](sim::staged_counts counts) {
+          return batching::pipeline{profile, options, policy, std::move(counts)};
+        },
+        progress);
+  }
+};
+
+/// `make(run, parameter)` is the run's result.
+template <class Make = nothing>
+struct staged_row {
+  std::string_view name;
+  std::string_view help;
+  Make make{};
+  name_parameter parameter{};
+  bool has_rows = true;  ///< Items are rows, stage by stage.
+};
+
+constexpr name_table staged_policies{
+    staged_row{.name = "zero-batch",
+               .help = "all that wait when the device is idle, through all stages",
+               .make =
+                   [](const staged_run& r, double) {
+                     return r.whole_batches(sim::whole_batch{r.plain(), duration{0}});
+                   }},
+    staged_row{.name = "delay-batch",
+               .help = "the same once the oldest has waited MS milliseconds",
+               .make =
+                   [](const staged_run& r, double ms) {
+                     return r.whole_batches(sim::whole_batch{r.plain(), from_ms(ms)});
+                   },
+               .parameter = {"MS", {.low = 0, .high = 1e7}}},
+    staged_row{.name = "lazy-batch",
+               .help = "all that wait catch up with the batch while its oldest stays in time",
+               .make =
+                   [](const staged_run& r, double) {
+                     return r.whole_batches(sim::lazy_batch{r.plain(), &r.profile, r.spec.slo});
+                   }},
+    staged_row{.name = "cellular",
+               .help = "requests at different steps of a cell share batches",
+               .make =
+                   [](const staged_run& r, double) {
+                     return sim::run_cellular(r.spec.step_profile(), r.arrivals, r.spec.steps(),
+                                              r.settings.overhead, r.progress);
+                   },
+               .has_rows = false},
+    staged_row{.name = "dvabatch",
+               .help = "rows that requests enter between stages, and that are split",
+               .make = [](const staged_run& r, double) { return r.rows(r.diversity); }},
+    staged_row{.name = "early-exit",
+               .help = "the same; requests leave after each stage but the last with chance P",
+               .make =
+                   [](const staged_run& r, double part) {
+                     return r.rows(
+                         sim::early_exit<batching::diversity>{r.diversity, part, r.settings.seed});
+                   },
+               .parameter = {"P", {.low = 0, .high = 1}}}};
+
 }  // namespace
 
-staged_policy parse_staged_policy(const std::string& name) {
-  using kind = staged_policy::kind;
-  const std::string_view text = name;
-  if (text == "zero-batch") return {.what = kind::zero_batch};
-  if (text == "lazy-batch") return {.what = kind::lazy_batch};
-  if (text == "cellular") return {.what = kind::cellular};
-  if (text == "dvabatch") return {.what = kind::dvabatch};
-  if (text.starts_with("delay-batch:")) {
-    const double ms =
-        parse_number("--policy delay-batch", text.substr(12), {.low = 0, .high = 1e7});
-    return {.what = kind::delay_batch, .delay = from_ms(ms)};
-  }
-  if (text.starts_with("early-exit:")) {
-    const double part = parse_number("--policy early-exit", text.substr(11), {.low = 0, .high = 1});
-    return {.what = kind::early_exit, .part = part};
-  }
-  fail("--policy", quote_short(name),
-       "zero-batch, delay-batch:MS, lazy-batch, cellular, dvabatch or early-exit:P");
+const name_list& staged_policy_names() {
+  static const name_list names = staged_policies.list();
+  return names;
+}
+
+staged_policy parse_staged_policy(std::string_view text) {
+  staged_policy p{staged_policy_names().choose("--policy", text)};
+  p.has_rows = staged_policies.visit(p.row, [](const auto& r) { return r.has_rows; });
+  return p;
 }
 
 staged_runner::staged_runner(staged_model_spec spec)
@@ -59,49 +158,8 @@ sim::staged_result staged_runner::run(const staged_policy& p,
                                       std::span<const sim::staged_arrival> arrivals,
                                       const staged_settings& o,
                                       const std::function<void(time_point)>& progress) const {
-  using batching::entry_rule;
-  using kind = staged_policy::kind;
-  const sim::staged_run_options run{
-      .parallel = spec_.parallel, .overhead = o.overhead, .record_launches = o.record_launches};
-  const batching::plain_policy plain{spec_.batch_max};
-  const auto with = [&](const auto& policy, const batching::pipeline_options& options) {
-    return sim::run_staged(
-        profile_, arrivals, run,
-        [&](sim::staged_counts counts) {
-          return batching::pipeline{profile_, options, policy, std::move(counts)};
-        },
-        progress);
-  };
-  const auto most = static_cast<std::uint32_t>(std::max<std::size_t>(1, arrivals.size()));
-  const batching::pipeline_options whole{.buffer_sets = 1,
-                                         .entry = entry_rule::idle,
-                                         .max_rows = std::max(256U, 2 * spec_.batch_max),
-                                         .max_waiting = most};
-  switch (p.what) {
-    case kind::zero_batch:
-    case kind::delay_batch:
-      return with(sim::whole_batch{plain, p.delay}, whole);
-    case kind::lazy_batch:
-      return with(sim::lazy_batch{plain, &profile_, spec_.slo}, whole);
-    case kind::cellular:
-      return sim::run_cellular(spec_.step_profile(), arrivals, spec_.steps(), o.overhead, progress);
-    case kind::dvabatch:
-    case kind::early_exit:
-      break;
-  }
-  // Late binding has few rows at a time, with their children; a fixed window lets rows queue. When
-  // the table is full, rows stay whole and requests wait.
-  const std::uint32_t rows = spec_.window ? 8192 : 2 * (spec_.buffer_sets + 1) * spec_.batch_max;
-  const batching::pipeline_options staged{
-      .buffer_sets = spec_.buffer_sets,
-      .executors_per_set = spec_.parallel,
-      .entry = spec_.parallel ? entry_rule::stage_free : entry_rule::idle,
-      .window = spec_.window,
-      .stretch = {.longest_wait = spec_.tcomp_wait.value_or(default_wait(spec_, profile_))},
-      .max_rows = std::clamp(rows, 256U, std::max(256U, (1U << 21U) / spec_.batch_max)),
-      .max_waiting = most};
-  if (p.what == kind::dvabatch) return with(diversity_, staged);
-  return with(sim::early_exit<batching::diversity>{diversity_, p.part, o.seed}, staged);
+  const staged_run run{spec_, profile_, diversity_, arrivals, o, progress};
+  return staged_policies.visit(p.row, [&](const auto& r) { return r.make(run, p.parameter); });
 }
 
 }  // namespace cohort::registry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The policies of `cohort pipeline` by name, and one run of one.
+/// The policies of `cohort pipeline` by name, and one run of one. Their table is in
+/// staged_policy.cpp.
 #pragma once
 
 #include <formats/staged_model_file.hpp>
@@ -11,28 +12,23 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
+
+#include "name_list.hpp"
 
 namespace cohort::registry {
 
-/// A policy as the user names it.
-struct staged_policy {
-  enum class kind : std::uint8_t {
-    zero_batch,
-    delay_batch,
-    lazy_batch,
-    cellular,
-    dvabatch,
-    early_exit,
-  };
-  kind what = kind::dvabatch;
-  duration delay{};  ///< Of delay-batch.
-  double part = 0;   ///< Of early-exit.
+/// The values of `cohort pipeline --policy`.
+[[nodiscard]] const name_list& staged_policy_names();
+
+/// A policy as the user named it.
+struct staged_policy : choice {
+  bool has_rows = true;  ///< Its items are rows that run stage by stage.
 };
 
 /// @throws input_error If it is none of them.
-[[nodiscard]] staged_policy parse_staged_policy(const std::string& name);
+[[nodiscard]] staged_policy parse_staged_policy(std::string_view text);
 
 /// What a run needs besides model and policy.
 struct staged_settings {

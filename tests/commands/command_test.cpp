@@ -7,6 +7,12 @@
 #include <algorithm>
 #include <string>
 
+#include <registry/admission.hpp>
+#include <registry/decode_tables.hpp>
+#include <registry/pack_algorithm.hpp>
+#include <registry/policy.hpp>
+#include <registry/staged_policy.hpp>
+
 #include "commands/run_command.hpp"
 
 namespace cohort {
@@ -183,6 +189,41 @@ TEST_CASE("the mixes divide the zoo by how much its models gain from batching") 
   }
 }
 
+TEST_CASE("help and errors name all that an option takes") {
+  using cohort::registry::name_list;
+  using namespace cohort::registry;
+  const struct {
+    std::string sub;
+    std::string option;
+    const name_list& names;
+  } tables[]{{"simulate", "--policy", policy_names()},
+             {"simulate", "--gather", gather_names()},
+             {"goodput", "--policy", policy_names()},
+             {"min-devices", "--policy", policy_names()},
+             {"pipeline", "--policy", staged_policy_names()},
+             {"decode", "--method", decode_methods.list()},
+             {"decode", "--pick", decode_picks.list()},
+             {"decode", "--kernel", decode_kernels.list()},
+             {"decode", "--admission", admission_names()},
+             {"pack", "--algorithm", packer_names()},
+             {"pack", "--order", order_names()},
+             {"replan", "--algorithm", packer_names()},
+             {"replan", "--fit", fit_names()}};
+  for (const auto& t : tables) {
+    CAPTURE(t.sub);
+    CAPTURE(t.option);
+    const std::string help = cohort_command(t.sub + " --help").out;
+    for (const auto& n : t.names.all()) {
+      CAPTURE(n.form());
+      CHECK(help.find(n.form() + ": " + std::string{n.help} + "\n") != std::string::npos);
+    }
+  }
+  const auto bad = cohort_command("decode requests.csv --batch 2 --method magic");
+  CHECK(bad.status == 2);
+  CHECK(bad.err == "cohort: --method: \"magic\" is not allowed: expected " +
+                       decode_methods.list().names() + "\n");
+}
+
 TEST_CASE("help and version go to standard output, usage without a subcommand to standard error") {
   const auto help = cohort_command("--help");
   CHECK(help.status == 0);
@@ -236,7 +277,8 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"simulate - --policy adaptive --rate 10 --gather head", brief, "--gather: head"},
       {"simulate - --policy deferred,eager --rate 10", brief, "expected one policy"},
       {"simulate - --policy best --rate 10", brief, "--policy: \"best\" is not allowed"},
-      {"simulate - --policy timeout:2 --rate 10", brief, "--policy: \"timeout:2\""},
+      {"simulate - --policy timeout:2 --rate 10", brief,
+       "--policy timeout: 2 is not allowed: expected a number from 0 to 1"},
       {"simulate - --policy deferred --rate 10 --json=no", brief, "--json"},
       {"simulate - --policy deferred --rate 10 --bogus", brief, "\"--bogus\" is not allowed"},
       {"simulate - --policy deferred --rate 10 --trace /no/such/dir/t", brief,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <registry/pack_algorithm.hpp>
 #include <support/profile_folder.hpp>
 #include "commands/run_command.hpp"
 
@@ -170,9 +171,9 @@ TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
           "--period-s: 2000 is not allowed: expected a number from 0.001 to 1800");
   refuses("- --algorithm elastic --margin -1", demand,
           "--margin: -1 is not allowed: expected a number from 0 to 100");
-  refuses("- --algorithm best", demand,
-          "--algorithm: \"best\" is not allowed: expected squishy, squishy-even, self-tuning, "
-          "elastic, elastic-int, ideal or exact");
+  refuses(
+      "- --algorithm best", demand,
+      "--algorithm: \"best\" is not allowed: expected " + cohort::registry::packer_names().names());
   refuses("- --algorithm elastic --load -", demand,
           "--load: \"-\" is not allowed: expected a file, since DEMAND is standard input");
   refuses("- --algorithm elastic --length-s 60", R"({"gpus":1,"demand":{"a":1e9}})",

@@ -2,6 +2,7 @@
 // The inference server as a stranger's client sees it: a child process, spoken to over sockets.
 #include <doctest/doctest.h>
 #include <cohort/serve/load.hpp>
+#include <registry/policy.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <models/registry.hpp>
+#include <registry/policy.hpp>
 #include <support/child_server.hpp>
 
 namespace cohort::serve {
@@ -36,6 +38,20 @@ std::string infer_body(int rows, const std::string& more = "") {
 const std::vector<std::string> emulated{
     "--executor", "emulated", "--devices",     "2",        "--policy",
     "eager",      "--slo-ms", "ResNet50=5000", "--models", "ResNet50,DenseNet121"};
+
+TEST_CASE("every policy is served, and the server says which") {
+  for (const registry::listed_name& n : registry::policy_names().all()) {
+    std::vector<std::string> options = emulated;
+    options[5] = n.sample();
+    child server{options};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    CHECK(server.first_line.ends_with("| policy " + n.sample() + "\n"));
+    connection c{server.port()};
+    CHECK(c.ask("GET", "/v2").second.find("\"policy\":\"" + n.sample() + "\"") !=
+          std::string::npos);
+    CHECK(server.stop() == 0);
+  }
+}
 
 TEST_CASE("the server answers the protocol's questions") {
   child server{emulated};
@@ -346,9 +362,8 @@ TEST_CASE("stages that are not the model's are refused in one line") {
 TEST_CASE("bad options end the server with status 2 and one line") {
   child policy{{"--policy", "best"}};
   CHECK(policy.wait() == 2);
-  CHECK(policy.first_line ==
-        "inference_server: --policy: best is not allowed: expected adaptive, deferred, eager or "
-        "timeout:F\n");
+  CHECK(policy.first_line == "inference_server: --policy: \"best\" is not allowed: expected " +
+                                 registry::policy_names().names() + "\n");
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--read-timeout-s", "nan"},
        "--read-timeout-s: nan is not allowed: expected a number in 0.1 to 3600"},

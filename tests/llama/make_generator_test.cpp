@@ -32,7 +32,7 @@ TEST_CASE("positions are those of the texts that fit, however many the model cla
   generator expected{plain, o};
   // A table for all of these would take 64 TiB.
   c.max_positions = std::size_t{1} << 40U;
-  const auto g = make_generator(random_weights(c, 5), o, choose_executor("host", {}));
+  const auto g = make_generator(random_weights(c, 5), o, on_host({}));
   const std::vector<kv::token_id> tokens = tokens_of(*g);
   CHECK(tokens.size() == 40);
   CHECK(tokens == tokens_of(expected));

@@ -3,33 +3,50 @@
 
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
+#include <registry/policies.hpp>
 
 #include <chrono>
+#include <concepts>
 
 namespace cohort::registry {
 using namespace formats;
 namespace {
 using namespace std::chrono_literals;
 
+std::vector<std::string> policy_samples() {
+  std::vector<std::string> out;
+  for (const listed_name& n : policy_names().all()) out.push_back(n.sample());
+  return out;
+}
+
 TEST_CASE("each policy has the gather rule it is best with, unless told otherwise") {
   const auto all = parse_policies("deferred,adaptive,eager,timeout:0.25", std::nullopt);
   REQUIRE(all.size() == 4);
-  CHECK(all[0].who == policy::gather::drop_head);
-  CHECK(all[1].who == policy::gather::drop_head);
-  CHECK(all[2].who == policy::gather::head);
-  CHECK(all[3].who == policy::gather::head);
-  CHECK(all[3].fraction == 0.25);
+  CHECK(all[0].gather_name() == "drop-head");
+  CHECK(all[1].gather_name() == "drop-head");
+  CHECK(all[2].gather_name() == "head");
+  CHECK(all[3].gather_name() == "head");
+  CHECK(all[3].parameter == 0.25);
   CHECK(all[3].name == "timeout:0.25");
-  CHECK(parse_policies("deferred", "head")[0].who == policy::gather::head);
-  CHECK(parse_policies("eager", "drop-head")[0].who == policy::gather::drop_head);
+  CHECK(parse_policies("deferred", "head")[0].gather_name() == "head");
+  CHECK(parse_policies("eager", "drop-head")[0].gather_name() == "drop-head");
+  for (const char* one : {"deferred: drop-head", "adaptive: always drop-head", "eager: head"}) {
+    CHECK(default_gathers().find(one) != std::string::npos);
+  }
 }
 
-TEST_CASE("what is no policy is refused") {
-  for (const char* bad : {"", "deferred,", "Deferred", "timeout", "timeout:", "timeout:-0.1",
-                          "timeout:1.1", "timeout:nan", "eager,eager", "nexus"}) {
+TEST_CASE("what is no policy is refused with those that are") {
+  for (const char* bad : {"", "deferred,", "Deferred", "deferred:1", "timeout", "timeout:",
+                          "timeout:-0.1", "timeout:1.1", "timeout:nan", "eager,eager", "nexus"}) {
     INFO(std::string{bad});
     CHECK_THROWS_AS((void)parse_policies(bad, std::nullopt), input_error);
   }
+  const std::string refusal =
+      "--policy: \"nexus\" is not allowed: expected " + policy_names().names();
+  CHECK_THROWS_WITH_AS((void)parse_policies("nexus", std::nullopt), refusal.c_str(), input_error);
+  CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", std::nullopt),
+                       "--policy timeout: 2 is not allowed: expected a number from 0 to 1",
+                       input_error);
   CHECK_THROWS_WITH_AS((void)parse_policies("eager", "tail"),
                        "--gather: \"tail\" is not allowed: expected head or drop-head",
                        input_error);
@@ -42,13 +59,15 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
   w.models.push_back({.name = "m", .latency = linear_latency{5ms, 1ms}, .slo = 20ms});
   w.warmup = 100ms;
   w.measured = 1s;
-  for (const char* name : {"deferred", "adaptive", "eager", "timeout:0.3"}) {
-    for (const char* gather : {"", "head", "drop-head"}) {
-      const bool set = *gather != '\0';
-      if (set && std::string_view{name} == "adaptive") continue;
-      INFO(std::string{name});
-      INFO(std::string{gather});
-      const auto p = parse_policies(name, set ? std::optional<std::string>{gather} : std::nullopt);
+  for (const std::string& name : policy_samples()) {
+    std::vector<std::optional<std::string>> asked{std::nullopt};
+    if (default_gathers().find(name + ": always") == std::string::npos) {
+      for (const listed_name& g : gather_names().all()) asked.emplace_back(g.name);
+    }
+    for (const auto& gather : asked) {
+      INFO(name);
+      INFO(gather.value_or("its own gather rule"));
+      const auto p = parse_policies(name, gather);
       int heard = 0;
       const sim::run_result r =
           run_policy(p[0], w, {.rate = 300, .seed = 3}, [&](time_point) { ++heard; });
@@ -58,6 +77,22 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
       CHECK(heard >= 10);
     }
   }
+}
+
+/// Whether a server that is asked for `name` gets a `Scheduler`.
+template <class Scheduler>
+bool serves(std::string_view name) {
+  return with_scheduler(policy_names().choose("--policy", name), {}, [](const auto& scheduler) {
+    return std::same_as<std::remove_cvref_t<decltype(scheduler)>, Scheduler>;
+  });
+}
+
+TEST_CASE("a server has the scheduler of the policy that it was asked for") {
+  using namespace deferred;
+  CHECK(serves<basic_scheduler<frontrun, drop_head>>("deferred"));
+  CHECK(serves<adaptive_scheduler>("adaptive"));
+  CHECK(serves<basic_scheduler<eager, head>>("eager"));
+  CHECK(serves<basic_scheduler<timeout, head>>("timeout:0.3"));
 }
 
 }  // namespace

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server counts, in the Prometheus text format.
+/// What an inference server counts.
 #pragma once
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/observer.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/serve/metric_page.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <string_view>
 
 namespace cohort::serve {
 
@@ -23,47 +22,123 @@ enum class row_event : std::uint8_t {
   held,       ///< A row waited for the stragglers behind it.
 };
 
-/// Counters and histograms of a server: requests by model and outcome, refusals by reason, batch
-/// sizes, latencies, busy time by device, events of pipelines. Thread safety: add models and
-/// devices first; then any thread.
-class metrics {
+/// The table of metrics: its members. Further down, the events that count in several of them, or
+/// that the engine's types name. Thread safety: add models and devices first; then any thread.
+class metrics : public metric_page {
  public:
-  metrics();
-  ~metrics();
-  metrics(const metrics&) = delete;
-  metrics& operator=(const metrics&) = delete;
+  counter requests{*this,
+                   {.name = "cohort_requests_total",
+                    .help = "Accepted requests that ended, by outcome",
+                    .by = counted_by::model,
+                    .label = "outcome",
+                    .values = {to_string(outcome::completed), to_string(outcome::late),
+                               to_string(outcome::dropped), to_string(outcome::cancelled),
+                               to_string(outcome::failed)}}};
+  counter refusals{*this,
+                   {.name = "cohort_refused_total",
+                    .help = "Requests not accepted, by reason",
+                    .by = counted_by::model,
+                    .label = "reason",
+                    .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
+                               to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
+                               to_string(refusal::draining)}}};
+  histogram batch_size{*this,
+                       {.name = "cohort_batch_size",
+                        .help = "Requests in a batch when it was sent",
+                        .by = counted_by::model,
+                        .buckets = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128}}};
+  histogram request_seconds{*this,
+                            {.name = "cohort_request_seconds",
+                             .help = "Arrival to end of requests that ran",
+                             .by = counted_by::model,
+                             .buckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
+                                         0.15, 0.2, 0.3, 0.5, 1, 2}}};
+  gauge waiting{*this,
+                {.name = "cohort_waiting_requests",
+                 .help = "Requests that wait for a batch",
+                 .by = counted_by::model}};
+  counter busy_seconds{
+      *this,
+      {.name = "cohort_device_busy_seconds_total",
+       .help = "Time that the batches sent to a device should take by their profile",
+       .by = counted_by::device}};
+  counter pipeline_rows{
+      *this,
+      {.name = "cohort_pipeline_rows_total",
+       .help = "Rows of pipelines that were made, joined, split or held between stages",
+       .by = counted_by::pipeline,
+       .label = "event",
+       .values = {"new", "stretch", "split", "hold"}}};
+  changing_gauge placed{
+      *this,
+      {.name = "cohort_placed_requests_per_second",
+       .help = "Models on partitions of devices, and the rate that the plan gives them there"}};
+  counter plans{
+      *this,
+      {.name = "cohort_plans_total",
+       .help = "Plans that were begun, and steps of plans that failed and were tried again",
+       .by = counted_by::server,
+       .label = "result",
+       .values = {"begun", "failed_step"}}};
+  text_counter answers{
+      *this,
+      {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
 
   /// Model and device ids must be dense and added in order.
-  void add_model(model_id id, const std::string& name);
-  void add_device(device_id id);
-  /// The model runs as a pipeline. Add the model first.
-  void add_pipeline(model_id id, const std::string& name);
+  void add_model(model_id id, const std::string& name) {
+    add_owner(counted_by::model, id.index(), name);
+  }
+  void add_device(device_id id) {
+    add_owner(counted_by::device, id.index(), std::to_string(id.value()));
+  }
+  /// The model runs as a pipeline.
+  void add_pipeline(model_id id, const std::string& name) {
+    add_owner(counted_by::pipeline, id.index(), name);
+  }
 
-  void refused(model_id id, refusal why);
+  void refused(model_id id, refusal why) {
+    refusals.add(1, id.index(), static_cast<std::size_t>(why));
+  }
   /// A request ended `latency` after it arrived.
-  void ended(model_id id, outcome how, duration latency);
-  void dispatched(const dispatch_event& e);
+  void ended(model_id id, outcome how, duration latency) {
+    requests.add(1, id.index(), static_cast<std::size_t>(how));
+    if (how == outcome::completed || how == outcome::late) {
+      request_seconds.observe(to_seconds(latency), id.index());
+    }
+  }
+  void dispatched(const dispatch_event& e) {
+    batch_size.observe(e.size, e.model.index());
+    busy_seconds.add(to_seconds(e.work), e.device.index());
+  }
   /// Of a model with a pipeline.
-  void happened(model_id id, row_event what);
-  void set_waiting(model_id id, double requests);
+  void happened(model_id id, row_event what) {
+    pipeline_rows.add(1, id.index(), static_cast<std::size_t>(what));
+  }
+  void set_waiting(model_id id, double count) { waiting.set(count, id.index()); }
   /// The model is loaded on a partition, `percent` of a device, which a plan gives `rate_rps`
   /// requests a second; 0 while it is not yet or no longer served there. Any thread, at any time.
   void place(const std::string& model, device_id device, std::uint32_t partition,
-             std::uint32_t percent, double rate_rps);
+             std::uint32_t percent, double rate_rps) {
+    placed.set(place_labels(model, device, partition, percent), rate_rps);
+  }
   /// It is unloaded there.
   void unplace(const std::string& model, device_id device, std::uint32_t partition,
-               std::uint32_t percent);
+               std::uint32_t percent) {
+    placed.remove(place_labels(model, device, partition, percent));
+  }
   /// A plan was begun, or a step of one failed and is tried again.
-  void planned(bool failed);
+  void planned(bool failed) { plans.add(1, 0, failed ? 1 : 0); }
   /// HTTP answers by status, of every path.
-  void answered(int status);
-
-  /// The text of GET /metrics.
-  [[nodiscard]] std::string text() const;
+  void answered(int status) { answers.add(std::to_string(status)); }
 
  private:
-  struct state;
-  std::unique_ptr<state> state_;
+  static metric_labels place_labels(const std::string& model, device_id device,
+                                    std::uint32_t partition, std::uint32_t percent) {
+    return {{"model", model},
+            {"device", std::to_string(device.value())},
+            {"partition", std::to_string(partition)},
+            {"share_percent", std::to_string(percent)}};
+  }
 };
 
 /// Counts batches as the engine sends them.

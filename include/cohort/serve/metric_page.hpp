@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a server counts, in the Prometheus text format: a page, and rows that are on it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+template <class Metric>
+class Family;
+class Registry;
+}  // namespace prometheus
+
+namespace cohort::serve {
+
+/// What a row has one count for each of.
+enum class counted_by : unsigned char {
+  server,    ///< One in all.
+  model,     ///< Label `model`.
+  pipeline,  ///< Label `model`, of models that run as pipelines.
+  device,    ///< Label `device`.
+};
+
+/// What a row says on the page.
+struct metric_spec {
+  const char* name;
+  const char* help;
+  counted_by by = counted_by::server;
+  const char* label = nullptr;             ///< A further label, of which `values` are all values.
+  std::vector<std::string_view> values{};  ///< None without it.
+  std::vector<double> buckets{};           ///< Upper bounds, ascending; of histograms.
+};
+
+/// The rows of one server. They are its members, each of which registers itself: a member more is a
+/// metric more. Thread safety: add rows and owners first; then any thread.
+class metric_page {
+ public:
+  metric_page();
+  metric_page(const metric_page&) = delete;
+  metric_page& operator=(const metric_page&) = delete;
+
+  /// A model, pipeline or device, from now on counted in all rows by such. Each number once.
+  void add_owner(counted_by by, std::size_t index, const std::string& name);
+  /// The text of GET /metrics.
+  [[nodiscard]] std::string text() const;
+
+ protected:
+  ~metric_page();
+
+ private:
+  template <class Metric>
+  friend class metric_row;
+  friend class text_counter;
+  friend class changing_gauge;
+  class owner_listener {
+   public:
+    virtual void add_owner(counted_by by, std::size_t index, const std::string& name) = 0;
+
+   protected:
+    ~owner_listener() = default;
+  };
+  std::unique_ptr<prometheus::Registry> registry_;
+  std::vector<owner_listener*> rows_;
+};
+
+/// A row: its series by owner and value of the further label. Belongs to its page.
+template <class Metric>
+class metric_row : metric_page::owner_listener {
+ public:
+  metric_row(metric_page& page, metric_spec spec);
+  metric_row(const metric_row&) = delete;
+  metric_row& operator=(const metric_row&) = delete;
+
+ protected:
+  ~metric_row() = default;
+  /// @param owner, value Their numbers; 0 where there is but one.
+  [[nodiscard]] Metric& at(std::size_t owner, std::size_t value) const;
+
+ private:
+  void add_owner(counted_by by, std::size_t index, const std::string& name) override;
+  metric_spec spec_;
+  prometheus::Family<Metric>* family_;
+  std::vector<Metric*> series_;
+};
+
+/// What only grows.
+class counter : public metric_row<prometheus::Counter> {
+ public:
+  using metric_row::metric_row;
+  void add(double n = 1, std::size_t owner = 0, std::size_t value = 0) const;
+  /// To a total that somebody else counts.
+  void raise_to(double total) const;
+};
+
+/// What is so now.
+class gauge : public metric_row<prometheus::Gauge> {
+ public:
+  using metric_row::metric_row;
+  void set(double x, std::size_t owner = 0) const;
+};
+
+/// How values are spread over `buckets`.
+class histogram : public metric_row<prometheus::Histogram> {
+ public:
+  using metric_row::metric_row;
+  void observe(double x, std::size_t owner = 0) const;
+};
+
+/// A counter by texts that are known only when they come, as HTTP statuses. `label` names them.
+class text_counter {
+ public:
+  text_counter(metric_page& page, const metric_spec& spec);
+  void add(const std::string& text) const;
+
+ private:
+  const char* label_;
+  prometheus::Family<prometheus::Counter>* family_;
+};
+
+using metric_labels = std::map<std::string, std::string>;
+
+/// A gauge by labels that come and go while the server runs. Any thread, at any time.
+class changing_gauge {
+ public:
+  changing_gauge(metric_page& page, const metric_spec& spec);
+  void set(const metric_labels& labels, double x) const;
+  void remove(const metric_labels& labels) const;
+
+ private:
+  prometheus::Family<prometheus::Gauge>* family_;
+};
+
+}  // namespace cohort::serve

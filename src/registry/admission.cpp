@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "admission.hpp"
+
+#include <cohort/sim/llm/service_simulation.hpp>
+
+#include <cstdint>
+#include <limits>
+
+#include "name_table.hpp"
+
+namespace cohort::registry {
+namespace {
+
+using requests = std::vector<sim::decode_request>;
+
+sim::service_result by_slo(const requests& in, const sim::service_options& o, kv::slo_options how) {
+  how.between_tokens = o.between_tokens;
+  sim::service_options wide = o;
+  // The policy waits for slots.
+  wide.max_prepared = std::numeric_limits<std::uint32_t>::max();
+  const kv::slo_admission admission{how, sim::prefill_latency_of(o)};
+  return sim::service_simulation{in, wide, admission}.run();
+}
+
+/// `make(requests, options)` is the result.
+constexpr name_table admissions{
+    row{"fifo", "prompts start at once",
+        [](const requests& in, const sim::service_options& o) {
+          return sim::service_simulation{in, o, kv::start_at_once{}}.run();
+        }},
+    row{"slo", "by deadline, when there are slots; what would be late is given up",
+        [](const requests& in, const sim::service_options& o) { return by_slo(in, o, {}); }},
+    row{"slo-late", "the same, but what would be late is served last",
+        [](const requests& in, const sim::service_options& o) {
+          return by_slo(in, o, {.drop_late = false});
+        }},
+    row{"deferred", "as slo, but groups start when one prompt more would be late",
+        [](const requests& in, const sim::service_options& o) {
+          return by_slo(in, o, {.defer = true});
+        }}};
+
+}  // namespace
+
+const name_list& admission_names() {
+  static const name_list names = admissions.list();
+  return names;
+}
+
+sim::service_result serve(const choice& admission, const requests& in,
+                          const sim::service_options& o) {
+  return admissions.visit(admission.row, [&](const auto& r) { return r.make(in, o); });
+}
+
+}  // namespace cohort::registry

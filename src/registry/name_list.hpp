@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The names that an option takes: what help texts and errors say of them, and which one was meant.
+#pragma once
+
+#include <formats/text.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::registry {
+
+/// "a, b or c", with `last` = " or ".
+template <class Names>
+[[nodiscard]] std::string joined(const Names& names, std::string_view last) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? last : ", ";
+    out += names[i];
+  }
+  return out;
+}
+
+/// A number that follows a name behind a colon, as in `timeout:0.25`.
+struct name_parameter {
+  std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
+  formats::number_range range{};
+};
+
+/// A row of a table, without what it makes.
+struct listed_name {
+  std::string_view name;
+  std::string_view help;  ///< What it is, in a few words.
+  name_parameter parameter{};
+
+  /// "timeout:F".
+  [[nodiscard]] std::string form() const;
+  /// The least that the user can write: "eager", "timeout:0".
+  [[nodiscard]] std::string sample() const;
+};
+
+/// What the user chose.
+struct choice {
+  std::string name;      ///< As it was written, "timeout:0.25".
+  std::size_t row = 0;   ///< Of the table.
+  double parameter = 0;  ///< 0.25; 0 of names without one.
+};
+
+/// The names of one table, in its order.
+class name_list {
+ public:
+  explicit name_list(std::vector<listed_name> names) : names_{std::move(names)} {}
+
+  [[nodiscard]] const std::vector<listed_name>& all() const noexcept { return names_; }
+  /// "deferred", "eager", "timeout:F".
+  [[nodiscard]] std::vector<std::string> forms() const;
+  /// "deferred, eager or timeout:F", for errors and short helps.
+  [[nodiscard]] std::string names() const;
+  /// One line each: "eager: as soon as a device is free".
+  [[nodiscard]] std::string help() const;
+  /// @param option Its name, as in "--policy".
+  /// @throws input_error If `text` is none of the names, or its number is out of range.
+  [[nodiscard]] choice choose(std::string_view option, std::string_view text) const;
+  /// Those of a comma-separated list. @throws input_error As above.
+  [[nodiscard]] std::vector<choice> choose_all(std::string_view option,
+                                               std::string_view texts) const;
+
+ private:
+  std::vector<listed_name> names_;
+};
+
+}  // namespace cohort::registry

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The table of executors that `cohort profile` measures on.
+#pragma once
+
+#include <models/timed_model.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "name_table.hpp"
+
+namespace cohort::registry {
+
+/// `make(plan)` is a model that can be timed.
+template <class Make = nothing>
+struct profile_executor_row {
+  std::string_view name;
+  std::string_view help;
+  Make make{};
+  std::string (*why_not)();  ///< Why it is not possible here; empty if it is.
+  bool is_fast;              ///< `all` includes the large models.
+  name_parameter parameter{};
+};
+
+/// The values of --executor.
+inline constexpr name_table profile_executors{
+    profile_executor_row{.name = "host",
+                         .help = "the cores of this machine",
+                         .make = models::time_on_host,
+                         .why_not = [] { return std::string{}; },
+                         .is_fast = false},
+    profile_executor_row{.name = "cuda",
+                         .help = "a GPU",
+                         .make = models::time_on_gpu,
+                         .why_not = models::why_no_gpu,
+                         .is_fast = true}};
+
+}  // namespace cohort::registry

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <registry/pack_algorithm.hpp>
+
+#include <doctest/doctest.h>
+
+#include <formats/text.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::registry {
+namespace {
+
+/// One model that takes 10 ms on any partition, at most 100 requests a second alone.
+std::shared_ptr<const packing::latency_grid> small_grid() {
+  packing::model_profile m{.name = "m", .slo_ms = 50};
+  for (const std::uint32_t size : {50U, 100U}) {
+    for (const std::uint32_t batch : {1U, 2U}) {
+      m.latency.push_back({batch, size, 10.0 * batch});
+    }
+  }
+  return std::make_shared<const packing::latency_grid>(
+      std::vector{m}, packing::grid_options{.sizes = {50, 100}, .max_gpulets_per_gpu = 2});
+}
+
+TEST_CASE("every packer serves a model that fits anywhere") {
+  const auto grid = small_grid();
+  for (const listed_name& n : packer_names().all()) {
+    INFO(std::string{n.name});
+    const pack_algorithm a = choose_algorithm({.algorithm = std::string{n.name}});
+    CHECK(a.name == n.name);
+    const packing::packing_result r =
+        a.run(grid, {.gpus = 2, .rates_rps = {20}}, packing::interference_model{});
+    CHECK(r.schedulable());
+    CHECK_FALSE(r.plan.empty());
+  }
+}
+
+TEST_CASE("every order, knee and fit runs, and goes with the packers that take them") {
+  const auto grid = small_grid();
+  const auto runs = [&](packer_options o, const name_list& names,
+                        std::optional<std::string> packer_options::*option) {
+    for (const listed_name& n : names.all()) {
+      INFO(std::string{n.name});
+      o.*option = std::string{n.name};
+      o.algorithm = "elastic";
+      CHECK(choose_algorithm(o).run(grid, {.gpus = 2, .rates_rps = {20}}, {}).schedulable());
+      o.algorithm = "exact";
+      CHECK_THROWS_AS((void)choose_algorithm(o), formats::input_error);
+    }
+    o.algorithm = "elastic";
+    o.*option = "magic";
+    CHECK_THROWS_AS((void)choose_algorithm(o), formats::input_error);
+  };
+  runs({}, order_names(), &packer_options::order);
+  runs({}, knee_names(), &packer_options::knee);
+  runs({}, fit_names(), &packer_options::fit);
+}
+
+TEST_CASE("errors list what there is") {
+  const std::string refusal =
+      "--algorithm: \"magic\" is not allowed: expected " + packer_names().names();
+  CHECK(packer_names().names().starts_with("squishy, "));
+  CHECK_THROWS_WITH_AS((void)choose_algorithm({.algorithm = "magic"}), refusal.c_str(),
+                       formats::input_error);
+  CHECK_THROWS_WITH_AS((void)choose_algorithm({.algorithm = "elastic", .slo_rule = "most"}),
+                       "--slo-rule: \"most\" is not allowed: expected own or sum",
+                       formats::input_error);
+  CHECK_THROWS_WITH_AS((void)choose_algorithm({.algorithm = "elastic", .pad = "much"}),
+                       "--pad: \"much\" is not allowed: expected worst-neighbour or none",
+                       formats::input_error);
+  CHECK(packers_with(&packer_traits::takes_rules).starts_with("elastic"));
+  CHECK(packers_with(&packer_traits::takes_limit).find("exact") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort::registry
