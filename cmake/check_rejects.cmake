@@ -1,4 +1,4 @@
-# Proves that check_layers.cmake, check_umbrella.cmake and scripts/include-graph reject what they are
+# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake and scripts/include-graph reject what they are
 # for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
 cmake_minimum_required(VERSION 3.25)
 set(failures 0)
@@ -61,6 +61,17 @@ expect_complaint(layers "of another folder" src/formats/a.cpp "#include \"../kv/
 expect_complaint(umbrella "a.hpp is not included by" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "a.hpp is not listed in" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "nothing" include/cohort/core/good.hpp "#include <array>")
+expect_complaint(own_headers "nothing" tests/core/good_test.cpp "// Reasons."
+                 "#include <cohort/core/good.hpp>" "" "#include <doctest/doctest.h>")
+expect_complaint(own_headers "core/good.hpp> first" tests/core/good_test.cpp
+                 "#include <doctest/doctest.h>" "#include <cohort/core/good.hpp>")
+expect_complaint(own_headers "core/good.hpp> first" tests/core/good_test.cpp "#define NDEBUG"
+                 "#include <cohort/core/good.hpp>")
+expect_complaint(own_headers "no blank line after" tests/core/good_test.cpp
+                 "#include <cohort/core/good.hpp>" "#include <doctest/doctest.h>")
+expect_complaint(own_headers "<formats/good.hpp> first" tests/formats/good_test.cpp
+                 "#include <vector>")
+expect_complaint(own_headers "nothing" tests/core/other_test.cpp "#include <doctest/doctest.h>")
 
 # A listed edge opens one direction only.
 file(REMOVE_RECURSE "${WORK}")

@@ -13,6 +13,23 @@ function(cohort_name_of source out)
   set(${out} "${name}" PARENT_SCOPE)
 endfunction()
 
+include(own_header)
+
+# cohort_verify_only_untested(<target>): takes the headers that a registered test includes first out
+# of the default header set of the target, which is verified, into its set `tested`, which is not.
+function(cohort_verify_only_untested target)
+  get_property(proven GLOBAL PROPERTY COHORT_PROVEN_HEADERS)
+  get_target_property(headers ${target} HEADER_SET)
+  foreach(header IN LISTS proven)
+    set(header "${PROJECT_SOURCE_DIR}/include/${header}")
+    if(header IN_LIST headers)
+      list(REMOVE_ITEM headers "${header}")
+      target_sources(${target} PUBLIC FILE_SET tested FILES "${header}")
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES HEADER_SET "${headers}")
+endfunction()
+
 # cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
@@ -21,12 +38,20 @@ endfunction()
 function(cohort_add_test source)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
   cohort_name_of("${source}" name)
+  cohort_own_header("${PROJECT_SOURCE_DIR}" "${source}" header)
+  if(header)
+    cohort_includes_first("${CMAKE_CURRENT_SOURCE_DIR}/${source}" "${header}" first)
+    if(first) # Asked when CMake runs, not at each change of the test: tree.own_headers sees to that.
+      set_property(GLOBAL APPEND PROPERTY COHORT_PROVEN_HEADERS "${header}")
+    endif()
+  endif()
   add_executable(${name} ${source})
   set(main cohort_test_main)
   if("gpu" IN_LIST arg_LABELS)
     set(main cohort_gpu_test_main)
   endif()
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${main} ${arg_LIBS})
+  add_dependencies(cohort_tests ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()

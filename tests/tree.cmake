@@ -5,6 +5,9 @@ add_test(NAME tree.layers COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DI
                                   "${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake")
 add_test(NAME tree.umbrella COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                     "${PROJECT_SOURCE_DIR}/cmake/check_umbrella.cmake")
+add_test(NAME tree.own_headers
+         COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
+                 "${PROJECT_SOURCE_DIR}/cmake/check_own_headers.cmake")
 add_test(NAME tree.include_graph COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph")
 add_test(NAME tree.reached COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph" --unreached)
 add_test(NAME tree.presets COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
@@ -13,11 +16,12 @@ add_test(NAME tree.checks_reject
          COMMAND "${CMAKE_COMMAND}" "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/bad_tree" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
 set_tests_properties(
-  tree.layers tree.umbrella tree.include_graph tree.reached tree.presets tree.checks_reject
+  tree.layers tree.umbrella tree.own_headers tree.include_graph tree.reached tree.presets tree.checks_reject
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 add_executable(odr odr.cpp odr_other.cpp)
 target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
+add_dependencies(cohort_tests odr)
 add_test(NAME odr COMMAND odr)
 set_tests_properties(odr PROPERTIES TIMEOUT 60)
 

@@ -2,7 +2,8 @@
 // Early exit with real data: a model of your own that refines its answer stage by stage, and
 // requests that leave their batch as soon as the answer is good enough.
 #include <cohort/engine/engine.hpp>
-#include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/engine/executor_backend.hpp>
+#include <cohort/engine/staged.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <chrono>
@@ -58,7 +59,8 @@ struct answer {
 };
 
 int main() {
-  using backend_type = engine::pipeline_backend<runtime::host_executor, square_root>;
+  using backend_type =
+      engine::executor_backend<runtime::host_executor, square_root, engine::staged<>>;
   constexpr std::uint32_t batch_max = 8;
   constexpr int count = 400;
   std::deque<job> jobs(count);
@@ -87,7 +89,7 @@ int main() {
       m.stages.push_back({{.batch = batch_max, .time = 10us}});
       m.instances.push_back(std::make_unique<square_root>(square_root{&executor}));
     }
-    backend.add_model(id, 0, std::move(m));
+    backend.add_model(id, device_id{0}, std::move(m));
   };
   const model_id model = server.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{100us, 1us}, batch_max}, .slo = 1s}},

@@ -83,6 +83,12 @@ options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"a100", "1080ti"}));
   app.add_option("--profile", o.profile_dir,
                  "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
+  app.add_option("--plan", o.plan,
+                 "Which model on which part of which device: what `cohort pack --json` printed "
+                 "for --profile [every model on every device]");
+  app.add_option("--replan-period-s", o.replan_period_s,
+                 "With --plan: plan anew for the load, this often [the plan stays]")
+      ->check(within(0.1, 86400.0));
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
       ->check(within(1.0, 10.0));
@@ -157,6 +163,16 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {
     fail("--pipeline-entries: only with --pipeline");
+  }
+  if (app.count("--replan-period-s") > 0 && o.plan.empty()) {
+    fail("--replan-period-s: only with --plan");
+  }
+  if (app.count("--plan") > 0) {
+    if (o.plan.empty()) fail("--plan: an empty name is not allowed: expected a file");
+    if (o.profile_dir.empty()) fail("--plan: only with --profile, the folder it was made for");
+    for (const char* other : {"--models", "--devices", "--slo-ms", "--pipeline", "--zoo"}) {
+      if (app.count(other) > 0) fail(fmt::format("{}: not with --plan, which says it", other));
+    }
   }
   if (app.count("--zoo") > 0 && o.executor != "emulated") {
     fail("--zoo: only with --executor emulated");

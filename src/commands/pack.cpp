@@ -210,14 +210,9 @@ void write_answer(json_writer& out, const pack_job& job, const demand& d, const 
   for (const std::uint32_t pct : d.sizes) out.value(pct);
   out.end_array();
   if (std::isfinite(d.memory_mb)) out.field("memory_mb", d.memory_mb);
-  bool own_slos = false;
-  for (std::size_t i = 0; i < profiles.models.size(); ++i) {
-    if (d.slos_ms[i] == profiles.models[i].slo_ms) continue;
-    if (!std::exchange(own_slos, true)) out.key("slo_ms").begin_object(line);
-    out.field(profiles.models[i].name, d.slos_ms[i]);
-  }
-  if (own_slos) out.end_object();
-  out.field("interference", algorithm.interference)
+  out.key("slo_ms").begin_object(line);
+  for (const std::size_t i : d.named) out.field(profiles.models[i].name, d.slos_ms[i]);
+  out.end_object().field("interference", algorithm.interference)
       .field("slo_rule", algorithm.rule == packing::slo_rule::own ? "own" : "sum")
       .key("demand")
       .begin_object(line);

@@ -5,11 +5,13 @@
 #include "text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cohort/core/error.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace cohort::formats {
@@ -255,6 +257,7 @@ schedule parse_schedule(const std::string& where, std::string_view text,
              "demand", "gpulets", "burst_margin", "simulated"});
   schedule s;
   s.demand = read_demand(root, profiles);
+  if (const auto name = root.find("algorithm")) s.algorithm = name->string();
   if (!root.find("sizes")) s.demand.sizes = sizes_of(models_named(root, profiles), profiles);
   if (const auto flag = root.find("interference")) s.interference = boolean(*flag);
   if (const auto rule = root.find("slo_rule")) {
@@ -268,6 +271,43 @@ schedule parse_schedule(const std::string& where, std::string_view text,
     }
   }
   return s;
+}
+
+void check_can_serve(const std::string& where, const schedule& s, const profile_dir& profiles) {
+  if (s.plan.empty()) {
+    fail(where + ": $.gpulets", "[]", "a plan that is schedulable, with at least one gpu-let");
+  }
+  for (std::size_t m = 0; m < profiles.models.size(); ++m) {
+    const double slo_ms = profiles.models[m].slo_ms;
+    if (std::abs(s.demand.slos_ms[m] - slo_ms) <= 1e-9 * slo_ms) continue;
+    fail(fmt::format("{}: $.slo_ms.{}", where, profiles.models[m].name),
+         fmt::to_string(s.demand.slos_ms[m]), fmt::format("{}, as slo.csv says", slo_ms));
+  }
+  for (std::size_t g = 0; g < s.plan.size(); ++g) {
+    const packing::gpulet& let = s.plan[g];
+    const std::string at = fmt::format("{}: $.gpulets[{}]", where, g);
+    if (let.gpu.value() >= s.demand.gpus) {
+      fail(at + ".gpu", fmt::to_string(let.gpu.value()),
+           fmt::format("a number below {}, the gpus", s.demand.gpus));
+    }
+    if (std::ranges::find(s.demand.sizes, let.size.percent()) == s.demand.sizes.end()) {
+      fail(at + ".size", fmt::to_string(let.size.percent()),
+           fmt::format("one of the sizes {}", fmt::join(s.demand.sizes, ", ")));
+    }
+    for (std::size_t i = 0; i < let.models.size(); ++i) {
+      const packing::model_profile& m = profiles.models[let.models[i].model.index()];
+      const std::string of = fmt::format("{}.models[{}]", at, i);
+      if (!has_size(m, let.size.percent())) {
+        fail(of + ".model", quote_short(m.name),
+             fmt::format("a model that latency.csv has at size {}", let.size.percent()));
+      }
+      const std::uint32_t most = packing::latency_table{m}.max_batch();
+      if (let.models[i].batch > most) {
+        fail(of + ".batch", fmt::to_string(let.models[i].batch),
+             fmt::format("at most {}, the largest that latency.csv has of {}", most, m.name));
+      }
+    }
+  }
 }
 
 }  // namespace cohort::formats

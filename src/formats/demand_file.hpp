@@ -37,6 +37,7 @@ struct demand {
 
 /// A schedule, as `pack --json` prints it.
 struct schedule {
+  std::string algorithm;  ///< Empty if it does not say.
   formats::demand demand;
   bool interference = false;
   packing::slo_rule rule = packing::slo_rule::own;
@@ -56,5 +57,11 @@ struct schedule {
 ///         checked.
 [[nodiscard]] schedule parse_schedule(const std::string& where, std::string_view text,
                                       const profile_dir& profiles);
+
+/// Checks that a schedule is one that a server with these profiles can serve: that it is
+/// schedulable and places models, that its SLOs are those of the folder, and that its GPUs, sizes
+/// and batches are among those planned for and measured.
+/// @throws input_error With the place and name of what disagrees.
+void check_can_serve(const std::string& where, const schedule& s, const profile_dir& profiles);
 
 }  // namespace cohort::formats

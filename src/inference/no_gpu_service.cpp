@@ -10,4 +10,9 @@ std::unique_ptr<service> make_gpu_service(const options&, outcome_listener&, ser
   throw config_error{"--executor: cuda is not possible here: built without CUDA"};
 }
 
+std::unique_ptr<service> make_planned_gpu_service(const options& o, outcome_listener& listener,
+                                                  serve::metrics& counters) {
+  return make_gpu_service(o, listener, counters);
+}
+
 }  // namespace cohort::inference

@@ -22,7 +22,9 @@ struct options {
   std::vector<std::string> models;
   std::string zoo = "a100";
   std::string profile_dir;  ///< With latency.csv; measured at the start if empty.
-  std::string pipeline;     ///< "auto" or a stages.json; empty: batches run whole.
+  std::string plan;         ///< As `cohort pack --json` prints it; empty: every model everywhere.
+  double replan_period_s = 0;  ///< 0: the plan stays.
+  std::string pipeline;        ///< "auto" or a stages.json; empty: batches run whole.
   unsigned pipeline_entries = 2;
   std::map<std::string, double> slo_ms;
   std::map<std::string, std::string> weights;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// How the server makes pipelines of its models: measured by operator, cut into stages, and run by
-/// the engine's `pipeline_backend`.
+/// the engine's `executor_backend`.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
 #include <cohort/batching/observer.hpp>
 #include <cohort/batching/sliced_model.hpp>
 #include <cohort/batching/slicer.hpp>
-#include <cohort/engine/pipeline_backend.hpp>
+#include <cohort/engine/executor_backend.hpp>
+#include <cohort/engine/staged.hpp>
 #include <cohort/serve/metrics.hpp>
 #include <cohort/sim/staged/stage_trial.hpp>
 
@@ -138,8 +139,8 @@ static_assert(batching::batch_observer<row_counter>);
 template <class Executor>
 using sliced = batching::sliced_model<Executor, models::any_model<Executor>>;
 template <class Executor>
-using pipelines =
-    engine::pipeline_backend<Executor, sliced<Executor>, batching::diversity, row_counter>;
+using pipelines = engine::executor_backend<Executor, sliced<Executor>,
+                                           engine::staged<batching::diversity, row_counter>>;
 
 /// What the backend needs of a model.
 template <class Executor>

@@ -85,11 +85,22 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
 
 std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
                                       serve::metrics& counters) {
-  if (o.executor == "emulated") return make_emulated_service(o, listener, counters);
-  if (o.executor == "host") return make_host_service(o, listener, counters, "");
+  const bool planned = !o.plan.empty();
+  const auto on_host = [&](const std::string& why_no_gpu) {
+    return planned ? make_planned_host_service(o, listener, counters, why_no_gpu)
+                   : make_host_service(o, listener, counters, why_no_gpu);
+  };
+  if (o.executor == "emulated") {
+    return planned ? make_planned_emulated_service(o, listener, counters)
+                   : make_emulated_service(o, listener, counters);
+  }
+  if (o.executor == "host") return on_host("");
   const std::string why = models::why_no_gpu();
-  if (why.empty()) return make_gpu_service(o, listener, counters);
-  if (o.executor == "auto") return make_host_service(o, listener, counters, why);
+  if (why.empty()) {
+    return planned ? make_planned_gpu_service(o, listener, counters)
+                   : make_gpu_service(o, listener, counters);
+  }
+  if (o.executor == "auto") return on_host(why);
   throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
 }
 

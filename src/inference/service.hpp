@@ -5,7 +5,7 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
@@ -54,6 +54,18 @@ class service {
 [[nodiscard]] std::unique_ptr<service> make_gpu_service(const options& o,
                                                         outcome_listener& listener,
                                                         serve::metrics& counters);
+
+/// The same where `o.plan` says.
+[[nodiscard]] std::unique_ptr<service> make_planned_gpu_service(const options& o,
+                                                                outcome_listener& listener,
+                                                                serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<service> make_planned_host_service(const options& o,
+                                                                 outcome_listener& listener,
+                                                                 serve::metrics& counters,
+                                                                 const std::string& why_no_gpu);
+[[nodiscard]] std::unique_ptr<service> make_planned_emulated_service(const options& o,
+                                                                     outcome_listener& listener,
+                                                                     serve::metrics& counters);
 
 /// Loads and profiles the models and starts the engine.
 /// @param listener, counters Outlive the service.

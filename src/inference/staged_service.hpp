@@ -8,7 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/engine/engine.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/executor_backend.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,12 +59,15 @@ class service_of final : public service {
     backend_->bind(engine_);
   }
 
+  /// @param capacity How many batches it may run at one time.
   template <class AddToBackend>
-  void add_device(AddToBackend add) {
-    engine_.add_device([&](device_id d) {
-      counters_.add_device(d);
-      add(*backend_, d);
-    });
+  void add_device(AddToBackend add, std::uint32_t capacity = 1) {
+    engine_.add_device(
+        [&](device_id d) {
+          counters_.add_device(d);
+          add(*backend_, d);
+        },
+        capacity);
   }
   template <class AddToBackend>
   void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
@@ -125,14 +128,14 @@ inline duration wake_margin(const options& o, duration most) {
 
 /// What the scheduler must leave of a deadline. A policy that waits until the last moment would
 /// else pass on every delay between client and server as a missed SLO.
-inline deferred::network_delays delays(const options& o,
-                                       const std::vector<prepared_model>& models) {
+inline deferred::network_delays delays(const options& o, const std::vector<prepared_model>& models,
+                                       std::uint32_t capacity = 1) {
   duration tenth = unbounded;
   for (const prepared_model& m : models) tenth = std::min(tenth, m.meta.slo / 10);
   const deferred::network_delays d{.response = std::min(tenth, from_ms(o.http_margin_us / 1e3)),
                                    .wake_margin = wake_margin(o, tenth)};
   for (const prepared_model& m : models) {
-    const duration least = m.latency(1) + d.before(1) + d.after();
+    const duration least = capacity * m.latency(1) + d.before(1) + d.after();
     if (m.meta.slo < least) {
       throw config_error{
           fmt::format("--slo-ms: {} ms for {} is not allowed: expected at least {:.3f}",
@@ -143,14 +146,15 @@ inline deferred::network_delays delays(const options& o,
 }
 
 /// SLOs for models that share devices and have none given: room to gather half a largest batch
-/// while another such runs, behind one largest batch of every model.
-inline void default_slos(std::vector<prepared_model>& models) {
+/// while another such runs, behind one largest batch of every model; as often as batches share a
+/// device.
+inline void default_slos(std::vector<prepared_model>& models, std::uint32_t capacity) {
   duration ahead{0};
   for (const prepared_model& m : models) ahead += m.latency(m.latency.max_batch());
   for (prepared_model& m : models) {
     if (m.meta.slo > duration{0}) continue;
     const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
-    m.meta.slo = from_ms(std::ceil(to_ms(2 * half + ahead) / 5) * 5);
+    m.meta.slo = from_ms(std::ceil(to_ms(capacity * (2 * half + ahead)) / 5) * 5);
   }
 }
 
@@ -205,11 +209,12 @@ struct parts : resources<Executor>, Backend {
       : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
 };
 
-/// Loads the models into `made` and measures them. @param slower Factor on their latencies.
+/// Loads the models into `made` and measures them.
+/// @param capacity Of the devices, for default SLOs.
 template <class Executor>
 std::vector<prepared_model> prepare(const options& o, const std::vector<std::string>& names,
                                     const staged_parts<Executor>& with, resources<Executor>& made,
-                                    double slower) {
+                                    std::uint32_t capacity) {
   std::vector<prepared_model> prepared;
   for (const std::string& name : names) {
     const auto weights = o.weights.find(name);
@@ -221,7 +226,7 @@ std::vector<prepared_model> prepare(const options& o, const std::vector<std::str
                                                 {.max_batch = o.max_batch, .repeats = 5})
                               : models::read_profile(o.profile_dir, name);
     for (latency_point& p : points) {
-      p.latency = from_ms(to_ms(p.latency) * o.profile_margin * slower);
+      p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
     }
     const latency_curve latency{table_latency{points}, o.max_batch};
     const auto slo = o.slo_ms.find(name);
@@ -233,11 +238,11 @@ std::vector<prepared_model> prepare(const options& o, const std::vector<std::str
                         .has_sizes = models::has_sizes(info),
                         .latency = latency});
   }
-  default_slos(prepared);
+  default_slos(prepared, capacity);
   return prepared;
 }
 
-/// Each device of the server is a place with `pipeline_entries` ways in.
+/// Each device runs up to `pipeline_entries` batches at one time.
 template <class Executor>
 std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listener& listener,
                                                 serve::metrics& counters,
@@ -254,9 +259,7 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     }
   }
   resources<Executor> made{std::move(with.executor), {}};
-  // Batches that entered by other ways share the device.
-  const std::vector<prepared_model> prepared =
-      prepare(o, names, with, made, static_cast<double>(o.pipeline_entries));
+  const std::vector<prepared_model> prepared = prepare(o, names, with, made, o.pipeline_entries);
   std::vector<pipelined_model> cut;
   std::string stages;
   std::string trials;
@@ -266,14 +269,20 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
     trials += describe_trial(names[i], cut.back());
   }
-  return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
+  return with_scheduler(o, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
     using kind = service_of<decltype(scheduler), both_parts>;
     auto both = std::make_unique<both_parts>(std::move(made));
     both_parts& p = *both;
     auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
                                     std::move(both), listener, counters, trials);
-    for (unsigned d = 0; d < with.devices * o.pipeline_entries; ++d) {
-      s->add_device([&](both_parts& b, device_id id) { b.add_device(id, d / o.pipeline_entries); });
+    std::vector<device_id> ids;
+    for (unsigned d = 0; d < with.devices; ++d) {
+      s->add_device(
+          [&](both_parts& b, device_id id) {
+            b.add_device(id, {.capacity = o.pipeline_entries});
+            ids.push_back(id);
+          },
+          o.pipeline_entries);
     }
     for (std::size_t i = 0; i < prepared.size(); ++i) {
       s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
@@ -281,8 +290,8 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
         row_counter observer;
         observer.into = &counters;
         observer.model = id;
-        for (unsigned place = 0; place < with.devices; ++place) {
-          b.add_model(id, place,
+        for (const device_id d : ids) {
+          b.add_model(id, d,
                       instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
                                   o.max_batch, observer));
         }
@@ -301,7 +310,8 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
   if (!o.pipeline.empty()) {
     return make_pipelined_service(o, listener, counters, names, std::move(with));
   }
-  using both_parts = parts<Executor, engine::staged_backend<Executor, models::any_model<Executor>>>;
+  using both_parts =
+      parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
   const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
   return with_scheduler(o, delays(o, prepared), [&](auto scheduler) {
@@ -314,14 +324,15 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
     std::vector<device_id> ids;
     for (unsigned d = 0; d < devices; ++d) {
       s->add_device([&](both_parts& b, device_id id) {
-        b.add_device(id, device_share{std::max(1U, 100 / devices)});
+        b.add_device(id, {.share = device_share{std::max(1U, 100 / devices)}});
         ids.push_back(id);
       });
     }
     for (std::size_t i = 0; i < prepared.size(); ++i) {
       s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
         for (const device_id d : ids) {
-          b.add_model(id, d, o.max_batch, p.factories[i]->make(o.max_batch));
+          b.add_model(id, d,
+                      {.batch_max = o.max_batch, .instance = p.factories[i]->make(o.max_batch)});
         }
       });
     }

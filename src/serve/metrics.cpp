@@ -66,12 +66,22 @@ struct metrics::state {
   prometheus::Family<prometheus::Counter>& busy =
       prometheus::BuildCounter()
           .Name("cohort_device_busy_seconds_total")
-          .Help("Time that the batches sent to a device should take by their profile")
+          .Help("Time that the batches sent to a device should take alone, by their profile")
           .Register(registry);
   prometheus::Family<prometheus::Counter>& rows =
       prometheus::BuildCounter()
           .Name("cohort_pipeline_rows_total")
           .Help("Rows of pipelines that were made, joined, split or held between stages")
+          .Register(registry);
+  prometheus::Family<prometheus::Gauge>& placed =
+      prometheus::BuildGauge()
+          .Name("cohort_placed_requests_per_second")
+          .Help("Models on partitions of devices, and the rate that the plan gives them there")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& plans =
+      prometheus::BuildCounter()
+          .Name("cohort_plans_total")
+          .Help("Plans that were begun, and steps of plans that failed and were tried again")
           .Register(registry);
   prometheus::Family<prometheus::Counter>& answers = prometheus::BuildCounter()
                                                          .Name("cohort_http_responses_total")
@@ -122,13 +132,34 @@ void metrics::ended(model_id id, outcome how, duration latency) {
 }
 void metrics::dispatched(const dispatch_event& e) {
   state_->models[e.model.index()].batch->Observe(e.size);
-  state_->devices[e.device.index()]->Increment(to_seconds(e.expected));
+  state_->devices[e.device.index()]->Increment(to_seconds(e.work));
 }
 void metrics::happened(model_id id, row_event what) {
   state_->models[id.index()].rows[static_cast<std::size_t>(what)]->Increment();
 }
 void metrics::set_waiting(model_id id, double requests) {
   state_->models[id.index()].waiting->Set(requests);
+}
+namespace {
+prometheus::Labels labels_of(const std::string& model, device_id device, std::uint32_t partition,
+                             std::uint32_t percent) {
+  return {{"model", model},
+          {"device", std::to_string(device.value())},
+          {"partition", std::to_string(partition)},
+          {"share_percent", std::to_string(percent)}};
+}
+}  // namespace
+
+void metrics::place(const std::string& model, device_id device, std::uint32_t partition,
+                    std::uint32_t percent, double rate_rps) {
+  state_->placed.Add(labels_of(model, device, partition, percent)).Set(rate_rps);
+}
+void metrics::unplace(const std::string& model, device_id device, std::uint32_t partition,
+                      std::uint32_t percent) {
+  state_->placed.Remove(&state_->placed.Add(labels_of(model, device, partition, percent)));
+}
+void metrics::planned(bool failed) {
+  state_->plans.Add({{"result", failed ? "failed_step" : "begun"}}).Increment();
 }
 void metrics::answered(int status) {
   state_->answers.Add({{"status", std::to_string(status)}}).Increment();

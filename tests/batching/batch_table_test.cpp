@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/batching/batch_table.hpp>
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <utility>

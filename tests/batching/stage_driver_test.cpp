@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/batching/stage_driver.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/batching/policy.hpp>
 #include <cohort/runtime/host.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/batching/stage_executor.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/batching/meta_ops.hpp>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "commands/profile_folder.hpp"
+#include <support/profile_folder.hpp>
 #include "commands/run_command.hpp"
 
 namespace cohort {
@@ -115,6 +115,8 @@ TEST_CASE_FIXTURE(fixture, "a demand that is too large is told with exit status 
       answer("- --algorithm squishy", R"({"gpus":9,"slo_ms":{"b":3.5},"demand":{"b":1}})", 1);
   CHECK(slo["status"] == "infeasible");
   CHECK(slo["slo_ms"] == json{{"b", 3.5}});
+  const json own = answer("- --algorithm squishy", R"({"gpus":9,"demand":{"b":1,"a":2}})", 0);
+  CHECK(own["slo_ms"] == json{{"a", 20}, {"b", 40}});
 }
 TEST_CASE_FIXTURE(fixture, "exact proves what cannot be, and bounds what can") {
   // Two devices carry 8 / 9 a ms each.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "commands/profile_folder.hpp"
+#include <support/profile_folder.hpp>
 #include "commands/run_command.hpp"
 
 namespace cohort {

@@ -4,13 +4,12 @@
 #pragma once
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include <support/scratch_file.hpp>
 
 namespace cohort::test {
 
@@ -19,20 +18,6 @@ struct command_result {
   std::string out;
   std::string err;
 };
-
-inline std::string slurp(const std::string& path) {
-  std::ifstream in{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{in}, {}};
-}
-
-inline void spill(const std::string& path, const std::string& text) {
-  std::ofstream{path, std::ios::binary} << text;
-}
-
-/// Name of a scratch file of this process, in the working directory.
-inline std::string scratch(const std::string& name) {
-  return "scratch." + std::to_string(getpid()) + "." + name;
-}
 
 /// @param arguments As a shell reads them.
 inline command_result cohort_command(const std::string& arguments, const std::string& input = "") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/assert.hpp>
 //
+#include <cohort/core/assert.hpp>
+
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/clock.hpp>
 //
+#include <cohort/core/clock.hpp>
+
 #include <doctest/doctest.h>
 
 namespace cohort {

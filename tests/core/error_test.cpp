@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/error.hpp>
 //
+#include <cohort/core/error.hpp>
+
 #include <doctest/doctest.h>
 
 #include <exception>

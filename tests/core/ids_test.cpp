@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/ids.hpp>
 //
+#include <cohort/core/ids.hpp>
+
 #include <doctest/doctest.h>
 
 #include <concepts>

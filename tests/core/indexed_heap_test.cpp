@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/indexed_heap.hpp>
 //
+#include <cohort/core/indexed_heap.hpp>
+
 #include <doctest/doctest.h>
 #include <support/random_source.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/latency_model.hpp>
 //
+#include <cohort/core/latency_model.hpp>
+
 #include <doctest/doctest.h>
 #include <support/random_source.hpp>
 
@@ -137,6 +138,16 @@ TEST_CASE("a curve tabulates its model and says that larger batches never run") 
   CHECK(curve(1) == 7ms);
   CHECK(curve(4) == 13ms);
   CHECK(curve(5) == unbounded);
+}
+
+TEST_CASE("a curve several times as long stays a curve, and never passes unbounded") {
+  const latency_curve curve{linear_latency{.fixed = 5ms, .per_request = 2ms}, 4};
+  CHECK(curve.times(3)(1) == 21ms);
+  CHECK(curve.times(3)(4) == 39ms);
+  CHECK(curve.times(3)(5) == unbounded);
+  CHECK(curve.times(1)(2) == curve(2));
+  const latency_curve long_ones{linear_latency{.fixed = unbounded / 2, .per_request = 2ms}, 4};
+  CHECK(long_ones.times(3)(1) == unbounded);
 }
 
 TEST_CASE("largest_within is the largest batch that fits a budget") {

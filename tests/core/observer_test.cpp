@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/observer.hpp>
 //
+#include <cohort/core/observer.hpp>
+
 #include <doctest/doctest.h>
 
 #include <type_traits>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/request.hpp>
 //
+#include <cohort/core/request.hpp>
+
 #include <doctest/doctest.h>
 
 #include <array>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/time.hpp>
 //
+#include <cohort/core/time.hpp>
+
 #include <doctest/doctest.h>
 #include <support/random_source.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/timer_queue.hpp>
 //
+#include <cohort/core/timer_queue.hpp>
+
 #include <doctest/doctest.h>
 #include <support/random_source.hpp>
 

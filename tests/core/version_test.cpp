@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/core/version.hpp>
 //
+#include <cohort/core/version.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>

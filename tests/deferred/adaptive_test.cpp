@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/adaptive.hpp>
+
+#include <doctest/doctest.h>
 
 namespace cohort::deferred {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/model_shard.hpp>
+
+#include <doctest/doctest.h>
 
 #include <deque>
 #include <optional>

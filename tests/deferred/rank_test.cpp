@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/rank.hpp>
+
+#include <doctest/doctest.h>
 
 #include <vector>
 
@@ -20,9 +21,13 @@ candidate opening(duration exec, duration latest, duration lead = 0ms) {
 }
 
 struct fixture {
-  explicit fixture(std::uint32_t devices, std::uint32_t models = 3) {
+  explicit fixture(std::uint32_t devices, std::uint32_t models = 3, std::uint32_t capacity = 1) {
     ranking.reserve_models(models);
-    for (std::uint32_t d = 0; d < devices; ++d) ranking.add_device(device_id{d}, t0);
+    for (std::uint32_t d = 0; d < devices; ++d) ranking.add_device(device_id{d}, t0, capacity);
+  }
+  /// Where the n-th grant went.
+  [[nodiscard]] device_entry granted(std::size_t n) const {
+    return {sink.grants.at(n).device, sink.grants.at(n).entry};
   }
   /// Runs until `at` and answers every grant with a batch of `length`.
   void use(duration at, duration length) {
@@ -155,6 +160,98 @@ TEST_CASE("the idle fraction follows the devices") {
     f.ranking.on_complete(device_id{0}, t0 + at);
   }
   CHECK(f.ranking.idle_fraction() == doctest::Approx(0.5).epsilon(0.02));
+}
+TEST_CASE(
+    "a device of capacity 2 runs two batches, and the third takes the entry that ends first") {
+  fixture f{1, 4, 2};
+  CHECK(f.ranking.capacity(device_id{0}) == 2);
+  for (std::uint32_t m = 0; m < 4; ++m) {
+    f.ranking.on_candidate(model_id{m}, opening(0ms, 50ms), t0);
+    f.use(0ms, 10ms);
+  }
+  REQUIRE(f.sink.grants.size() == 2);
+  CHECK(f.granted(0) == device_entry{device_id{0}, 0});
+  CHECK(f.granted(1) == device_entry{device_id{0}, 1});
+  CHECK(f.ranking.outstanding(device_id{0}) == 2);
+  f.ranking.on_complete({device_id{0}, 1}, t0 + 4ms);  // The later one, and before its time.
+  f.use(4ms, 10ms);
+  REQUIRE(f.sink.grants.size() == 3);
+  CHECK(f.granted(2) == device_entry{device_id{0}, 1});
+  f.ranking.on_complete(device_id{0}, t0 + 5ms);  // A device alone is its first entry.
+  f.use(5ms, 10ms);
+  REQUIRE(f.sink.grants.size() == 4);
+  CHECK(f.granted(3) == device_entry{device_id{0}, 0});
+}
+TEST_CASE("a batch goes where it shares the device with the fewest") {
+  fixture f{2, 6, 3};
+  const auto send = [&](std::uint32_t m, duration at) {
+    f.ranking.on_candidate(model_id{m}, opening(at, 50ms), t0 + at);
+    f.use(at, 10ms);
+  };
+  for (std::uint32_t m = 0; m < 5; ++m) send(m, 0ms);  // Three on device 0, two on device 1.
+  CHECK(f.granted(1) == device_entry{device_id{1}, 0});
+  CHECK(f.granted(4) == device_entry{device_id{0}, 2});
+  f.ranking.on_complete({device_id{1}, 0}, t0 + 1ms);
+  send(5, 1ms);
+  CHECK(f.granted(5) == device_entry{device_id{1}, 0});
+  f.ranking.on_complete({device_id{0}, 1}, t0 + 2ms);  // Two and two: the smallest id.
+  send(0, 2ms);
+  CHECK(f.granted(6) == device_entry{device_id{0}, 1});
+  CHECK(f.ranking.idle_entries() == 1);
+  CHECK(f.ranking.idle_devices() == 0);
+}
+TEST_CASE("with a lead, each entry has one batch sent behind its own, and none that overruns") {
+  fixture f{1, 4, 2};
+  const auto send = [&](std::uint32_t m, duration at, duration length) {
+    f.ranking.on_candidate(model_id{m}, opening(at + 1ms, 50ms, 1ms), t0 + at);
+    f.use(at, length);
+  };
+  send(0, 0ms, 10ms);  // In entry 0 until 10 ms.
+  send(1, 0ms, 8ms);   // In entry 1 until 8 ms.
+  send(2, 1ms, 5ms);
+  CHECK(f.ranking.next_wake() == t0 + 7ms);
+  f.use(7ms, 5ms);
+  REQUIRE(f.sink.grants.size() == 3);
+  CHECK(f.granted(2) == device_entry{device_id{0}, 1});
+  send(3, 7ms, 5ms);
+  CHECK(f.ranking.next_wake() == t0 + 9ms);
+  f.use(9ms, 5ms);
+  CHECK(f.granted(3) == device_entry{device_id{0}, 0});
+  CHECK(f.ranking.outstanding(device_id{0}) == 4);
+  f.ranking.on_candidate(model_id{0}, opening(10ms, 50ms, 1ms), t0 + 9ms);
+  CHECK(f.ranking.next_wake() == t0 + 9ms);  // Opens, and finds that all entries are taken.
+  f.use(12ms, 5ms);
+  CHECK(f.sink.grants.size() == 4);
+  f.ranking.on_complete({device_id{0}, 1}, t0 + 13ms);  // The next there should end at 18 ms,
+  f.ranking.on_complete({device_id{0}, 0}, t0 + 14ms);  // the next here at 19 ms.
+  f.use(14ms, 5ms);
+  CHECK(f.ranking.next_wake() == t0 + 17ms);
+  f.use(18ms + 1ns, 5ms);  // Too late for that one: it overruns. The other ends within the lead.
+  REQUIRE(f.sink.grants.size() == 5);
+  CHECK(f.granted(4) == device_entry{device_id{0}, 0});
+}
+TEST_CASE("policies see entries: their number, and the share of their time without work") {
+  fixture f{1, 3, 3};
+  duration at = 0ms;
+  for (int i = 0; i < 200; ++i) {  // One of three entries always busy.
+    f.ranking.on_candidate(model_id{0}, opening(at, at + 9ms), t0 + at);
+    f.use(at, 10ms);
+    at += 10ms;
+    f.ranking.on_complete(device_id{0}, t0 + at);
+  }
+  CHECK(f.sink.grants.back().pool.devices == 3);
+  CHECK(f.ranking.devices() == 1);
+  CHECK(f.ranking.entries() == 3);
+  CHECK(f.ranking.idle_fraction() == doctest::Approx(2.0 / 3).epsilon(0.02));
+}
+TEST_CASE("an id is used again with another capacity") {
+  fixture f{1, 3, 3};
+  f.ranking.remove_device(device_id{0}, t0);
+  CHECK(f.ranking.idle_entries() == 0);
+  CHECK(f.ranking.largest_capacity() == 0);
+  f.ranking.add_device(device_id{0}, t0, 2);
+  CHECK(f.ranking.idle_entries() == 2);
+  CHECK(f.ranking.largest_capacity() == 2);
 }
 }  // namespace
 }  // namespace cohort::deferred

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/request_queue.hpp>
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <deque>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/scheduler.hpp>
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <deque>
@@ -38,7 +39,7 @@ struct driver {
     }
     sent.emplace_back(now, b.device.value(), b.size(), b.first_sequence);
     running[b.device.value()].push_back(std::move(b));
-    crowded |= running[b.device.value()].size() > rank::max_outstanding;
+    crowded |= running[b.device.value()].size() > rank::entry_depth;
   }
   void drop(request& r) noexcept {
     if (!fate.emplace(&r, 'd').second) twice = true;
@@ -285,7 +286,7 @@ struct slow_join {
   }
   void grant_used(model_id m, device_id d, time_point start, duration expected) noexcept {
     post([this, m, d, start, expected] {
-      REQUIRE(ranking.outstanding(d) < rank::max_outstanding);
+      REQUIRE(ranking.outstanding(d) < rank::entry_depth);
       ranking.on_grant_used(m, d, start, expected, now);
       mail.push(
           {std::max(now, start) + expected, ++posted, [this, d] { ranking.on_complete(d, now); }});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/deferred/sink.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>

@@ -1,4 +1,4 @@
-foreach(name adaptive autoscale batch_scheduler candidate device_set gather model_shard oracle pool_meter
+foreach(name adaptive autoscale batch_scheduler candidate capacity device_set gather model_shard oracle pool_meter
              pooled_scheduler priority rank request_queue scheduler sink target view window)
   cohort_add_test(deferred/${name}_test.cpp)
 endforeach()

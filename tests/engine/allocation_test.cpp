@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 #include <new>
+#include <vector>
 
 #include "loop_fixture.hpp"
 
@@ -16,31 +17,46 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined, else GCC takes malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* p = std::malloc(bytes)) return p;
   throw std::bad_alloc{};
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace cohort::engine {
 namespace {
 using namespace std::chrono_literals;
 
 struct silent_sink {
-  void launch(const deferred::batch& b) noexcept { last = b.device; }
+  silent_sink() { running.reserve(64); }
+  void launch(const deferred::batch& b) noexcept { running.push_back(&b); }
   void ended(request&, outcome) noexcept { ++ends; }
   void model_removed(model_id) noexcept {}
-  device_id last;
+  /// Ends the batches that should have ended by `now`.
+  template <class Core>
+  void finish(Core& core, time_point now) {
+    for (std::size_t i = 0; i < running.size();) {
+      const deferred::batch& b = *running[i];
+      if (b.exec_at + b.expected > now) {
+        ++i;
+        continue;
+      }
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+      core.on_complete(b.at(), false, now, *this);
+    }
+  }
+  std::vector<const deferred::batch*> running;
   std::uint64_t ends = 0;
 };
 
-TEST_CASE("scheduler and core allocate nothing for a request") {
+void check_scheduler_and_core(std::uint32_t capacity) {
   basic_engine_core<deferred::adaptive_scheduler> core;
   silent_sink sink;
   time_point now{};
-  for (int i = 0; i < 4; ++i) core.add_device(now);
+  for (int i = 0; i < 4; ++i) core.add_device(now, capacity);
   const model_id m = core.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 25ms}});
   std::deque<request> pool(512);
@@ -54,23 +70,20 @@ TEST_CASE("scheduler and core allocate nothing for a request") {
     r.deadline = now + 25ms;
     if (r.state == request_state::idle) (void)core.submit(r, now, sink);
     core.advance(now, sink);
-    for (std::uint32_t d = 0; d < 4; ++d) {
-      const device_id id{d};
-      if (core.outstanding(id) > 0 && core.running(id).exec_at + core.running(id).expected <= now) {
-        core.on_complete(id, false, now, sink);
-      }
-    }
+    sink.finish(core, now);
     core.advance(now, sink);
   }
   CHECK(allocations - before == 0);
   CHECK(sink.ends > 100'000);
   while (core.in_flight() > 0) {
     now += 1ms;
-    for (std::uint32_t d = 0; d < 4; ++d) {
-      if (core.outstanding(device_id{d}) > 0) core.on_complete(device_id{d}, false, now, sink);
-    }
+    sink.finish(core, now);
     core.advance(now, sink);
   }
+}
+TEST_CASE("scheduler and core allocate nothing for a request") { check_scheduler_and_core(1); }
+TEST_CASE("scheduler and core allocate nothing for a request on devices of capacity 3") {
+  check_scheduler_and_core(3);
 }
 TEST_CASE("the loop, its inbox and the emulated device allocate nothing for a request") {
   test_support::loop_fixture f;

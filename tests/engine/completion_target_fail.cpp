@@ -4,9 +4,14 @@
 
 struct own {
 #ifdef COHORT_WELL_FORMED
-  void complete(cohort::device_id, bool) {}
+  void complete(cohort::device_entry, bool) {}
 #else
-  void complete(cohort::device_id) {}
+  void complete(cohort::device_entry) {}
 #endif
+  void complete_request(cohort::device_entry, const cohort::request&, bool) {}
+  template <class F>
+  void nudge(F publish) {
+    publish();
+  }
 };
 void bind(cohort::engine::profile_backend& b, own& engine) { b.bind(engine); }

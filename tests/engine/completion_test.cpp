@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/completion.hpp>
+
+#include <doctest/doctest.h>
 
 #include <stdexcept>
 #include <vector>

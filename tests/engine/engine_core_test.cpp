@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/engine_core.hpp>
+
+#include <doctest/doctest.h>
 
 #include <deque>
 #include <map>
@@ -136,6 +137,47 @@ TEST_CASE("the delay of the response counts against the deadline") {
   core.advance(t0, sink);
   core.on_complete(d, false, t0 + 10ms + 1ns, sink);
   CHECK(sink.ends[&r] == std::vector{outcome::late});
+}
+
+TEST_CASE("batches of a device of capacity 3 end in any order, each by its own name") {
+  fixture::core_type core;
+  recorder sink;
+  const device_id d = core.add_device(t0, 3U);
+  std::deque<request> r(3);
+  const model_id m = core.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 1}, .slo = 18ms}});
+  for (request& x : r) {
+    x.model = m;
+    x.deadline = t0 + 18ms;  // 3 ℓ(1): the latency of each if three share the device.
+    REQUIRE_FALSE(core.submit(x, t0, sink));
+    core.advance(t0, sink);
+  }
+  REQUIRE(sink.launches.size() == 3);
+  CHECK(core.outstanding(d) == 3);
+  CHECK(&core.running({d, 2}) == sink.launches[2]);
+  CHECK(core.running({d, 2}).expected == 18ms);
+  CHECK(core.running({d, 2}).work == 6ms);
+  core.on_request_complete({d, 2}, r[2], false, t0 + 6ms, sink);
+  CHECK(sink.ends[&r[2]] == std::vector{outcome::completed});
+  core.on_complete({d, 1}, true, t0 + 7ms, sink);
+  CHECK(sink.ends[&r[1]] == std::vector{outcome::failed});
+  CHECK(sink.ends[&r[0]].empty());
+  core.on_complete({d, 2}, false, t0 + 8ms, sink);
+  CHECK(core.outstanding(d) == 1);
+  core.on_complete(d, false, t0 + 18ms, sink);
+  CHECK(sink.ends[&r[0]] == std::vector{outcome::completed});
+  CHECK(core.in_flight() == 0);
+}
+TEST_CASE("what is admitted counts with the capacity of the devices") {
+  fixture f;  // One device of capacity 1: 6 ms for one.
+  CHECK_FALSE(f.submit(f.r[0], 0ms, 6ms));
+  CHECK_THROWS_AS(f.core.add_device(t0, 3U), config_error);  // 18 ms are more than the SLO.
+  CHECK_THROWS_AS(f.core.add_device(t0, 0U), config_error);
+  f.core.add_device(t0, 2U);
+  CHECK(f.submit(f.r[1], 0ms, 12ms - 1ns) == refusal::deadline_infeasible);
+  CHECK_FALSE(f.submit(f.r[1], 0ms, 12ms));
+  CHECK(f.sink.launches.back()->device == device_id{1});
+  f.core.on_complete(device_id{1}, false, t0 + 6ms, f.sink);
 }
 
 /// One operation of the explorations below.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/engine_sink.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/engine/engine_core.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/inbox.hpp>
+
+#include <doctest/doctest.h>
 
 #include <thread>
 
@@ -20,7 +21,7 @@ TEST_CASE("messages are taken once, in order") {
   CHECK(box.take(m));
   CHECK(&m.arrivals.front() == &a);
   CHECK(&m.arrivals.back() == &b);
-  CHECK(m.ends.at(0).device == device_id{3});
+  CHECK(m.ends.at(0).at == device_id{3});
   m.controls.at(0)({});
   CHECK(ran == 1);
   m.arrivals.clear();

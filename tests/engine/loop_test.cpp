@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/loop.hpp>
 
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/plan_router.hpp>
+
+#include <doctest/doctest.h>
 
 #include <deque>
 
@@ -25,7 +26,7 @@ struct may_throw {
 static_assert(backend<least_backend> && !backend<may_throw>);
 static_assert(!driven_backend<least_backend> && !cancelling_backend<least_backend>);
 static_assert(engine_sink<loop_fixture::loop_type> && completion_target<loop_fixture::loop_type>);
-static_assert(request_completion_target<loop_fixture::loop_type>);
+static_assert(completion_target<loop_fixture::loop_type>);
 static_assert(request_acceptor<loop_fixture::loop_type, time_point>);
 
 TEST_CASE("requests run in virtual time exactly as profiled") {

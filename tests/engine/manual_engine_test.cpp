@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine without a thread, over the backend that takes the time of profiles.
-#include <doctest/doctest.h>
 #include <cohort/engine/manual_engine.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/completion.hpp>

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/partition_host.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/staged.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
+#include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/host.hpp>
 #include <packing/random_demand.hpp>
 
@@ -41,7 +44,26 @@ struct adder {
     });
   }
 };
-using backend_type = staged_backend<runtime::host_executor, adder>;
+
+using pipelined = staged<batching::plain_policy>;
+
+/// A model of one stage, or of equal ones, for either way of running it.
+template <class Model>
+whole_batch_model<Model> as(const whole_batch&, std::uint32_t batch_max, Model m) {
+  return {.batch_max = batch_max, .instance = std::make_unique<Model>(m)};
+}
+template <class Model>
+pipelined::model<Model> as(const pipelined&, std::uint32_t batch_max, Model m) {
+  pipelined::model<Model> out{.batch_max = batch_max,
+                              .policy = [batch_max](const batching::stage_profile&) {
+                                return batching::plain_policy{batch_max};
+                              }};
+  for (std::size_t s = 0; s < m.stages(); ++s) {
+    out.stages.push_back({{.batch = batch_max, .time = 1ms}});
+    out.instances.push_back(std::make_unique<Model>(m));
+  }
+  return out;
+}
 
 struct number : tensor_request {
   void set(float x) {
@@ -65,7 +87,7 @@ struct deliver {
 };
 
 struct least_engine {
-  device_id add_device(void (*)(device_id), deferred::pool_id) { return {}; }
+  device_id add_device(void (*)(device_id), deferred::pool_id, std::uint32_t) { return {}; }
   model_id add_model(model_config, void (*)(model_id), deferred::pool_id) { return {}; }
   void remove_model(model_id, void (*)()) {}
   void remove_device(device_id) {}
@@ -75,7 +97,7 @@ static_assert(pooled_engine<least_engine>);
 struct least_backend {
   using prepared_device = int;
   using prepared_model = float;
-  prepared_device prepare_device(device_share, device_id) { return 0; }
+  prepared_device prepare_device(device_spec) { return 0; }
   void add_device(device_id, prepared_device) {}
   void take_device(device_id) {}
   void add_model(model_id, device_id, prepared_model) {}
@@ -83,17 +105,21 @@ struct least_backend {
   void warm_up(model_id, device_id, runtime::completion&) {}
 };
 static_assert(partition_backend<least_backend>);
-static_assert(partition_backend<backend_type> && partition_backend<profile_backend>);
+static_assert(partition_backend<executor_backend<runtime::host_executor, adder>> &&
+              partition_backend<profile_backend>);
 static_assert(!partition_backend<least_engine> && !pooled_engine<least_backend>);
-using real_time =
-    basic_engine<basic_engine_core<deferred::pooled_scheduler>, backend_type, queued_completion>;
+using real_time = basic_engine<basic_engine_core<deferred::pooled_scheduler>,
+                               executor_backend<runtime::host_executor, adder>, queued_completion>;
 static_assert(pooled_engine<real_time> && request_acceptor<real_time>);
-static_assert(request_completion_target<real_time>);
+static_assert(completion_target<real_time>);
 using by_hand = manual_engine<basic_engine_core<deferred::pooled_scheduler>, profile_backend,
                               queued_completion>;
 static_assert(pooled_engine<by_hand> && request_acceptor<by_hand> && completion_target<by_hand>);
 
-TEST_CASE("a running engine on the host plans anew as rates move, and no request fails") {
+TEST_CASE_TEMPLATE("a running engine on the host plans anew as rates move, and no request fails",
+                   Pipeline, whole_batch, pipelined) {
+  using backend_type = executor_backend<runtime::host_executor, adder, Pipeline>;
+  constexpr std::uint32_t capacity = Pipeline::is_driven ? 2 : 1;
   constexpr std::uint32_t gpus = 2;
   constexpr std::uint32_t models = 3;
   const packing::latency_grid grid{
@@ -113,13 +139,13 @@ TEST_CASE("a running engine on the host plans anew as rates move, and no request
     backend.bind(engine);
     const auto loader = [&](model_id m, device_id gpu, device_share size) {
       runtime::host_executor& on = gpu.value() == 0 ? first : second;
-      return partition_model<backend_type::prepared_model>{
-          .config = config_on(grid, m, size),
+      return partition_model<typename backend_type::prepared_model>{
+          .config = config_on(grid, m, size, 4096, capacity),
           .prepared = backend.prepare_model(
-              grid.max_batch(m.index()),
-              std::make_unique<adder>(adder{&on, static_cast<float>(m.value())}), gpu)};
+              as(Pipeline{}, grid.max_batch(m.index()), adder{&on, static_cast<float>(m.value())}),
+              {.gpu = gpu, .share = size, .capacity = capacity})};
     };
-    partition_host host{engine, backend, loader};
+    partition_host host{engine, backend, loader, capacity};
     static_assert(plan_host<decltype(host)>);
     plan_router router{models};
     plan_applier applier{host, router};
@@ -182,6 +208,100 @@ TEST_CASE("a running engine on the host plans anew as rates move, and no request
     }
   }
   CHECK(first.free_bytes() == free_bytes);
+}
+
+/// Two stages that take a millisecond for each row, and pass the rows on.
+struct passing {
+  runtime::emulated_executor* on;
+  std::string_view name() const { return "passing"; }
+  std::size_t stages() const { return 2; }
+  std::size_t boundary_bytes(std::size_t) const { return sizeof(float); }
+  void enqueue(std::size_t, runtime::emulated_executor::stream& s, const runtime::slice& x) {
+    on->busy(s, 1ms * x.count);
+    on->copy(s, {.destination = x.output + x.first * x.output_stride,
+                 .source = x.input + x.first * x.input_stride,
+                 .row_bytes = x.count * x.input_stride});
+  }
+};
+
+TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the nanosecond",
+                   Pipeline, whole_batch, pipelined) {
+  constexpr time_point t0{};
+  constexpr std::uint32_t capacity = Pipeline::is_driven ? 2 : 1;
+  using backend_type = executor_backend<runtime::emulated_executor, passing, Pipeline>;
+  using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
+  static_assert(driven_backend<backend_type>);
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  runtime::emulated_executor executor;
+  std::atomic<std::size_t> ended = 0;
+  std::deque<number> requests;
+  backend_type backend{executor};
+  manual_engine engine{basic_engine_core<scheduler>{}, backend, inline_completion{deliver{&ended}}};
+  backend.bind(engine);
+  const auto loader = [&](model_id m, device_id gpu, device_share size) {
+    return partition_model<typename backend_type::prepared_model>{
+        .config = config_on(grid, m, size, 4096, capacity),
+        .prepared =
+            backend.prepare_model(as(Pipeline{}, grid.max_batch(m.index()), passing{&executor}),
+                                  {.gpu = gpu, .share = size, .capacity = capacity})};
+  };
+  partition_host host{engine, backend, loader, capacity};
+  static_assert(plan_host<decltype(host)>);
+  plan_router router{2};
+  plan_applier applier{host, router};
+  const auto begin = [&](const packing::plan& p) {
+    applier.begin(packing::plan_transition(grid, applier.live(), p, {}));
+  };
+  const auto one = [](unsigned pct, std::uint32_t model) {
+    return packing::gpulet{.gpu = device_id{0},
+                           .size = device_share{pct},
+                           .duty_ms = 10,
+                           .models = {{.model = model_id{model}, .batch = 4, .rate_rps = 10}}};
+  };
+  const auto submit = [&](std::uint32_t m) {
+    number& r = requests.emplace_back();
+    r.wanted = model_id{m};
+    r.set(static_cast<float>(requests.size()));
+    r.arrival = engine.now();
+    r.deadline = r.arrival + 1h;
+    REQUIRE_FALSE(router.submit(engine, r, r.wanted));
+  };
+  begin({one(50, 0), one(50, 1)});
+  CHECK_FALSE(applier.advance());  // The first warms up: a row of 2 ms.
+  engine.run_until(t0 + 2ms - 1ns);
+  CHECK_FALSE(applier.advance());
+  engine.run_until(t0 + 2ms);
+  CHECK_FALSE(applier.advance());  // And the second.
+  engine.run_until(t0 + 4ms);
+  REQUIRE(applier.advance());
+  submit(0);
+  submit(1);
+  engine.run_until(t0 + 6ms - 1ns);
+  CHECK(ended == 0);
+  engine.run_until(t0 + 6ms);  // Each on its own.
+  CHECK(ended == 2);
+
+  // Two of model 0: in a pipeline the second, which comes while the first is in the first stage,
+  // follows it by one stage.
+  submit(0);
+  engine.run_until(t0 + 6500us);
+  submit(0);
+  begin({one(100, 0)});  // Drains both partitions, beside a new one.
+  while (!applier.advance()) {
+    engine.run_until(engine.now() + 500us);
+    if (engine.now() == t0 + 8ms) CHECK(ended == 3);
+    if (engine.now() == t0 + 9ms) CHECK(ended == (Pipeline::is_driven ? 4 : 3));
+  }
+  submit(0);
+  engine.run_until(engine.now() + 2ms);
+  CHECK(ended == 5);
+  for (const number& r : requests) {
+    CHECK(r.ends == 1);
+    CHECK(r.how == outcome::completed);
+    CHECK(r.out == r.in);
+  }
 }
 }  // namespace
 }  // namespace cohort::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/plan_applier.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/manual_engine.hpp>
@@ -9,6 +10,7 @@
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
+#include <engine/planned_server.hpp>
 #include <packing/random_demand.hpp>
 
 #include <algorithm>
@@ -25,77 +27,14 @@ using packing::placed_model;
 using packing::plan_transition;
 constexpr time_point t0{};
 
-struct asked : request {
-  model_id wanted;
-  int ends = 0;
-  outcome how = outcome::dropped;
-};
-struct note_end {
-  void operator()(request& r, outcome how) const {
-    ++static_cast<asked&>(r).ends;
-    static_cast<asked&>(r).how = how;
-  }
-};
+using test_support::asked;
 
-/// A server in virtual time whose partitions start work as soon as they can.
-struct server {
-  using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
-  using engine_type =
-      manual_engine<basic_engine_core<scheduler>, profile_backend, inline_completion<note_end>>;
-  struct loader {
-    const packing::latency_grid* grid;
-    partition_model<latency_curve> operator()(model_id m, device_id, device_share size) const {
-      const model_config c = config_on(*grid, m, size);
-      return {.config = c, .prepared = c.scheduling.latency};
-    }
-  };
-  using host_type = partition_host<engine_type, profile_backend, loader>;
-  static_assert(plan_host<host_type>);
-
-  /// Sees every change of the routes.
-  struct watched_router : plan_router {
-    using plan_router::plan_router;
-    void set(model_id m, std::span<const route> routes) {
-      plan_router::set(m, routes);
-      for (std::uint32_t i = 0; i < models.size(); ++i) {
-        const std::vector<route> now = this->routes(model_id{i});
-        if (models[i]) REQUIRE_FALSE(now.empty());
-        for (const route& to : now) REQUIRE(engine->is_accepting(to.instance));
-      }
-    }
-    engine_type* engine = nullptr;
-    std::vector<bool> models{};  // That must be served now.
-  };
-
-  explicit server(const packing::latency_grid& g) : grid{g} {
-    backend.bind(engine);
-    router.engine = &engine;
-    router.models.assign(g.models(), false);
-  }
-  std::optional<refusal> submit(model_id m, duration slo) {
-    asked& r = requests.emplace_back();
-    r.wanted = m;
-    r.arrival = engine.now();
-    r.deadline = engine.now() + slo;
-    const std::optional<refusal> why = router.submit(engine, r, m);
-    if (why) requests.pop_back();
-    return why;
-  }
+struct server : test_support::planned_server {
+  using planned_server::planned_server;
   void apply(packing::transition r) {
     applier.begin(std::move(r));
     while (!applier.advance()) engine.run_until(engine.now() + 1ms);
   }
-  [[nodiscard]] std::size_t ended(outcome how) const {
-    return static_cast<std::size_t>(std::ranges::count(requests, how, &asked::how));
-  }
-
-  const packing::latency_grid& grid;
-  std::deque<asked> requests;
-  profile_backend backend;
-  engine_type engine{basic_engine_core<scheduler>{}, backend,
-                     inline_completion<note_end>{note_end{}}, loop_options{.max_models = 64}};
-  host_type host{engine, backend, loader{&grid}};
-  watched_router router{grid.models()};
   plan_applier<host_type, watched_router> applier{host, router};
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/engine/plan_router.hpp>
+
+#include <doctest/doctest.h>
 
 #include <map>
 #include <optional>

@@ -6,7 +6,7 @@
 namespace cohort::engine {
 
 struct own {
-  device_id add_device(void (*)(device_id), deferred::pool_id) { return {}; }
+  device_id add_device(void (*)(device_id), deferred::pool_id, std::uint32_t) { return {}; }
   model_id add_model(model_config, void (*)(model_id), deferred::pool_id) { return {}; }
   void remove_model(model_id, void (*)()) {}
   void remove_device(device_id) {}

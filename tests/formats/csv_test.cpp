@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <formats/csv.hpp>
+
+#include <doctest/doctest.h>
 #include <formats/text.hpp>
 
 namespace cohort::formats {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <formats/json_reader.hpp>
+
+#include <doctest/doctest.h>
 
 #include <string>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <formats/staged_model_file.hpp>
+
+#include <doctest/doctest.h>
 #include <formats/text.hpp>
 
 #include <chrono>

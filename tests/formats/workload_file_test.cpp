@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <formats/workload_file.hpp>
+
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
-#include <formats/workload_file.hpp>
 
 #include <chrono>
 #include <string>

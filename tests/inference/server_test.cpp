@@ -220,6 +220,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
                                      "--devices",  "1",          "--policy",    "eager",
                                      "--slo-ms",   "lenet=5000", "--max-batch", "4"};
     if (!how.empty()) options.insert(options.end(), {"--pipeline", how});
+    if (how == "auto") options.insert(options.end(), {"--pipeline-entries", "3"});
     child server{options};
     REQUIRE_MESSAGE(server.port() != 0, server.first_line);
     CHECK((server.first_line.find("pipelines: lenet ") != std::string::npos) == !how.empty());
@@ -260,6 +261,12 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
     const std::size_t at = counts.find(rows);
     CHECK((at != std::string::npos) == !how.empty());
     if (at != std::string::npos) CHECK(std::stod(counts.substr(at + rows.size())) >= 1);
+    const std::string busy =
+        "\ncohort_device_busy_seconds_total{device=\"";  // However many entries.
+    const std::size_t device = counts.find(busy);
+    REQUIRE(device != std::string::npos);
+    CHECK(counts[device + busy.size()] == '0');
+    CHECK(counts.find(busy, device + 1) == std::string::npos);
     CHECK(server.stop() == 0);
   }
   CHECK(outputs[0] == outputs[1]);

@@ -1,7 +1,9 @@
 if(TARGET inference_server)
-  # Starts the server, and is its client over raw sockets.
-  cohort_add_test(inference/server_test.cpp LIBS cohort_serve cohort_models TIMEOUT 300 SERIAL)
-  add_dependencies(inference.server_test inference_server)
-  target_compile_definitions(inference.server_test
-                             PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
+  # They start the server, and are its clients over raw sockets.
+  foreach(name plan_server server)
+    cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models TIMEOUT 300 SERIAL)
+    add_dependencies(inference.${name}_test inference_server)
+    target_compile_definitions(inference.${name}_test
+                               PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
+  endforeach()
 endif()

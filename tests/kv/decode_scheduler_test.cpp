@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/kv/decode_scheduler.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/core/error.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>

@@ -2,6 +2,7 @@
 // Models are trained here, by the library's own trainer; what the library encodes and decodes is
 // the truth.
 #include <llama/sentence_pieces.hpp>
+
 #include <llama/tokenizer.hpp>
 
 #include <cohort/core/error.hpp>

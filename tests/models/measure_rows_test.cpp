@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <models/measure_rows.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/host.hpp>
@@ -6,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <vector>
-
-#include <models/measure_rows.hpp>
 
 namespace cohort::models {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <models/network.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include <models/definition.hpp>
-#include <models/network.hpp>
 
 namespace cohort::models {
 namespace {

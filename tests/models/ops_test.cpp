@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <models/ops.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/runtime/host.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <models/row_cost.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cstdint>
-
-#include <models/row_cost.hpp>
 
 namespace cohort::models {
 namespace {

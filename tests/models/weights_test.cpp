@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <models/weights.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
@@ -6,8 +8,6 @@
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <models/weights.hpp>
 
 namespace cohort::models {
 namespace {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <registry/policy.hpp>
+
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
-#include <registry/policy.hpp>
 
 #include <chrono>
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/runtime/host.hpp>
+
+#include <doctest/doctest.h>
+
+#include <pthread.h>
+#include <sched.h>
 
 #include <array>
 #include <atomic>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "host_fixture.hpp"
 
@@ -65,6 +70,35 @@ TEST_CASE("a share is rounded up to whole cores") {
   host_executor e{{.pool_bytes = 64}};
   CHECK(e.make_stream(device_share{1}).cores() == 1);
   CHECK(e.make_stream().cores() >= 1);
+}
+TEST_CASE("streams keep to the cores that the fewest others have") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+  const unsigned all = std::thread::hardware_concurrency();
+  if (all < 2 || static_cast<unsigned>(CPU_COUNT(&allowed)) < all) return;  // Cannot be seen.
+  host_executor e{{.pool_bytes = 64}};
+  const auto core_of = [&e](host_executor::stream& s) {
+    cpu_set_t own;
+    std::atomic<int> core{-1};
+    auto done = e.make_event();
+    e.launch(s, [&] {
+      pthread_getaffinity_np(pthread_self(), sizeof(own), &own);
+      for (int c = CPU_SETSIZE; c-- > 0;) {
+        if (CPU_ISSET(static_cast<unsigned>(c), &own)) core = c;
+      }
+    });
+    e.record(s, done);
+    while (!e.is_done(done)) std::this_thread::yield();
+    return core.load();
+  };
+  auto first = e.make_stream(device_share{1});
+  CHECK(core_of(first) == 0);
+  {
+    auto second = e.make_stream(device_share{1});
+    CHECK(core_of(second) == 1);
+  }
+  auto third = e.make_stream(device_share{1});  // In the place of the second.
+  CHECK(core_of(third) == 1);
 }
 TEST_CASE("buffers coalesce when they are given back in any order") {
   host_executor e{{.pool_bytes = 64 * 4}};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load generator against servers that misbehave: a thread that answers by a script.
-#include <doctest/doctest.h>
 #include <cohort/serve/load.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/core/error.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/serve/metrics.hpp>
+
+#include <doctest/doctest.h>
 
 #include <string>
 
@@ -24,12 +25,17 @@ TEST_CASE("what is counted is in the text") {
                 .first_sequence = 1,
                 .exec_at = {},
                 .latest = {},
-                .expected = 250ms},
+                .expected = 500ms,
+                .work = 250ms},
                {});
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
   m.add_pipeline(model_id{1}, "b");
   m.happened(model_id{1}, row_event::stretched);
+  m.place("a", device_id{1}, 4, 60, 12.5);
+  m.place("b", device_id{1}, 4, 60, 7);
+  m.unplace("b", device_id{1}, 4, 60);
+  m.planned(false);
   const std::string t = m.text();
   const auto has = [&](const char* line) { return t.find(line) != std::string::npos; };
   CHECK(has("cohort_requests_total{model=\"b\",outcome=\"completed\"} 1\n"));
@@ -44,6 +50,11 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_pipeline_rows_total{event=\"stretch\",model=\"b\"} 1\n"));
   CHECK(has("cohort_pipeline_rows_total{event=\"split\",model=\"b\"} 0\n"));
   CHECK(!has("cohort_pipeline_rows_total{event=\"new\",model=\"a\"}"));  // It has no pipeline.
+  CHECK(
+      has("cohort_placed_requests_per_second{device=\"1\",model=\"a\",partition=\"4\","
+          "share_percent=\"60\"} 12.5\n"));
+  CHECK(!has("model=\"b\",partition=\"4\""));
+  CHECK(has("cohort_plans_total{result=\"begun\"} 1\n"));
   CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
 }
 }  // namespace

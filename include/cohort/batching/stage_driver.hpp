@@ -8,6 +8,7 @@
 #include <cohort/batching/staged_host.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/runtime/executor.hpp>
@@ -40,11 +41,12 @@ class stage_driver {
   /// @param models One instance for each stage of each lane, lane by lane: each has its own work
   ///               space, and can run every stage. All outlive the driver.
   /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
+  /// @param share Of the device's compute, for each of the streams.
   /// @throws config_error If a number does not fit.
   /// @throws resource_error If the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
                std::uint32_t sets, std::uint32_t batch_max,
-               std::span<const std::uint32_t> bucket_sizes = {})
+               std::span<const std::uint32_t> bucket_sizes = {}, device_share share = {})
       : executor_{&e},
         host_{&host},
         sets_{sets},
@@ -73,7 +75,7 @@ class stage_driver {
     }
     for (std::uint32_t i = 0; i < (stages_ + 1) * sets; ++i) written_.push_back(e.make_event());
     for (std::uint32_t i = 0; i < lanes * stages_; ++i) {
-      streams_.push_back(e.make_stream());
+      streams_.push_back(e.make_stream(share));
       nodes_.push_back(std::make_unique<node>(signal_, host));
     }
   }

@@ -33,6 +33,17 @@ using model_id = strong_id<struct model_tag>;
 using device_id = strong_id<struct device_tag>;
 using request_id = strong_id<struct request_tag, std::uint64_t>;
 
+/// One way into a device. A device of capacity c has c entries, and runs a batch in each at one
+/// time. A device alone stands for its first entry, all that one of capacity 1 has.
+struct device_entry {
+  device_id device;
+  std::uint32_t entry = 0;  ///< Below the device's capacity.
+
+  constexpr device_entry() noexcept = default;
+  constexpr device_entry(device_id d, std::uint32_t e = 0) noexcept : device{d}, entry{e} {}
+  friend constexpr bool operator==(device_entry, device_entry) noexcept = default;
+};
+
 /// The part of a device's compute given to a partition, in percent: 1 to 100.
 class device_share {
  public:

@@ -175,6 +175,12 @@ class latency_curve {
     }
     return sum;
   }
+  /// The curve of n · ℓ(b), at most `unbounded`. `n` must not be 0.
+  [[nodiscard]] latency_curve times(std::uint32_t n) const {
+    latency_curve product = *this;
+    for (duration& l : product.table_) l = l > unbounded / n ? unbounded : l * n;
+    return product;
+  }
   /// The largest batch with ℓ(b) ≤ budget, or 0.
   [[nodiscard]] std::uint32_t largest_within(duration budget) const noexcept {
     return static_cast<std::uint32_t>(std::ranges::upper_bound(table_, budget) - table_.begin());

@@ -21,7 +21,8 @@ struct dispatch_event {
   std::uint64_t first_sequence;  ///< Sequence number of its first request.
   time_point exec_at;            ///< When it is to start on the device.
   time_point latest;             ///< Last start that meets the earliest deadline in it.
-  duration expected;             ///< How long it should run.
+  duration expected;             ///< How long it should run at most.
+  duration work{0};              ///< Device time that it takes by its profile: ℓ(size).
 };
 
 namespace requirement {

@@ -92,7 +92,7 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 /// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
 ///   not told. If not, it is in a batch.
 /// * `on_complete(d, now)`: the oldest batch of the device ended. A device has at most
-///   `rank::max_outstanding` batches.
+///   `rank::entry_depth` batches.
 /// * `models()` answers for the models that are served: `is_full(id)`, `is_feasible(id, deadline,
 ///   now)`, and `least_time(id)`, the least time from arrival to deadline that a request needs.
 /// Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls

@@ -30,24 +30,29 @@ struct candidate {
   friend bool operator==(const candidate&, const candidate&) = default;
 };
 
-/// The rank's offer of a device to a model. At most one is outstanding for a model.
+/// The rank's offer of an entry of a device to a model. At most one is outstanding for a model.
 struct grant {
   model_id model;
   device_id device;
-  time_point free_at;  ///< When the device ends what it has; in the past if it is idle.
-  pool_view pool{};    ///< What the rank measured.
+  time_point free_at;       ///< When the entry ends what it has; in the past if it is idle.
+  pool_view pool{};         ///< What the rank measured.
+  std::uint32_t entry = 0;  ///< Of the device.
 };
 
 /// A batch on its way to a device.
 struct batch {
   model_id model;
   device_id device;
+  std::uint32_t entry = 0;       ///< Of the device: see `at`.
   request_list requests;         ///< Earliest deadline first; at least one.
   std::uint64_t first_sequence;  ///< Sequence number of the first.
   time_point exec_at;            ///< When it is to start on the device.
   time_point latest;             ///< Last start that meets the earliest deadline.
-  duration expected;             ///< ℓ(size).
+  duration expected;             ///< How long it runs at most: ℓ(size), c-fold on capacity c.
+  duration work{0};              ///< ℓ(size).
 
+  /// Which entry runs it. The end of the batch is told by this name.
+  [[nodiscard]] device_entry at() const noexcept { return {device, entry}; }
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(requests.size());
   }

@@ -30,7 +30,7 @@ namespace cohort::deferred {
 
 /// One model, as the scheduler needs to know it.
 struct model_config {
-  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch).
+  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch), of a batch that has its device alone.
   duration slo;           ///< Latency objective; above 0. Requests may carry other deadlines.
   std::uint32_t queue_capacity = 4096;             ///< Most requests that may wait; at least 1.
   duration rate_window = std::chrono::seconds{1};  ///< For the measured arrival rate; ≥ 16 ns.
@@ -58,9 +58,11 @@ class basic_model_shard {
   }
 
   /// Adds a model under an id that is free (see `is_served`). Allocates.
-  /// @throws config_error If the SLO cannot be met by a batch of one on an idle device.
-  void add_model(model_id id, model_config config) {
-    model m{std::move(config), delays_};
+  /// @param sharing How many batches a device of the model's may run at one time; at least 1. All
+  ///                its latencies count that many times.
+  /// @throws config_error If the SLO cannot be met by a batch of one.
+  void add_model(model_id id, model_config config, std::uint32_t sharing = 1) {
+    model m{std::move(config), sharing, delays_};
     expects(m.sent(1) <= m.slo, "model_config: slo must be at least the latency of batch 1");
     if (id.index() >= models_.size()) {
       models_.resize(id.index() + 1);
@@ -68,6 +70,27 @@ class basic_model_shard {
     }
     COHORT_ASSERT(!models_[id.index()]);
     retarget(models_[id.index()].emplace(std::move(m)));
+  }
+
+  /// Changes the `sharing` of the models for which `is_meant(model_id)`. Their candidates follow at
+  /// the next `advance`. Allocates.
+  /// @throws config_error If an SLO of theirs could not be met any more; then nothing changes.
+  template <class F>
+  void set_sharing(std::uint32_t sharing, F is_meant, time_point now) {
+    const auto each = [&](auto f) {
+      for (std::uint32_t i = 0; i < models_.size(); ++i) {
+        if (models_[i] && is_meant(model_id{i})) f(*models_[i], i);
+      }
+    };
+    each([&](const model& m, std::uint32_t) {
+      expects(m.config.latency(1) * sharing + delays_.before(1) <= m.slo,
+              "add_device: capacity must be at most a model's slo by its latency of batch 1");
+    });
+    each([&](model& m, std::uint32_t slot) {
+      m.share(sharing, delays_);
+      retarget(m);
+      if (!m.published.is_empty()) refresh_.arm(slot, now);
+    });
   }
 
   /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
@@ -88,11 +111,11 @@ class basic_model_shard {
   [[nodiscard]] bool is_full(model_id id) const noexcept {
     return models_[id.index()]->queue.is_full();
   }
-  /// Whether a request that arrives at `now` could be in time alone on an idle device.
+  /// Whether a request that arrives at `now` could be in time as a batch of one, at once.
   [[nodiscard]] bool is_feasible(model_id id, time_point deadline, time_point now) const noexcept {
     return now + least_time(id) <= deadline;
   }
-  /// The least time from arrival to deadline that a request needs: alone on an idle device.
+  /// The least time from arrival to deadline that a request needs: a batch of one, at once.
   [[nodiscard]] duration least_time(model_id id) const noexcept {
     return models_[id.index()]->sent(1) + delays_.after();
   }
@@ -145,11 +168,13 @@ class basic_model_shard {
     }
     batch b{.model = g.model,
             .device = g.device,
+            .entry = g.entry,
             .requests = {},
             .first_sequence = m.queue[0].sequence,
             .exec_at = std::max({best.exec_at, now + delays_.before(best.size), g.free_at}),
             .latest = best.latest,
-            .expected = m.config.latency(best.size)};
+            .expected = m.run(best.size),
+            .work = m.config.latency(best.size)};
     for (std::uint32_t i = 0; i < best.size; ++i) {
       request& r = m.queue.pop();
       r.state = request_state::running;
@@ -176,12 +201,20 @@ class basic_model_shard {
 
  private:
   struct model {
-    model(model_config c, const network_delays& delays)
+    model(model_config c, std::uint32_t sharing, const network_delays& delays)
         : config{std::move(c)},
-          sent{config.latency.plus(delays.before(0), delays.data_per_request)},
+          run{config.latency},
+          sent{config.latency},
           slo{config.slo - delays.after()},
           queue{config.queue_capacity},
-          rate{config.rate_window} {}
+          rate{config.rate_window} {
+      share(sharing, delays);
+    }
+
+    void share(std::uint32_t sharing, const network_delays& delays) {
+      run = config.latency.times(sharing);
+      sent = run.plus(delays.before(0), delays.data_per_request);
+    }
 
     /// Follows the share of dropped requests over about the last 512.
     void resolved(bool dropped) noexcept {
@@ -189,7 +222,8 @@ class basic_model_shard {
     }
 
     model_config config;
-    latency_curve sent;  // ℓ(b) plus the delay before the start.
+    latency_curve run;   // ℓ(b), as many times as batches may share the device.
+    latency_curve sent;  // The same plus the delay before the start.
     duration slo;        // Less the delay after the end.
     request_queue queue;
     rate_tracker rate;
@@ -203,7 +237,7 @@ class basic_model_shard {
     m.load.rate = m.rate.rate();
     m.load.variability = m.rate.variability();
     if (m.load.pool.devices > 0) {
-      const double each = to_seconds(m.config.latency(m.target)) / m.target;
+      const double each = to_seconds(m.run(m.target)) / m.target;
       m.load.device_part = std::min(1.0, m.load.rate * each / m.load.pool.devices);
     }
     m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
@@ -220,18 +254,17 @@ class basic_model_shard {
   /// Drops what the gather policy gives up and returns the candidate that is left.
   template <shard_sink Sink>
   candidate choose(model_id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
-    const gathered g =
-        gather_.gather(m.queue, reach{m.config.latency, m.sent, now, free_at}, m.target);
+    const gathered g = gather_.gather(m.queue, reach{m.run, m.sent, now, free_at}, m.target);
     for (std::uint32_t i = 0; i < g.drop; ++i) drop_first(m, sink);
     if (g.size == 0) return {};
     const batch_view view{.size = g.size,
                           .deadline = m.queue.deadline(0),
                           .arrival = m.queue[0].arrival,
                           .slo = m.slo,
-                          .latency = m.config.latency(g.size),
-                          .latency_next = m.config.latency(g.size + 1),
+                          .latency = m.run(g.size),
+                          .latency_next = m.run(g.size + 1),
                           .target = m.target,
-                          .target_latency = m.config.latency(m.target),
+                          .target_latency = m.run(m.target),
                           .load = m.load};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,

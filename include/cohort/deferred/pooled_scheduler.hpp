@@ -3,6 +3,7 @@
 /// Deferred scheduling where each model may use some of the devices only.
 #pragma once
 
+#include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
@@ -50,7 +51,7 @@ class basic_pooled_scheduler {
     if (local == p.models.size()) p.models.emplace_back();
     if (id >= models_.size()) models_.resize(id + 1);
     p.matcher.reserve_models(local + 1);
-    shard_.add_model(model_id{id}, std::move(config));
+    shard_.add_model(model_id{id}, std::move(config), p.sharing);
     models_[id] = {.pool = where, .local = model_id{local}};
     p.models[local] = model_id{id};
     return model_id{id};
@@ -63,8 +64,11 @@ class basic_pooled_scheduler {
   }
 
   /// Adds an idle device to a pool; its id is the smallest that is neither present nor at work.
-  /// Allocates.
-  device_id add_device(time_point now, pool_id where = {}) {
+  /// Allocates. @param capacity As for `basic_scheduler`, in the pool.
+  /// @throws config_error If capacity is 0, or more than the SLO of a model of the pool allows.
+  device_id add_device(time_point now, pool_id where = {}, std::uint32_t capacity = 1) {
+    expects(capacity > 0, "add_device: capacity must be at least 1");
+    share(where, capacity, now);
     std::uint32_t id = 0;
     while (id < devices_.size() && is_in_use(device_id{id})) ++id;
     if (id == devices_.size()) devices_.emplace_back();
@@ -77,7 +81,7 @@ class basic_pooled_scheduler {
     if (local == p.devices.size()) p.devices.emplace_back();
     p.devices[local] = device_id{id};
     devices_[id] = {.pool = where, .local = device_id{local}};
-    p.matcher.add_device(device_id{local}, now);
+    p.matcher.add_device(device_id{local}, now, capacity);
     touch(where);
     return device_id{id};
   }
@@ -99,11 +103,11 @@ class basic_pooled_scheduler {
     from_shard<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the device ended.
-  void on_complete(device_id d, time_point now) noexcept {
-    const device_place at = devices_[d.index()];
-    rank_of(at.pool).on_complete(at.local, now);
-    touch(at.pool);
+  /// The oldest batch of the entry ended.
+  void on_complete(device_entry at, time_point now) noexcept {
+    const device_place place = devices_[at.device.index()];
+    rank_of(place.pool).on_complete({place.local, at.entry}, now);
+    touch(place.pool);
   }
 
   /// Does all that is due at `now`.
@@ -130,12 +134,18 @@ class basic_pooled_scheduler {
   [[nodiscard]] const rank& devices(pool_id where) const noexcept {
     return pools_[where.index()].matcher;
   }
+  /// Of a device that is present or at work.
+  [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
+    const device_place at = devices_[d.index()];
+    return pools_[at.pool.index()].matcher.capacity(at.local);
+  }
 
  private:
   struct pool {
     rank matcher;                    // Under ids local to the pool.
     std::vector<device_id> devices;  // By local id; those in use.
     std::vector<model_id> models;
+    std::uint32_t sharing = 1;  // As in `basic_scheduler`.
   };
   struct device_place {
     pool_id pool;
@@ -202,6 +212,15 @@ class basic_pooled_scheduler {
       ready_.reserve(p.index() + 1);
     }
     return pools_[p.index()];
+  }
+  /// A device is about to be added.
+  void share(pool_id where, std::uint32_t capacity, time_point now) {
+    pool& p = reach_pool(where);
+    const std::uint32_t sharing = std::max(capacity, p.matcher.largest_capacity());
+    if (sharing == p.sharing) return;
+    const auto is_here = [&](model_id m) { return models_[m.index()].pool == where; };
+    shard_.set_sharing(sharing, is_here, now);
+    p.sharing = sharing;
   }
   /// Something happened to its rank.
   void touch(pool_id p) noexcept { due_.arm(p.index(), rank_of(p).next_wake()); }

@@ -21,33 +21,39 @@
 
 namespace cohort::deferred {
 
-/// Binds candidates to devices. When a candidate's window opens, its model timer takes the free
-/// device with the smallest id; if none is free the candidate waits, and the next device to become
-/// free takes the waiting candidate with the smallest urgency. So load settles on the small ids and
-/// the large ones idle. With a lead (network delay, wake margin) a device counts as free that much
-/// before its batch is expected to end; one that overruns is free when its end is told.
-/// A value: owns no thread, reads no clock. It talks to a `rank_sink`, in `advance`. At most one
-/// grant is outstanding for a model. At one instant, model timers come before devices, then the
-/// order in which they were set. Cost: O(log models + devices / 64) a call, no allocation but in
-/// `add_*`. Thread safety: none. Source: Symphony, Algorithm 1 and Appendix D.
+/// Binds candidates to devices. A device of capacity c has c entries, and runs a batch in each at
+/// one time. When a candidate's window opens, its model timer takes an entry of the free device
+/// with the fewest batches at work, of those the smallest id; if none is free the candidate waits,
+/// and the next entry to become free takes the waiting candidate with the smallest urgency. So load
+/// settles on the small ids and the large ones idle. With a lead (network delay, wake margin) an
+/// entry counts as free that much before its batch is expected to end; one that overruns is free
+/// when its end is told. So each entry may have one batch sent ahead: ends that fall into one lead
+/// are as many as the entries, and each is covered. A value: owns no thread, reads no clock. It
+/// talks to a `rank_sink`, in `advance`. At most one grant is outstanding for a model. At one
+/// instant, model timers come before devices, then the order in which they were set.
+/// Cost: O(log models + devices / 64 + capacity) a call, no allocation but in `add_*`.
+/// Thread safety: none. Source: Symphony, Algorithm 1 and Appendix D.
 class rank {
  public:
-  /// Most batches on a device: one that runs and one sent ahead.
-  static constexpr std::uint32_t max_outstanding = 2;
+  /// Most batches in an entry: one that runs and one sent ahead.
+  static constexpr std::uint32_t entry_depth = 2;
 
   /// Adds an idle device under an id that is not in use. Allocates.
-  void add_device(device_id d, time_point now) {
+  /// @param capacity How many batches it may run at one time; at least 1.
+  void add_device(device_id d, time_point now, std::uint32_t capacity = 1) {
+    COHORT_ASSERT(capacity > 0);
     if (d.index() >= devices_.size()) {
       devices_.resize(d.index() + 1);
-      idle_.resize(d.index() + 1);
       ending_.resize(d.index() + 1);
     }
-    COHORT_ASSERT(!devices_[d.index()].present && devices_[d.index()].outstanding == 0);
+    if (capacity > idle_.size()) idle_.resize(capacity);
+    for (device_set& level : idle_) level.resize(devices_.size());
+    COHORT_ASSERT(!devices_[d.index()].present && outstanding(d) == 0);
     measure(now);
-    devices_[d.index()] = device{};
-    devices_[d.index()].present = true;
+    devices_[d.index()] = device{.entries = std::vector<entry>(capacity), .present = true};
     ++present_;
-    make_available(d);
+    entries_ += capacity;
+    refresh(d);
   }
 
   /// Takes a device away: it gets no more work; what it has still ends by `on_complete`.
@@ -55,8 +61,8 @@ class rank {
     measure(now);
     devices_[d.index()].present = false;
     --present_;
-    idle_.erase(d);
-    ending_.disarm(d.index());
+    entries_ -= capacity(d);
+    refresh(d);
   }
 
   /// Makes room for models with ids below `count`. Allocates.
@@ -69,66 +75,87 @@ class rank {
   }
 
   [[nodiscard]] std::size_t devices() const noexcept { return present_; }
-  [[nodiscard]] std::size_t idle_devices() const noexcept { return idle_.size(); }
+  /// How many batches the devices may run at one time.
+  [[nodiscard]] std::size_t entries() const noexcept { return entries_; }
+  [[nodiscard]] std::size_t idle_entries() const noexcept { return idle_entries_; }
+  /// Devices without any work.
+  [[nodiscard]] std::size_t idle_devices() const noexcept {
+    return idle_.empty() ? 0 : idle_.front().size();
+  }
   [[nodiscard]] bool has_device(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
   }
-  [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
-    return devices_[d.index()].outstanding;
+  /// Of a device that was added and has not been replaced.
+  [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
+    return static_cast<std::uint32_t>(devices_[d.index()].entries.size());
   }
-  /// Share of device time without work, over about the last quarter second; 1 at the start.
+  /// The largest of the devices present; 0 without any. O(devices).
+  [[nodiscard]] std::uint32_t largest_capacity() const noexcept {
+    std::uint32_t largest = 0;
+    for (const device& dev : devices_) {
+      if (dev.present) largest = std::max(largest, static_cast<std::uint32_t>(dev.entries.size()));
+    }
+    return largest;
+  }
+  /// Batches that a device has, at most `entry_depth` in each entry.
+  [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
+    std::uint32_t sum = 0;
+    for (const entry& e : devices_[d.index()].entries) sum += e.outstanding;
+    return sum;
+  }
+  /// Share of the entries' time without work, over about the last quarter second; 1 at the start.
   [[nodiscard]] double idle_fraction() const noexcept { return meter_.idle_fraction(); }
 
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
   void on_candidate(model_id id, const candidate& c, time_point now) noexcept {
     model& m = models_[id.index()];
     m.best = c;
-    if (!m.granted) place(id, m, now);
+    if (!m.is_granted) place(id, m, now);
   }
 
   /// The grant became a batch that starts at `exec_at` and should run for `expected`.
   void on_grant_used(model_id id, device_id d, time_point exec_at, duration expected,
                      time_point now) noexcept {
-    device& dev = devices_[d.index()];
+    entry& e = granted(id, d);
     measure(now);
-    dev.reserved = false;
-    COHORT_ASSERT(dev.outstanding < max_outstanding);
-    ++dev.outstanding;
-    dev.last_start = exec_at;
-    dev.last_expected = expected;
-    dev.free_at = exec_at + expected;
+    e.reserved = false;
+    COHORT_ASSERT(e.outstanding < entry_depth);
+    ++e.outstanding;
+    e.last_start = exec_at;
+    e.last_expected = expected;
+    e.free_at = exec_at + expected;
     meter_.on_batch(id, expected);
-    make_available(d);
+    refresh(d);
     answered(id, now);
   }
 
-  /// The grant was not needed: the device is as before.
+  /// The grant was not needed: the entry is as before.
   void on_grant_returned(model_id id, device_id d, time_point now) noexcept {
-    devices_[d.index()].reserved = false;
-    make_available(d);
+    granted(id, d).reserved = false;
+    refresh(d);
     answered(id, now);
   }
 
-  /// The oldest batch of the device ended.
-  void on_complete(device_id d, time_point now) noexcept {
-    device& dev = devices_[d.index()];
-    COHORT_ASSERT(dev.outstanding > 0);
+  /// The oldest batch of the entry ended.
+  void on_complete(device_entry at, time_point now) noexcept {
+    entry& e = devices_[at.device.index()].entries[at.entry];
+    COHORT_ASSERT(e.outstanding > 0);
     measure(now);
-    --dev.outstanding;
-    dev.free_at = dev.outstanding == 0 ? now : std::max(now, dev.last_start) + dev.last_expected;
-    if (!dev.reserved) make_available(d);
+    --e.outstanding;
+    e.overruns = false;
+    e.free_at = e.outstanding == 0 ? now : std::max(now, e.last_start) + e.last_expected;
+    refresh(at.device);
   }
 
   /// Fires what is due: model timers, then devices.
   template <rank_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
-    // When a batch that overruns will end is not known: its device waits for the completion.
-    while (ending_.next() < now) ending_.disarm(ending_.next_slot());
+    while (ending_.next() < now) note_overruns(device_id{ending_.next_slot()}, now);
     for (;;) {
       if (const std::uint32_t slot = opening_.pop_due(now); slot != timer_queue::none) {
         const candidate& c = models_[slot].best;
-        if (device_id d; find_device(c, now, d)) {
-          give(model_id{slot}, d, now, sink);
+        if (device_entry at; find_entry(c, now, at)) {
+          give(model_id{slot}, at, now, sink);
         } else {
           waiting_.set(slot, c.urgency);
         }
@@ -141,9 +168,9 @@ class rank {
         waiting_.erase(first);  // Too late; its shard is about to replace it.
         continue;
       }
-      device_id d;
-      if (!find_device(c, now, d)) return;
-      give(model_id{first}, d, now, sink);
+      device_entry at;
+      if (!find_entry(c, now, at)) return;
+      give(model_id{first}, at, now, sink);
     }
   }
 
@@ -152,7 +179,7 @@ class rank {
     time_point next = opening_.next();
     if (!waiting_.empty()) {
       const candidate& c = models_[waiting_.top()].best;
-      if (!idle_.empty()) return std::min(next, c.send_at());
+      if (idle_entries_ > 0) return std::min(next, c.send_at());
       if (c.lead > duration{0} && ending_.next() <= c.latest) {
         next = std::min(next, ending_.next() - c.lead);
       }
@@ -161,29 +188,59 @@ class rank {
   }
 
  private:
-  struct device {
+  struct entry {
     time_point free_at = distant_past;
     time_point last_start;  // Of the batch sent last.
     duration last_expected{0};
     std::uint32_t outstanding = 0;
-    bool present = false;
     bool reserved = false;  // Granted, not yet answered.
+    bool overruns = false;  // Its batch should have ended.
+
+    [[nodiscard]] bool is_idle() const noexcept { return outstanding == 0 && !reserved; }
+    /// Whether a batch may be sent behind the one that runs.
+    [[nodiscard]] bool is_ending() const noexcept {
+      return outstanding == 1 && !reserved && !overruns;
+    }
+  };
+  struct device {
+    std::vector<entry> entries;
+    std::uint32_t idle = 0;  // Of the entries; as `idle_` has it.
+    bool present = false;
   };
 
   struct model {
     candidate best;
-    bool granted = false;
+    std::uint32_t entry = 0;  // Of the grant.
+    bool is_granted = false;
   };
 
-  void make_available(device_id d) noexcept {
-    const device& dev = devices_[d.index()];
-    const bool usable = dev.present && !dev.reserved;
-    if (usable && dev.outstanding == 0) {
-      idle_.insert(d);
-    } else {
-      idle_.erase(d);
+  [[nodiscard]] entry& granted(model_id id, device_id d) noexcept {
+    return devices_[d.index()].entries[models_[id.index()].entry];
+  }
+
+  /// The entries of a device have changed.
+  void refresh(device_id d) noexcept {
+    device& dev = devices_[d.index()];
+    const auto all = static_cast<std::uint32_t>(dev.entries.size());
+    std::uint32_t idle = 0;
+    time_point next_end = never;
+    for (const entry& e : dev.entries) {
+      if (!dev.present) break;
+      idle += e.is_idle();
+      if (e.is_ending()) next_end = std::min(next_end, e.free_at);
     }
-    ending_.arm(d.index(), usable && dev.outstanding == 1 ? dev.free_at : never);
+    if (idle != dev.idle) {
+      if (dev.idle > 0) idle_[all - dev.idle].erase(d);
+      if (idle > 0) idle_[all - idle].insert(d);
+      idle_entries_ = idle_entries_ + idle - dev.idle;
+      dev.idle = idle;
+    }
+    ending_.arm(d.index(), next_end);
+  }
+  /// When a batch that overruns will end is not known: its entry waits for the completion.
+  void note_overruns(device_id d, time_point now) noexcept {
+    for (entry& e : devices_[d.index()].entries) e.overruns |= e.is_ending() && e.free_at < now;
+    refresh(d);
   }
 
   void place(model_id id, model& m, time_point now) noexcept {
@@ -201,13 +258,18 @@ class rank {
 
   void answered(model_id id, time_point now) noexcept {
     model& m = models_[id.index()];
-    m.granted = false;
+    m.is_granted = false;
     place(id, m, now);
   }
 
-  bool find_device(const candidate& c, time_point now, device_id& found) const noexcept {
-    if (!idle_.empty()) {
-      found = idle_.smallest();
+  bool find_entry(const candidate& c, time_point now, device_entry& found) const noexcept {
+    if (idle_entries_ > 0) {
+      // Where it shares the device with the fewest.
+      const auto least = std::ranges::find_if(idle_, [](const auto& s) { return !s.empty(); });
+      found.device = least->smallest();
+      const auto& entries = devices_[found.device.index()].entries;
+      found.entry = static_cast<std::uint32_t>(std::ranges::find_if(entries, &entry::is_idle) -
+                                               entries.begin());
       return true;
     }
     const time_point free_at = ending_.next();
@@ -215,31 +277,42 @@ class rank {
         free_at > c.latest) {
       return false;
     }
-    found = device_id{ending_.next_slot()};
+    found.device = device_id{ending_.next_slot()};
+    const auto& entries = devices_[found.device.index()].entries;
+    const auto ends = [free_at](const entry& e) { return e.is_ending() && e.free_at == free_at; };
+    found.entry = static_cast<std::uint32_t>(std::ranges::find_if(entries, ends) - entries.begin());
     return true;
   }
 
   template <rank_sink Sink>
-  void give(model_id id, device_id d, time_point now, Sink& sink) noexcept {
+  void give(model_id id, device_entry at, time_point now, Sink& sink) noexcept {
     opening_.disarm(id.index());
     waiting_.erase(id.index());
-    models_[id.index()].granted = true;
-    device& dev = devices_[d.index()];
-    dev.reserved = true;
-    make_available(d);
+    models_[id.index()].is_granted = true;
+    models_[id.index()].entry = at.entry;
+    entry& e = granted(id, at.device);
+    e.reserved = true;
+    refresh(at.device);
     measure(now);
-    sink.grant(cohort::deferred::grant{id, d, dev.free_at, meter_.view(present_)});
+    sink.grant(cohort::deferred::grant{.model = id,
+                                       .device = at.device,
+                                       .free_at = e.free_at,
+                                       .pool = meter_.view(entries_),
+                                       .entry = at.entry});
   }
 
-  void measure(time_point now) noexcept { meter_.on_time(now, idle_.size(), present_); }
+  // To policies an entry is a device: that batches in several take longer is in their latencies.
+  void measure(time_point now) noexcept { meter_.on_time(now, idle_entries_, entries_); }
 
   std::vector<device> devices_;
   std::vector<model> models_;
-  device_set idle_;                   // Present, not reserved, nothing outstanding.
-  timer_queue ending_;                // By device: one batch outstanding, when it should end.
+  std::vector<device_set> idle_;      // Devices with an idle entry, by how many are not.
+  timer_queue ending_;                // By device: when the first of its batches should end.
   timer_queue opening_;               // By model: when its window opens.
   indexed_heap<time_point> waiting_;  // By model: window open, no device; by urgency.
   std::size_t present_ = 0;
+  std::size_t entries_ = 0;  // Of the devices present.
+  std::size_t idle_entries_ = 0;
   pool_meter meter_;
 };
 

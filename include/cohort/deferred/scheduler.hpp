@@ -25,7 +25,10 @@ namespace cohort::deferred {
 /// it the time, and calls `advance` at `next_wake()` and after every event. Within one instant a
 /// driver delivers arrivals first, then completions, then calls `advance`. It talks to a
 /// `scheduler_sink`. Deterministic: the same calls give the same decisions.
-/// Thread safety: none. Complexity: O(log models + log queue + devices / 64) a call.
+/// Where devices run up to c batches at one time, c the largest capacity of those present when the
+/// last was added, a batch's latency counts as c · ℓ(b): of c that share a device evenly none takes
+/// longer.
+/// Thread safety: none. Complexity: O(log models + log queue + devices / 64 + c) a call.
 ///
 /// @tparam Window When a batch may start.        @tparam Gather Who is in it, who is dropped.
 /// @tparam Target The size worth protecting.     @tparam Priority Who gets a free device first.
@@ -44,7 +47,7 @@ class basic_scheduler {
     std::uint32_t id = 0;
     while (shard_.is_served(model_id{id})) ++id;
     rank_.reserve_models(id + 1);
-    shard_.add_model(model_id{id}, std::move(config));
+    shard_.add_model(model_id{id}, std::move(config), sharing_);
     return model_id{id};
   }
   /// Removes a model; waiting requests are dropped through the sink, running batches go on.
@@ -55,7 +58,15 @@ class basic_scheduler {
   }
 
   /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
-  device_id add_device(time_point now) {
+  /// @param capacity How many batches it may run at one time; at least 1.
+  /// @throws config_error If capacity is 0, or more than a model's SLO allows.
+  device_id add_device(time_point now, std::uint32_t capacity = 1) {
+    expects(capacity > 0, "add_device: capacity must be at least 1");
+    const std::uint32_t sharing = std::max(capacity, rank_.largest_capacity());
+    if (sharing != sharing_)
+      shard_.set_sharing(
+          sharing, [](model_id) { return true; }, now);
+    sharing_ = sharing;
     std::uint32_t id = first_unused_device_;
     while (id < known_devices_ &&
            (rank_.has_device(device_id{id}) || rank_.outstanding(device_id{id}) > 0)) {
@@ -63,7 +74,7 @@ class basic_scheduler {
     }
     known_devices_ = std::max(known_devices_, id + 1);
     first_unused_device_ = id + 1;
-    rank_.add_device(device_id{id}, now);
+    rank_.add_device(device_id{id}, now, capacity);
     return device_id{id};
   }
   /// Gives a device no more work. What it has still completes.
@@ -83,10 +94,12 @@ class basic_scheduler {
     joint<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the device ended.
-  void on_complete(device_id d, time_point now) noexcept {
-    rank_.on_complete(d, now);
-    if (!rank_.has_device(d)) first_unused_device_ = std::min(first_unused_device_, d.value());
+  /// The oldest batch of the entry ended.
+  void on_complete(device_entry at, time_point now) noexcept {
+    rank_.on_complete(at, now);
+    if (!rank_.has_device(at.device)) {
+      first_unused_device_ = std::min(first_unused_device_, at.device.value());
+    }
   }
 
   /// Does all that is due at `now`.
@@ -104,6 +117,8 @@ class basic_scheduler {
   /// The half that sees requests, and the half that sees devices: for questions only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
   [[nodiscard]] const rank& devices() const noexcept { return rank_; }
+  /// Of a device that is present or at work.
+  [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept { return rank_.capacity(d); }
 
  private:
   /// Passes the messages between shard and rank on at once, and the rest to the caller's sink.
@@ -129,6 +144,7 @@ class basic_scheduler {
 
   basic_model_shard<Window, Gather, Target, Priority> shard_;
   rank rank_;
+  std::uint32_t sharing_ = 1;  // How often latencies count: see the class.
   std::uint32_t known_devices_ = 0;
   std::uint32_t first_unused_device_ = 0;  // All below are present, or still at work.
 };

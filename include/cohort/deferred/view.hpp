@@ -11,8 +11,9 @@ namespace cohort::deferred {
 
 /// Measurements of the devices that a model may run on.
 struct pool_view {
-  std::uint32_t devices = 0;  ///< In the pool; 0 until known.
-  double idle_fraction = 0;   ///< Recent share of device time without work, 0 to 1.
+  /// In the pool, each counted by its capacity, as latencies are; 0 until known.
+  std::uint32_t devices = 0;
+  double idle_fraction = 0;  ///< Recent share of their time without work, 0 to 1.
   /// How long the batch on a busy device is, seen at a random moment.
   duration typical_batch{0};
   /// Models that share the devices: (Σ w)² / Σ w² over their device times w. n equal models count

@@ -12,12 +12,12 @@ namespace cohort::engine {
 
 namespace requirement {
 template <class E>
-concept hears_of_batch_ends = requires(E& e, device_id d, bool failed) {
-  e.complete(d, failed);
+concept hears_of_batch_ends = requires(E& e, device_entry at, bool failed) {
+  e.complete(at, failed);
 };
 template <class E>
-concept hears_of_request_ends = requires(E& e, device_id d, const request& r, bool failed) {
-  e.complete_request(d, r, failed);
+concept hears_of_request_ends = requires(E& e, device_entry at, const request& r, bool failed) {
+  e.complete_request(at, r, failed);
 };
 template <class E>
 concept can_be_nudged = requires(E& e, void (*publish)()) {
@@ -25,63 +25,47 @@ concept can_be_nudged = requires(E& e, void (*publish)()) {
 };
 }  // namespace requirement
 
-/// What hears of the ends of batches: `complete(device, failed)`, the oldest batch of the device
-/// has ended. Thread safety: any thread. Models: `basic_engine`, `basic_loop`, `manual_engine`.
+/// What hears of ends: `complete(entry, failed)`, the oldest batch of the entry has ended;
+/// `complete_request(entry, request, failed)`, a request that ends before its batch; and whose
+/// thread can be woken: `nudge(publish)` calls `publish()` and then has the backend's `advance`
+/// called. Thread safety: any thread. Models: `basic_engine`, `basic_loop`, `manual_engine`.
 template <class E>
-concept completion_target = requirement::hears_of_batch_ends<E>;
+concept completion_target = requirement::hears_of_batch_ends<E> &&
+    requirement::hears_of_request_ends<E> && requirement::can_be_nudged<E>;
 
-/// What also hears of requests that end before their batch, `complete_request(device, request,
-/// failed)`, and whose thread can be woken: `nudge(publish)` calls `publish()` and then has the
-/// backend's `advance` called. Thread safety: any thread. Models: `basic_engine`, `basic_loop`.
-template <class E>
-concept request_completion_target =
-    completion_target<E> && requirement::hears_of_request_ends<E> && requirement::can_be_nudged<E>;
-
-/// Where a backend reports the ends of its batches; `bind` it to the engine or loop.
+/// Where a backend reports ends; `bind` it to the engine or loop. Thread safety: any thread, once
+/// bound.
 class end_report {
  public:
   template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     engine_ = &engine;
-    call_ = [](void* e, device_id d, bool failed) { static_cast<Engine*>(e)->complete(d, failed); };
-  }
-  void operator()(device_id d, bool failed) const noexcept { call_(engine_, d, failed); }
-
- private:
-  void* engine_ = nullptr;
-  void (*call_)(void*, device_id, bool) = nullptr;
-};
-
-/// Where a backend that works on the loop's thread reports the ends of single requests, and from
-/// other threads that there is something to do.
-class request_report {
- public:
-  template <request_completion_target Engine>
-  void bind(Engine& engine) noexcept {
-    batches_.bind(engine);
-    engine_ = &engine;
-    end_ = [](void* e, device_id d, const request& r, bool failed) {
-      static_cast<Engine*>(e)->complete_request(d, r, failed);
+    end_batch_ = [](void* e, device_entry at, bool failed) {
+      static_cast<Engine*>(e)->complete(at, failed);
+    };
+    end_request_ = [](void* e, device_entry at, const request& r, bool failed) {
+      static_cast<Engine*>(e)->complete_request(at, r, failed);
     };
     publish_ = [](void* e, std::atomic<int>& state, int value) {
       static_cast<Engine*>(e)->nudge([&] { state.store(value, std::memory_order_release); });
     };
   }
+
+  /// The oldest batch of the entry; `failed` if without results.
+  void batch_ended(device_entry at, bool failed) const noexcept { end_batch_(engine_, at, failed); }
   /// A request of a batch that goes on.
-  void request_ended(device_id d, const request& r, bool failed) const noexcept {
-    end_(engine_, d, r, failed);
+  void request_ended(device_entry at, const request& r, bool failed) const noexcept {
+    end_request_(engine_, at, r, failed);
   }
-  /// The oldest batch of the device, all of whose requests have ended.
-  void batch_ended(device_id d) const noexcept { batches_(d, false); }
-  /// Stores a value for the loop's thread and wakes it. Any thread.
+  /// Stores a value for the loop's thread and wakes it.
   void publish(std::atomic<int>& state, int value) const noexcept {
     publish_(engine_, state, value);
   }
 
  private:
-  end_report batches_;
   void* engine_ = nullptr;
-  void (*end_)(void*, device_id, const request&, bool) = nullptr;
+  void (*end_batch_)(void*, device_entry, bool) = nullptr;
+  void (*end_request_)(void*, device_entry, const request&, bool) = nullptr;
   void (*publish_)(void*, std::atomic<int>&, int) = nullptr;
 };
 

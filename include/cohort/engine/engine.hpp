@@ -56,9 +56,9 @@ class basic_engine {
     return loop_.submit(r, clock_.now());
   }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_id d, bool failed) { loop_.complete(d, failed); }
-  void complete_request(device_id d, const request& r, bool failed) {
-    loop_.complete_request(d, r, failed);
+  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
+  void complete_request(device_entry at, const request& r, bool failed) {
+    loop_.complete_request(at, r, failed);
   }
   template <class F>
   void nudge(F&& publish) noexcept {
@@ -85,6 +85,7 @@ class basic_engine {
         [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
   }
   /// Adds a device while running. @param setup As for `add_model`, with the device's id.
+  /// @throws config_error As `add_model`.  @param where As for the core: its capacity.
   template <class Setup, class... Where>
   device_id add_device(Setup setup, Where... where) {
     return ask<device_id>([&](time_point now) {

@@ -71,11 +71,14 @@ class basic_engine_core {
     return true;
   }
 
-  /// Adds an idle device. Allocates. @param where As for `add_model`.
+  /// Adds an idle device. Allocates. @throws config_error As the scheduler.
+  /// @param where What else the scheduler wants to know: the device's capacity, which is 1 unless
+  ///              said; for `pooled_scheduler` the pool before it.
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
+    devices_[d.index()].resize(scheduler_.capacity(d));
     return d;
   }
   /// Gives a device no more work; what it has still completes.
@@ -112,32 +115,31 @@ class basic_engine_core {
     finish_removals(now, sink);
   }
 
-  /// The oldest batch of a device ended; `failed` if without results. Ends its requests.
+  /// The oldest batch of an entry ended; `failed` if without results. Ends its requests.
   template <engine_sink Sink>
-  void on_complete(device_id d, bool failed, time_point now, Sink& sink) noexcept {
-    lane& at_work = devices_[d.index()];
+  void on_complete(device_entry at, bool failed, time_point now, Sink& sink) noexcept {
+    lane& at_work = lane_of(at);
     COHORT_ASSERT(at_work.count > 0);
-    deferred::batch& done = at_work.batches[at_work.first];
+    deferred::batch& done = at_work.nth(0);
     while (!done.requests.empty()) {
       request& r = done.requests.front();
       done.requests.pop_front();
       r.state = request_state::idle;
       end(r, how_it_ended(r, failed, now), now, sink);
     }
-    at_work.first = (at_work.first + 1) % deferred::rank::max_outstanding;
+    at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
     --at_work.count;
-    scheduler_.on_complete(d, now);
+    scheduler_.on_complete(at, now);
     finish_removals(now, sink);
   }
 
-  /// One request of a batch of the device ended before its batch did. O(requests before it there).
+  /// One request of a batch of the entry ended before its batch did. O(requests before it there).
   template <engine_sink Sink>
-  void on_request_complete(device_id d, const request& only, bool failed, time_point now,
+  void on_request_complete(device_entry at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    lane& at_work = devices_[d.index()];
+    lane& at_work = lane_of(at);
     for (std::uint32_t i = 0; i < at_work.count; ++i) {
-      request_list& list =
-          at_work.batches[(at_work.first + i) % deferred::rank::max_outstanding].requests;
+      request_list& list = at_work.nth(i).requests;
       for (request& r : list) {
         if (&r != &only) continue;
         list.erase(list.iterator_to(r));
@@ -170,13 +172,16 @@ class basic_engine_core {
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < models_.size() && models_[id.index()].accepting;
   }
-  /// The batches a device has: 0, 1 (at work) or 2 (one sent ahead).
+  /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
-    return devices_[d.index()].count;
+    std::uint32_t sum = 0;
+    for (const lane& l : devices_[d.index()]) sum += l.count;
+    return sum;
   }
-  /// The oldest batch of a device that has one.
-  [[nodiscard]] const deferred::batch& running(device_id d) const noexcept {
-    return devices_[d.index()].batches[devices_[d.index()].first];
+  /// The oldest batch of an entry that has one.
+  [[nodiscard]] const deferred::batch& running(device_entry at) const noexcept {
+    const lane& l = devices_[at.device.index()][at.entry];
+    return l.batches[l.first];
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
@@ -189,11 +194,18 @@ class basic_engine_core {
     std::size_t in_flight = 0;
   };
 
-  struct lane {  // A device's batches, in the order in which they were sent.
-    std::array<deferred::batch, deferred::rank::max_outstanding> batches;
+  struct lane {  // An entry's batches, in the order in which they were sent.
+    std::array<deferred::batch, deferred::rank::entry_depth> batches;
     std::uint32_t first = 0;
     std::uint32_t count = 0;
+
+    [[nodiscard]] deferred::batch& nth(std::uint32_t i) noexcept {
+      return batches[(first + i) % batches.size()];
+    }
   };
+  [[nodiscard]] lane& lane_of(device_entry at) noexcept {
+    return devices_[at.device.index()][at.entry];
+  }
 
   /// The scheduler's sink.
   template <engine_sink Sink>
@@ -209,12 +221,12 @@ class basic_engine_core {
                                                .first_sequence = b.first_sequence,
                                                .exec_at = b.exec_at,
                                                .latest = b.latest,
-                                               .expected = b.expected},
+                                               .expected = b.expected,
+                                               .work = b.work},
                                 now);
-      lane& at_work = self.devices_[b.device.index()];
-      COHORT_ASSERT(at_work.count < deferred::rank::max_outstanding);
-      deferred::batch& slot =
-          at_work.batches[(at_work.first + at_work.count) % deferred::rank::max_outstanding];
+      lane& at_work = self.lane_of(b.at());
+      COHORT_ASSERT(at_work.count < deferred::rank::entry_depth);
+      deferred::batch& slot = at_work.nth(at_work.count);
       slot = std::move(b);
       ++at_work.count;
       sink.launch(std::as_const(slot));
@@ -266,7 +278,7 @@ class basic_engine_core {
   duration response_;
   [[no_unique_address]] Observer observer_;
   std::vector<model> models_;
-  std::vector<lane> devices_;
+  std::vector<std::vector<lane>> devices_;  // Their entries.
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
   bool draining_ = false;

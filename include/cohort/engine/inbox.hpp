@@ -20,7 +20,7 @@ namespace cohort::engine {
 
 /// A batch ended; or one request of a batch, before it.
 struct batch_end {
-  device_id device;
+  device_entry at;
   bool failed;
   const request* only = nullptr;  ///< The request, if it ended alone.
 };
@@ -38,6 +38,10 @@ class inbox {
     std::vector<batch_end> ends;
     std::vector<request*> cancels;
     std::vector<control> controls;
+
+    [[nodiscard]] bool any() const noexcept {
+      return !arrivals.empty() || !ends.empty() || !cancels.empty() || !controls.empty();
+    }
   };
 
   /// @returns False if the inbox takes no more requests; the request is then untouched.
@@ -94,8 +98,13 @@ class inbox {
     waiting_.ends.swap(empty.ends);
     waiting_.cancels.swap(empty.cancels);
     waiting_.controls.swap(empty.controls);
-    return !empty.arrivals.empty() || !empty.ends.empty() || !empty.cancels.empty() ||
-           !empty.controls.empty();
+    return empty.any();
+  }
+
+  /// Whether `take` would find something.
+  [[nodiscard]] bool has_messages() noexcept {
+    const std::lock_guard lock{mutex_};
+    return waiting_.any();
   }
 
   /// The request has ended: forgets a cancellation that is waiting here or in `taken`.
@@ -112,10 +121,7 @@ class inbox {
   /// @returns Whether the time came first.
   bool sleep_until(time_point until) {
     std::unique_lock lock{mutex_};
-    const auto has_mail = [this] {
-      return !waiting_.arrivals.empty() || !waiting_.ends.empty() || !waiting_.cancels.empty() ||
-             !waiting_.controls.empty() || nudged_ || (closed_ && !close_seen_);
-    };
+    const auto has_mail = [this] { return waiting_.any() || nudged_ || (closed_ && !close_seen_); };
     sleeping_ = true;
     bool timed_out = false;
     if (until == never) {

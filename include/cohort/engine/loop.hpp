@@ -39,11 +39,11 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 };
 }  // namespace requirement
 
-/// Runs batches. Semantics: `launch` starts the batch on its device behind what it has, does not
-/// block, and later calls `complete(device, failed)` of the loop once, from any thread; batches of
-/// a device complete in order. It may report requests of a batch before, one by one, with
-/// `complete_request`. Called on the loop's thread. Models: `staged_backend`, `pipeline_backend`,
-/// `profile_backend`.
+/// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
+/// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
+/// batches of an entry complete in order, those of different entries in any. It may report requests
+/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. Models:
+/// `executor_backend`, `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
 
@@ -100,7 +100,8 @@ class basic_loop {
       return inbox_.is_closed() ? refusal::draining : refusal::unknown_model;
     }
     if (r.size > d.max_request_size) return refusal::too_big;
-    if (now + d.least_time > r.deadline) return refusal::deadline_infeasible;
+    if (now + d.least_time.load(std::memory_order_relaxed) > r.deadline)
+      return refusal::deadline_infeasible;
     if (d.waiting.fetch_add(1, std::memory_order_relaxed) >= d.capacity) {
       d.waiting.fetch_sub(1, std::memory_order_relaxed);
       return refusal::queue_full;
@@ -117,12 +118,12 @@ class basic_loop {
   /// is there. If completion and cancellation tie, completion wins.
   void cancel(request& r) { inbox_.post_cancel(r); }
 
-  /// The oldest batch of a device ended. For backends.
-  void complete(device_id d, bool failed) { inbox_.post_end({d, failed}); }
+  /// The oldest batch of an entry ended. For backends.
+  void complete(device_entry at, bool failed) { inbox_.post_end({at, failed}); }
 
-  /// One request of a batch of a device ended before its batch. For backends.
-  void complete_request(device_id d, const request& r, bool failed) {
-    inbox_.post_end({d, failed, &r});
+  /// One request of a batch of an entry ended before its batch. For backends.
+  void complete_request(device_entry at, const request& r, bool failed) {
+    inbox_.post_end({at, failed, &r});
   }
   /// As `inbox::nudge`: for backends that the loop drives and other threads feed.
   template <class F>
@@ -157,7 +158,7 @@ class basic_loop {
     door& d = doors_[id.index()];
     d.capacity = capacity;
     d.max_request_size = max_size;
-    d.least_time = core_.scheduler().models().least_time(id);
+    d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
     d.waiting.store(0, std::memory_order_relaxed);
     d.open.store(true, std::memory_order_release);
     return id;
@@ -169,9 +170,18 @@ class basic_loop {
     doors_[id.index()].gone = std::move(gone);
     core_.remove_model(id, now, *this);
   }
+  /// Adds a device; the backend must know it before the next turn. Loop's thread.
+  /// @throws config_error As the core does.  @param where As for the core.
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
-    return core_.add_device(now, where...);
+    const device_id added = core_.add_device(now, where...);
+    for (std::uint32_t i = 0; i < max_models_; ++i) {  // Batches may share devices now.
+      const model_id id{i};
+      if (!is_accepting(id)) continue;
+      doors_[i].least_time.store(core_.scheduler().models().least_time(id),
+                                 std::memory_order_relaxed);
+    }
+    return added;
   }
   void remove_device(device_id d, time_point now) noexcept { core_.remove_device(d, now); }
 
@@ -222,7 +232,7 @@ class basic_loop {
     std::atomic<std::uint32_t> waiting{0};
     std::uint32_t capacity = 0;
     std::uint32_t max_request_size = 0;
-    duration least_time{0};
+    std::atomic<duration> least_time{duration{0}};
     std::function<void()> gone;
   };
 
@@ -236,9 +246,9 @@ class basic_loop {
     for (const batch_end& e : taken_.ends) {
       completing_ = true;
       if (e.only != nullptr) {
-        core_.on_request_complete(e.device, *e.only, e.failed, now, *this);
+        core_.on_request_complete(e.at, *e.only, e.failed, now, *this);
       } else {
-        core_.on_complete(e.device, e.failed, now, *this);
+        core_.on_complete(e.at, e.failed, now, *this);
       }
       completing_ = false;
     }

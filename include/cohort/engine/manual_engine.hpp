@@ -36,19 +36,26 @@ class manual_engine {
   /// Lets time pass up to `until`, and does all that is due on the way.
   void run_until(time_point until) {
     for (;;) {
-      const time_point next = loop_.turn(now_);
+      const time_point next = settle();
       if (next > until) break;
       now_ = next;
     }
     if (until > now_) {
       now_ = until;
-      loop_.turn(now_);
+      settle();
     }
   }
 
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return loop_.submit(r, now_); }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_id d, bool failed) { loop_.complete(d, failed); }
+  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
+  void complete_request(device_entry at, const request& r, bool failed) {
+    loop_.complete_request(at, r, failed);
+  }
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    loop_.nudge(std::forward<F>(publish));
+  }
 
   template <class Setup, class... Where>
   model_id add_model(model_config config, Setup setup, Where... where) {
@@ -79,6 +86,13 @@ class manual_engine {
   [[nodiscard]] std::size_t in_flight() const noexcept { return loop_.core().in_flight(); }
 
  private:
+  /// Does all that is due now, also what the backend told at the end of a turn.
+  time_point settle() {
+    time_point next = loop_.turn(now_);
+    while (loop_.mail().has_messages()) next = loop_.turn(now_);
+    return next;
+  }
+
   basic_loop<Core, Backend, Context> loop_;
   time_point now_{};
 };

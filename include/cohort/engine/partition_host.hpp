@@ -8,6 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
+#include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
@@ -34,9 +35,10 @@ struct partition_model {
 
 /// How a partition of this size runs a model of the grid: measured latencies, and its SLO. A
 /// partition too small for the SLO gets one that it can keep: deadlines are the requests' own.
+/// @param capacity Of the partitions.
 [[nodiscard]] inline model_config config_on(const packing::latency_grid& grid, model_id m,
-                                            device_share size,
-                                            std::uint32_t queue_capacity = 4096) {
+                                            device_share size, std::uint32_t queue_capacity = 4096,
+                                            std::uint32_t capacity = 1) {
   struct measured_latency {
     const packing::latency_table* table;
     std::uint32_t size_pct;
@@ -46,15 +48,17 @@ struct partition_model {
   };
   const packing::latency_table& table = grid.measured(m.index());
   const latency_curve curve{measured_latency{&table, size.percent()}, table.max_batch()};
-  return {.scheduling = {.latency = curve,
-                         .slo = std::max(from_seconds(grid.slo_ms(m.index()) * 1e-3), 2 * curve(1)),
-                         .queue_capacity = queue_capacity}};
+  return {.scheduling = {
+              .latency = curve,
+              .slo = std::max(from_seconds(grid.slo_ms(m.index()) * 1e-3), 2 * capacity * curve(1)),
+              .queue_capacity = queue_capacity}};
 }
 
 namespace requirement {
 template <class E>
-concept adds_devices_to_pools = requires(E& e, void (*setup)(device_id), deferred::pool_id pool) {
-  { e.add_device(setup, pool) } -> std::same_as<device_id>;
+concept adds_devices_to_pools = requires(E& e, void (*setup)(device_id), deferred::pool_id pool,
+                                         std::uint32_t capacity) {
+  { e.add_device(setup, pool, capacity) } -> std::same_as<device_id>;
 };
 template <class E>
 concept adds_models_to_pools = requires(E& e, model_config c, void (*setup)(model_id),
@@ -74,8 +78,8 @@ concept runs_inside = requires(E& e, void (*action)()) {
   e.run_inside(action);
 };
 template <class B>
-concept prepares_devices = requires(B& b, device_share size, device_id gpu) {
-  { b.prepare_device(size, gpu) } -> std::same_as<typename B::prepared_device>;
+concept prepares_devices = requires(B& b, const device_spec& spec) {
+  { b.prepare_device(spec) } -> std::same_as<typename B::prepared_device>;
 };
 template <class B>
 concept adds_and_takes_devices = requires(B& b, device_id d, typename B::prepared_device made) {
@@ -108,10 +112,10 @@ concept pooled_engine = requirement::adds_devices_to_pools<E> &&
     requirement::adds_models_to_pools<E> && requirement::removes_models_and_tells<E> &&
     requirement::removes_devices<E> && requirement::runs_inside<E>;
 
-/// A backend whose devices are partitions. Semantics: `prepare_device(size, gpu)` takes long, on
+/// A backend whose devices are partitions. Semantics: `prepare_device(spec)` takes long, on
 /// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the
 /// engine's thread. `warm_up(model, device, done)` runs once for itself, then completes `done`.
-/// Models: `staged_backend`, `profile_backend`.
+/// Models: `executor_backend`, `profile_backend`.
 template <class B>
 concept partition_backend =
     requirement::prepares_devices<B> && requirement::adds_and_takes_devices<B> &&
@@ -132,16 +136,17 @@ class partition_host {
 
  public:
   /// @param engine, runner Outlive the host. Nothing else adds to pools of the engine.
-  partition_host(Engine& engine, Backend& runner, Loader loader)
-      : engine_{engine}, backend_{runner}, loader_{std::move(loader)} {}
+  /// @param capacity Of each partition.
+  partition_host(Engine& engine, Backend& runner, Loader loader, std::uint32_t capacity = 1)
+      : engine_{engine}, backend_{runner}, loader_{std::move(loader)}, capacity_{capacity} {}
 
   device_id create(device_id gpu, device_share size) {
-    auto made = backend_.prepare_device(size, gpu);
+    auto made = backend_.prepare_device({.gpu = gpu, .share = size, .capacity = capacity_});
     const auto free = std::ranges::find(pools_, false);
     const auto pool = static_cast<std::size_t>(free - pools_.begin());
     if (free == pools_.end()) pools_.push_back(false);
     const device_id d = engine_.add_device(
-        [&](device_id id) { backend_.add_device(id, std::move(made)); }, pool_of(pool));
+        [&](device_id id) { backend_.add_device(id, std::move(made)); }, pool_of(pool), capacity_);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     devices_[d.index()] = {.gpu = gpu, .size = size, .pool = pool};
     pools_[pool] = true;
@@ -217,6 +222,7 @@ class partition_host {
   Engine& engine_;
   Backend& backend_;
   Loader loader_;
+  std::uint32_t capacity_;
   std::vector<partition> devices_;                    // By device of the engine.
   std::vector<std::unique_ptr<instance>> instances_;  // By model of the engine.
   std::vector<bool> pools_;                           // Which are in use.

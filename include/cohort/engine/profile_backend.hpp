@@ -8,12 +8,14 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
+#include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/runtime/emulated.hpp>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -22,31 +24,33 @@
 namespace cohort::engine {
 
 /// Takes the time that profiles say and computes nothing, on an emulated executor that the loop
-/// drives. Thread safety: as `staged_backend`.
+/// drives. On a device of capacity c each batch takes c times as long: the time it has if all c
+/// entries are at work. Thread safety: as `executor_backend`.
 class profile_backend {
  public:
   template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
-  /// What `add_device` and `add_model` need, made beforehand; see `staged_backend`.
-  using prepared_device = device_share;
+  /// What `add_device` and `add_model` need, made beforehand; see `executor_backend`.
+  using prepared_device = device_spec;
   using prepared_model = latency_curve;
-  [[nodiscard]] static prepared_device prepare_device(device_share share, device_id /*gpu*/) {
-    return share;
-  }
+  [[nodiscard]] static prepared_device prepare_device(const device_spec& spec) { return spec; }
 
-  void add_device(device_id id, device_share share = {}) {
-    if (id.index() >= lanes_.size()) lanes_.resize(id.index() + 1);
-    lanes_[id.index()].reset();
-    lanes_[id.index()] = std::make_unique<lane>(executor_.make_stream(share));
-    for (slot& s : lanes_[id.index()]->slots) {
-      s.owner = this;
-      s.device = id;
-      s.invoke = [](runtime::completion& c, bool failed) noexcept {
-        const auto& self = static_cast<slot&>(c);
-        self.owner->report_(self.device, failed);
-      };
+  void add_device(device_id id, const device_spec& made = {}) {
+    if (id.index() >= devices_.size()) devices_.resize(id.index() + 1);
+    auto& lanes = devices_[id.index()];
+    lanes.clear();
+    for (std::uint32_t e = 0; e < made.capacity; ++e) {
+      lanes.push_back(std::make_unique<lane>(executor_.make_stream(made.share)));
+      for (slot& s : lanes.back()->slots) {
+        s.owner = this;
+        s.at = {id, e};
+        s.invoke = [](runtime::completion& c, bool failed) noexcept {
+          const auto& self = static_cast<slot&>(c);
+          self.owner->report_.batch_ended(self.at, failed);
+        };
+      }
     }
   }
   void add_model(model_id id, latency_curve latency) {
@@ -58,19 +62,21 @@ class profile_backend {
     add_model(id, std::move(latency));
   }
   /// Takes away a device whose last batch was reported.
-  void take_device(device_id id) noexcept { lanes_[id.index()].reset(); }
+  void take_device(device_id id) noexcept { devices_[id.index()].clear(); }
   void take_model(model_id id, device_id /*device*/) noexcept { models_[id.index()].reset(); }
 
   /// Runs a batch of one for itself, behind what the device has, then calls `done`.
   void warm_up(model_id id, device_id device, runtime::completion& done) {
-    lane& l = *lanes_[device.index()];
+    lane& l = *devices_[device.index()].front();
     executor_.busy(l.stream, (*models_[id.index()])(1));
     executor_.notify(l.stream, done);
   }
 
   void launch(const deferred::batch& b) noexcept {
-    lane& l = *lanes_[b.device.index()];
-    executor_.busy(l.stream, (*models_[b.model.index()])(b.size()));
+    const auto& lanes = devices_[b.device.index()];
+    lane& l = *lanes[b.entry];
+    const auto sharing = static_cast<std::int64_t>(lanes.size());
+    executor_.busy(l.stream, (*models_[b.model.index()])(b.size()) * sharing);
     executor_.notify(l.stream, l.slots[l.next]);
     l.next = (l.next + 1) % l.slots.size();
   }
@@ -80,18 +86,18 @@ class profile_backend {
  private:
   struct slot : runtime::completion {
     profile_backend* owner = nullptr;
-    device_id device;
+    device_entry at;
   };
   struct lane {
     explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}
-    std::array<slot, deferred::rank::max_outstanding> slots;
+    std::array<slot, deferred::rank::entry_depth> slots;
     std::size_t next = 0;
     runtime::emulated_executor::stream stream;
   };
 
   runtime::emulated_executor executor_;
   end_report report_;
-  std::vector<std::unique_ptr<lane>> lanes_;
+  std::vector<std::vector<std::unique_ptr<lane>>> devices_;  // Their entries.
   std::vector<std::optional<latency_curve>> models_;
 };
 static_assert(driven_backend<profile_backend>);

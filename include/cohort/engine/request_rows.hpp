@@ -8,10 +8,12 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/engine/end_report.hpp>
-#include <cohort/engine/staged_backend.hpp>
+#include <cohort/engine/tensor_request.hpp>
+#include <cohort/runtime/executor.hpp>
 
 #include <array>
 #include <atomic>
@@ -26,13 +28,51 @@
 
 namespace cohort::engine {
 
-/// A scheduler's device that is one way into a pipeline: the batches it was sent, in order, and how
-/// many of their requests have not ended.
-struct pipeline_entry {
-  std::uint32_t place = 0;
-  std::array<std::uint32_t, deferred::rank::max_outstanding> left{};
-  std::uint32_t first = 0;
-  std::uint32_t count = 0;
+/// The entries of a device that runs pipelines: the batches that each was sent, in order, and how
+/// many of their requests have not ended. Thread safety: none.
+class device_entries {
+ public:
+  /// @param report Outlives it.
+  explicit device_entries(const end_report& report) noexcept : report_{&report} {}
+  void resize(std::uint32_t capacity) { entries_.resize(capacity); }
+  void set_id(device_id id) noexcept { id_ = id; }
+  [[nodiscard]] std::uint32_t capacity() const noexcept {
+    return static_cast<std::uint32_t>(entries_.size());
+  }
+
+  /// A batch of `requests` was sent. @returns Its place in the entry.
+  std::uint32_t add_batch(std::uint32_t entry, std::uint32_t requests) noexcept {
+    entry_batches& e = entries_[entry];
+    COHORT_ASSERT(e.count < e.left.size());
+    const auto place = static_cast<std::uint32_t>((e.first + e.count) % e.left.size());
+    e.left[place] = requests;
+    ++e.count;
+    return place;
+  }
+  /// A request of the batch in a place has ended, and its batch with its last one; batches of an
+  /// entry end in order.
+  void end_request(std::uint32_t entry, std::uint32_t place, const request& r,
+                   bool failed) noexcept {
+    report_->request_ended({id_, entry}, r, failed);
+    entry_batches& e = entries_[entry];
+    --e.left[place];
+    while (e.count > 0 && e.left[e.first] == 0) {
+      e.first = static_cast<std::uint32_t>((e.first + 1) % e.left.size());
+      --e.count;
+      report_->batch_ended({id_, entry}, false);
+    }
+  }
+
+ private:
+  struct entry_batches {
+    std::array<std::uint32_t, deferred::rank::entry_depth> left{};
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+
+  const end_report* report_;
+  device_id id_;
+  std::vector<entry_batches> entries_;
 };
 
 /// What becomes of a request after a stage of its model, by what the stage's exit has computed: a
@@ -46,12 +86,11 @@ using request_judge = std::function<batching::verdict(const tensor_request&, std
 template <runtime::executor Executor>
 class request_rows {
  public:
+  /// @param report Outlives it.
   /// @param capacity Requests at one time.
-  request_rows(Executor& e, const request_report& report, std::vector<pipeline_entry>& entries,
-               std::size_t input_bytes, std::size_t output_bytes, std::uint32_t capacity,
-               request_judge judge = {})
+  request_rows(Executor& e, const end_report& report, std::size_t input_bytes,
+               std::size_t output_bytes, std::uint32_t capacity, request_judge judge = {})
       : report_{&report},
-        entries_{&entries},
         judge_{std::move(judge)},
         input_bytes_{input_bytes},
         output_bytes_{output_bytes},
@@ -62,19 +101,27 @@ class request_rows {
       pinned_.out = e.allocate_pinned(output_bytes * capacity);
     } else {
       static_cast<void>(e);
+      zeros_.resize(input_bytes);
+      unread_.resize(output_bytes);
     }
   }
 
-  /// A request of the batch in place `batch` of a device's. @returns Its tag.
-  std::uint64_t add(const tensor_request& r, device_id device, std::uint32_t batch) noexcept {
-    COHORT_ASSERT(!free_.empty());
-    const std::uint32_t i = free_.back();
-    free_.pop_back();
-    records_[i] = {&r, device, batch};
+  /// Its batches are those of this device.
+  void join(device_entries& device) noexcept { device_ = &device; }
+
+  /// A request of the batch in place `batch` of an entry. @returns Its tag.
+  std::uint64_t add(const tensor_request& r, std::uint32_t entry, std::uint32_t batch) noexcept {
+    const std::uint64_t tag = take({.of = &r, .entry = entry, .batch = batch});
     if constexpr (is_pinned) {
-      std::memcpy(pinned_.in.data() + i * input_bytes_, r.input.data(), input_bytes_);
+      std::memcpy(pinned_.in.data() + tag * input_bytes_, r.input.data(), input_bytes_);
     }
-    return i;
+    return tag;
+  }
+  /// A row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its tag.
+  std::uint64_t add_zeros(runtime::completion& done) noexcept {
+    const std::uint64_t tag = take({.done = &done});
+    if constexpr (is_pinned) std::memset(pinned_.in.data() + tag * input_bytes_, 0, input_bytes_);
+    return tag;
   }
   [[nodiscard]] std::optional<std::uint64_t> find(const request& r) const noexcept {
     for (std::size_t i = 0; i < records_.size(); ++i) {
@@ -88,57 +135,59 @@ class request_rows {
     if constexpr (is_pinned) {
       return {pinned_.in.data() + tag * input_bytes_, pinned_.out.data() + tag * output_bytes_};
     } else {
-      return {records_[tag].of->input.data(), records_[tag].of->output.data()};
+      const tensor_request* r = records_[tag].of;
+      if (r == nullptr) return {zeros_.data(), unread_.data()};
+      return {r->input.data(), r->output.data()};
     }
   }
   void ended(const batching::staged_request& request, outcome how, time_point) {
-    const record r = records_[request.tag];
-    records_[request.tag] = {};
+    const record r = std::exchange(records_[request.tag], {});
     free_.push_back(static_cast<std::uint32_t>(request.tag));
+    if (r.done != nullptr) return r.done->invoke(*r.done, how == outcome::failed);
     if constexpr (is_pinned) {
       if (how == outcome::completed) {
         std::memcpy(r.of->output.data(), pinned_.out.data() + request.tag * output_bytes_,
                     output_bytes_);
       }
     }
-    end(*report_, *entries_, r.device, r.batch, *r.of, how == outcome::failed);
+    device_->end_request(r.entry, r.batch, *r.of, how == outcome::failed);
   }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
-    return judge_(*records_[r.tag].of, stage, {io(r.tag).output, output_bytes_});
+    const record& asked = records_[r.tag];
+    if (asked.of == nullptr) return batching::verdict::go_on;
+    return judge_(*asked.of, stage, {io(r.tag).output, output_bytes_});
   }
   void publish(std::atomic<int>& state, int value) const noexcept {
     report_->publish(state, value);
-  }
-
-  /// A request has ended, and its batch with its last one; batches of a device end in order.
-  static void end(const request_report& report, std::vector<pipeline_entry>& entries, device_id d,
-                  std::uint32_t batch, const request& r, bool failed) noexcept {
-    report.request_ended(d, r, failed);
-    pipeline_entry& e = entries[d.index()];
-    --e.left[batch];
-    while (e.count > 0 && e.left[e.first] == 0) {
-      e.first = (e.first + 1) % deferred::rank::max_outstanding;
-      --e.count;
-      report.batch_ended(d);
-    }
   }
 
  private:
   static constexpr bool is_pinned = needs_pinned_memory<Executor>;
   struct record {
     const tensor_request* of = nullptr;
-    device_id device{};
+    runtime::completion* done = nullptr;
+    std::uint32_t entry = 0;
     std::uint32_t batch = 0;
   };
 
-  const request_report* report_;
-  std::vector<pipeline_entry>* entries_;
+  std::uint64_t take(const record& r) noexcept {
+    COHORT_ASSERT(!free_.empty());
+    const std::uint32_t i = free_.back();
+    free_.pop_back();
+    records_[i] = r;
+    return i;
+  }
+
+  const end_report* report_;
+  device_entries* device_ = nullptr;
   request_judge judge_;
   std::size_t input_bytes_;
   std::size_t output_bytes_;
   std::vector<record> records_;
   std::vector<std::uint32_t> free_;
+  std::vector<std::byte> zeros_;   // For rows that nobody sent, if not pinned;
+  std::vector<std::byte> unread_;  // and for what they give.
   [[no_unique_address]] typename detail::pinned_rows_of<Executor>::type pinned_;
 };
 

@@ -35,7 +35,7 @@ struct emulated_options {
 /// in simulations, and on the machine's clock under a server. A partition of share p runs products
 /// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition.
 /// Thread safety: none. No allocation for work after the streams' queues have grown.
-/// Models: `executor`.
+/// Models: `driven_executor`.
 class emulated_executor {
   struct mark {
     bool done = false;
@@ -280,6 +280,6 @@ class emulated_executor {
   std::size_t used_bytes_ = 0;
 };
 
-static_assert(executor<emulated_executor>);
+static_assert(driven_executor<emulated_executor>);
 
 }  // namespace cohort::runtime

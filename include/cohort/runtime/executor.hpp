@@ -107,4 +107,12 @@ concept executor = requirement::has_stream_event_buffer_types<E> &&
     requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
     requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
 
+/// An executor in whose time its caller lets it act: nothing happens but in `advance(now)`, which
+/// must be called at `next_event()`. Models: `emulated_executor`.
+template <class E>
+concept driven_executor = executor<E> && requires(E& e, const E& c, time_point now) {
+  { c.next_event() } -> std::same_as<time_point>;
+  e.advance(now);
+};
+
 }  // namespace cohort::runtime

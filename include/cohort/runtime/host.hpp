@@ -26,6 +26,7 @@ namespace detail {
 class host_stream_state;
 class host_mark;
 class host_pool;
+class host_cores;
 
 /// One piece of work in a stream's ring.
 struct host_task {
@@ -41,7 +42,7 @@ struct host_task {
 /// ahead. An event holds a stream by blocking its thread, without spinning. Matrix products are
 /// f32 and use one thread for each stream. After a piece of work has thrown, the stream goes on;
 /// the next `notify` reports the failure and clears it. A stream with a share of the machine runs
-/// on the first ceil(share · cores) cores (`stream::cores()`).
+/// on ceil(share · cores) cores (`stream::cores()`): those that the fewest of its streams have.
 /// Thread safety: as the `executor` concept says. Models: `executor`.
 class host_executor {
  public:
@@ -84,6 +85,7 @@ class host_executor {
 
  private:
   std::shared_ptr<detail::host_pool> pool_;
+  std::shared_ptr<detail::host_cores> cores_;
   host_options options_;
 };
 

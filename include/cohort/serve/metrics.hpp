@@ -46,6 +46,15 @@ class metrics {
   /// Of a model with a pipeline.
   void happened(model_id id, row_event what);
   void set_waiting(model_id id, double requests);
+  /// The model is loaded on a partition, `percent` of a device, which a plan gives `rate_rps`
+  /// requests a second; 0 while it is not yet or no longer served there. Any thread, at any time.
+  void place(const std::string& model, device_id device, std::uint32_t partition,
+             std::uint32_t percent, double rate_rps);
+  /// It is unloaded there.
+  void unplace(const std::string& model, device_id device, std::uint32_t partition,
+               std::uint32_t percent);
+  /// A plan was begun, or a step of one failed and is tried again.
+  void planned(bool failed);
   /// HTTP answers by status, of every path.
   void answered(int status);
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -88,10 +89,36 @@ class host_pool {
   std::byte* memory_;
 };
 
+/// Which cores the streams of an executor keep to: each stream the ones that the fewest others
+/// have, so that shares that fit beside each other lie apart.
+class host_cores {
+ public:
+  host_cores() : streams_(std::max(1U, std::thread::hardware_concurrency())) {}
+
+  std::vector<unsigned> take(unsigned count) {
+    const std::lock_guard lock{mutex_};
+    std::vector<unsigned> all(streams_.size());
+    std::iota(all.begin(), all.end(), 0U);
+    std::ranges::stable_sort(all, {}, [this](unsigned c) { return streams_[c]; });
+    all.resize(std::min<std::size_t>(count, all.size()));
+    for (const unsigned c : all) ++streams_[c];
+    return all;
+  }
+  void give_back(const std::vector<unsigned>& cores) {
+    const std::lock_guard lock{mutex_};
+    for (const unsigned c : cores) --streams_[c];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<unsigned> streams_;  // By core.
+};
+
 /// The ring and the thread of a stream. One caller at a time enqueues; the thread runs.
 class host_stream_state {
  public:
-  host_stream_state(std::uint32_t depth, unsigned cores) : ring_(depth), cores_{cores} {
+  host_stream_state(std::uint32_t depth, std::shared_ptr<host_cores> from, unsigned cores)
+      : ring_(depth), from_{std::move(from)}, cores_{from_->take(cores)} {
     for (std::uint32_t i = 0; i < depth; ++i) spare_.push_back(std::make_shared<host_mark>());
     thread_ = std::thread{[this] { run(); }};
     bind();
@@ -103,6 +130,7 @@ class host_stream_state {
     }
     filled_.notify_one();
     thread_.join();
+    from_->give_back(cores_);
   }
   host_stream_state(const host_stream_state&) = delete;
   host_stream_state& operator=(const host_stream_state&) = delete;
@@ -133,15 +161,15 @@ class host_stream_state {
     return spare_.back();
   }
 
-  [[nodiscard]] unsigned cores() const { return cores_; }
+  [[nodiscard]] unsigned cores() const { return static_cast<unsigned>(cores_.size()); }
   [[nodiscard]] bool take_failure() { return std::exchange(failed_, false); }
 
  private:
   void bind() {
-    if (cores_ >= std::thread::hardware_concurrency()) return;
+    if (cores_.size() >= std::thread::hardware_concurrency()) return;
     cpu_set_t set;
     CPU_ZERO(&set);
-    for (unsigned c = 0; c < cores_; ++c) CPU_SET(c, &set);
+    for (const unsigned c : cores_) CPU_SET(c, &set);
     // A container may forbid it; the share is then not enforced.
     pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set);
   }
@@ -177,7 +205,8 @@ class host_stream_state {
   std::size_t count_ = 0;  // A task counts until it has run: its slot is not reused before.
   bool stopping_ = false;
   bool failed_ = false;  // Of the stream's thread alone.
-  unsigned cores_;
+  std::shared_ptr<host_cores> from_;
+  std::vector<unsigned> cores_;
   std::vector<std::shared_ptr<host_mark>> spare_;
   std::size_t next_spare_ = 0;
   std::thread thread_;
@@ -190,6 +219,7 @@ host_executor::host_executor(host_options options) : options_{options} {
   expects(options.queue_depth >= 2, "host_options: queue_depth must be at least 2");
   // A stream is one thread; a product that spread over more would take the cores of the others.
   detail::use_one_thread();
+  cores_ = std::make_shared<detail::host_cores>();
   pool_ = std::make_shared<detail::host_pool>(options.pool_bytes);
 }
 host_executor::~host_executor() = default;
@@ -197,7 +227,7 @@ host_executor::~host_executor() = default;
 host_executor::stream host_executor::make_stream(device_share share) {
   const unsigned all = std::max(1U, std::thread::hardware_concurrency());
   const unsigned cores = std::max(1U, static_cast<unsigned>(std::ceil(share.fraction() * all)));
-  return stream{std::make_unique<detail::host_stream_state>(options_.queue_depth, cores)};
+  return stream{std::make_unique<detail::host_stream_state>(options_.queue_depth, cores_, cores)};
 }
 host_executor::event host_executor::make_event() { return event{}; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/kv/batch/pick_policy.hpp>
+
+#include <doctest/doctest.h>
 
 #include <vector>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/kv/prompt/admission_policy.hpp>
+
+#include <doctest/doctest.h>
 
 #include <chrono>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decoder and its loop on a GPU, against those of the host. Needs a GPU and cuBLAS.
+#include <llama/cuda/decoder.hpp>
+
 #include <cohort/runtime/cuda/executor.hpp>
 #include <llama/cuda/backend.hpp>
 #include <llama/cuda/cuda_device.hpp>

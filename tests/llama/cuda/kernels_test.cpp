@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decoder's kernels on a GPU, against double precision. Needs a GPU.
+#include <llama/cuda/kernels.hpp>
+
 #include <cohort/runtime/cuda/executor.hpp>
 #include <llama/cuda/cuda_device.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/detail/sort_stably.hpp>
+
+#include <doctest/doctest.h>
 
 #include <string>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/model/interference.hpp>
+
+#include <doctest/doctest.h>
 
 #include <array>
 #include <support/random_source.hpp>

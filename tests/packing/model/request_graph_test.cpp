@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/model/request_graph.hpp>
 
 #include <packing/random_demand.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/moves/plan_transition.hpp>
+
+#include <doctest/doctest.h>
 #include <cohort/packing/packers/elastic_partition.hpp>
 
 #include <packing/random_demand.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/moves/rate_forecast.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cmath>
 #include <support/random_source.hpp>

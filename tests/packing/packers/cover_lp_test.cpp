@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/packers/detail/cover_lp.hpp>
+
+#include <doctest/doctest.h>
 
 #include <support/random_source.hpp>
 

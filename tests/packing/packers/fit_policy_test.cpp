@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/packers/fit_policy.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/packing/model/verify.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/packing/packers/ideal.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/packing/model/verify.hpp>
-#include <cohort/packing/packers/ideal.hpp>
 
 #include <packing/random_demand.hpp>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/packing/packers/self_tuning.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/packing/model/verify.hpp>
 #include <cohort/packing/packers/elastic_partition.hpp>
-#include <cohort/packing/packers/self_tuning.hpp>
 
 #include <packing/random_demand.hpp>
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 
 #include <packing/subclusters/random_subclusters.hpp>

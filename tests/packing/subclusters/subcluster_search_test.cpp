@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/packing/subclusters/subcluster_search.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
-#include <cohort/packing/subclusters/subcluster_search.hpp>
 
 #include <packing/subclusters/random_subclusters.hpp>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs on machines with and without a GPU.
-#include <doctest/doctest.h>
 #include <cohort/runtime/cuda/device.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the CUDA executor adds to the concept. Needs a GPU.
-#include <doctest/doctest.h>
 #include <cohort/runtime/cuda/executor.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>

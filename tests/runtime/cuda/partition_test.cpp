@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What needs no GPU: how shares become steps of multiprocessors.
-#include <doctest/doctest.h>
 #include <cohort/runtime/cuda/partition.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/core/error.hpp>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What needs no GPU: notifications without an event are due at once.
-#include <doctest/doctest.h>
 #include <runtime/cuda/poller.hpp>
+
+#include <doctest/doctest.h>
 
 #include <atomic>
 #include <cstddef>

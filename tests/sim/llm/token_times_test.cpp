@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/sim/llm/token_times.hpp>
+
+#include <doctest/doctest.h>
 
 #include <chrono>
 #include <vector>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/sim/plans/closed_loop.hpp>
+
 #include <doctest/doctest.h>
 #include <cohort/packing/packers/elastic_partition.hpp>
-#include <cohort/sim/plans/closed_loop.hpp>
 
 #include "packing/random_demand.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <doctest/doctest.h>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
+
+#include <doctest/doctest.h>
 
 #include <cohort/sim/rivals/cellular.hpp>
 #include <cohort/sim/rivals/staged_rivals.hpp>

@@ -82,6 +82,15 @@ class periodic_planner {
   /// What the latest plan does not serve.
   [[nodiscard]] const shortfall& missing() const noexcept { return missing_; }
 
+  /// A plan that others made is in service: decisions start from what it serves.
+  void adopt(const plan& p) {
+    missing_ = {};
+    planned_.assign(grid_.models(), 0.0);
+    for (const gpulet& g : p) {
+      for (const placed_model& m : g.models) planned_[m.model.index()] += m.rate_rps;
+    }
+  }
+
   /// A plan for these rates, or for as large a part of them as can be served; without any history.
   /// @param rates By model of the grid.
   [[nodiscard]] plan plan_for(std::vector<double> rates) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "commands/run_command.hpp"
+#include <support/scratch_file.hpp>
 
 namespace cohort::test {
 

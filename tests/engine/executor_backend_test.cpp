@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/engine/executor_backend.hpp>
+
 #include <doctest/doctest.h>
-#include <cohort/engine/staged_backend.hpp>
 
 #include <cohort/engine/engine.hpp>
 #include <cohort/runtime/host.hpp>
@@ -78,6 +79,8 @@ struct pinned_executor : runtime::host_executor {
   std::vector<const std::byte*> known;
   std::size_t copies = 0;
 };
+static_assert(backend<executor_backend<runtime::host_executor, doubler>>);
+static_assert(!driven_backend<executor_backend<runtime::host_executor, doubler>>);
 static_assert(!needs_pinned_memory<runtime::host_executor>);
 static_assert(needs_pinned_memory<pinned_executor>);
 
@@ -86,7 +89,7 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   constexpr std::size_t n = 200;
   std::latch left{n};
   Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
-  staged_backend<Executor, doubler> backend{executor};
+  executor_backend<Executor, doubler> backend{executor};
   using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
   basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
   backend.bind(engine);
@@ -94,7 +97,8 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   const model_id m = engine.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 8}, .slo = 1h}},
       [&](model_id id) {
-        backend.add_model(id, d, 8, std::make_unique<doubler>(doubler{&executor}));
+        backend.add_model(
+            id, d, {.batch_max = 8, .instance = std::make_unique<doubler>(doubler{&executor})});
       });
   std::deque<number> numbers(n);
   const steady_clock clock;
@@ -118,6 +122,41 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   CHECK(numbers[13].how == outcome::failed);
   CHECK(failed <= 8);  // Those that shared its batch.
   if constexpr (needs_pinned_memory<Executor>) CHECK(executor.copies <= 2 * n);  // By the batch.
+}
+TEST_CASE("what was prepared is added, warmed up and taken away, and gives its memory back") {
+  struct warm : runtime::completion {
+    std::latch done{1};
+  };
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  const std::size_t free_bytes = executor.free_bytes();
+  executor_backend<runtime::host_executor, doubler> backend{executor};
+  constexpr device_id d{2};
+  constexpr model_id m{1};
+  backend.add_device(d, backend.prepare_device());
+  backend.add_model(
+      m, d,
+      backend.prepare_model(
+          {.batch_max = 8, .instance = std::make_unique<doubler>(doubler{&executor})}));
+  CHECK(executor.free_bytes() < free_bytes);
+  warm w;
+  w.invoke = [](runtime::completion& c, bool failed) noexcept {
+    CHECK_FALSE(failed);
+    static_cast<warm&>(c).done.count_down();
+  };
+  backend.warm_up(m, d, w);
+  w.done.wait();
+  auto model = backend.take_model(m, d);
+  auto device = backend.take_device(d);
+  CHECK(device != nullptr);
+  device.reset();
+  model.reset();
+  CHECK(executor.free_bytes() == free_bytes);
+}
+TEST_CASE("devices that run whole batches have capacity 1") {
+  runtime::host_executor executor;
+  executor_backend<runtime::host_executor, doubler> backend{executor};
+  CHECK_THROWS_WITH_AS(backend.add_device(device_id{0}, {.capacity = 2}),
+                       "whole_batch: the capacity of a device must be 1", config_error);
 }
 }  // namespace
 }  // namespace cohort::engine

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/engine/staged.hpp>
+
 #include <doctest/doctest.h>
-#include <cohort/engine/pipeline_backend.hpp>
 
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/executor_backend.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <algorithm>
@@ -103,7 +105,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       CAPTURE(sets);
       std::latch left{total};
       using backend_type =
-          pipeline_backend<runtime::host_executor, models::host_model, restless, counts>;
+          executor_backend<runtime::host_executor, models::host_model, staged<restless, counts>>;
       backend_type backend{executor};
       std::deque<job> jobs(total);
       std::size_t cancelled = 0;
@@ -111,9 +113,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       {
         basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
         backend.bind(engine);
-        for (int i = 0; i < 4; ++i) {
-          engine.add_device([&](device_id id) { backend.add_device(id); });
-        }
+        engine.add_device([&](device_id id) { backend.add_device(id, {.capacity = 4}); }, 4U);
         model = engine.add_model(
             {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, batch_max},
                             .slo = 1h}},
@@ -131,7 +131,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
                   m.stages.back().push_back({.batch = batch_max, .bucket = k, .time = 1ms});
                 }
               }
-              backend.add_model(id, 0, std::move(m));
+              backend.add_model(id, device_id{0}, std::move(m));
             });
         const steady_clock clock;
         test::random_source random{sets};
@@ -222,10 +222,10 @@ struct pinned_executor : runtime::host_executor {
   std::vector<std::pair<const std::byte*, std::size_t>> known;
 };
 
-/// An engine over one place of pipelines of `gated`.
+/// An engine over one device with pipelines of `gated`.
 template <class Executor>
 struct gated_engine {
-  using backend_type = pipeline_backend<Executor, gated, restless, counts>;
+  using backend_type = executor_backend<Executor, gated, staged<restless, counts>>;
   Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
   std::latch left;
   backend_type backend{executor};
@@ -234,13 +234,12 @@ struct gated_engine {
   model_id model;
   steady_clock clock;
 
-  gated_engine(std::ptrdiff_t requests, int devices, std::latch* gate,
+  gated_engine(std::ptrdiff_t requests, std::uint32_t capacity, std::latch* gate,
                std::vector<std::uint32_t> buckets = {}, const request_judge& judge = {})
       : left{requests} {
     backend.bind(engine);
-    for (int i = 0; i < devices; ++i) {
-      engine.add_device([&](device_id id) { backend.add_device(id); });
-    }
+    engine.add_device([&](device_id id) { backend.add_device(id, {.capacity = capacity}); },
+                      capacity);
     model = engine.add_model(
         {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
          .max_request_size = 100},
@@ -257,7 +256,7 @@ struct gated_engine {
               m.stages.back().push_back({.batch = 4, .bucket = k, .time = 1ms});
             }
           }
-          backend.add_model(id, 0, std::move(m));
+          backend.add_model(id, device_id{0}, std::move(m));
         });
   }
   void submit(job& j, float& x, std::uint32_t size = 1) {
@@ -365,13 +364,62 @@ TEST_CASE("a request cancelled in a pipeline ends without its batch") {
   CHECK(jobs[5].how == outcome::cancelled);
   CHECK(jobs[0].how == outcome::completed);
 }
+TEST_CASE_TEMPLATE("a model on a pipeline is warmed up by a row that is no request", Executor,
+                   runtime::host_executor, pinned_executor) {
+  struct warm : runtime::completion {
+    std::latch done{1};
+  };
+  int asked = 0;
+  gated_engine<Executor> e{
+      1, 2, nullptr, {}, [&](const tensor_request&, std::uint32_t, std::span<const std::byte>) {
+        ++asked;
+        return batching::verdict::go_on;
+      }};
+  warm w;
+  w.invoke = [](runtime::completion& c, bool failed) noexcept {
+    CHECK_FALSE(failed);
+    static_cast<warm&>(c).done.count_down();
+  };
+  e.engine.run_inside([&] { e.backend.warm_up(e.model, device_id{0}, w); });
+  w.done.wait();
+  CHECK(e.left.try_wait() == false);
+  CHECK(asked == 0);
+  job j;
+  float x = 5;
+  e.submit(j, x);
+  e.left.wait();
+  CHECK(j.how == outcome::completed);
+  CHECK(j.out[0] == 7);
+}
+TEST_CASE("a model is prepared for at least the capacity of its device") {
+  runtime::host_executor executor;
+  using backend_type = executor_backend<runtime::host_executor, gated, staged<restless, counts>>;
+  static_assert(driven_backend<backend_type> && cancelling_backend<backend_type>);
+  backend_type b{executor};
+  const auto make = [&] {
+    backend_type::model_type m{
+        .batch_max = 4, .policy = [](const batching::stage_profile&) { return restless{{4}}; }};
+    for (int s = 0; s < 2; ++s) {
+      m.stages.push_back({{.batch = 4}});
+      m.instances.push_back(std::make_unique<gated>(gated{&executor}));
+    }
+    return m;
+  };
+  b.add_device(device_id{0}, {.capacity = 3});
+  CHECK_THROWS_WITH_AS(
+      b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 2})),
+      "pipeline_model: capacity must be at least that of its device", config_error);
+  b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 3}));
+  CHECK(b.take_model(model_id{0}, device_id{0}) != nullptr);
+  CHECK_THROWS_AS(b.add_device(device_id{1}, {.capacity = 0}), config_error);
+}
 TEST_CASE("the policy's profile has the copies first") {
   runtime::host_executor executor;
-  pipeline_backend<runtime::host_executor, gated, restless, counts> b{executor};
+  executor_backend<runtime::host_executor, gated, staged<restless, counts>> b{executor};
   b.add_device(device_id{0});
   const auto add = [&](model_id id, std::vector<batching::stage_point> copies) {
     std::vector<duration> times;
-    pipeline_backend<runtime::host_executor, gated, restless, counts>::model_type m{
+    executor_backend<runtime::host_executor, gated, staged<restless, counts>>::model_type m{
         .stages = {{{.batch = 4, .time = duration{10}}}, {{.batch = 4, .time = duration{20}}}},
         .copies = std::move(copies),
         .batch_max = 4,
@@ -381,7 +429,7 @@ TEST_CASE("the policy's profile has the copies first") {
           return restless{{4}};
         }};
     for (int s = 0; s < 2; ++s) m.instances.push_back(std::make_unique<gated>(gated{&executor}));
-    b.add_model(id, 0, std::move(m));
+    b.add_model(id, device_id{0}, std::move(m));
     return times;
   };
   using times = std::vector<duration>;
@@ -391,7 +439,7 @@ TEST_CASE("the policy's profile has the copies first") {
 }
 TEST_CASE("what does not fit is an error when it is added") {
   runtime::host_executor executor;
-  using backend_type = pipeline_backend<runtime::host_executor, gated, restless, counts>;
+  using backend_type = executor_backend<runtime::host_executor, gated, staged<restless, counts>>;
   backend_type b{executor};
   const auto make = [&](std::size_t stages) {
     backend_type::model_type m{
@@ -404,22 +452,20 @@ TEST_CASE("what does not fit is an error when it is added") {
     }
     return m;
   };
-  CHECK_THROWS_WITH_AS(b.add_model(model_id{0}, 0, make(2)),
-                       "pipeline_backend: a model's place must have devices", config_error);
   b.add_device(device_id{0});
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(0)), config_error);
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, make(3)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, make(0)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, make(3)), config_error);
   auto holes = make(2);
   holes.stages[1] = {{.batch = 2}};
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(holes)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(holes)), config_error);
   auto copies_of_no_use = make(2);
   copies_of_no_use.copies = {{.batch = 2}};
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(copies_of_no_use)), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(copies_of_no_use)),
+                  config_error);
   auto no_sets = make(2);
   no_sets.options.buffer_sets = 0;
-  CHECK_THROWS_AS(b.add_model(model_id{0}, 0, std::move(no_sets)), config_error);
-  b.add_model(model_id{0}, 0, make(2));
-  CHECK_THROWS_AS(b.add_device(device_id{1}), config_error);
+  CHECK_THROWS_AS(b.add_model(model_id{0}, device_id{0}, std::move(no_sets)), config_error);
+  b.add_model(model_id{0}, device_id{0}, make(2));
 }
 }  // namespace
 }  // namespace cohort::engine

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The way of running a model that takes each batch through all stages at once: `whole_batch`.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/rank.hpp>
+#include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/tensor_request.hpp>
+#include <cohort/runtime/executor.hpp>
+#include <cohort/runtime/staged_model.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// A model that runs whole batches, on one device.
+template <class Model>
+struct whole_batch_model {
+  std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
+  std::unique_ptr<Model> instance{};
+};
+
+/// Runs each batch as its model's stages on the stream of its device: copies the rows in, runs
+/// every stage on the whole batch, copies the rows out. The stream runs one batch after the other,
+/// so devices have capacity 1. A model on a device has two sets of buffers, so that a batch sent
+/// ahead waits in the stream. With an executor that needs pinned memory, rows are gathered there
+/// first, and handed to their requests on the executor's thread, before the batch is reported. A
+/// pipeline of `executor_backend`.
+struct whole_batch {
+  static constexpr bool is_driven = false;
+  template <class Model>
+  using model = whole_batch_model<Model>;
+  template <runtime::executor Executor>
+  class lane;
+  template <runtime::executor Executor, class Model>
+  class instance;
+
+ private:
+  static constexpr std::size_t depth = deferred::rank::entry_depth;
+
+  /// A batch's rows: boundaries in turns, and on their way in and out.
+  template <class Executor>
+  struct batch_rows {
+    std::array<typename Executor::buffer, 2> rows;
+    [[no_unique_address]] typename detail::pinned_rows_of<Executor>::type pinned;
+    std::vector<std::span<std::byte>> outputs;  // Of the batch's requests, if pinned.
+  };
+};
+
+/// The stream of a device, and the batches on it.
+template <runtime::executor Executor>
+class whole_batch::lane {
+ public:
+  /// @param report Outlives it.
+  /// @throws config_error If the capacity is not 1, and as the executor.
+  lane(Executor& e, const device_spec& spec, const end_report& report)
+      : executor_{&e}, report_{&report}, stream_{e.make_stream(spec.share)} {
+    expects(spec.capacity == 1, "whole_batch: the capacity of a device must be 1");
+    for (slot& s : slots_) {
+      s.owner = this;
+      s.invoke = [](runtime::completion& c, bool failed) noexcept {
+        auto& self = static_cast<slot&>(c);
+        const bool bad = failed || std::exchange(self.refused, false);
+        if constexpr (needs_pinned_memory<Executor>) {
+          const std::byte* row = self.rows->pinned.out.data();
+          for (const std::span<std::byte> to : self.rows->outputs) {
+            if (!bad) std::memcpy(to.data(), row, to.size());
+            row += to.size();
+          }
+        }
+        self.owner->report_->batch_ended(self.owner->id_, bad);
+      };
+    }
+  }
+  lane(const lane&) = delete;
+  lane& operator=(const lane&) = delete;
+
+  void set_id(device_id id) noexcept { id_ = id; }
+
+ private:
+  template <runtime::executor, class>
+  friend class whole_batch::instance;
+  struct slot : runtime::completion {
+    lane* owner = nullptr;
+    bool refused = false;
+    batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
+  };
+
+  Executor* executor_;
+  const end_report* report_;
+  device_id id_;
+  std::array<slot, depth> slots_;
+  std::size_t next_ = 0;
+  typename Executor::stream stream_;  // Last: its destructor waits for work on the rest.
+};
+
+/// A model on a device.
+template <runtime::executor Executor, class Model>
+class whole_batch::instance {
+ public:
+  /// @throws config_error If the executor has no memory left for the rows.
+  instance(Executor& e, model<Model> m, const device_spec& /*on*/, const end_report& /*report*/)
+      : model_{std::move(m.instance)} {
+    std::size_t row = 0;
+    for (std::size_t i = 0; i <= model_->stages(); ++i) {
+      row = std::max(row, model_->boundary_bytes(i));
+    }
+    for (batch_rows<Executor>& set : sets_) {
+      for (auto& rows : set.rows) rows = e.allocate(row * m.batch_max);
+      if constexpr (is_pinned) {
+        set.pinned.in = e.allocate_pinned(input_bytes() * m.batch_max);
+        set.pinned.out = e.allocate_pinned(output_bytes() * m.batch_max);
+        set.outputs.reserve(m.batch_max);
+      }
+    }
+    zeros_.resize(input_bytes());
+  }
+
+  void join(lane<Executor>& /*l*/) noexcept {}
+
+  void launch(lane<Executor>& l, const deferred::batch& b, time_point /*now*/) noexcept {
+    COHORT_ASSERT(b.entry == 0);
+    auto& s = l.slots_[l.next_];
+    s.rows = &sets_[l.next_];
+    l.next_ = (l.next_ + 1) % depth;
+    try {
+      copy_in(l, *s.rows, b);
+      run_stages(l, *s.rows, b.size());
+      copy_out(l, *s.rows, b);
+    } catch (const std::exception&) {
+      s.refused = true;  // The model refused the work: the batch fails, the process goes on.
+    }
+    l.executor_->notify(l.stream_, s);
+  }
+
+  /// Runs one row of zeros, behind what the device has, then calls `done`.
+  void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
+    batch_rows<Executor>& set = sets_[0];
+    const std::byte* from = zeros_.data();
+    if constexpr (is_pinned) {
+      std::memcpy(set.pinned.in.data(), from, zeros_.size());
+      from = set.pinned.in.data();
+    }
+    try {
+      l.executor_->copy(
+          l.stream_,
+          {.destination = set.rows[0].data(), .source = from, .row_bytes = zeros_.size()});
+      run_stages(l, set, 1);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // It refused this row: if it refuses requests' rows too, their batches will tell.
+    }
+    l.executor_->notify(l.stream_, done);
+  }
+
+ private:
+  static constexpr bool is_pinned = needs_pinned_memory<Executor>;
+  using rows_type = batch_rows<Executor>;
+
+  [[nodiscard]] std::size_t input_bytes() const { return model_->boundary_bytes(0); }
+  [[nodiscard]] std::size_t output_bytes() const {
+    return model_->boundary_bytes(model_->stages());
+  }
+
+  void run_stages(lane<Executor>& l, rows_type& set, std::uint32_t count) {
+    for (std::size_t i = 0; i < model_->stages(); ++i) {
+      model_->enqueue(i, l.stream_,
+                      runtime::slice{.input = set.rows[i % 2].data(),
+                                     .output = set.rows[(i + 1) % 2].data(),
+                                     .input_stride = model_->boundary_bytes(i),
+                                     .output_stride = model_->boundary_bytes(i + 1),
+                                     .first = 0,
+                                     .count = count});
+    }
+  }
+  void copy_in(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
+    const std::size_t bytes = input_bytes();
+    std::byte* row = s.rows[0].data();
+    if constexpr (is_pinned) {
+      std::byte* to = s.pinned.in.data();
+      for (const request& r : b.requests) {
+        std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
+        to += bytes;
+      }
+      l.executor_->copy(
+          l.stream_,
+          {.destination = row, .source = s.pinned.in.data(), .row_bytes = bytes * b.size()});
+    } else {
+      for (const request& r : b.requests) {
+        const auto& t = static_cast<const tensor_request&>(r);
+        l.executor_->copy(l.stream_,
+                          {.destination = row, .source = t.input.data(), .row_bytes = bytes});
+        row += bytes;
+      }
+    }
+  }
+  void copy_out(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
+    const std::size_t bytes = output_bytes();
+    const std::byte* row = s.rows[model_->stages() % 2].data();
+    if constexpr (is_pinned) {
+      s.outputs.clear();
+      for (const request& r : b.requests) {
+        s.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
+      }
+      l.executor_->copy(
+          l.stream_,
+          {.destination = s.pinned.out.data(), .source = row, .row_bytes = bytes * b.size()});
+    } else {
+      for (const request& r : b.requests) {
+        const auto& t = static_cast<const tensor_request&>(r);
+        l.executor_->copy(l.stream_,
+                          {.destination = t.output.data(), .source = row, .row_bytes = bytes});
+        row += bytes;
+      }
+    }
+  }
+
+  std::unique_ptr<Model> model_;
+  std::array<rows_type, depth> sets_;  // By slot.
+  std::vector<std::byte> zeros_;       // An input to warm up with.
+};
+
+}  // namespace cohort::engine

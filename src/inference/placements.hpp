@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a server with a plan knows of its partitions: which models lie where, for its metrics.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/observer.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_router.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::inference {
+
+/// The engine's devices are partitions here, and its models instances: this tells whose they are.
+/// Thread safety: `model_of` and `device_of` from any thread, of what was noted before; the rest
+/// from the thread that carries out plans.
+class placements {
+ public:
+  /// Models, and partitions, at one time.
+  static constexpr std::size_t most = 4096;
+
+  /// @param names Of the models. @param counters Outlives it.
+  placements(std::vector<std::string> names, serve::metrics& counters)
+      : names_{std::move(names)},
+        counters_{counters},
+        models_{std::make_unique<std::atomic<std::uint32_t>[]>(most)},
+        devices_{std::make_unique<std::atomic<std::uint32_t>[]>(most)} {}
+
+  [[nodiscard]] model_id model_of(model_id instance) const noexcept {
+    return model_id{models_[instance.index()].load(std::memory_order_relaxed)};
+  }
+  [[nodiscard]] device_id device_of(device_id partition) const noexcept {
+    return device_id{devices_[partition.index()].load(std::memory_order_relaxed)};
+  }
+
+  void made(device_id partition, device_id device, device_share size) {
+    devices_[partition.index()].store(device.value(), std::memory_order_relaxed);
+    if (partition.index() >= sizes_.size()) sizes_.resize(partition.index() + 1);
+    sizes_[partition.index()] = size;
+  }
+  void loaded(model_id instance, model_id model, device_id partition) {
+    models_[instance.index()].store(model.value(), std::memory_order_relaxed);
+    loaded_.push_back({instance, model, partition});
+    show(loaded_.back(), 0);
+  }
+  void unloaded(model_id instance) {
+    const auto at = std::ranges::find(loaded_, instance, &place::instance);
+    counters_.unplace(names_[at->model.index()], device_of(at->partition), at->partition.value(),
+                      sizes_[at->partition.index()].percent());
+    loaded_.erase(at);
+  }
+  /// Requests of the model go to these instances now.
+  void routed(model_id model, std::span<const engine::route> routes) {
+    for (const place& p : loaded_) {
+      if (p.model != model) continue;
+      const auto to = std::ranges::find(routes, p.instance, &engine::route::instance);
+      show(p, to == routes.end() ? 0 : to->rate_rps);
+    }
+  }
+
+ private:
+  struct place {
+    model_id instance;
+    model_id model;
+    device_id partition;
+  };
+  void show(const place& p, double rate_rps) {
+    counters_.place(names_[p.model.index()], device_of(p.partition), p.partition.value(),
+                    sizes_[p.partition.index()].percent(), rate_rps);
+  }
+
+  std::vector<std::string> names_;
+  serve::metrics& counters_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> models_;   // By instance.
+  std::unique_ptr<std::atomic<std::uint32_t>[]> devices_;  // By partition.
+  std::vector<device_share> sizes_;                        // By partition.
+  std::vector<place> loaded_;
+};
+
+/// A plan host that notes what it does. @tparam Host `plan_host`.
+template <engine::plan_host Host>
+class noting_host {
+ public:
+  noting_host(Host& host, placements& notes) : host_{host}, notes_{notes} {}
+
+  device_id create(device_id gpu, device_share size) {
+    const device_id made = host_.create(gpu, size);
+    notes_.made(made, gpu, size);
+    return made;
+  }
+  void destroy(device_id d) { host_.destroy(d); }
+  model_id load(device_id d, model_id m) {
+    const model_id instance = host_.load(d, m);
+    notes_.loaded(instance, m, d);
+    return instance;
+  }
+  void unload(device_id d, model_id instance) {
+    host_.unload(d, instance);
+    notes_.unloaded(instance);
+  }
+  void warm_up(device_id d, model_id instance) { host_.warm_up(d, instance); }
+  [[nodiscard]] bool is_warm(model_id instance) { return host_.is_warm(instance); }
+  void drain(model_id instance) { host_.drain(instance); }
+  [[nodiscard]] bool is_drained(model_id instance) { return host_.is_drained(instance); }
+
+ private:
+  Host& host_;
+  placements& notes_;
+};
+
+/// A router that notes where it sends requests.
+class noting_router : public engine::plan_router {
+ public:
+  noting_router(std::size_t models, placements& notes) : plan_router{models}, notes_{notes} {}
+  void set(model_id m, std::span<const engine::route> routes) {
+    plan_router::set(m, routes);
+    notes_.routed(m, routes);
+  }
+
+ private:
+  placements& notes_;
+};
+
+/// Counts batches under the names of models and devices instead of instances and partitions.
+struct placements_observer : null_observer {
+  serve::metrics* into = nullptr;
+  const placements* notes = nullptr;
+  void dispatched(dispatch_event e, time_point) noexcept {
+    e.model = notes->model_of(e.model);
+    e.device = notes->device_of(e.device);
+    into->dispatched(e);
+  }
+};
+static_assert(observer<placements_observer>);
+
+}  // namespace cohort::inference

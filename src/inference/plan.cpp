@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan.hpp"
+
+#include <cohort/core/error.hpp>
+#include <cohort/packing/model/verify.hpp>
+
+#include <fmt/format.h>
+#include <formats/text.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort::inference {
+
+std::vector<std::string> served_plan::names() const {
+  std::vector<std::string> out;
+  for (std::size_t m = 0; m < is_served.size(); ++m) {
+    if (is_served[m]) out.push_back(profiles.models[m].name);
+  }
+  return out;
+}
+
+packing::transition_limits served_plan::limits() const {
+  return {.gpus = schedule.demand.gpus,
+          .max_gpulets_per_gpu = schedule.demand.max_gpulets_per_gpu,
+          .memory_mb = schedule.demand.memory_mb};
+}
+
+latency_curve served_plan::latency(std::size_t model, device_share size, std::uint32_t max_batch,
+                                   double factor) const {
+  struct scaled_latency {
+    const packing::latency_table* table;
+    std::uint32_t size_pct;
+    double factor;
+    duration operator()(std::uint32_t batch) const noexcept {
+      return from_seconds((*table)(batch, size_pct) * 1e-3 * factor);
+    }
+  };
+  const packing::latency_table& table = grid->measured(model);
+  return latency_curve{scaled_latency{&table, size.percent(), factor},
+                       std::min(max_batch, table.max_batch())};
+}
+
+device_share served_plan::largest_size(std::size_t model) const {
+  unsigned largest = 1;
+  for (const packing::gpulet& g : schedule.plan) {
+    for (const packing::placed_model& m : g.models) {
+      if (m.model.index() == model) largest = std::max(largest, unsigned{g.size.percent()});
+    }
+  }
+  return device_share{largest};
+}
+
+served_plan read_plan(const options& o) try {
+  const std::string text = formats::read_file(o.plan);
+  served_plan p;
+  p.profiles =
+      formats::read_profile_dir(o.profile_dir, formats::schedule_has_interference(o.plan, text));
+  p.schedule = formats::parse_schedule(o.plan, text, p.profiles);
+  formats::check_can_serve(o.plan, p.schedule, p.profiles);
+  const formats::demand& d = p.schedule.demand;
+  p.is_served.assign(p.profiles.models.size(), false);
+  for (const packing::gpulet& g : p.schedule.plan) {
+    for (const packing::placed_model& m : g.models) p.is_served[m.model.index()] = true;
+  }
+  for (const std::size_t m : d.named) {
+    if (d.rates_rps[m] <= 0 || p.is_served[m]) continue;
+    formats::fail(o.plan + ": $.gpulets", formats::quote_short(p.profiles.models[m].name),
+                  "a place for it, since the demand has it");
+  }
+  registry::packer_options as_planned;
+  as_planned.algorithm = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm;
+  as_planned.slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum";
+  as_planned.interference = p.schedule.interference;
+  p.algorithm = registry::choose_algorithm(as_planned);
+  packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
+  if (p.algorithm.padded) shape.pad_for = p.profiles.interference;
+  p.grid = std::make_shared<const packing::latency_grid>(formats::models_for(d, p.profiles),
+                                                         std::move(shape));
+  // A profile that was measured again may miss by little: served all the same, and said.
+  const auto broken = packing::verify(
+      *p.grid,
+      {.gpus = d.gpus, .rule = p.schedule.rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps},
+      p.schedule.plan, p.schedule.interference ? p.profiles.interference : std::nullopt);
+  if (!broken.empty()) {
+    p.notes = fmt::format("plan: {} constraint{} of it {} not hold on {}: {}\n", broken.size(),
+                          broken.size() == 1 ? "" : "s", broken.size() == 1 ? "does" : "do",
+                          o.profile_dir, broken.front());
+  }
+  return p;
+} catch (const formats::input_error& e) {
+  throw config_error{fmt::format("--plan: {}", e.what())};
+}
+
+packing::packing_result pack_again(const served_plan& p, packing::packing_problem problem,
+                                   duration period) {
+  const double least = 1 / to_seconds(period);
+  for (std::size_t m = 0; m < problem.rates_rps.size(); ++m) {
+    if (p.is_served[m]) problem.rates_rps[m] = std::max(problem.rates_rps[m], least);
+  }
+  return p.algorithm.run(p.grid, problem,
+                         p.schedule.interference ? p.profiles.interference : std::nullopt);
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service with a plan on GPUs: partitions are green contexts.
+#include <cohort/runtime/cuda/device.hpp>
+#include <cohort/runtime/cuda/executor.hpp>
+
+#include <models/cuda/registry.hpp>
+
+#include "planned_parts.hpp"
+
+namespace cohort::inference {
+
+std::unique_ptr<service> make_planned_gpu_service(const options& o, outcome_listener& listener,
+                                                  serve::metrics& counters) {
+  auto plan = read_plan(o);
+  plan.notes = describe(plan) + plan.notes;
+  const auto found = runtime::cuda::find_devices().devices;
+  if (plan.schedule.demand.gpus > found.size()) {
+    throw config_error{fmt::format("--plan: {}: $.gpus: {} is not allowed: expected at most {}",
+                                   o.plan, plan.schedule.demand.gpus, found.size())};
+  }
+  planned_resources<runtime::cuda_executor> made;
+  for (std::size_t g = 0; g < plan.schedule.demand.gpus; ++g) {
+    made.executor_of.push_back(made.executors.size());
+    made.executors.push_back(std::make_unique<runtime::cuda_executor>(
+        runtime::cuda_options{.device = found[g].index, .pool_bytes = found[g].memory_bytes / 2}));
+  }
+  const auto small = models::model_names();
+  const auto large = models::large_model_names();
+  std::vector<std::string_view> known{small.begin(), small.end()};
+  known.insert(known.end(), large.begin(), large.end());
+  const auto shared = std::make_shared<const served_plan>(std::move(plan));
+  return make_planned_staged_service(
+      o, shared, known,
+      fmt::format("CUDA executor, a plan of {} GPUs ({})", shared->schedule.demand.gpus,
+                  found.front().name),
+      "cohort_cuda", std::move(made),
+      [seed = o.seed](const std::string& name, runtime::cuda_executor& e,
+                      const std::string& weights) {
+        return models::make_cuda_factory(name, e, seed, weights);
+      },
+      listener, counters);
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the server puts a plan, an engine, a backend and models together, for one kind of executor.
+#pragma once
+
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planned_service.hpp"
+
+namespace cohort::inference {
+
+/// Calls `f(scheduler)` with the policy's scheduler over pools.
+template <class F>
+std::unique_ptr<service> with_pooled_scheduler(const options& o, deferred::network_delays d, F f) {
+  using namespace deferred;
+  if (o.policy == "deferred") return f(pooled_scheduler{d});
+  if (o.policy == "eager") return f(basic_pooled_scheduler<eager, head>{d});
+  if (o.policy == "timeout") {
+    return f(basic_pooled_scheduler<timeout, head>{d, timeout{o.timeout_fraction}});
+  }
+  return f(
+      basic_pooled_scheduler<adaptive_window, drop_head, adaptive_target, adaptive_priority>{d});
+}
+
+/// The models of a plan as the server names them, with the latencies that delays are checked
+/// against.
+/// @param meta `meta(name)` gives what clients may know of a model.
+template <class Meta>
+std::vector<prepared_model> prepare_planned(const options& o, const served_plan& p, double factor,
+                                            Meta meta) {
+  std::vector<prepared_model> out;
+  for (std::size_t m = 0; m < p.is_served.size(); ++m) {
+    if (!p.is_served[m]) continue;
+    prepared_model made = meta(p.profiles.models[m].name);
+    made.meta.slo = from_ms(p.profiles.models[m].slo_ms);
+    made.latency = p.latency(m, p.largest_size(m), o.max_batch, factor);
+    out.push_back(std::move(made));
+  }
+  return out;
+}
+
+/// How a partition schedules a model. One too small for the SLO gets one that it can keep.
+inline engine::model_config configure(const options& o, const served_plan& p, std::size_t model,
+                                      device_share size, double factor,
+                                      const deferred::network_delays& d) {
+  const latency_curve curve = p.latency(model, size, o.max_batch, factor);
+  const duration least = 2 * curve(1) + d.before(1) + d.after();
+  return {.scheduling = {.latency = curve,
+                         .slo = std::max(from_ms(p.profiles.models[model].slo_ms), least),
+                         .queue_capacity = o.queue_capacity}};
+}
+
+/// The service over a backend.
+/// @param load `load(backend, model, gpu, size)` gives what the backend runs, its `prepared_model`.
+/// @param factor On the measured latencies.
+template <class Backend, class Load>
+std::unique_ptr<service> serve_plan(const options& o, std::shared_ptr<const served_plan> plan,
+                                    std::string description,
+                                    const std::vector<prepared_model>& prepared, double factor,
+                                    std::unique_ptr<Backend> backend, Load load,
+                                    outcome_listener& listener, serve::metrics& counters) {
+  const deferred::network_delays d = delays(o, prepared);
+  std::vector<served_model> models;
+  for (const prepared_model& m : prepared) {
+    const model_id id{static_cast<std::uint32_t>(*plan->profiles.find(m.meta.name))};
+    counters.add_model(id, m.meta.name);
+    models.push_back({id, m.meta, m.has_sizes});
+  }
+  for (std::uint32_t g = 0; g < plan->schedule.demand.gpus; ++g) counters.add_device(device_id{g});
+  return with_pooled_scheduler(o, d, [&](auto scheduler) -> std::unique_ptr<service> {
+    Backend& b = *backend;
+    const auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu,
+                                                       device_share size) {
+      return engine::partition_model<typename Backend::prepared_model>{
+          .config = configure(o, *plan, m.index(), size, factor, d),
+          .prepared = load(b, m, gpu, size)};
+    };
+    using kind = planned_service<decltype(scheduler), Backend, decltype(loader)>;
+    return std::make_unique<kind>(std::move(description), o, plan, std::move(models),
+                                  std::move(scheduler), std::move(backend), loader, listener,
+                                  counters);
+  });
+}
+
+/// "2 devices in 3 parts: lenet 50 % + resnet_mini 50 %, bert_mini 100 %".
+std::string describe(const served_plan& p);
+
+/// What outlives a backend: an executor for each device, some of which may be the same one, and the
+/// models' weights on each.
+template <class Executor>
+struct planned_resources {
+  using factory = models::any_model_factory<Executor>;
+  std::vector<std::unique_ptr<Executor>> executors;
+  std::vector<std::size_t> executor_of;                            ///< By device of the plan.
+  std::vector<std::vector<std::unique_ptr<factory>>> factories{};  ///< By executor, then model.
+
+  [[nodiscard]] std::vector<Executor*> by_device() const {
+    std::vector<Executor*> out;
+    for (const std::size_t e : executor_of) out.push_back(executors[e].get());
+    return out;
+  }
+};
+template <class Executor, class Backend>
+struct planned_parts : planned_resources<Executor>, Backend {
+  explicit planned_parts(planned_resources<Executor> r)
+      : planned_resources<Executor>{std::move(r)}, Backend{this->by_device()} {}
+};
+
+/// The service on executors that compute.
+/// @param make_factory As `staged_parts::make_factory`.
+template <class Executor, class MakeFactory>
+std::unique_ptr<service> make_planned_staged_service(
+    const options& o, std::shared_ptr<const served_plan> plan,
+    std::span<const std::string_view> known, const std::string& description,
+    const std::string& platform, planned_resources<Executor> made, MakeFactory make_factory,
+    outcome_listener& listener, serve::metrics& counters) {
+  using backend =
+      planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
+  for (const std::string& name : plan->names()) {
+    if (std::ranges::find(known, name) == known.end()) {
+      throw config_error{fmt::format("--plan: model '{}' is unknown: expected one of {}", name,
+                                     fmt::join(known, ", "))};
+    }
+  }
+  check_names(o, plan->names());
+  for (const auto& e : made.executors) {
+    auto& here = made.factories.emplace_back();
+    for (std::size_t m = 0; m < plan->is_served.size(); ++m) {
+      const std::string& name = plan->profiles.models[m].name;
+      const auto weights = o.weights.find(name);
+      here.push_back(plan->is_served[m]
+                         ? make_factory(name, *e, weights == o.weights.end() ? "" : weights->second)
+                         : nullptr);
+    }
+  }
+  const auto prepared =
+      prepare_planned(o, *plan, o.profile_margin, [&](const std::string& name) -> prepared_model {
+        const models::model_info& info = made.factories.front()[*plan->profiles.find(name)]->info();
+        return {.meta = {.name = name,
+                         .platform = platform,
+                         .input = served(info.input),
+                         .output = served(info.output)},
+                .has_sizes = models::has_sizes(info),
+                .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
+      });
+  const auto load = [max_batch = o.max_batch](backend& b, model_id m, device_id gpu,
+                                              device_share size) {
+    auto& factory = b.factories[b.executor_of[gpu.index()]][m.index()];
+    return b.prepare_model({.batch_max = max_batch, .instance = factory->make(max_batch)},
+                           {.gpu = gpu, .share = size});
+  };
+  return serve_plan(o, plan, description, prepared, o.profile_margin,
+                    std::make_unique<backend>(std::move(made)), load, listener, counters);
+}
+
+}  // namespace cohort::inference

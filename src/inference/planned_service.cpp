@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Services with a plan on the host and on emulated devices.
+#include "planned_service.hpp"
+
+#include <cohort/engine/profile_backend.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <cmath>
+#include <thread>
+
+#include "planned_parts.hpp"
+
+namespace cohort::inference {
+
+std::string describe(const served_plan& p) {
+  std::string text;
+  for (const packing::gpulet& g : p.schedule.plan) {
+    text += fmt::format("plan: {} % of device {}:", g.size.percent(), g.gpu.value());
+    for (const packing::placed_model& m : g.models) {
+      text += fmt::format("{} {} {:.1f}/s", &m == &g.models.front() ? "" : ",",
+                          p.profiles.models[m.model.index()].name, m.rate_rps);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::unique_ptr<service> make_planned_emulated_service(const options& o, outcome_listener& listener,
+                                                       serve::metrics& counters) {
+  auto plan = read_plan(o);
+  plan.notes = describe(plan) + plan.notes;
+  check_names(o, plan.names());
+  expects(o.weights.empty(), "--weights: emulated models have none");
+  const auto prepared = prepare_planned(o, plan, 1, [](const std::string& name) -> prepared_model {
+    return {.meta = {.name = name,
+                     .platform = "cohort_emulated",
+                     .input = {"input", "FP32", {1}},
+                     .output = std::nullopt},
+            .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
+  });
+  const auto shared = std::make_shared<const served_plan>(std::move(plan));
+  const auto load = [shared, max = o.max_batch](engine::profile_backend&, model_id m, device_id,
+                                                device_share size) {
+    return shared->latency(m.index(), size, max, 1);
+  };
+  return serve_plan(o, shared,
+                    fmt::format("emulated executor, a plan of {} devices: takes time, computes "
+                                "nothing",
+                                shared->schedule.demand.gpus),
+                    prepared, 1, std::make_unique<engine::profile_backend>(), load, listener,
+                    counters);
+}
+
+std::unique_ptr<service> make_planned_host_service(const options& o, outcome_listener& listener,
+                                                   serve::metrics& counters,
+                                                   const std::string& why_no_gpu) {
+  auto plan = read_plan(o);
+  const std::uint32_t devices = plan.schedule.demand.gpus;
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  std::string shares;
+  for (const std::uint32_t pct : plan.schedule.demand.sizes) {
+    shares +=
+        fmt::format("{} {} % = {}", shares.empty() ? "" : ",", pct, std::ceil(pct / 100.0 * cores));
+  }
+  plan.notes = describe(plan) +
+               fmt::format("host: a partition is one thread, kept to its share of {} cores:{}\n",
+                           cores, shares) +
+               plan.notes;
+  // While plans change there may be the partitions of both. As in a service without a plan, some
+  // tens of MB for each 16 of batch.
+  const std::size_t instances =
+      std::size_t{2} * devices * plan.schedule.demand.max_gpulets_per_gpu * plan.names().size();
+  const std::size_t pool =
+      (std::size_t{64} << 20U) + instances * o.max_batch * (std::size_t{3} << 20U);
+  planned_resources<runtime::host_executor> made;
+  made.executors.push_back(std::make_unique<runtime::host_executor>(
+      runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}));
+  made.executor_of.assign(devices, 0);  // All devices of the plan are this machine.
+  const auto shared = std::make_shared<const served_plan>(std::move(plan));
+  return make_planned_staged_service(
+      o, shared, models::model_names(),
+      fmt::format("host executor, a plan of {} device{}{}", devices, devices == 1 ? "" : "s",
+                  why_no_gpu.empty() ? "" : fmt::format(" (no GPU: {})", why_no_gpu)),
+      "cohort_host", std::move(made),
+      [seed = o.seed](const std::string& name, runtime::host_executor& e,
+                      const std::string& weights) {
+        return models::make_host_factory(name, e, seed, weights);
+      },
+      listener, counters);
+}
+
+}  // namespace cohort::inference

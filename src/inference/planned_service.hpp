@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The service whose models lie where a plan says, and follow their load from plan to plan.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/engine/engine.hpp>
+#include <cohort/engine/partition_host.hpp>
+#include <cohort/engine/plan_follower.hpp>
+#include <cohort/packing/moves/periodic_planner.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "placements.hpp"
+#include "plan.hpp"
+#include "staged_service.hpp"
+
+namespace cohort::inference {
+
+/// The engine over one scheduler and one backend, both in pools: one for each partition.
+/// @tparam Loader As for `engine::partition_host`.
+template <class Scheduler, class Backend, class Loader>
+class planned_service final : public service {
+ public:
+  /// Puts the plan into service before it returns.
+  /// @param models Those of the plan, under the ids of its profiles; `backend` lives on.
+  planned_service(std::string description, const options& o,
+                  std::shared_ptr<const served_plan> plan, std::vector<served_model> models,
+                  Scheduler scheduler, std::unique_ptr<Backend> backend, Loader loader,
+                  outcome_listener& listener, serve::metrics& counters)
+      : description_{std::move(description)},
+        plan_{std::move(plan)},
+        models_{std::move(models)},
+        counters_{counters},
+        places_{names_of(plan_->profiles), counters},
+        backend_{std::move(backend)},
+        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters, &places_}},
+                *backend_,
+                engine::inline_completion{deliver_and_count{this, &listener}},
+                {.max_models = placements::most}},
+        partitions_{engine_, *backend_, std::move(loader)},
+        host_{partitions_, places_},
+        router_{plan_->profiles.models.size(), places_},
+        planner_{*plan_->grid,
+                 {.gpus = plan_->schedule.demand.gpus,
+                  .rule = plan_->schedule.rule,
+                  .memory_mb = plan_->schedule.demand.memory_mb},
+                 again{plan_.get(), period_of(o)},
+                 {.replan = {.period = period_of(o)}}},
+        follower_{*plan_->grid, plan_->limits(), host_, router_} {
+    backend_->bind(engine_);
+    planner_.adopt(plan_->schedule.plan);
+    follower_.begin(plan_->schedule.plan);
+    counters_.planned(false);
+    while (follower_.advance(clock_.now()) != never) std::this_thread::sleep_for(step);
+    if (o.replan_period_s > 0) follower_.follow(planner_, clock_.now());
+    keeper_ = std::thread{[this] { keep(); }};
+  }
+  ~planned_service() override {
+    drain();
+    keeper_.join();
+    engine_.join();  // Its last outcomes are counted by members that would be gone.
+  }
+
+  [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
+    return models_;
+  }
+  [[nodiscard]] const std::string& description() const noexcept override { return description_; }
+  [[nodiscard]] const std::string& notes() const noexcept override { return plan_->notes; }
+  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    if (is_draining_.load(std::memory_order_relaxed)) return refusal::draining;
+    const model_id asked = r.model;
+    follower_.arrived(asked);
+    const auto why = router_.submit(engine_, r, asked);
+    // The present plan has no place for it; the next one is told of the demand.
+    return why == refusal::unknown_model ? refusal::queue_full : why;
+  }
+  void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
+    std::uint32_t sum = 0;
+    for (const engine::route& to : router_.routes(id)) sum += engine_.waiting(to.instance);
+    return sum;
+  }
+  void drain() noexcept override {
+    {
+      const std::lock_guard lock{mutex_};
+      is_draining_.store(true, std::memory_order_relaxed);
+    }
+    woken_.notify_one();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds step{2};  // Between looks at what a step waits for.
+  static constexpr std::chrono::seconds pause{1};      // Before a step that failed is tried again.
+
+  struct deliver_and_count {
+    planned_service* self;
+    outcome_listener* listener;
+    void operator()(request& r, outcome how) const {
+      self->follower_.ended(how == outcome::completed);
+      listener->ended(static_cast<engine::tensor_request&>(r), how);
+    }
+  };
+  struct again {
+    const served_plan* plan;
+    duration period;
+    packing::packing_result operator()(const packing::latency_grid&,
+                                       const packing::packing_problem& p) const {
+      return pack_again(*plan, p, period);
+    }
+  };
+  using core_type = engine::basic_engine_core<Scheduler, placements_observer>;
+  using engine_type =
+      engine::basic_engine<core_type, Backend, engine::inline_completion<deliver_and_count>>;
+  using partitions_type = engine::partition_host<engine_type, Backend, Loader>;
+  using host_type = noting_host<partitions_type>;
+  using planner_type = packing::periodic_planner<again>;
+
+  static std::vector<std::string> names_of(const formats::profile_dir& p) {
+    std::vector<std::string> names;
+    for (const packing::model_profile& m : p.models) names.push_back(m.name);
+    return names;
+  }
+  static duration period_of(const options& o) {
+    return o.replan_period_s > 0 ? from_seconds(o.replan_period_s) : std::chrono::seconds{20};
+  }
+
+  /// The thread that plans and loads. It stops before the engine drains, which it asks for things.
+  void keep() {
+    std::string said;
+    std::unique_lock lock{mutex_};
+    const auto is_draining = [this] { return is_draining_.load(std::memory_order_relaxed); };
+    while (!is_draining()) {
+      lock.unlock();
+      const time_point now = clock_.now();
+      const std::uint64_t before = follower_.plans();
+      time_point next = now + duration{pause};
+      try {
+        next = std::max(follower_.advance(now), now + duration{step});
+        said.clear();
+      } catch (const std::exception& e) {
+        counters_.planned(true);
+        if (said != e.what()) std::fprintf(stderr, "plan: %s; trying again\n", e.what());
+        said = e.what();
+      }
+      if (follower_.plans() != before) counters_.planned(false);
+      lock.lock();
+      if (next == never) {
+        woken_.wait(lock, is_draining);
+      } else {
+        woken_.wait_for(lock, next - clock_.now(), is_draining);
+      }
+    }
+    engine_.drain();
+  }
+
+  std::string description_;
+  std::shared_ptr<const served_plan> plan_;
+  std::vector<served_model> models_;
+  serve::metrics& counters_;
+  steady_clock clock_;
+  placements places_;
+  std::unique_ptr<Backend> backend_;
+  engine_type engine_;
+  partitions_type partitions_;
+  host_type host_;
+  noting_router router_;
+  planner_type planner_;
+  engine::plan_follower<host_type, noting_router, planner_type> follower_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::atomic<bool> is_draining_{false};
+  std::thread keeper_;
+};
+
+}  // namespace cohort::inference
