@@ -65,6 +65,32 @@ function(cohort_add_test source)
   endif()
 endfunction()
 
+# cohort_add_tests(<layer> [TIMEOUT s] [LIBS lib...] [EXCEPT name...]): the tests and fail tests of a
+# layer, found by their names, but for those that need something else and are registered one by one.
+function(cohort_add_tests layer)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LIBS;EXCEPT" ${ARGN})
+  set(options "")
+  if(arg_TIMEOUT)
+    list(APPEND options TIMEOUT ${arg_TIMEOUT})
+  endif()
+  if(arg_LIBS)
+    list(APPEND options LIBS ${arg_LIBS})
+  endif()
+  file(
+    GLOB_RECURSE sources CONFIGURE_DEPENDS
+    RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
+    "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cpp"
+    "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_fail.cpp")
+  foreach(source IN LISTS sources)
+    string(REGEX REPLACE "^${layer}/|_(test|fail)\\.cpp$" "" name "${source}")
+    if(source MATCHES "_fail\\.cpp$")
+      cohort_add_fail_test("${source}")
+    elseif(NOT name IN_LIST arg_EXCEPT)
+      cohort_add_test("${source}" ${options})
+    endif()
+  endforeach()
+endfunction()
+
 # cohort_add_fail_test(<layer>/<name>_fail.cpp): a source that must not compile, whose first line
 # `// expect: <regex>` is what the compiler must say. Only checked, never linked.
 function(cohort_add_fail_test source)
