@@ -7,8 +7,8 @@
 #include <cohort/serve/metrics.hpp>
 
 #include <fmt/format.h>
-#include <inference/app.hpp>
-#include <inference/service.hpp>
+#include <inference/infer_app.hpp>
+#include <inference/model_service.hpp>
 
 #include <cstdio>
 #include <exception>
@@ -30,7 +30,7 @@ void run(const options& o) {
                            .max_connections = o.max_connections}};
   http.listen();  // Before the models are loaded: a port that is taken is known at once.
   serve::metrics counters;
-  app answers{o, http, counters};
+  infer_app answers{o, http, counters};
   const auto models = make_service(o, answers, counters);
   answers.start(*models);
   std::string names;

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <inference/service.hpp>
+#include <inference/model_service.hpp>
 
 namespace cohort::inference {
 namespace {

@@ -17,11 +17,11 @@
 #include <string>
 #include <utility>
 
-#include <chat/app.hpp>
 #include <chat/chat.hpp>
+#include <chat/chat_app.hpp>
+#include <chat/chat_metrics.hpp>
 #include <chat/memory.hpp>
-#include <chat/metrics.hpp>
-#include <chat/service.hpp>
+#include <chat/text_service.hpp>
 #include "options.hpp"
 
 namespace cohort::chat {
@@ -69,9 +69,9 @@ void run(options o) {
 
   llama::generator_options& memory = o.service.generator;
   size_memory(memory, o.memory, c, column_bytes(c, on));
-  metrics counters{o.service.generator.kv_bytes};
-  app answers{http, counters, o.api_keys};
-  service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
+  chat_metrics counters{o.service.generator.kv_bytes};
+  chat_app answers{http, counters, o.api_keys};
+  text_service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
                 c,
                 words,
                 o.service,

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <chat/memory.hpp>
-#include <chat/service.hpp>
+#include <chat/text_service.hpp>
 
 namespace cohort::chat {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "chat.hpp"
-#include "service.hpp"
+#include "text_service.hpp"
 
 namespace cohort::chat {
 

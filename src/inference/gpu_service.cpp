@@ -9,8 +9,8 @@
 
 namespace cohort::inference {
 
-std::unique_ptr<service> make_gpu_service(const options& o, outcome_listener& listener,
-                                          serve::metrics& counters) {
+std::unique_ptr<model_service> make_gpu_service(const options& o, outcome_listener& listener,
+                                                serve::metrics& counters) {
   if (!o.plan.empty()) return make_planned_gpu_service(o, listener, counters);
   const auto small = models::model_names();
   const auto large = models::large_model_names();

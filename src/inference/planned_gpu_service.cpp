@@ -9,8 +9,9 @@
 
 namespace cohort::inference {
 
-std::unique_ptr<service> make_planned_gpu_service(const options& o, outcome_listener& listener,
-                                                  serve::metrics& counters) {
+std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
+                                                        outcome_listener& listener,
+                                                        serve::metrics& counters) {
   auto plan = read_plan(o);
   plan.notes = describe(plan) + plan.notes;
   const auto found = runtime::cuda::find_devices().devices;

@@ -50,11 +50,12 @@ inline engine::model_config configure(const options& o, const served_plan& p, st
 /// @param load `load(backend, model, gpu, size)` gives what the backend runs, its `prepared_model`.
 /// @param factor On the measured latencies.
 template <class Backend, class Load>
-std::unique_ptr<service> serve_plan(const options& o, std::shared_ptr<const served_plan> plan,
-                                    std::string description,
-                                    const std::vector<prepared_model>& prepared, double factor,
-                                    std::unique_ptr<Backend> backend, Load load,
-                                    outcome_listener& listener, serve::metrics& counters) {
+std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<const served_plan> plan,
+                                          std::string description,
+                                          const std::vector<prepared_model>& prepared,
+                                          double factor, std::unique_ptr<Backend> backend,
+                                          Load load, outcome_listener& listener,
+                                          serve::metrics& counters) {
   const deferred::network_delays d = delays(o, prepared);
   std::vector<served_model> models;
   for (const prepared_model& m : prepared) {
@@ -63,7 +64,7 @@ std::unique_ptr<service> serve_plan(const options& o, std::shared_ptr<const serv
     models.push_back({id, m.meta, m.has_sizes});
   }
   for (std::uint32_t g = 0; g < plan->schedule.demand.gpus; ++g) counters.add_device(device_id{g});
-  return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<service> {
+  return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<model_service> {
     auto scheduler = policy.pooled_scheduler(d);
     Backend& b = *backend;
     const auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu,
@@ -106,7 +107,7 @@ struct planned_parts : planned_resources<Executor>, Backend {
 /// The service on executors that compute.
 /// @param make_factory As `staged_parts::make_factory`.
 template <class Executor, class MakeFactory>
-std::unique_ptr<service> make_planned_staged_service(
+std::unique_ptr<model_service> make_planned_staged_service(
     const options& o, std::shared_ptr<const served_plan> plan,
     std::span<const std::string_view> known, const std::string& description,
     const std::string& platform, planned_resources<Executor> made, MakeFactory make_factory,

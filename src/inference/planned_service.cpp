@@ -25,8 +25,9 @@ std::string describe(const served_plan& p) {
   return text;
 }
 
-std::unique_ptr<service> make_planned_emulated_service(const options& o, outcome_listener& listener,
-                                                       serve::metrics& counters) {
+std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
+                                                             outcome_listener& listener,
+                                                             serve::metrics& counters) {
   auto plan = read_plan(o);
   plan.notes = describe(plan) + plan.notes;
   check_names(o, plan.names());
@@ -51,9 +52,10 @@ std::unique_ptr<service> make_planned_emulated_service(const options& o, outcome
                     counters);
 }
 
-std::unique_ptr<service> make_planned_host_service(const options& o, outcome_listener& listener,
-                                                   serve::metrics& counters,
-                                                   const std::string& why_no_gpu) {
+std::unique_ptr<model_service> make_planned_host_service(const options& o,
+                                                         outcome_listener& listener,
+                                                         serve::metrics& counters,
+                                                         const std::string& why_no_gpu) {
   auto plan = read_plan(o);
   const std::uint32_t devices = plan.schedule.demand.gpus;
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());

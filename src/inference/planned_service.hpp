@@ -35,7 +35,7 @@ namespace cohort::inference {
 /// The engine over one scheduler and one backend, both in pools: one for each partition.
 /// @tparam Loader As for `engine::partition_host`.
 template <class Scheduler, class Backend, class Loader>
-class planned_service final : public service {
+class planned_service final : public model_service {
  public:
   /// Puts the plan into service before it returns.
   /// @param models Those of the plan, under the ids of its profiles; `backend` lives on.

@@ -25,8 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include "model_service.hpp"
 #include "pipeline_service.hpp"
-#include "service.hpp"
 
 namespace cohort::inference {
 
@@ -46,7 +46,7 @@ struct deliver {
 
 /// The engine over one scheduler and one backend.
 template <class Scheduler, class Backend>
-class service_of final : public service {
+class service_of final : public model_service {
  public:
   service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
              outcome_listener& listener, serve::metrics& counters, std::string notes = {})
@@ -231,10 +231,10 @@ std::vector<prepared_model> prepare(const options& o, const std::vector<std::str
 
 /// Each device runs up to `pipeline_entries` batches at one time.
 template <class Executor>
-std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listener& listener,
-                                                serve::metrics& counters,
-                                                const std::vector<std::string>& names,
-                                                staged_parts<Executor> with) {
+std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_listener& listener,
+                                                      serve::metrics& counters,
+                                                      const std::vector<std::string>& names,
+                                                      staged_parts<Executor> with) {
   using both_parts = parts<Executor, pipelines<Executor>>;
   auto plans = formats::read_pipelines(o.pipeline);
   std::vector<std::string> planned;
@@ -285,16 +285,16 @@ std::unique_ptr<service> make_pipelined_service(const options& o, outcome_listen
             }
           });
         }
-        return std::unique_ptr<service>{std::move(s)};
+        return std::unique_ptr<model_service>{std::move(s)};
       });
 }
 
 /// Loads and profiles models on an executor.
 template <class Executor>
-std::unique_ptr<service> make_staged_service(const options& o, outcome_listener& listener,
-                                             serve::metrics& counters,
-                                             const std::vector<std::string>& names,
-                                             staged_parts<Executor> with) {
+std::unique_ptr<model_service> make_staged_service(const options& o, outcome_listener& listener,
+                                                   serve::metrics& counters,
+                                                   const std::vector<std::string>& names,
+                                                   staged_parts<Executor> with) {
   if (!o.pipeline.empty()) {
     return make_pipelined_service(o, listener, counters, names, std::move(with));
   }
@@ -324,7 +324,7 @@ std::unique_ptr<service> make_staged_service(const options& o, outcome_listener&
         }
       });
     }
-    return std::unique_ptr<service>{std::move(s)};
+    return std::unique_ptr<model_service>{std::move(s)};
   });
 }
 

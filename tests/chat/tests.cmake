@@ -1,5 +1,5 @@
 if(TARGET llm_server)
-  foreach(name app chat memory protocol service)
+  foreach(name chat chat_app memory protocol text_service)
     cohort_add_test(chat/${name}_test.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
   endforeach()
   # They start the server, and are its clients over raw sockets.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app.hpp"
+#include "infer_app.hpp"
 
 #include <cohort/core/version.hpp>
 
@@ -55,9 +55,9 @@ int status_of(refusal why) {
 
 /// One infer request: its rows, each a request of the engine. Belongs to itself until the last row
 /// has ended: `finish` on the HTTP thread frees it.
-struct app::job {
+struct infer_app::infer_job {
   struct row : engine::tensor_request {
-    job* owner = nullptr;
+    infer_job* owner = nullptr;
     outcome how = outcome::failed;
   };
   client_ptr client;
@@ -70,19 +70,21 @@ struct app::job {
   bool abandoned = false;  // The client has gone.
 };
 
-app::app(const options& o, serve::http_server& http, serve::metrics& counters)
+infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics& counters)
     : settings_{o}, http_{http}, counters_{counters}, parser_{o.max_rows} {}
 
-void app::start(service& s) {
+void infer_app::start(model_service& s) {
   models_ = &s;
   for (const served_model& m : s.models()) by_name_.emplace(m.meta.name, &m);
 }
 
-std::string app::error_body(int, std::string_view message) { return serve::error_body(message); }
-void app::answered(int status) { counters_.answered(status); }
-void app::draining() { models_->drain(); }
+std::string infer_app::error_body(int, std::string_view message) {
+  return serve::error_body(message);
+}
+void infer_app::answered(int status) { counters_.answered(status); }
+void infer_app::draining() { models_->drain(); }
 
-void app::asked(const serve::http_request& request, const client_ptr& client) {
+void infer_app::asked(const serve::http_request& request, const client_ptr& client) {
   const std::string_view path = request.path;
   const auto gets = [&] { return is_allowed(client, request.reads(), path, "GET"); };
   if (path == "/v2/health/live") {
@@ -106,8 +108,8 @@ void app::asked(const serve::http_request& request, const client_ptr& client) {
   }
 }
 
-void app::ask_model(std::string_view rest, const serve::http_request& request,
-                    const client_ptr& client) {
+void infer_app::ask_model(std::string_view rest, const serve::http_request& request,
+                          const client_ptr& client) {
   const std::string_view name = rest.substr(0, rest.find('/'));
   rest.remove_prefix(name.size());
   const auto found = by_name_.find(std::string{name});
@@ -139,7 +141,7 @@ void app::ask_model(std::string_view rest, const serve::http_request& request,
   }
 }
 
-std::string app::metadata() const {
+std::string infer_app::metadata() const {
   std::string names;
   for (const served_model& m : models_->models()) {
     if (!names.empty()) names += ',';
@@ -151,13 +153,13 @@ std::string app::metadata() const {
       serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
 
-void app::infer(const served_model& model, std::string_view body, const client_ptr& client) {
+void infer_app::infer(const served_model& model, std::string_view body, const client_ptr& client) {
   const time_point now = clock_.now();
   auto parsed = parser_.parse(body, model.meta);
   if (const auto* e = std::get_if<serve::protocol_error>(&parsed)) {
     return say(client, e->status, e->message);
   }
-  auto j = std::make_unique<job>();
+  auto j = std::make_unique<infer_job>();
   j->client = client;
   j->model = &model;
   j->asked = std::move(std::get<serve::infer_request>(parsed));
@@ -165,11 +167,11 @@ void app::infer(const served_model& model, std::string_view body, const client_p
   const std::size_t in = model.meta.input.count() * 4;
   const std::size_t out = model.meta.output ? model.meta.output->count() * 4 : 0;
   j->output.resize(out * n);
-  j->rows = std::vector<job::row>(n);
+  j->rows = std::vector<infer_job::row>(n);
   j->left = n;
   const time_point deadline = now + j->asked.timeout.value_or(model.meta.slo);
   for (std::uint32_t i = 0; i < n; ++i) {
-    job::row& r = j->rows[i];
+    infer_job::row& r = j->rows[i];
     r.owner = j.get();
     r.id = request_id{i};
     r.model = model.id;
@@ -180,7 +182,7 @@ void app::infer(const served_model& model, std::string_view body, const client_p
     r.output = std::span<std::byte>{j->output}.subspan(i * out, out);
   }
   // Its rows may end before the loop is over; `finish` comes later, on this thread.
-  job* mine = j.release();
+  infer_job* mine = j.release();
   std::uint32_t accepted = 0;
   for (; accepted < n; ++accepted) {
     mine->why_refused = models_->submit(mine->rows[accepted]);
@@ -197,17 +199,17 @@ void app::infer(const served_model& model, std::string_view body, const client_p
 }
 
 /// The client is gone: its requests need not run.
-void app::abandon(job& j) {
+void infer_app::abandon(infer_job& j) {
   j.abandoned = true;
-  for (job::row& r : j.rows) models_->cancel(r);
+  for (infer_job::row& r : j.rows) models_->cancel(r);
 }
 
 /// All rows have ended: answers, unless nobody is there any more.
-void app::finish(job* raw) {
-  const std::unique_ptr<job> j{raw};
+void infer_app::finish(infer_job* raw) {
+  const std::unique_ptr<infer_job> j{raw};
   const time_point now = clock_.now();
   std::optional<outcome> worst;
-  for (const job::row& r : j->rows) {
+  for (const infer_job::row& r : j->rows) {
     if (j->why_refused) break;
     counters_.ended(j->model->id, r.how, now - r.arrival);
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
@@ -240,10 +242,10 @@ void app::finish(job* raw) {
   j->client->answer({.body = std::move(std::get<std::string>(body))});
 }
 
-void app::ended(engine::tensor_request& r, outcome how) noexcept {
-  auto& row = static_cast<job::row&>(r);
+void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
+  auto& row = static_cast<infer_job::row&>(r);
   row.how = how;
-  job* j = row.owner;
+  infer_job* j = row.owner;
   if (j->left.fetch_sub(1) == 1) http_.post([this, j] { finish(j); });
 }
 

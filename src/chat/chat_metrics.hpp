@@ -27,7 +27,7 @@ struct generator_counts {
 
 /// The table of metrics: its members. Further down, the events that count in several of them.
 /// Thread safety: any thread.
-class metrics : public serve::metric_page {
+class chat_metrics : public serve::metric_page {
  public:
   serve::gauge running{*this, {"cohort_llm_running_requests", "Texts that have a slot"}};
   serve::gauge waiting{
@@ -70,7 +70,7 @@ class metrics : public serve::metric_page {
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
 
-  explicit metrics(std::uint64_t budget) { kv_budget.set(static_cast<double>(budget)); }
+  explicit chat_metrics(std::uint64_t budget) { kv_budget.set(static_cast<double>(budget)); }
 
   void prompt(std::size_t tokens) { prompt_tokens.add(static_cast<double>(tokens)); }
   void first_token(duration since_arrival) {

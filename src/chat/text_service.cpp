@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "service.hpp"
+#include "text_service.hpp"
 
 #include <cohort/core/error.hpp>
 
@@ -12,9 +12,10 @@
 #include "memory.hpp"
 
 namespace cohort::chat {
-service::service(std::unique_ptr<llama::text_generator> generator,
-                 const llama::llama_config& config, const llama::tokenizer& words,
-                 const service_options& o, piece_listener& listener, metrics& counters)
+text_service::text_service(std::unique_ptr<llama::text_generator> generator,
+                           const llama::llama_config& config, const llama::tokenizer& words,
+                           const service_options& o, piece_listener& listener,
+                           chat_metrics& counters)
     : words_{words},
       listener_{listener},
       counters_{counters},
@@ -27,7 +28,7 @@ service::service(std::unique_ptr<llama::text_generator> generator,
   thread_ = std::thread{[this] { run(); }};
 }
 
-service::~service() {
+text_service::~text_service() {
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -37,7 +38,7 @@ service::~service() {
   generator_.reset();  // Before the choices that it may still read.
 }
 
-bool service::submit(const std::shared_ptr<job>& j) {
+bool text_service::submit(const std::shared_ptr<job>& j) {
   const std::size_t more = j->choices.size();
   std::size_t now = open_.load();
   do {
@@ -51,7 +52,7 @@ bool service::submit(const std::shared_ptr<job>& j) {
   return true;
 }
 
-void service::cancel(const std::shared_ptr<job>& j) {
+void text_service::cancel(const std::shared_ptr<job>& j) {
   {
     const std::lock_guard lock{mutex_};
     inbox_.push_back({j, true});
@@ -59,7 +60,7 @@ void service::cancel(const std::shared_ptr<job>& j) {
   wake_.notify_one();
 }
 
-void service::begin(const std::shared_ptr<job>& j) {
+void text_service::begin(const std::shared_ptr<job>& j) {
   for (choice& c : j->choices) {
     c.id = request_id{++numbers_};
     c.on_token = [this](llama::generation& g, const llama::sampled& s) {
@@ -79,7 +80,7 @@ void service::begin(const std::shared_ptr<job>& j) {
 }
 
 /// Moves on the tokens whose text is out.
-void service::release_tokens(choice& c, piece& p, bool all) {
+void text_service::release_tokens(choice& c, piece& p, bool all) {
   while (!c.held.empty()) {
     const shown_token& t = c.held.front();
     const bool is_out = t.offset < c.said || (t.offset == c.said && t.is_empty);
@@ -90,7 +91,7 @@ void service::release_tokens(choice& c, piece& p, bool all) {
 }
 
 /// A token of the text. @returns Whether a stop string ends it.
-bool service::hear(choice& c, const llama::sampled& s) {
+bool text_service::hear(choice& c, const llama::sampled& s) {
   const std::string_view bytes = c.reader.next(s.chosen.token);
   if (c.shows_tokens) c.held.push_back({s, c.bytes, c.characters, bytes.empty()});
   c.bytes += bytes.size();
@@ -109,7 +110,7 @@ bool service::hear(choice& c, const llama::sampled& s) {
 }
 
 /// Gives out what the turn brought, and the last pieces of what has ended.
-void service::publish() {
+void text_service::publish() {
   std::size_t ended = 0;
   for (auto& [owner, c] : active_) {
     const std::size_t n = c->times.size();
@@ -139,7 +140,7 @@ void service::publish() {
   if (!pieces_.empty()) listener_.said(std::exchange(pieces_, {}));
 }
 
-void service::report() {
+void text_service::report() {
   const auto& state = generator_->state();
   const kv::decode_batch& batch = state.batch();
   std::uint64_t columns = 0;
@@ -157,14 +158,14 @@ void service::report() {
 }
 
 /// The generator threw: nothing that it has can be trusted.
-void service::fail_all() {
+void text_service::fail_all() {
   broken_ = true;
   for (auto& [owner, c] : active_) {
     if (!c->finished) c->finished = kv::finish_reason::error;
   }
 }
 
-void service::run() {
+void text_service::run() {
   std::vector<command> taken;
   bool busy = false;
   for (;;) {

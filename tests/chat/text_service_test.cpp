@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service and what answers for it, over a decoder that computes nothing: no sockets.
-#include <chat/service.hpp>
+#include <chat/text_service.hpp>
 
 #include <cohort/serve/http.hpp>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <chat/app.hpp>
 #include <chat/chat.hpp>
-#include <chat/metrics.hpp>
+#include <chat/chat_app.hpp>
+#include <chat/chat_metrics.hpp>
 #include <condition_variable>
 #include <csignal>
 #include <cstddef>
@@ -65,7 +65,7 @@ class counting_listener final : public piece_listener {
   std::size_t ended_ = 0;
 };
 
-double value_of(const metrics& m, const std::string& name) {
+double value_of(const chat_metrics& m, const std::string& name) {
   std::string text = "\n";
   text += m.text();
   const std::size_t at = text.find(fmt::format("\n{} ", name));
@@ -79,9 +79,9 @@ llama::llama_config config() { return llama::scripted_backend{small}.config(); }
 
 TEST_CASE("every text has one time to its first token, also where its second came in one turn") {
   counting_listener listener;
-  metrics counters{small.kv_bytes};
+  chat_metrics counters{small.kv_bytes};
   const service_options o{.generator = small};
-  service texts{
+  text_service texts{
       std::make_unique<scripted_loop>(o.queued()), config(), words, o, listener, counters};
   // The first is running when the others' prompts have been computed: such turns bring two tokens.
   const auto j = std::make_shared<job>();
@@ -118,11 +118,11 @@ struct fake_client final : serve::http_client {
 TEST_CASE("a client that has gone is let go at once, whatever its texts still do") {
   serve::http_server http{{}};
   http.listen();
-  metrics counters{small.kv_bytes};
-  app answers{http, counters, {}};
+  chat_metrics counters{small.kv_bytes};
+  chat_app answers{http, counters, {}};
   const service_options o{.generator = small};
   std::latch may_end{1};
-  service texts{std::make_unique<scripted_loop>(o.queued(), [&] { may_end.wait(); }),
+  text_service texts{std::make_unique<scripted_loop>(o.queued(), [&] { may_end.wait(); }),
                 config(),
                 words,
                 o,

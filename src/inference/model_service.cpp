@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "service.hpp"
+#include "model_service.hpp"
 
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/runtime/host.hpp>
@@ -14,8 +14,8 @@
 namespace cohort::inference {
 namespace {
 
-std::unique_ptr<service> make_host_service(const options& o, outcome_listener& listener,
-                                           serve::metrics& counters, const std::string& why) {
+std::unique_ptr<model_service> make_host_service(const options& o, outcome_listener& listener,
+                                                 serve::metrics& counters, const std::string& why) {
   if (!o.plan.empty()) return make_planned_host_service(o, listener, counters, why);
   const auto small = models::model_names();
   const std::vector<std::string> names = chosen_models(o, small, small);
@@ -41,8 +41,8 @@ std::unique_ptr<service> make_host_service(const options& o, outcome_listener& l
        }});
 }
 
-std::unique_ptr<service> make_emulated_service(const options& o, outcome_listener& listener,
-                                               serve::metrics& counters) {
+std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_listener& listener,
+                                                     serve::metrics& counters) {
   if (!o.plan.empty()) return make_planned_emulated_service(o, listener, counters);
   std::vector<std::string> known;
   for (const formats::zoo_row& row : formats::zoo(o.zoo)) known.emplace_back(row.name);
@@ -79,7 +79,7 @@ std::unique_ptr<service> make_emulated_service(const options& o, outcome_listene
       s->add_model(m, o.queue_capacity,
                    [&](engine::profile_backend& b, model_id id) { b.add_model(id, m.latency); });
     }
-    return std::unique_ptr<service>{std::move(s)};
+    return std::unique_ptr<model_service>{std::move(s)};
   });
 }
 
@@ -113,8 +113,8 @@ const registry::name_list& executor_names() {
   return names;
 }
 
-std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
-                                      serve::metrics& counters) {
+std::unique_ptr<model_service> make_service(const options& o, outcome_listener& listener,
+                                            serve::metrics& counters) {
   const registry::choice chosen = executor_names().choose("--executor", o.executor);
   return executors.visit(chosen.row,
                          [&](const auto& row) { return row.make(o, listener, counters); });

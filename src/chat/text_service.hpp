@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "metrics.hpp"
+#include "chat_metrics.hpp"
 
 namespace cohort::chat {
 
@@ -101,17 +101,17 @@ struct service_options {
 };
 
 /// Thread safety: any thread but the service's own.
-class service {
+class text_service {
  public:
   /// @param generator Made with `o.queued()` for a model of this `config`.
   /// @throws config_error If an option is outside its range, or no text would fit.
-  service(std::unique_ptr<llama::text_generator> generator, const llama::llama_config& config,
-          const llama::tokenizer& words, const service_options& o, piece_listener& listener,
-          metrics& counters);
+  text_service(std::unique_ptr<llama::text_generator> generator, const llama::llama_config& config,
+               const llama::tokenizer& words, const service_options& o, piece_listener& listener,
+               chat_metrics& counters);
   /// Ends what has not ended; its pieces are lost.
-  ~service();
-  service(const service&) = delete;
-  service& operator=(const service&) = delete;
+  ~text_service();
+  text_service(const text_service&) = delete;
+  text_service& operator=(const text_service&) = delete;
 
   /// Most tokens of a text, its prompt included: the model's, or less if memory does not allow it.
   [[nodiscard]] std::uint32_t context() const noexcept { return context_; }
@@ -143,7 +143,7 @@ class service {
 
   const llama::tokenizer& words_;
   piece_listener& listener_;
-  metrics& counters_;
+  chat_metrics& counters_;
   std::uint32_t context_ = 0;
   std::size_t capacity_ = 0;
   std::atomic<std::size_t> open_{0};

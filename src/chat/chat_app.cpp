@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app.hpp"
+#include "chat_app.hpp"
 
 #include <fmt/format.h>
 
@@ -45,7 +45,7 @@ bool is_same(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-struct app::client_job : job {
+struct chat_app::client_job : job {
   /// Null when it was answered or has gone, once its body was read: a connection closes when nobody
   /// has it any more, and texts may end later.
   std::shared_ptr<serve::http_client> client;
@@ -61,22 +61,23 @@ struct app::client_job : job {
   std::optional<api_error> mistake;  // That it found.
 };
 
-app::app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys)
+chat_app::chat_app(serve::http_server& http, chat_metrics& counters,
+                   std::vector<std::string> api_keys)
     : http_{http}, counters_{counters}, api_keys_{std::move(api_keys)}, seeds_{draw_seed()} {}
 
-void app::start(const served_model& model, service& s, std::uint32_t slots) {
+void chat_app::start(const served_model& model, text_service& s, std::uint32_t slots) {
   model_ = model;
   service_ = &s;
   slots_ = slots;
 }
 
-std::string app::error_body(int status, std::string_view message) {
+std::string chat_app::error_body(int status, std::string_view message) {
   return write_error(error_of(status, std::string{message}));
 }
 
-void app::answered(int status) { counters_.answered(status); }
+void chat_app::answered(int status) { counters_.answered(status); }
 
-bool app::is_allowed(std::string_view authorization) const {
+bool chat_app::is_allowed(std::string_view authorization) const {
   constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
   if (api_keys_.empty()) return true;
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
@@ -89,12 +90,12 @@ bool app::is_allowed(std::string_view authorization) const {
 }
 
 /// One place in the queue frees in about this many seconds.
-unsigned app::retry_after() const {
+unsigned chat_app::retry_after() const {
   return static_cast<unsigned>(std::clamp(std::ceil(mean_seconds_ / slots_), 1.0, 60.0));
 }
 
-void app::asked(const serve::http_request& request,
-                const std::shared_ptr<serve::http_client>& client) {
+void chat_app::asked(const serve::http_request& request,
+                     const std::shared_ptr<serve::http_client>& client) {
   const std::string_view path = request.path;
   const auto only = [&](bool allowed, const char* method) {
     if (!allowed) {
@@ -157,14 +158,14 @@ void app::asked(const serve::http_request& request,
   }
 }
 
-void app::refuse(serve::http_client& client, std::size_t texts) {
+void chat_app::refuse(serve::http_client& client, std::size_t texts) {
   counters_.refused();
   fail(client, error_of(429, fmt::format("No room for {} more texts: try later", texts)),
        {{"Retry-After", std::to_string(retry_after())}});
 }
 
-void app::generate(std::string_view body, bool is_chat,
-                   const std::shared_ptr<serve::http_client>& client) {
+void chat_app::generate(std::string_view body, bool is_chat,
+                        const std::shared_ptr<serve::http_client>& client) {
   if (http_.is_draining()) return fail(*client, error_of(503, "The server is shutting down"));
   if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
   // Each of those that are being read is a text at least. So no more wait for the reader than for
@@ -191,7 +192,7 @@ void app::generate(std::string_view body, bool is_chat,
 }
 
 /// On the reader's thread: makes the job's texts, or says what is wrong.
-void app::read(client_job& j, std::string_view body) const {
+void chat_app::read(client_job& j, std::string_view body) const {
   std::variant<text_request, api_error> result;
   try {
     result = read_request(body, j.head.is_chat, model_);
@@ -235,7 +236,7 @@ void app::read(client_job& j, std::string_view body) const {
 }
 
 /// What was read goes to the service, if its client is still there.
-void app::begin(const std::shared_ptr<client_job>& j) {
+void chat_app::begin(const std::shared_ptr<client_job>& j) {
   --reading_;
   if (j->is_lost) return j->client.reset();
   if (j->mistake) return fail(*j->client, *j->mistake);
@@ -244,13 +245,13 @@ void app::begin(const std::shared_ptr<client_job>& j) {
   j->is_submitted = true;
 }
 
-void app::said(std::vector<piece> pieces) {
+void chat_app::said(std::vector<piece> pieces) {
   http_.post([this, all = std::move(pieces)]() mutable {
     for (piece& p : all) deliver(p);
   });
 }
 
-void app::deliver(piece& p) {
+void chat_app::deliver(piece& p) {
   auto& j = static_cast<client_job&>(*p.of);
   if (p.finished) {
     --j.left;
@@ -289,7 +290,7 @@ void app::deliver(piece& p) {
   if (j.left == 0 && j.client) end(j);
 }
 
-void app::stream(client_job& j, piece& p) {
+void chat_app::stream(client_job& j, piece& p) {
   if (!j.has_begun) {
     j.has_begun = true;
     j.client->begin("text/event-stream");
@@ -307,7 +308,7 @@ void app::stream(client_job& j, piece& p) {
   j.client->send(out);
 }
 
-void app::end(client_job& j) {
+void chat_app::end(client_job& j) {
   const std::shared_ptr<serve::http_client> client = std::exchange(j.client, nullptr);
   if (!j.streams) {
     client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});

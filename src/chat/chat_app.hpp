@@ -14,21 +14,21 @@
 #include <string_view>
 #include <vector>
 
-#include "metrics.hpp"
+#include "chat_metrics.hpp"
 #include "protocol.hpp"
-#include "service.hpp"
+#include "text_service.hpp"
 
 namespace cohort::chat {
 
 /// Answers requests. All on the HTTP server's thread but `said`; bodies are read, and prompts
 /// turned into tokens, on a thread of its own, one after the other in the order in which they came.
-class app final : public serve::http_app, public piece_listener {
+class chat_app final : public serve::http_app, public piece_listener {
  public:
   /// @param http, counters Must outlive it.
-  app(serve::http_server& http, metrics& counters, std::vector<std::string> api_keys);
+  chat_app(serve::http_server& http, chat_metrics& counters, std::vector<std::string> api_keys);
 
   /// Before any request. @param s Has this as its listener.
-  void start(const served_model& model, service& s, std::uint32_t slots);
+  void start(const served_model& model, text_service& s, std::uint32_t slots);
 
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
@@ -52,10 +52,10 @@ class app final : public serve::http_app, public piece_listener {
   [[nodiscard]] unsigned retry_after() const;
 
   serve::http_server& http_;
-  metrics& counters_;
+  chat_metrics& counters_;
   std::vector<std::string> api_keys_;
   served_model model_;
-  service* service_ = nullptr;
+  text_service* service_ = nullptr;
   std::uint32_t slots_ = 1;
   steady_clock clock_;
   std::uint64_t seeds_;                 // Where none was asked for; ids too.

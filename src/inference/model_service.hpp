@@ -35,9 +35,9 @@ struct served_model {
 };
 
 /// Models ready to serve. Submit and cancel from any thread.
-class service {
+class model_service {
  public:
-  virtual ~service() = default;
+  virtual ~model_service() = default;
   [[nodiscard]] virtual const std::vector<served_model>& models() const noexcept = 0;
   /// What it runs on, in a few words.
   [[nodiscard]] virtual const std::string& description() const noexcept = 0;
@@ -51,29 +51,28 @@ class service {
 };
 
 /// The service on GPUs. Only where `models::why_no_gpu()` is empty.
-[[nodiscard]] std::unique_ptr<service> make_gpu_service(const options& o,
-                                                        outcome_listener& listener,
-                                                        serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<model_service> make_gpu_service(const options& o,
+                                                              outcome_listener& listener,
+                                                              serve::metrics& counters);
 
 /// The same where `o.plan` says.
-[[nodiscard]] std::unique_ptr<service> make_planned_gpu_service(const options& o,
-                                                                outcome_listener& listener,
-                                                                serve::metrics& counters);
-[[nodiscard]] std::unique_ptr<service> make_planned_host_service(const options& o,
-                                                                 outcome_listener& listener,
-                                                                 serve::metrics& counters,
-                                                                 const std::string& why_no_gpu);
-[[nodiscard]] std::unique_ptr<service> make_planned_emulated_service(const options& o,
-                                                                     outcome_listener& listener,
-                                                                     serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
+                                                                      outcome_listener& listener,
+                                                                      serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<model_service> make_planned_host_service(
+    const options& o, outcome_listener& listener, serve::metrics& counters,
+    const std::string& why_no_gpu);
+[[nodiscard]] std::unique_ptr<model_service> make_planned_emulated_service(
+    const options& o, outcome_listener& listener, serve::metrics& counters);
 
-/// The values of --executor. Their table is in service.cpp.
+/// The values of --executor. Their table is in model_service.cpp.
 [[nodiscard]] const registry::name_list& executor_names();
 
 /// Loads and profiles the models and starts the engine.
 /// @param listener, counters Outlive the service.
 /// @throws config_error For options that do not fit the models or the machine.
-[[nodiscard]] std::unique_ptr<service> make_service(const options& o, outcome_listener& listener,
-                                                    serve::metrics& counters);
+[[nodiscard]] std::unique_ptr<model_service> make_service(const options& o,
+                                                          outcome_listener& listener,
+                                                          serve::metrics& counters);
 
 }  // namespace cohort::inference

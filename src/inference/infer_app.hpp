@@ -13,19 +13,19 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "model_service.hpp"
 #include "options.hpp"
-#include "service.hpp"
 
 namespace cohort::inference {
 
 /// Answers requests. All on the HTTP server's thread but `ended`.
-class app final : public serve::http_app, public outcome_listener {
+class infer_app final : public serve::http_app, public outcome_listener {
  public:
   /// @param http, counters Must outlive it.
-  app(const options& o, serve::http_server& http, serve::metrics& counters);
+  infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
 
   /// Before any request. @param s Has this as its listener.
-  void start(service& s);
+  void start(model_service& s);
 
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
@@ -35,14 +35,14 @@ class app final : public serve::http_app, public outcome_listener {
   void ended(engine::tensor_request& r, outcome how) noexcept override;
 
  private:
-  struct job;
+  struct infer_job;
 
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
   void infer(const served_model& model, std::string_view body,
              const std::shared_ptr<serve::http_client>& client);
-  void abandon(job& j);
-  void finish(job* j);
+  void abandon(infer_job& j);
+  void finish(infer_job* j);
   [[nodiscard]] std::string metadata() const;
 
   const options& settings_;
@@ -50,7 +50,7 @@ class app final : public serve::http_app, public outcome_listener {
   serve::metrics& counters_;
   serve::infer_parser parser_;
   steady_clock clock_;
-  service* models_ = nullptr;
+  model_service* models_ = nullptr;
   std::unordered_map<std::string, const served_model*> by_name_;
 };
 

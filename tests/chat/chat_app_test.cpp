@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chat/app.hpp>
+#include <chat/chat_app.hpp>
 
 #include <doctest/doctest.h>
 
@@ -44,8 +44,9 @@ struct fixture {
     options.generator.slots = slots;
     options.max_waiting = waiting;
     http.listen();
-    texts = std::make_unique<service>(std::make_unique<llama::generator>(model, options.queued()),
-                                      model.config(), words, options, answers, counters);
+    texts =
+        std::make_unique<text_service>(std::make_unique<llama::generator>(model, options.queued()),
+                                       model.config(), words, options, answers, counters);
     answers.start({.name = "m",
                    .words = &words,
                    .chat = &chat,
@@ -70,9 +71,9 @@ struct fixture {
   llama::llama model{llama::random_weights(llama::named_config("tiny"), 1)};
   llama::tokenizer words = llama::tokenizer::bytes();
   chat_writer chat{{}, words, model.config()};
-  metrics counters{options.generator.kv_bytes};
-  app answers{http, counters, {}};
-  std::unique_ptr<service> texts;
+  chat_metrics counters{options.generator.kv_bytes};
+  chat_app answers{http, counters, {}};
+  std::unique_ptr<text_service> texts;
 };
 
 const std::string good = R"({"model":"m","prompt":"Once","max_tokens":3})";
