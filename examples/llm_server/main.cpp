@@ -72,11 +72,11 @@ void run(options o) {
   chat_metrics counters{o.service.generator.kv_bytes};
   chat_app answers{http, counters, o.api_keys};
   text_service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
-                c,
-                words,
-                o.service,
-                answers,
-                counters};
+                     c,
+                     words,
+                     o.service,
+                     answers,
+                     counters};
   const served_model served{.name = name_of(o),
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
                                            std::chrono::system_clock::now().time_since_epoch())

@@ -6,9 +6,9 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/chunked_prefill.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
-#include <cohort/kv/batch/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,8 +3,8 @@
 /// Packed columns on a decoder, counted, and what follows prompts that are there already.
 #pragma once
 
-#include <cohort/kv/prompt/prefix_store.hpp>
 #include <cohort/kv/batch/sequence.hpp>
+#include <cohort/kv/prompt/prefix_store.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -123,11 +123,11 @@ TEST_CASE("a client that has gone is let go at once, whatever its texts still do
   const service_options o{.generator = small};
   std::latch may_end{1};
   text_service texts{std::make_unique<scripted_loop>(o.queued(), [&] { may_end.wait(); }),
-                config(),
-                words,
-                o,
-                answers,
-                counters};
+                     config(),
+                     words,
+                     o,
+                     answers,
+                     counters};
   const chat_writer chat{{}, words, {}};
   answers.start({.name = "scripted",
                  .words = &words,

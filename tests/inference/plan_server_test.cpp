@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <support/profile_folder.hpp>
 #include <models/registry.hpp>
 #include <support/child_server.hpp>
+#include <support/profile_folder.hpp>
 
 namespace cohort::serve {
 namespace {

@@ -14,8 +14,8 @@ int main() {
                             .output = serve::tensor_meta{"y", "FP32", {2}},
                             .slo = duration{1}};
   serve::infer_parser parser{4};
-  const auto read = parser.parse(
-      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]})", m);
+  const auto read =
+      parser.parse(R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]})", m);
   serve::metrics counters;
   counters.add_model(model_id{0}, m.name);
   counters.refused(model_id{0}, refusal::queue_full);

@@ -5,9 +5,9 @@
 
 #include <cohort/core/assert.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
-#include <cohort/kv/batch/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,13 +5,13 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/burst_margin.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/model/requirements.hpp>
 #include <cohort/packing/moves/rate_forecast.hpp>
 #include <cohort/packing/moves/replan_policy.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <fmt/format.h>
 

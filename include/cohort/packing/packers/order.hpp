@@ -3,9 +3,9 @@
 /// In which order a greedy packer places the models.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <concepts>

@@ -3,11 +3,11 @@
 /// Squishy bin packing: whole partitions for saturated models, residues merged in time.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/model/requirements.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <fmt/format.h>
 

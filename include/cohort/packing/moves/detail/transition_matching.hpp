@@ -5,11 +5,11 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/moves/detail/transition_state.hpp>
 #include <cohort/packing/moves/transition.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,13 +3,13 @@
 /// Branch and bound over configurations of gpu-lets: can a demand be covered?
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/layout.hpp>
 #include <cohort/packing/packers/detail/cover_lp.hpp>
 #include <cohort/packing/packers/detail/cover_search_bounds.hpp>
 #include <cohort/packing/packers/detail/cover_search_nodes.hpp>
 #include <cohort/packing/packers/detail/cover_search_state.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,10 +3,10 @@
 /// Branch and bound over configurations of gpu-lets: prices, and what they exclude.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/packers/detail/cover_lp.hpp>
 #include <cohort/packing/packers/detail/cover_search_state.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,13 +3,13 @@
 /// Branch and bound over configurations of gpu-lets: one node after the other.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/model/requirements.hpp>
 #include <cohort/packing/packers/detail/cover_lp.hpp>
 #include <cohort/packing/packers/detail/cover_search_state.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,11 +3,11 @@
 /// Devices and gpu-lets while a greedy packer fills them.
 #pragma once
 
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/layout.hpp>
 #include <cohort/packing/model/plan.hpp>
-#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/packing/packers/fit_policy.hpp>
 
 #include <algorithm>
