@@ -56,13 +56,13 @@ struct least_core {
   template <engine_sink Sink>
   void cancel(request&, time_point, Sink&) noexcept {}
   template <engine_sink Sink>
-  void on_complete(device_id, bool failed, time_point, Sink& sink) noexcept {
+  void on_complete(device_entry, bool failed, time_point, Sink& sink) noexcept {
     request& r = batch.requests.front();
     batch.requests.pop_front();
     sink.ended(r, failed ? outcome::failed : outcome::completed);
   }
   template <engine_sink Sink>
-  void on_request_complete(device_id, const request&, bool, time_point, Sink&) noexcept {}
+  void on_request_complete(device_entry, const request&, bool, time_point, Sink&) noexcept {}
   template <engine_sink Sink>
   void advance(time_point, Sink&) noexcept {}
   [[nodiscard]] time_point next_wake() const noexcept { return never; }

@@ -46,7 +46,8 @@ struct one_by_one {
     r.state = request_state::idle;
     return true;
   }
-  void on_complete(device_id, time_point) noexcept { is_busy = false; }
+  [[nodiscard]] std::uint32_t capacity(device_id) const noexcept { return 1; }
+  void on_complete(device_entry, time_point) noexcept { is_busy = false; }
 
   template <deferred::scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {

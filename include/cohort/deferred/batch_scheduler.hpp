@@ -11,6 +11,7 @@
 #include <cohort/deferred/sink.hpp>
 
 #include <concepts>
+#include <cstdint>
 #include <utility>
 
 namespace cohort::deferred {
@@ -42,6 +43,11 @@ concept scheduler_removes_devices = requires(S& s, device_id d, time_point now) 
   noexcept;
 };
 template <class S>
+concept scheduler_tells_capacities = requires(const S& s, device_id d) {
+  { s.capacity(d) }
+  noexcept->std::same_as<std::uint32_t>;
+};
+template <class S>
 concept scheduler_takes_arrivals = requires(S& s, request& r, time_point now,
                                             any_scheduler_sink& sink) {
   { s.on_arrival(r, now, sink) }
@@ -54,8 +60,8 @@ concept scheduler_takes_cancels = requires(S& s, request& r, time_point now,
   noexcept->std::same_as<bool>;
 };
 template <class S>
-concept scheduler_takes_completions = requires(S& s, device_id d, time_point now) {
-  { s.on_complete(d, now) }
+concept scheduler_takes_completions = requires(S& s, device_entry at, time_point now) {
+  { s.on_complete(at, now) }
   noexcept;
 };
 template <class S>
@@ -83,16 +89,16 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 /// reads no clock; a driver tells it the time, and calls `advance` at `next_wake()` and after every
 /// event. What it decides it tells the `scheduler_sink` of the call. Semantics:
 /// * `add_model(config)` and `add_device(now)` give the smallest id that is free. They may allocate
-///   and throw `config_error`; nothing else does either. They may take more arguments (a pool).
-/// * `remove_model(id, now, sink)` drops what waits; batches at work go on. `remove_device(d,
-/// now)`:
-///   it gets no more work.
+///   and throw `config_error`; nothing else does either. They may take more arguments (a pool, a
+///   capacity). `capacity(d)` is how many batches the device may run at one time, its entries.
+/// * `remove_model(id, now, sink)` drops what waits; batches at work go on.
+///   `remove_device(d, now)`: it gets no more work.
 /// * `on_arrival(request, now, sink)`: of a model that is served and not full. From then on the
 ///   request is linked, until it is dropped, cancelled or taken out of its batch.
 /// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
 ///   not told. If not, it is in a batch.
-/// * `on_complete(d, now)`: the oldest batch of the device ended. A device has at most
-///   `rank::entry_depth` batches.
+/// * `on_complete(entry, now)`: the oldest batch of that entry of a device ended. An entry has at
+///   most `rank::entry_depth` batches.
 /// * `models()` answers for the models that are served: `is_full(id)`, `is_feasible(id, deadline,
 ///   now)`, and `least_time(id)`, the least time from arrival to deadline that a request needs.
 /// Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls
@@ -101,9 +107,9 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 template <class S>
 concept batch_scheduler = std::move_constructible<S> && requirement::scheduler_adds_models<S> &&
     requirement::scheduler_removes_models<S> && requirement::scheduler_adds_devices<S> &&
-    requirement::scheduler_removes_devices<S> && requirement::scheduler_takes_arrivals<S> &&
-    requirement::scheduler_takes_cancels<S> && requirement::scheduler_takes_completions<S> &&
-    requirement::scheduler_advances<S> && requirement::scheduler_tells_next_wake<S> &&
-    requirement::scheduler_answers_for_models<S>;
+    requirement::scheduler_removes_devices<S> && requirement::scheduler_tells_capacities<S> &&
+    requirement::scheduler_takes_arrivals<S> && requirement::scheduler_takes_cancels<S> &&
+    requirement::scheduler_takes_completions<S> && requirement::scheduler_advances<S> &&
+    requirement::scheduler_tells_next_wake<S> && requirement::scheduler_answers_for_models<S>;
 
 }  // namespace cohort::deferred

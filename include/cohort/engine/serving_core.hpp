@@ -55,11 +55,11 @@ concept core_cancels_requests = requires(C& c, request& r, time_point now, any_e
   noexcept;
 };
 template <class C>
-concept core_takes_completions = requires(C& c, device_id d, const request& only, bool failed,
+concept core_takes_completions = requires(C& c, device_entry at, const request& only, bool failed,
                                           time_point now, any_engine_sink& sink) {
-  { c.on_complete(d, failed, now, sink) }
+  { c.on_complete(at, failed, now, sink) }
   noexcept;
-  { c.on_request_complete(d, only, failed, now, sink) }
+  { c.on_request_complete(at, only, failed, now, sink) }
   noexcept;
 };
 template <class C>

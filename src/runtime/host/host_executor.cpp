@@ -14,6 +14,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "multiply.hpp"
@@ -99,7 +100,7 @@ class host_cores {
     const std::lock_guard lock{mutex_};
     std::vector<unsigned> all(streams_.size());
     std::iota(all.begin(), all.end(), 0U);
-    std::ranges::stable_sort(all, {}, [this](unsigned c) { return streams_[c]; });
+    std::ranges::sort(all, {}, [this](unsigned c) { return std::pair{streams_[c], c}; });
     all.resize(std::min<std::size_t>(count, all.size()));
     for (const unsigned c : all) ++streams_[c];
     return all;

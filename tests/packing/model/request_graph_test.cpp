@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/model/request_graph.hpp>
 
+#include <doctest/doctest.h>
+
 #include <packing/random_demand.hpp>
 
 #include <cmath>

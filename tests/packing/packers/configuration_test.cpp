@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/packers/configuration.hpp>
 
+#include <doctest/doctest.h>
+
 #include <packing/random_demand.hpp>
 
 namespace cohort::packing {

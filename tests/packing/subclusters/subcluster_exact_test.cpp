@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 
+#include <doctest/doctest.h>
+
 #include <packing/subclusters/random_subclusters.hpp>
 
 namespace cohort::packing {
