@@ -52,7 +52,7 @@ file(
   GLOB_RECURSE files
   RELATIVE "${ROOT}"
   "${ROOT}/include/*.hpp" "${ROOT}/include/*.h" "${ROOT}/include/*.ipp"
-  "${ROOT}/src/*.hpp" "${ROOT}/src/*.cpp"
+  "${ROOT}/src/*.hpp" "${ROOT}/src/*.cpp" "${ROOT}/src/*.h" "${ROOT}/src/*.ipp" "${ROOT}/src/*.cu"
   "${ROOT}/examples/*.hpp" "${ROOT}/examples/*.cpp"
   "${ROOT}/tests/*.hpp" "${ROOT}/tests/*.cpp"
   "${ROOT}/bench/*.hpp" "${ROOT}/bench/*.cpp")

@@ -113,6 +113,13 @@ expect_graph("files include each other" src/a/x.hpp "#include \"y.hpp\"" src/a/y
 expect_graph("src/a includes examples/b" src/a/x.cpp "#include \"../../examples/b/y.hpp\""
              examples/b/y.hpp "")
 expect_graph("src/a includes examples/b" src/a/x.cpp "#include <b/y.hpp>" examples/b/y.hpp "")
+expect_graph("src/a includes examples/b" src/a/x.cu "/* a */ #include /* b */ \"../../examples/b/y.hpp\""
+             examples/b/y.hpp "")
+expect_graph("src/a includes examples/b" src/a/x.ipp "#include \\\n\"../../examples/b/y.hpp\""
+             examples/b/y.hpp "")
+expect_graph("src/a includes examples/b" src/a/x.h "%:include \"../../examples/b/y.hpp\""
+             examples/b/y.hpp "")
+expect_graph("leaves its folder" src/a/x.cpp "#include <../examples/b/y.hpp>" examples/b/y.hpp "")
 expect_graph("is no file of the tree" src/a/x.cpp "#include \"y.hpp\"" src/b/y.hpp "")
 
 # expect_reach(<regex> <listed>...): what scripts/include-graph --unreached says of a program that

@@ -158,6 +158,7 @@ options parse_options(int argc, char** argv) {
   if (app.count("--replan-period-s") > 0 && o.plan.empty()) {
     fail("--replan-period-s: only with --plan");
   }
+  o.has_max_batch = app.count("--max-batch") > 0;
   if (app.count("--plan") > 0) {
     if (o.plan.empty()) fail("--plan: an empty name is not allowed: expected a file");
     if (o.profile_dir.empty()) fail("--plan: only with --profile, the folder it was made for");

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <map>
 #include <utility>
 
 namespace cohort::formats {
@@ -258,6 +260,10 @@ schedule parse_schedule(const std::string& where, std::string_view text,
   schedule s;
   s.demand = read_demand(root, profiles);
   if (const auto name = root.find("algorithm")) s.algorithm = name->string();
+  if (const auto flag = root.find("schedulable")) s.schedulable = boolean(*flag);
+  if (const auto margin = root.find("burst_margin")) {
+    s.burst_margin = margin->number({.low = 0, .high = 100});
+  }
   if (!root.find("sizes")) s.demand.sizes = sizes_of(models_named(root, profiles), profiles);
   if (const auto flag = root.find("interference")) s.interference = boolean(*flag);
   if (const auto rule = root.find("slo_rule")) {
@@ -274,6 +280,12 @@ schedule parse_schedule(const std::string& where, std::string_view text,
 }
 
 void check_can_serve(const std::string& where, const schedule& s, const profile_dir& profiles) {
+  constexpr std::size_t most_gpulets = 1024;
+  if (s.plan.size() > most_gpulets) {
+    fail(where + ": $.gpulets", fmt::format("an array of {}", s.plan.size()),
+         fmt::format("at most {}", most_gpulets));
+  }
+  if (!s.schedulable) fail(where + ": $.schedulable", "false", "true");
   if (s.plan.empty()) {
     fail(where + ": $.gpulets", "[]", "a plan that is schedulable, with at least one gpu-let");
   }
@@ -283,6 +295,12 @@ void check_can_serve(const std::string& where, const schedule& s, const profile_
     fail(fmt::format("{}: $.slo_ms.{}", where, profiles.models[m].name),
          fmt::to_string(s.demand.slos_ms[m]), fmt::format("{}, as slo.csv says", slo_ms));
   }
+  struct used {
+    std::uint32_t percent = 0;
+    std::uint32_t gpulets = 0;
+    double memory_mb = 0;
+  };
+  std::map<std::uint32_t, used> devices;
   for (std::size_t g = 0; g < s.plan.size(); ++g) {
     const packing::gpulet& let = s.plan[g];
     const std::string at = fmt::format("{}: $.gpulets[{}]", where, g);
@@ -294,12 +312,37 @@ void check_can_serve(const std::string& where, const schedule& s, const profile_
       fail(at + ".size", fmt::to_string(let.size.percent()),
            fmt::format("one of the sizes {}", fmt::join(s.demand.sizes, ", ")));
     }
+    used& device = devices[let.gpu.value()];
+    device.percent += let.size.percent();
+    if (device.percent > 100) {
+      fail(at + ".size", fmt::to_string(let.size.percent()),
+           fmt::format("at most 100 percent of GPU {} in all", let.gpu.value()));
+    }
+    if (++device.gpulets > s.demand.max_gpulets_per_gpu) {
+      fail(at + ".gpu", fmt::to_string(let.gpu.value()),
+           fmt::format("at most {} gpu-lets of it", s.demand.max_gpulets_per_gpu));
+    }
     for (std::size_t i = 0; i < let.models.size(); ++i) {
       const packing::model_profile& m = profiles.models[let.models[i].model.index()];
       const std::string of = fmt::format("{}.models[{}]", at, i);
       if (!has_size(m, let.size.percent())) {
         fail(of + ".model", quote_short(m.name),
              fmt::format("a model that latency.csv has at size {}", let.size.percent()));
+      }
+      const auto same = [&](const packing::placed_model& other) {
+        return other.model == let.models[i].model;
+      };
+      if (std::any_of(let.models.begin(), let.models.begin() + static_cast<std::ptrdiff_t>(i),
+                      same)) {
+        fail(of + ".model", quote_short(m.name), "each model once");
+      }
+      if (s.demand.rates_rps[let.models[i].model.index()] <= 0) {
+        fail(of + ".model", quote_short(m.name), "a model of the demand");
+      }
+      device.memory_mb += m.memory_mb;
+      if (device.memory_mb > s.demand.memory_mb) {
+        fail(of + ".model", quote_short(m.name),
+             fmt::format("models of at most {} MB on GPU {}", s.demand.memory_mb, let.gpu.value()));
       }
       const std::uint32_t most = packing::latency_table{m}.max_batch();
       if (let.models[i].batch > most) {

@@ -38,6 +38,8 @@ struct demand {
 /// A schedule, as `pack --json` prints it.
 struct schedule {
   std::string algorithm;  ///< Empty if it does not say.
+  bool schedulable = true;
+  double burst_margin = 0;
   formats::demand demand;
   bool interference = false;
   packing::slo_rule rule = packing::slo_rule::own;
@@ -59,8 +61,8 @@ struct schedule {
                                       const profile_dir& profiles);
 
 /// Checks that a schedule is one that a server with these profiles can serve: that it is
-/// schedulable and places models, that its SLOs are those of the folder, and that its GPUs, sizes
-/// and batches are among those planned for and measured.
+/// schedulable, that its SLOs are those of the folder, and that its gpu-lets are within its GPUs,
+/// sizes and memory and have models of its demand, each once, at batches that were measured.
 /// @throws input_error With the place and name of what disagrees.
 void check_can_serve(const std::string& where, const schedule& s, const profile_dir& profiles);
 

@@ -31,6 +31,7 @@ struct options {
   std::map<std::string, std::string> weights;
   std::uint64_t seed = 1;
   std::uint32_t max_batch = 16;
+  bool has_max_batch = false;  ///< It was given: with a plan else as large as was measured.
   std::uint32_t queue_capacity = 1024;
   std::uint32_t max_rows = 64;
   double profile_margin = 1.15;

@@ -3,6 +3,7 @@
 /// What a server with a plan knows of its partitions: which models lie where, for its metrics.
 #pragma once
 
+#include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/observer.hpp>
 #include <cohort/core/time.hpp>
@@ -44,7 +45,9 @@ class placements {
     return device_id{devices_[partition.index()].load(std::memory_order_relaxed)};
   }
 
+  /// @throws resource_error Above `most`.
   void made(device_id partition, device_id device, device_share size) {
+    if (partition.index() >= most) throw resource_error{"plan: too many partitions at one time"};
     devices_[partition.index()].store(device.value(), std::memory_order_relaxed);
     if (partition.index() >= sizes_.size()) sizes_.resize(partition.index() + 1);
     sizes_[partition.index()] = size;

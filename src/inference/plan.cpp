@@ -26,8 +26,18 @@ packing::transition_limits served_plan::limits() const {
           .memory_mb = schedule.demand.memory_mb};
 }
 
-latency_curve served_plan::latency(std::size_t model, device_share size, std::uint32_t max_batch,
-                                   double factor) const {
+std::vector<double> served_plan::least_rps(duration period) const {
+  std::vector<double> out;
+  for (const bool served : is_served)
+    out.push_back(served ? std::min(1.0, 1 / to_seconds(period)) : 0);
+  return out;
+}
+
+packing::packing_result served_plan::pack(const packing::packing_problem& problem) const {
+  return algorithm.run(grid, problem, schedule.interference ? profiles.interference : std::nullopt);
+}
+
+latency_curve served_plan::latency(std::size_t model, device_share size, double factor) const {
   struct scaled_latency {
     const packing::latency_table* table;
     std::uint32_t size_pct;
@@ -68,14 +78,38 @@ served_plan read_plan(const options& o) try {
     formats::fail(o.plan + ": $.gpulets", formats::quote_short(p.profiles.models[m].name),
                   "a place for it, since the demand has it");
   }
+  const std::string packer = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm;
+  const auto& packers = registry::packer_names();
+  if (std::ranges::find(packers.all(), packer, &registry::listed_name::name) ==
+      packers.all().end()) {
+    formats::fail(o.plan + ": $.algorithm", formats::quote_short(packer), packers.names());
+  }
+  // A plan that does not fit at once is looked for about ten times; half a period is enough for
+  // all.
+  const double limit_s = o.replan_period_s > 0 ? std::min(10.0, o.replan_period_s / 20) : 10;
   p.algorithm = registry::choose_algorithm(
-      {.algorithm = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm,
+      {.algorithm = packer,
        .slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum",
+       .time_limit_s = fmt::to_string(limit_s),
        .interference = p.schedule.interference});
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (p.algorithm.padded) shape.pad_for = p.profiles.interference;
   p.grid = std::make_shared<const packing::latency_grid>(formats::models_for(d, p.profiles),
                                                          std::move(shape));
+  std::uint32_t measured = 1;
+  std::uint32_t planned = 1;
+  for (std::size_t m = 0; m < p.is_served.size(); ++m) {
+    if (p.is_served[m]) measured = std::max(measured, p.grid->measured(m).max_batch());
+  }
+  for (const packing::gpulet& g : p.schedule.plan) {
+    for (const packing::placed_model& m : g.models) planned = std::max(planned, m.batch);
+  }
+  p.max_batch = o.has_max_batch ? o.max_batch : measured;
+  if (planned > p.max_batch) {
+    throw config_error{
+        fmt::format("--max-batch: {} is not allowed: expected at least {}, as {} has", p.max_batch,
+                    planned, o.plan)};
+  }
   // A profile that was measured again may miss by little: served all the same, and said.
   const auto broken = packing::verify(
       *p.grid,
@@ -89,16 +123,6 @@ served_plan read_plan(const options& o) try {
   return p;
 } catch (const formats::input_error& e) {
   throw config_error{fmt::format("--plan: {}", e.what())};
-}
-
-packing::packing_result pack_again(const served_plan& p, packing::packing_problem problem,
-                                   duration period) {
-  const double least = 1 / to_seconds(period);
-  for (std::size_t m = 0; m < problem.rates_rps.size(); ++m) {
-    if (p.is_served[m]) problem.rates_rps[m] = std::max(problem.rates_rps[m], least);
-  }
-  return p.algorithm.run(p.grid, problem,
-                         p.schedule.interference ? p.profiles.interference : std::nullopt);
 }
 
 }  // namespace cohort::inference

@@ -32,25 +32,25 @@ struct served_plan {
   registry::pack_algorithm algorithm;
   /// By model of the folder: whether the plan serves it, and so plans to come must.
   std::vector<bool> is_served;
-  std::string notes;  ///< What is odd about it, in whole lines; may be empty.
+  std::uint32_t max_batch = 1;  ///< Largest batch that is run: --max-batch, or the measured ones.
+  std::string notes;            ///< What is odd about it, in whole lines; may be empty.
 
   /// The models that are served, in the folder's order.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] packing::transition_limits limits() const;
-  /// Latencies on a partition, for batches up to `max_batch`, each `factor` times the measured one.
-  [[nodiscard]] latency_curve latency(std::size_t model, device_share size, std::uint32_t max_batch,
-                                      double factor) const;
+  /// Latencies on a partition, each `factor` times the measured one.
+  [[nodiscard]] latency_curve latency(std::size_t model, device_share size, double factor) const;
   /// The largest partition that the plan gives the model.
   [[nodiscard]] device_share largest_size(std::size_t model) const;
+  /// What keeps the models that it serves a place in the plans to come: a request a period each,
+  /// but not more than one a second.
+  [[nodiscard]] std::vector<double> least_rps(duration period) const;
+  /// Plans anew, by the packer of the plan.
+  [[nodiscard]] packing::packing_result pack(const packing::packing_problem& problem) const;
 };
 
 /// Reads `o.plan` and `o.profile_dir`.
 /// @throws config_error If one cannot be read or they disagree.
 [[nodiscard]] served_plan read_plan(const options& o);
-
-/// The packer that plans anew: that of the plan, for the models that it serves, none of which it
-/// lets go for want of requests.
-[[nodiscard]] packing::packing_result pack_again(const served_plan& p,
-                                                 packing::packing_problem problem, duration period);
 
 }  // namespace cohort::inference

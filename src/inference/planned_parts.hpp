@@ -22,14 +22,13 @@ namespace cohort::inference {
 /// against.
 /// @param meta `meta(name)` gives what clients may know of a model.
 template <class Meta>
-std::vector<prepared_model> prepare_planned(const options& o, const served_plan& p, double factor,
-                                            Meta meta) {
+std::vector<prepared_model> prepare_planned(const served_plan& p, double factor, Meta meta) {
   std::vector<prepared_model> out;
   for (std::size_t m = 0; m < p.is_served.size(); ++m) {
     if (!p.is_served[m]) continue;
     prepared_model made = meta(p.profiles.models[m].name);
     made.meta.slo = from_ms(p.profiles.models[m].slo_ms);
-    made.latency = p.latency(m, p.largest_size(m), o.max_batch, factor);
+    made.latency = p.latency(m, p.largest_size(m), factor);
     out.push_back(std::move(made));
   }
   return out;
@@ -39,7 +38,7 @@ std::vector<prepared_model> prepare_planned(const options& o, const served_plan&
 inline engine::model_config configure(const options& o, const served_plan& p, std::size_t model,
                                       device_share size, double factor,
                                       const deferred::network_delays& d) {
-  const latency_curve curve = p.latency(model, size, o.max_batch, factor);
+  const latency_curve curve = p.latency(model, size, factor);
   const duration least = 2 * curve(1) + d.before(1) + d.after();
   return {.scheduling = {.latency = curve,
                          .slo = std::max(from_ms(p.profiles.models[model].slo_ms), least),
@@ -132,7 +131,7 @@ std::unique_ptr<model_service> make_planned_staged_service(
     }
   }
   const auto prepared =
-      prepare_planned(o, *plan, o.profile_margin, [&](const std::string& name) -> prepared_model {
+      prepare_planned(*plan, o.profile_margin, [&](const std::string& name) -> prepared_model {
         const models::model_info& info = made.factories.front()[*plan->profiles.find(name)]->info();
         return {.meta = {.name = name,
                          .platform = platform,
@@ -141,8 +140,8 @@ std::unique_ptr<model_service> make_planned_staged_service(
                 .has_sizes = models::has_sizes(info),
                 .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
       });
-  const auto load = [max_batch = o.max_batch](backend& b, model_id m, device_id gpu,
-                                              device_share size) {
+  const auto load = [max_batch = plan->max_batch](backend& b, model_id m, device_id gpu,
+                                                  device_share size) {
     auto& factory = b.factories[b.executor_of[gpu.index()]][m.index()];
     return b.prepare_model({.batch_max = max_batch, .instance = factory->make(max_batch)},
                            {.gpu = gpu, .share = size});

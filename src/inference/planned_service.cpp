@@ -32,7 +32,7 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
   plan.notes = describe(plan) + plan.notes;
   check_names(o, plan.names());
   expects(o.weights.empty(), "--weights: emulated models have none");
-  const auto prepared = prepare_planned(o, plan, 1, [](const std::string& name) -> prepared_model {
+  const auto prepared = prepare_planned(plan, 1, [](const std::string& name) -> prepared_model {
     return {.meta = {.name = name,
                      .platform = "cohort_emulated",
                      .input = {"input", "FP32", {1}},
@@ -40,9 +40,8 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
             .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
   });
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
-  const auto load = [shared, max = o.max_batch](engine::profile_backend&, model_id m, device_id,
-                                                device_share size) {
-    return shared->latency(m.index(), size, max, 1);
+  const auto load = [shared](engine::profile_backend&, model_id m, device_id, device_share size) {
+    return shared->latency(m.index(), size, 1);
   };
   return serve_plan(o, shared,
                     fmt::format("emulated executor, a plan of {} devices: takes time, computes "
@@ -73,7 +72,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
   const std::size_t instances =
       std::size_t{2} * devices * plan.schedule.demand.max_gpulets_per_gpu * plan.names().size();
   const std::size_t pool =
-      (std::size_t{64} << 20U) + instances * o.max_batch * (std::size_t{3} << 20U);
+      (std::size_t{64} << 20U) + instances * plan.max_batch * (std::size_t{3} << 20U);
   planned_resources<runtime::host_executor> made;
   made.executors.push_back(std::make_unique<runtime::host_executor>(
       runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}));

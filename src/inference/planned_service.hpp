@@ -60,8 +60,10 @@ class planned_service final : public model_service {
                  {.gpus = plan_->schedule.demand.gpus,
                   .rule = plan_->schedule.rule,
                   .memory_mb = plan_->schedule.demand.memory_mb},
-                 again{plan_.get(), period_of(o)},
-                 {.replan = {.period = period_of(o)}}},
+                 again{plan_.get()},
+                 {.replan = {.period = period_of(o)},
+                  .burst = {.deviations = plan_->schedule.burst_margin},
+                  .least_rps = plan_->least_rps(period_of(o))}},
         follower_{*plan_->grid, plan_->limits(), host_, router_} {
     backend_->bind(engine_);
     planner_.adopt(plan_->schedule.plan);
@@ -74,7 +76,8 @@ class planned_service final : public model_service {
   ~planned_service() override {
     drain();
     keeper_.join();
-    engine_.join();  // Its last outcomes are counted by members that would be gone.
+    engine_.join();    // Its last outcomes are counted by members that would be gone.
+    backend_.reset();  // It may be warming up a model, and tells the host of the partitions.
   }
 
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
@@ -92,9 +95,7 @@ class planned_service final : public model_service {
   }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
-    std::uint32_t sum = 0;
-    for (const engine::route& to : router_.routes(id)) sum += engine_.waiting(to.instance);
-    return sum;
+    return router_.waiting(engine_, id);
   }
   void drain() noexcept override {
     {
@@ -112,16 +113,16 @@ class planned_service final : public model_service {
     planned_service* self;
     outcome_listener* listener;
     void operator()(request& r, outcome how) const {
-      self->follower_.ended(how == outcome::completed);
+      // Whose client has gone has missed nothing.
+      if (how != outcome::cancelled) self->follower_.ended(how == outcome::completed);
       listener->ended(static_cast<engine::tensor_request&>(r), how);
     }
   };
   struct again {
     const served_plan* plan;
-    duration period;
     packing::packing_result operator()(const packing::latency_grid&,
                                        const packing::packing_problem& p) const {
-      return pack_again(*plan, p, period);
+      return plan->pack(p);
     }
   };
   using core_type = engine::basic_engine_core<Scheduler, placements_observer>;
@@ -158,7 +159,7 @@ class planned_service final : public model_service {
         if (said != e.what()) std::fprintf(stderr, "plan: %s; trying again\n", e.what());
         said = e.what();
       }
-      if (follower_.plans() != before) counters_.planned(false);
+      if (follower_.plans() != before) tell_of_plan();
       lock.lock();
       if (next == never) {
         woken_.wait(lock, is_draining);
@@ -167,6 +168,23 @@ class planned_service final : public model_service {
       }
     }
     engine_.drain();
+  }
+
+  /// What a new plan does not serve, and whom it interrupts.
+  void tell_of_plan() {
+    counters_.planned(false);
+    const auto name = [this](std::size_t m) { return plan_->profiles.models[m].name.c_str(); };
+    for (const model_id m : follower_.interrupted()) {
+      std::fprintf(stderr, "plan: %s is not served until it is loaded again\n", name(m.index()));
+    }
+    const packing::shortfall& missing = planner_.missing();
+    for (const auto& m : missing.left_out) {
+      std::fprintf(stderr, "plan: %s is left out: %s\n", name(m.model), m.reason.c_str());
+    }
+    if (missing.part < 1) {
+      std::fprintf(stderr, "plan: for %.0f %% of the load: %s\n", 100 * missing.part,
+                   missing.reason.c_str());
+    }
   }
 
   std::string description_;

@@ -95,6 +95,32 @@ TEST_CASE("periods end when they should, and a plan that serves the load stays")
   CHECK(s.follower.plans() == before + 1);
   CHECK(s.planner.planned_rps()[0] > 900);
 }
+/// Never finds a plan.
+struct helpless_planner {
+  duration lasted{0};
+  [[nodiscard]] duration period() const { return 1s; }
+  std::optional<packing::plan> end_period(std::span<const std::uint64_t>, std::uint64_t,
+                                          std::uint64_t, duration d) {
+    lasted = d;
+    return packing::plan{};
+  }
+};
+TEST_CASE("an empty plan does not replace one in service, and a period is as long as it was") {
+  planned_server s{two_models()};
+  helpless_planner helpless;
+  plan_follower<planned_server::host_type, planned_server::watched_router, helpless_planner> f{
+      two_models(), {.gpus = 1}, s.host, s.router};
+  f.begin(packing::periodic_planner{two_models(), {.gpus = 1}, packing::elastic{}, {}}.plan_for(
+      {50, 50}));
+  while (f.advance(s.engine.now()) != never) s.engine.run_until(s.engine.now() + 1ms);
+  const std::size_t partitions = f.live().size();
+  const time_point began = s.engine.now();
+  f.follow(helpless, began);
+  CHECK(f.advance(began + 3s) == began + 4s);  // It was called late.
+  CHECK(helpless.lasted == 3s);
+  CHECK(f.live().size() == partitions);
+  CHECK(f.plans() == 1);
+}
 TEST_CASE("while random loads rise and fall and plans change, every request ends once") {
   std::uint64_t changes = 0;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {

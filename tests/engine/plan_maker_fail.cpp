@@ -19,7 +19,7 @@ struct never_plans {
   duration period() const { return {}; }
 #ifdef COHORT_WELL_FORMED
   std::optional<packing::plan> end_period(std::span<const std::uint64_t>, std::uint64_t,
-                                          std::uint64_t) {
+                                          std::uint64_t, duration) {
     return {};
   }
 #endif

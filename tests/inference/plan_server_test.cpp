@@ -172,6 +172,21 @@ TEST_CASE("a plan that disagrees with its profiles is refused by name") {
   CHECK(complaint(R"({"gpus":1,"demand":{"a":1},"gpulets":[]})") ==
         "$.gpulets: [] is not allowed: expected a plan that is schedulable, with at least one "
         "gpu-let\n");
+  CHECK(complaint(replaced(good_plan, "true", "false")) ==
+        "$.schedulable: false is not allowed: expected true\n");
+  CHECK(complaint(replaced(good_plan, R"(,"rate":10}]},)",
+                           R"(,"rate":10},{"model":"a","batch":1,"rate":1}]},)")) ==
+        "$.gpulets[0].models[1].model: \"a\" is not allowed: expected each model once\n");
+  CHECK(complaint(replaced(good_plan, R"("gpu":0)", R"("gpu":1)")) ==
+        "$.gpulets[1].size: 100 is not allowed: expected at most 100 percent of GPU 1 in all\n");
+  CHECK(complaint(replaced(good_plan, R"("b":10)", R"("b":0)")) ==
+        "$.gpulets[1].models[0].model: \"b\" is not allowed: expected a model of the demand\n");
+  CHECK(complaint(replaced(good_plan, R"("gpus":2)", R"("gpus":2,"memory_mb":650)")) ==
+        "$.gpulets[1].models[0].model: \"b\" is not allowed: expected models of at most 650 MB on "
+        "GPU 1\n");
+  CHECK(complaint(replaced(good_plan, "elastic", "nosuch")).starts_with("$.algorithm: \"nosuch\""));
+  CHECK(complaint(good_plan, {"--max-batch", "1"})
+            .starts_with("inference_server: --max-batch: 1 is not allowed: expected at least 2"));
   CHECK(complaint("{").find("JSON") != std::string::npos);
   CHECK(complaint(good_plan, {"--devices", "2"}) ==
         "inference_server: --devices: not with --plan, which says it\n");

@@ -32,21 +32,22 @@ concept has_a_period = requires(const P& p) {
 };
 template <class P>
 concept plans_at_the_end_of_a_period = requires(P& p, std::span<const std::uint64_t> arrived,
-                                                std::uint64_t n) {
-  { p.end_period(arrived, n, n) } -> std::same_as<std::optional<packing::plan>>;
+                                                std::uint64_t n, duration lasted) {
+  { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
 };
 }  // namespace requirement
 
-/// Makes the next plan. Semantics: `end_period(arrived, ended, violated)` is told once a period how
-/// many requests arrived by model, how many ended and how many of those missed their SLO; it
-/// answers with the next plan, or with none. Models: `packing::periodic_planner`.
+/// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is told once a
+/// period how many requests arrived by model, how many ended and how many of those missed their
+/// SLO, and how long the period was; it answers with the next plan, or with none. Models:
+/// `packing::periodic_planner`.
 template <class P>
 concept plan_maker = requirement::has_a_period<P> && requirement::plans_at_the_end_of_a_period<P>;
 
 /// Joins planner, transitions and applier into the loop that a server runs beside its engine: what
 /// `sim::run_closed_loop` does in virtual time. It owns no thread and reads no clock: whoever calls
-/// `advance` lends the thread on which models are loaded and plans are made. A period ends while a
-/// transition is under way only when that has ended; its counts go on until then.
+/// `advance` lends the thread on which models are loaded and plans are made. A period does not end
+/// while a transition is under way: it is as much longer.
 /// Thread safety: `arrived` and `ended` from any thread; the rest from one thread.
 /// Complexity: `arrived` and `ended` O(1); `advance` that of the planner and the applier.
 template <plan_host Host, routing Router, plan_maker Planner>
@@ -65,16 +66,16 @@ class plan_follower {
   /// @throws config_error If the plan exceeds the limits, or another one is on its way.
   std::vector<model_id> begin(const packing::plan& p) {
     packing::transition t = packing::plan_transition(grid_, applier_.live(), p, limits_);
-    std::vector<model_id> interrupted = t.interrupted;
+    interrupted_ = t.interrupted;
     applier_.begin(std::move(t));
     ++plans_;
-    return interrupted;
+    return interrupted_;
   }
 
   /// From now on plans follow the load. @param planner Outlives the follower.
   void follow(Planner& planner, time_point now) {
     planner_ = &planner;
-    period_ends_ = now + planner.period();
+    period_began_ = now;
   }
 
   /// A request of the model came, whether or not it was taken.
@@ -90,8 +91,8 @@ class plan_follower {
   time_point advance(time_point now) {
     if (!applier_.advance()) return now;
     if (planner_ == nullptr) return never;
-    if (now < period_ends_) return period_ends_;
-    period_ends_ = now + planner_->period();
+    if (now < period_began_ + planner_->period()) return period_began_ + planner_->period();
+    const duration lasted = now - std::exchange(period_began_, now);
     std::vector<std::uint64_t> counts;
     for (std::size_t m = 0; m < grid_.models(); ++m) {
       counts.push_back(arrived_[m].exchange(0, std::memory_order_relaxed));
@@ -99,10 +100,13 @@ class plan_follower {
     const std::uint64_t violated = violated_.exchange(0, std::memory_order_relaxed);
     // Read behind the violated ones, it counts each of them.
     const std::uint64_t ended = ended_.exchange(0, std::memory_order_relaxed);
-    const auto next = planner_->end_period(counts, std::max(ended, violated), violated);
-    if (!next) return period_ends_;
-    begin(*next);
-    return applier_.advance() ? period_ends_ : now;
+    const auto next = planner_->end_period(counts, std::max(ended, violated), violated, lasted);
+    // Where nothing can be planned for, what is in service is better than nothing.
+    if (next && (!next->empty() || live().empty())) {
+      begin(*next);
+      if (!applier_.advance()) return now;
+    }
+    return now + planner_->period();
   }
 
   /// Whether the plan that was begun last is in service.
@@ -111,6 +115,8 @@ class plan_follower {
   [[nodiscard]] const std::vector<packing::live_gpulet>& live() const noexcept {
     return applier_.live();
   }
+  /// Models that the plan that was begun last could not keep served on the way.
+  [[nodiscard]] const std::vector<model_id>& interrupted() const noexcept { return interrupted_; }
   /// Plans that were begun.
   [[nodiscard]] std::uint64_t plans() const noexcept { return plans_; }
 
@@ -119,7 +125,8 @@ class plan_follower {
   packing::transition_limits limits_;
   plan_applier<Host, Router> applier_;
   Planner* planner_ = nullptr;
-  time_point period_ends_ = never;
+  time_point period_began_{};
+  std::vector<model_id> interrupted_;
   std::uint64_t plans_ = 0;
   std::unique_ptr<std::atomic<std::uint64_t>[]> arrived_;  // By model, in this period.
   std::atomic<std::uint64_t> ended_{0};

@@ -62,6 +62,15 @@ class plan_router {
     return routes_[m.index()];
   }
 
+  /// Requests of the model that wait for a batch in any of its instances: a snapshot.
+  template <request_acceptor Engine>
+  [[nodiscard]] std::uint32_t waiting(const Engine& engine, model_id m) const {
+    const std::shared_lock lock{mutex_};
+    std::uint32_t sum = 0;
+    for (const route& to : routes_[m.index()]) sum += engine.waiting(to.instance);
+    return sum;
+  }
+
   /// Submits a request of model `m` to the engine: `engine.submit(r, now...)`. If it is accepted,
   /// `r.model` names the instance from now on; if not, it stays as it is.
   /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none.

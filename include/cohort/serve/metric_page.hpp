@@ -127,7 +127,8 @@ class text_counter {
 
 using metric_labels = std::map<std::string, std::string>;
 
-/// A gauge by labels that come and go while the server runs. Any thread, at any time.
+/// A gauge by labels that come and go while the server runs. One thread sets and removes; others
+/// may read the page meanwhile.
 class changing_gauge {
  public:
   changing_gauge(metric_page& page, const metric_spec& spec);

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,12 +93,22 @@ class host_pool {
 /// have, so that shares that fit beside each other lie apart.
 class host_cores {
  public:
-  host_cores() : streams_(std::max(1U, std::thread::hardware_concurrency())) {}
+  host_cores() {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+      for (unsigned c = 0; c < CPU_SETSIZE; ++c) {
+        if (CPU_ISSET(c, &allowed)) ids_.push_back(c);
+      }
+    }
+    if (ids_.empty()) ids_.push_back(0);
+    streams_.resize(ids_.back() + 1);
+  }
+  /// That the process may run on.
+  [[nodiscard]] unsigned count() const { return static_cast<unsigned>(ids_.size()); }
 
   std::vector<unsigned> take(unsigned count) {
     const std::lock_guard lock{mutex_};
-    std::vector<unsigned> all(streams_.size());
-    std::iota(all.begin(), all.end(), 0U);
+    std::vector<unsigned> all = ids_;
     std::ranges::sort(all, {}, [this](unsigned c) { return std::pair{streams_[c], c}; });
     all.resize(std::min<std::size_t>(count, all.size()));
     for (const unsigned c : all) ++streams_[c];
@@ -112,6 +121,7 @@ class host_cores {
 
  private:
   std::mutex mutex_;
+  std::vector<unsigned> ids_;
   std::vector<unsigned> streams_;  // By core.
 };
 
@@ -167,7 +177,7 @@ class host_stream_state {
 
  private:
   void bind() {
-    if (cores_.size() >= std::thread::hardware_concurrency()) return;
+    if (cores_.size() >= from_->count()) return;
     cpu_set_t set;
     CPU_ZERO(&set);
     for (const unsigned c : cores_) CPU_SET(c, &set);
@@ -226,7 +236,7 @@ host_executor::host_executor(host_options options) : options_{options} {
 host_executor::~host_executor() = default;
 
 host_executor::stream host_executor::make_stream(device_share share) {
-  const unsigned all = std::max(1U, std::thread::hardware_concurrency());
+  const unsigned all = cores_->count();
   const unsigned cores = std::max(1U, static_cast<unsigned>(std::ceil(share.fraction() * all)));
   return stream{std::make_unique<detail::host_stream_state>(options_.queue_depth, cores_, cores)};
 }

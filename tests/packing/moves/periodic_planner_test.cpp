@@ -45,6 +45,35 @@ TEST_CASE("a plan is made when a rate leaves what was planned for, with the marg
   const std::uint64_t fewer[] = {59, 0};
   CHECK(r.end_period(fewer, 59, 0));
 }
+TEST_CASE("models with a least rate keep a place, and one that cannot have it takes none away") {
+  periodic_planner_options o = exactly();
+  o.least_rps = {1, 1};
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, o};
+  static_cast<void>(r.plan_for({80, 80}));
+  const std::uint64_t one[] = {80, 0};
+  const std::optional<plan> next = r.end_period(one, 80, 80);
+  REQUIRE(next);
+  CHECK(r.planned_rps() == std::vector<double>{100, 1.25});
+
+  // L(1) of the second is 2 ms on the whole device: no plan keeps an SLO of 2.5 ms.
+  const latency_grid tight{{test::unit_model("a", 40), test::unit_model("b", 2.5)}, test::halves()};
+  periodic_planner hard{tight, {.gpus = 2}, elastic{}, o};
+  static_cast<void>(hard.plan_for({80, 0}));
+  const std::uint64_t both[] = {100, 3};
+  const std::optional<plan> rest = hard.end_period(both, 103, 103);
+  REQUIRE(rest);
+  CHECK_FALSE(rest->empty());
+  REQUIRE(hard.missing().left_out.size() == 1);
+  CHECK(hard.missing().left_out[0].model == 1);
+  CHECK_THROWS_AS((periodic_planner{grid(), {.gpus = 1}, elastic{}, {.least_rps = {-1}}}),
+                  config_error);
+}
+TEST_CASE("a period that was longer than it should be has no higher rate") {
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  static_cast<void>(r.plan_for({80, 0}));
+  const std::uint64_t four[] = {320, 0};
+  CHECK_FALSE(r.end_period(four, 320, 0, 4s));  // 80 a second: as planned.
+}
 TEST_CASE("a demand beyond the devices is scaled down until it fits") {
   periodic_planner r{grid(), {.gpus = 1}, elastic{}, exactly()};
   // The whole device does 8 in 9 ms: at most 888.9 a second of one model.

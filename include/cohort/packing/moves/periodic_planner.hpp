@@ -34,6 +34,9 @@ struct periodic_planner_options {
   double margin = 0.1;                  ///< Part by which plans exceed the forecast; at least 0.
   burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
   double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
+  /// By model: the rate to plan for though fewer requests come, so that it keeps a place; at least
+  /// 0. Those left out: 0.
+  std::vector<double> least_rps{};
 };
 
 /// What of a demand a plan does not serve, and why.
@@ -66,14 +69,19 @@ class periodic_planner {
       : grid_{grid},
         problem_{std::move(problem)},
         pack_{std::move(pack)},
-        options_{o},
-        policy_{o.replan},
-        forecasts_(grid.models(), rate_forecast{o.forecast}),
+        options_{std::move(o)},
+        policy_{options_.replan},
+        forecasts_(grid.models(), rate_forecast{options_.forecast}),
         planned_(grid.models(), 0.0),
         hopeless_(grid.models()) {
-    expects(o.margin >= 0 && std::isfinite(o.margin),
+    expects(options_.margin >= 0 && std::isfinite(options_.margin),
             "periodic_planner: margin must be at least 0");
-    expects(o.ahead >= 0 && std::isfinite(o.ahead), "periodic_planner: ahead must be at least 0");
+    expects(options_.ahead >= 0 && std::isfinite(options_.ahead),
+            "periodic_planner: ahead must be at least 0");
+    options_.least_rps.resize(grid.models(), 0.0);
+    for (const double r : options_.least_rps) {
+      expects(r >= 0 && std::isfinite(r), "periodic_planner: least_rps must be at least 0");
+    }
   }
 
   [[nodiscard]] duration period() const noexcept { return policy_.period(); }
@@ -125,14 +133,16 @@ class periodic_planner {
 
   /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
   /// models: how many ended, and how many of those missed their SLO.
+  /// @param lasted How long the period really was, if not as long as it should; above 0.
   /// @returns The next plan, if there is to be one.
   [[nodiscard]] std::optional<plan> end_period(std::span<const std::uint64_t> arrived,
-                                               std::uint64_t ended, std::uint64_t violated) {
+                                               std::uint64_t ended, std::uint64_t violated,
+                                               std::optional<duration> lasted = std::nullopt) {
     std::vector<double> rates;
     std::vector<double> wanted;
     for (std::size_t m = 0; m < forecasts_.size(); ++m) {
-      forecasts_[m].add(arrived[m], policy_.period());
-      rates.push_back(forecasts_[m].plan_rps(options_.ahead));
+      forecasts_[m].add(arrived[m], lasted.value_or(policy_.period()));
+      rates.push_back(std::max(forecasts_[m].plan_rps(options_.ahead), options_.least_rps[m]));
       // No plan is going to serve what none can.
       wanted.push_back(hopeless_[m].empty() ? rates.back() * (1 + options_.margin) : 0);
     }
