@@ -23,7 +23,12 @@ namespace {
 using namespace cohort;
 using namespace cohort::formats;
 using namespace cohort::registry;
-using kind = staged_policy::kind;
+
+const staged_policy zero_batch = parse_staged_policy("zero-batch");
+const staged_policy dvabatch = parse_staged_policy("dvabatch");
+staged_policy delay_batch(duration window) {
+  return parse_staged_policy(fmt::format("delay-batch:{}", to_ms(window)));
+}
 
 bool quick = false;
 bool missed = false;
@@ -110,19 +115,18 @@ int main(int argc, char** argv) try {
     for (const double ms : window_choices) windows.push_back(from_ms(ms));
     if (quick) windows.resize(1);
     double start = 500;
-    const sim::tuned_window tuned = sim::tune_delay(windows, 0.05, [&](duration w) {
-      return start = peak(m, {.what = kind::delay_batch, .delay = w}, lengths, start);
-    });
-    const staged_policy delay{.what = kind::delay_batch, .delay = tuned.window};
-    const double dva = peak(m, {}, lengths, tuned.peak_rps);
+    const sim::tuned_window tuned = sim::tune_delay(
+        windows, 0.05, [&](duration w) { return start = peak(m, delay_batch(w), lengths, start); });
+    const staged_policy delay = delay_batch(tuned.window);
+    const double dva = peak(m, dvabatch, lengths, tuned.peak_rps);
     fmt::print("{:<11} {:>6}  {:>10.0f}  {:>8.0f}  {:>5.3f} |", name, to_ms(tuned.window),
                tuned.peak_rps, dva, dva / tuned.peak_rps);
     for (std::size_t i = 0; i < 3; ++i) {
       const double rate = loads[i] * tuned.peak_rps;
-      const double z = measure(m, {.what = kind::zero_batch}, lengths, rate).mean;
+      const double z = measure(m, zero_batch, lengths, rate).mean;
       const double d = measure(m, delay, lengths, rate).mean;
-      const double v = measure(m, {}, lengths, rate).mean;
-      const double s = measure(small, {.what = kind::zero_batch}, lengths, rate).mean;
+      const double v = measure(m, dvabatch, lengths, rate).mean;
+      const double s = measure(small, zero_batch, lengths, rate).mean;
       fmt::print("  {:.2f}/{:.2f}/{:.2f}/{:.2f}", z, d, v, s);
       against_zero[i] += (1 - v / z) / count;
       against_delay[i] += (1 - v / d) / count;

@@ -21,6 +21,8 @@ using namespace cohort;
 using namespace cohort::formats;
 using namespace cohort::registry;
 
+const staged_policy dvabatch = parse_staged_policy("dvabatch");
+
 /// The model cut into `n` even stages: each of its stages counts as five equal operators.
 staged_model_spec sliced(const staged_model_spec& m, std::size_t n) {
   std::vector<std::vector<batching::batch_time>> operators;
@@ -67,7 +69,7 @@ int main(int argc, char** argv) try {
     for (std::size_t n = 1; n <= (quick ? 2 : 20); ++n) {
       const staged_runner r{sliced(unet, n)};
       fmt::print("stages,unet,{},{},{:.3f}\n", n, load,
-                 r.run({}, arrivals, {.overhead = from_ms(0.05)}).mean_ms());
+                 r.run(dvabatch, arrivals, {.overhead = from_ms(0.05)}).mean_ms());
     }
   }
   staged_model_spec bert = read("bert_base.json");
@@ -79,8 +81,9 @@ int main(int argc, char** argv) try {
       bert.buffer_sets = k;
       // A set costs memory traffic and switching: 0.02 ms an item for each beyond the first.
       const double cost = 0.05 + 0.02 * (k - 1);
-      fmt::print("buffer_sets,bert_base,{},{},{:.3f}\n", k, rate,
-                 staged_runner{bert}.run({}, arrivals, {.overhead = from_ms(cost)}).mean_ms());
+      fmt::print(
+          "buffer_sets,bert_base,{},{},{:.3f}\n", k, rate,
+          staged_runner{bert}.run(dvabatch, arrivals, {.overhead = from_ms(cost)}).mean_ms());
     }
   }
   return 0;
