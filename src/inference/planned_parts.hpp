@@ -66,16 +66,15 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
   return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<model_service> {
     auto scheduler = policy.pooled_scheduler(d);
     Backend& b = *backend;
-    const auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu,
-                                                       device_share size) {
+    auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu, device_share size) {
       return engine::partition_model<typename Backend::prepared_model>{
           .config = configure(o, *plan, m.index(), size, factor, d),
           .prepared = load(b, m, gpu, size)};
     };
     using kind = planned_service<decltype(scheduler), Backend, decltype(loader)>;
     return std::make_unique<kind>(std::move(description), o, plan, std::move(models),
-                                  std::move(scheduler), std::move(backend), loader, listener,
-                                  counters);
+                                  std::move(scheduler), std::move(backend), std::move(loader),
+                                  listener, counters);
   });
 }
 
