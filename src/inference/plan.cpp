@@ -2,6 +2,7 @@
 #include "plan.hpp"
 
 #include <cohort/core/error.hpp>
+#include <cohort/engine/partition_host.hpp>
 #include <cohort/packing/model/verify.hpp>
 
 #include <fmt/format.h>
@@ -28,8 +29,9 @@ packing::transition_limits served_plan::limits() const {
 
 std::vector<double> served_plan::least_rps(duration period) const {
   std::vector<double> out;
-  for (const bool served : is_served)
+  for (const bool served : is_served) {
     out.push_back(served ? std::min(1.0, 1 / to_seconds(period)) : 0);
+  }
   return out;
 }
 
@@ -37,18 +39,8 @@ packing::packing_result served_plan::pack(const packing::packing_problem& proble
   return algorithm.run(grid, problem, schedule.interference ? profiles.interference : std::nullopt);
 }
 
-latency_curve served_plan::latency(std::size_t model, device_share size, double factor) const {
-  struct scaled_latency {
-    const packing::latency_table* table;
-    std::uint32_t size_pct;
-    double factor;
-    duration operator()(std::uint32_t batch) const noexcept {
-      return from_seconds((*table)(batch, size_pct) * 1e-3 * factor);
-    }
-  };
-  const packing::latency_table& table = grid->measured(model);
-  return latency_curve{scaled_latency{&table, size.percent(), factor},
-                       std::min(max_batch, table.max_batch())};
+latency_curve served_plan::latency(model_id model, device_share size, double factor) const {
+  return engine::latency_on(*grid, model, size, max_batch, factor);
 }
 
 device_share served_plan::largest_size(std::size_t model) const {

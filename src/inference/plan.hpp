@@ -39,7 +39,7 @@ struct served_plan {
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] packing::transition_limits limits() const;
   /// Latencies on a partition, each `factor` times the measured one.
-  [[nodiscard]] latency_curve latency(std::size_t model, device_share size, double factor) const;
+  [[nodiscard]] latency_curve latency(model_id model, device_share size, double factor) const;
   /// The largest partition that the plan gives the model.
   [[nodiscard]] device_share largest_size(std::size_t model) const;
   /// What keeps the models that it serves a place in the plans to come: a request a period each,

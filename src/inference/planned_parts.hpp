@@ -20,29 +20,28 @@ namespace cohort::inference {
 
 /// The models of a plan as the server names them, with the latencies that delays are checked
 /// against.
-/// @param meta `meta(name)` gives what clients may know of a model.
-template <class Meta>
-std::vector<prepared_model> prepare_planned(const served_plan& p, double factor, Meta meta) {
+/// @param make `make(name, latency)` gives all of a model but its SLO.
+template <class Make>
+std::vector<prepared_model> prepare_planned(const served_plan& p, double factor, Make make) {
   std::vector<prepared_model> out;
-  for (std::size_t m = 0; m < p.is_served.size(); ++m) {
+  for (std::uint32_t m = 0; m < p.is_served.size(); ++m) {
     if (!p.is_served[m]) continue;
-    prepared_model made = meta(p.profiles.models[m].name);
-    made.meta.slo = from_ms(p.profiles.models[m].slo_ms);
-    made.latency = p.latency(m, p.largest_size(m), factor);
-    out.push_back(std::move(made));
+    out.push_back(
+        make(p.profiles.models[m].name, p.latency(model_id{m}, p.largest_size(m), factor)));
+    out.back().meta.slo = from_ms(p.profiles.models[m].slo_ms);
   }
   return out;
 }
 
 /// How a partition schedules a model. One too small for the SLO gets one that it can keep.
-inline engine::model_config configure(const options& o, const served_plan& p, std::size_t model,
-                                      device_share size, double factor,
-                                      const deferred::network_delays& d) {
+inline engine::model_config configure(const served_plan& p, model_id model, device_share size,
+                                      double factor, const deferred::network_delays& d,
+                                      std::uint32_t queue_capacity) {
   const latency_curve curve = p.latency(model, size, factor);
   const duration least = 2 * curve(1) + d.before(1) + d.after();
   return {.scheduling = {.latency = curve,
-                         .slo = std::max(from_ms(p.profiles.models[model].slo_ms), least),
-                         .queue_capacity = o.queue_capacity}};
+                         .slo = std::max(from_ms(p.profiles.models[model.index()].slo_ms), least),
+                         .queue_capacity = queue_capacity}};
 }
 
 /// The service over a backend.
@@ -66,9 +65,10 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
   return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<model_service> {
     auto scheduler = policy.pooled_scheduler(d);
     Backend& b = *backend;
-    auto loader = [o, plan, factor, d, load, &b](model_id m, device_id gpu, device_share size) {
+    auto loader = [plan, factor, d, load, capacity = o.queue_capacity, &b](
+                      model_id m, device_id gpu, device_share size) {
       return engine::partition_model<typename Backend::prepared_model>{
-          .config = configure(o, *plan, m.index(), size, factor, d),
+          .config = configure(*plan, m, size, factor, d, capacity),
           .prepared = load(b, m, gpu, size)};
     };
     using kind = planned_service<decltype(scheduler), Backend, decltype(loader)>;
@@ -78,7 +78,7 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
   });
 }
 
-/// "2 devices in 3 parts: lenet 50 % + resnet_mini 50 %, bert_mini 100 %".
+/// A line for each gpu-let: "plan: 50 % of device 0: lenet 20.0/s, bert_mini 5.0/s".
 std::string describe(const served_plan& p);
 
 /// What outlives a backend: an executor for each device, some of which may be the same one, and the
@@ -130,14 +130,14 @@ std::unique_ptr<model_service> make_planned_staged_service(
     }
   }
   const auto prepared =
-      prepare_planned(*plan, o.profile_margin, [&](const std::string& name) -> prepared_model {
+      prepare_planned(*plan, o.profile_margin, [&](const std::string& name, latency_curve latency) {
         const models::model_info& info = made.factories.front()[*plan->profiles.find(name)]->info();
-        return {.meta = {.name = name,
-                         .platform = platform,
-                         .input = served(info.input),
-                         .output = served(info.output)},
-                .has_sizes = models::has_sizes(info),
-                .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
+        return prepared_model{.meta = {.name = name,
+                                       .platform = platform,
+                                       .input = served(info.input),
+                                       .output = served(info.output)},
+                              .has_sizes = models::has_sizes(info),
+                              .latency = std::move(latency)};
       });
   const auto load = [max_batch = plan->max_batch](backend& b, model_id m, device_id gpu,
                                                   device_share size) {

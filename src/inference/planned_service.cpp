@@ -32,16 +32,17 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
   plan.notes = describe(plan) + plan.notes;
   check_names(o, plan.names());
   expects(o.weights.empty(), "--weights: emulated models have none");
-  const auto prepared = prepare_planned(plan, 1, [](const std::string& name) -> prepared_model {
-    return {.meta = {.name = name,
-                     .platform = "cohort_emulated",
-                     .input = {"input", "FP32", {1}},
-                     .output = std::nullopt},
-            .latency = latency_curve{linear_latency{duration{1}, duration{1}}, 1}};
-  });
+  const auto prepared =
+      prepare_planned(plan, 1, [](const std::string& name, latency_curve latency) {
+        return prepared_model{.meta = {.name = name,
+                                       .platform = "cohort_emulated",
+                                       .input = {"input", "FP32", {1}},
+                                       .output = std::nullopt},
+                              .latency = std::move(latency)};
+      });
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
   const auto load = [shared](engine::profile_backend&, model_id m, device_id, device_share size) {
-    return shared->latency(m.index(), size, 1);
+    return shared->latency(m, size, 1);
   };
   return serve_plan(o, shared,
                     fmt::format("emulated executor, a plan of {} devices: takes time, computes "

@@ -4,21 +4,16 @@
 #pragma once
 
 #include <cohort/core/clock.hpp>
-#include <cohort/core/error.hpp>
-#include <cohort/core/latency_model.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_follower.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>

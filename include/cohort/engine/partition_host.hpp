@@ -33,21 +33,32 @@ struct partition_model {
   Prepared prepared;  ///< The backend's `prepared_model`.
 };
 
+/// The latencies of a model of the grid on a partition of this size, as measured: for batches of at
+/// most `max_batch`, each `factor` times as long.
+[[nodiscard]] inline latency_curve latency_on(const packing::latency_grid& grid, model_id m,
+                                              device_share size,
+                                              std::uint32_t max_batch = UINT32_MAX,
+                                              double factor = 1) {
+  struct measured_latency {
+    const packing::latency_table* table;
+    std::uint32_t size_pct;
+    double factor;
+    duration operator()(std::uint32_t batch) const noexcept {
+      return from_seconds((*table)(batch, size_pct) * 1e-3 * factor);
+    }
+  };
+  const packing::latency_table& table = grid.measured(m.index());
+  return latency_curve{measured_latency{&table, size.percent(), factor},
+                       std::min(max_batch, table.max_batch())};
+}
+
 /// How a partition of this size runs a model of the grid: measured latencies, and its SLO. A
 /// partition too small for the SLO gets one that it can keep: deadlines are the requests' own.
 /// @param capacity Of the partitions.
 [[nodiscard]] inline model_config config_on(const packing::latency_grid& grid, model_id m,
                                             device_share size, std::uint32_t queue_capacity = 4096,
                                             std::uint32_t capacity = 1) {
-  struct measured_latency {
-    const packing::latency_table* table;
-    std::uint32_t size_pct;
-    duration operator()(std::uint32_t batch) const noexcept {
-      return from_seconds((*table)(batch, size_pct) * 1e-3);
-    }
-  };
-  const packing::latency_table& table = grid.measured(m.index());
-  const latency_curve curve{measured_latency{&table, size.percent()}, table.max_batch()};
+  const latency_curve curve = latency_on(grid, m, size);
   return {.scheduling = {
               .latency = curve,
               .slo = std::max(from_seconds(grid.slo_ms(m.index()) * 1e-3), 2 * capacity * curve(1)),
