@@ -77,6 +77,9 @@ options parse_options(int argc, char** argv) {
   app.add_option("--models", o.models, "Models to serve [all]")->delimiter(',');
   app.add_option("--zoo", o.zoo, "With --executor emulated: whose profiles")
       ->check(CLI::IsMember({"a100", "1080ti"}));
+  app.add_option("--reality", o.reality,
+                 "With --executor emulated: noise and faults of the devices, JSON as the field "
+                 "`reality` of a workload [none]");
   app.add_option("--profile", o.profile_dir,
                  "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
   app.add_option("--plan", o.plan,
@@ -166,8 +169,10 @@ options parse_options(int argc, char** argv) {
       if (app.count(other) > 0) fail(fmt::format("{}: not with --plan, which says it", other));
     }
   }
-  if (app.count("--zoo") > 0 && o.executor != "emulated") {
-    fail("--zoo: only with --executor emulated");
+  for (const char* emulated : {"--zoo", "--reality"}) {
+    if (app.count(emulated) > 0 && o.executor != "emulated") {
+      fail(fmt::format("{}: only with --executor emulated", emulated));
+    }
   }
   return o;
 }

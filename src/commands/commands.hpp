@@ -42,6 +42,7 @@ struct simulate_options {
   text_option rate;
   text_option gather;
   text_option duration_s;
+  text_option reality;
   std::string seed = "1";
   bool dispatches = false;
   text_option trace;
@@ -54,6 +55,7 @@ struct goodput_options {
   std::string policy;
   text_option gather;
   text_option duration_s;
+  text_option reality;
   std::string precision = "0.01";
   std::string bad_limit = "0.01";
   std::string seeds = "3";
@@ -68,6 +70,7 @@ struct min_devices_options {
   std::string rate;
   text_option gather;
   text_option duration_s;
+  text_option reality;
   std::string limit = "4096";
   std::string bad_limit = "0.01";
   std::string seeds = "3";

@@ -75,6 +75,7 @@ int goodput_command(const goodput_options& o) {
   const std::vector<policy> policies = parse_policies(o.policy, o.gather);
   const sim::search_options search = parse_search(o.precision, o.bad_limit, o.seeds, o.seed);
   sim::workload w = read_workload(o.file);
+  apply_reality(o.reality, o.file, w);
   refuse_trace(o.file, w, "goodput");
   apply_duration(o.duration_s, w);
 

@@ -28,6 +28,9 @@ namespace cohort::commands {
 namespace {
 
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
+constexpr const char* reality_file =
+    "How machines differ from their profiles: JSON, as the field `reality` of a workload, which it "
+    "replaces";
 
 std::string packers() { return "How models are placed:\n" + packer_names().help(); }
 std::string slo_rules() { return "What a model waits for [own]:\n" + slo_rule_names().help(); }
@@ -81,6 +84,7 @@ void add_simulate(CLI::App& app, simulate_options& o) {
          fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
+  option(sub, "--reality", o.reality, reality_file, "FILE");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--dispatches", o.dispatches, "List every batch");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a device, to open in Perfetto",
@@ -99,6 +103,7 @@ void add_search_options(CLI::App* sub, Options& o) {
   option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
   option(sub, "--seed", o.seed, "Of the first run; the others take those that follow [1]", "N");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
+  option(sub, "--reality", o.reality, reality_file, "FILE");
   flag(sub, "--json", o.json, "Print JSON");
 }
 

@@ -26,6 +26,7 @@ int min_devices_command(const min_devices_options& o) {
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
   const double rate = parse_number("--rate", o.rate, rates);
   sim::workload w = read_workload(o.file);
+  apply_reality(o.reality, o.file, w);
   refuse_trace(o.file, w, "min-devices");
   apply_duration(o.duration_s, w);
   check_run_size(w, rate, "--rate");

@@ -3,6 +3,7 @@
 /// Options that several subcommands share.
 #pragma once
 
+#include <formats/reality_file.hpp>
 #include <formats/text.hpp>
 #include "commands.hpp"
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace cohort::commands {
 
@@ -31,6 +33,21 @@ inline void apply_duration(const text_option& duration_s, sim::workload& w) {
   w.measured = from_seconds(s);
 }
 
+/// Lets --reality replace the workload's.
+inline void apply_reality(const text_option& file, const std::string& workload_file,
+                          sim::workload& w) {
+  if (!file) return;
+  if (*file == "-" && workload_file == "-") {
+    fail("--reality", "-", "a file, since standard input holds the workload");
+  }
+  reality_spec r = read_reality(*file, w.devices);
+  if (w.arrivals == sim::arrival_process::trace && !r.load.empty()) {
+    throw input_error{*file + ": $.load: not allowed: a trace says when requests come"};
+  }
+  w.reality = std::move(r.machines);
+  w.load = std::move(r.load);
+}
+
 /// The options of a search, each checked.
 [[nodiscard]] inline sim::search_options parse_search(const std::string& precision,
                                                       const std::string& bad_limit,
@@ -44,8 +61,12 @@ inline void apply_duration(const text_option& duration_s, sim::workload& w) {
   return o;
 }
 
-/// Refuses traces, whose rate cannot be changed. @param what The subcommand.
+/// Refuses traces and load steps: a search asks about a constant rate. @param what The subcommand.
 inline void refuse_trace(const std::string& file, const sim::workload& w, std::string_view what) {
+  if (!w.load.empty()) {
+    throw input_error{
+        fmt::format("{}: reality.load: not allowed: {} searches with a constant load", file, what)};
+  }
   if (w.arrivals != sim::arrival_process::trace) return;
   fail(fmt::format("{}: $.arrivals.process", file == "-" ? "standard input" : file), "\"trace\"",
        fmt::format("poisson, gamma or uniform: {} changes the rate", what));

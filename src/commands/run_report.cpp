@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -13,6 +15,9 @@ namespace cohort::commands {
 namespace {
 
 using layout = json_writer::layout;
+
+/// Infinite, which JSON writes as null, for what a hanging device never does.
+double ms_or_never(time_point t) { return t == never ? sim::infinitely_late : to_ms(t); }
 
 void write_dispatches(json_writer& out, const report& r) {
   out.key("dispatches").begin_array();
@@ -23,9 +28,9 @@ void write_dispatches(json_writer& out, const report& r) {
         .field("model", r.load.models[d.model].name)
         .field("size", d.size)
         .field("first", d.first)
-        .field("exec_ms", to_ms(d.exec_at))
+        .field("exec_ms", ms_or_never(d.exec_at))
         .field("latest_ms", to_ms(d.latest))
-        .field("finish_ms", to_ms(d.finish))
+        .field("finish_ms", ms_or_never(d.finish))
         .key("requests")
         .begin_array();
     for (std::uint64_t sequence : d.requests) out.value(sequence);
@@ -34,12 +39,14 @@ void write_dispatches(json_writer& out, const report& r) {
   out.end_array();
 }
 
+std::string instant(time_point t) { return t == never ? "never" : fixed(to_ms(t), 3); }
+
 std::string dispatch_table(const report& r) {
   table t{{"model", "device", "time ms", "start ms", "latest ms", "finish ms", "size", "first"}};
   for (const sim::dispatch_record& d : r.run.dispatches) {
     t.add({r.load.models[d.model].name, fmt::to_string(d.device), fixed(to_ms(d.at), 3),
-           fixed(to_ms(d.exec_at), 3), fixed(to_ms(d.latest), 3), fixed(to_ms(d.finish), 3),
-           fmt::to_string(d.size), fmt::to_string(d.first)});
+           instant(d.exec_at), instant(d.latest), instant(d.finish), fmt::to_string(d.size),
+           fmt::to_string(d.first)});
   }
   return t.text();
 }
@@ -51,6 +58,61 @@ std::string advice(const sim::run_result& run) {
   if (n == 0) return "keep the devices";
   return fmt::format("{} {}", n > 0 ? "add" : "release",
                      counted(static_cast<std::uint64_t>(n > 0 ? n : -n), "device"));
+}
+
+/// What the run drew from its reality.
+void write_drawn(json_writer& out, const report& r, const sim::reality_record& drawn) {
+  out.key("reality").begin_object();
+  out.key("models").begin_array();
+  for (std::size_t i = 0; i < drawn.models.size(); ++i) {
+    const sim::reality_record::model& m = drawn.models[i];
+    out.begin_object(layout::line)
+        .field("name", r.load.models[i].name)
+        .field("bias", m.bias)
+        .field("batches", m.batches)
+        .field("mean_factor", m.mean_factor)
+        .field("worst_factor", m.worst_factor)
+        .end_object();
+  }
+  out.end_array().key("devices").begin_array();
+  for (const sim::reality_record::device& d : drawn.devices) {
+    out.begin_object(layout::line)
+        .field("batches", d.batches)
+        .field("failed", d.failed)
+        .field("hung", d.hung)
+        .end_object();
+  }
+  out.end_array()
+      .key("timers")
+      .begin_object(layout::line)
+      .field("wakes", drawn.wakes)
+      .field("late_mean_ms", drawn.late_mean_ms())
+      .field("late_worst_ms", to_ms(drawn.late_worst))
+      .end_object()
+      .end_object();
+}
+
+std::string drawn_line(const sim::reality_record& drawn) {
+  double sum = 0;
+  double worst = 0;
+  std::uint64_t batches = 0;
+  for (const sim::reality_record::model& m : drawn.models) {
+    sum += m.mean_factor * static_cast<double>(m.batches);
+    batches += m.batches;
+    if (m.batches > 0) worst = std::max(worst, m.worst_factor);
+  }
+  std::uint64_t failed = 0;
+  std::uint64_t hung = 0;
+  for (const sim::reality_record::device& d : drawn.devices) {
+    failed += d.failed;
+    hung += d.hung;
+  }
+  return fmt::format(
+      "batches take {} times their profile, at most {}; {} failed, {} never ended; timers {} ms "
+      "late, at most {}",
+      fixed(batches > 0 ? sum / static_cast<double>(batches) : 1, 3), fixed(worst, 2),
+      grouped(failed), grouped(hung), fixed(drawn.late_mean_ms(), 3),
+      fixed(to_ms(drawn.late_worst), 3));
 }
 
 }  // namespace
@@ -112,6 +174,7 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
         .end_object();
   }
   out.end_array();
+  if (run.drawn) write_drawn(out, r, *run.drawn);
   if (with_dispatches) write_dispatches(out, r);
   out.end_object();
 }
@@ -138,6 +201,7 @@ std::string report_text(const report& r, bool with_dispatches) {
                                fixed(run.queueing_p99_ms, 2), fixed(run.queueing_max_ms, 2)));
   line("latency", fmt::format("p50 {}, p90 {}, p99 {}", ms(run.latency_p50_ms),
                               ms(run.latency_p90_ms), ms(run.latency_p99_ms)));
+  if (run.drawn) line("reality", drawn_line(*run.drawn));
   out += '\n';
   table models{{"model", "slo ms", "offered r/s", "arrived", "late", "dropped", "bad", "p99 ms",
                 "batch p50"}};

@@ -41,6 +41,7 @@ int simulate_command(const simulate_options& o) {
     check_writable(*o.trace);
   }
   sim::workload w = read_workload(o.file);
+  apply_reality(o.reality, o.file, w);
   apply_duration(o.duration_s, w);
   options.rate = parse_rate(o, w);
 

@@ -2,6 +2,7 @@
 #include "workload_file.hpp"
 
 #include "json_reader.hpp"
+#include "reality_file.hpp"
 #include "text.hpp"
 #include "trace_file.hpp"
 
@@ -181,7 +182,7 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"devices", "models", "arrivals", "popularity", "zipf_exponent", "warmup_s",
-             "duration_s", "network"});
+             "duration_s", "network", "reality"});
   sim::workload w;
   w.devices = static_cast<std::uint32_t>(
       root.require("devices", device_counts.describe()).integer(device_counts));
@@ -207,6 +208,15 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
     w.measured = positive(*s, from_seconds(s->number(positive_lengths_s)));
   }
   if (const auto arrivals = root.find("arrivals")) read_arrivals(file, *arrivals, w);
+  if (const auto reality = root.find("reality")) {
+    reality_spec spec = parse_reality(*reality, w.devices);
+    if (w.arrivals == sim::arrival_process::trace && !spec.load.empty()) {
+      reality->require("load", "")
+          .refuse("no load steps with a trace, which says when requests come");
+    }
+    w.reality = std::move(spec.machines);
+    w.load = std::move(spec.load);
+  }
   return w;
 }
 
@@ -217,7 +227,9 @@ sim::workload read_workload(const std::string& path) {
 void check_run_size(const sim::workload& w, double rate, const std::string& where) {
   duration longest{0};
   for (const sim::model_spec& m : w.models) longest = std::max(longest, m.slo);
-  const double seconds = to_seconds(w.warmup + w.measured + longest);
+  const duration length = w.warmup + w.measured + longest;
+  const double seconds =
+      w.load.empty() ? to_seconds(length) : w.load.drawn(to_seconds(length) * 1e9) / 1e9;
   if (rate * seconds > most_requests) {
     fail(where, fmt::format("{}", rate),
          fmt::format("at most {}: {} requests within the {} s of the run", most_requests / seconds,

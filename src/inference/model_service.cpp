@@ -9,6 +9,7 @@
 #include <formats/zoo/zoo.hpp>
 #include <thread>
 
+#include "emulated_backend.hpp"
 #include "staged_service.hpp"
 
 namespace cohort::inference {
@@ -71,7 +72,7 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
     auto s = std::make_unique<kind>(
         fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
                     devices, o.zoo),
-        std::move(scheduler), std::make_unique<engine::profile_backend>(), listener, counters);
+        std::move(scheduler), make_emulated_backend(o, devices), listener, counters);
     for (unsigned d = 0; d < devices; ++d) {
       s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
     }

@@ -22,6 +22,7 @@ struct options {
   unsigned devices = 0;  ///< 0: one less than the cores, at least 1.
   std::vector<std::string> models;
   std::string zoo = "a100";
+  std::string reality;      ///< Of emulated devices; empty: they are as their profiles say.
   std::string profile_dir;  ///< With latency.csv; measured at the start if empty.
   std::string plan;         ///< As `cohort pack --json` prints it; empty: every model everywhere.
   double replan_period_s = 0;  ///< 0: the plan stays.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <thread>
 
+#include "emulated_backend.hpp"
 #include "planned_parts.hpp"
 
 namespace cohort::inference {
@@ -44,12 +45,12 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
   const auto load = [shared](engine::profile_backend&, model_id m, device_id, device_share size) {
     return shared->latency(m, size, 1);
   };
+  const auto parts = static_cast<std::uint32_t>(shared->schedule.plan.size());
   return serve_plan(o, shared,
                     fmt::format("emulated executor, a plan of {} devices: takes time, computes "
                                 "nothing",
                                 shared->schedule.demand.gpus),
-                    prepared, 1, std::make_unique<engine::profile_backend>(), load, listener,
-                    counters);
+                    prepared, 1, make_emulated_backend(o, parts), load, listener, counters);
 }
 
 std::unique_ptr<model_service> make_planned_host_service(const options& o,

@@ -86,7 +86,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
   const row rows[] = {
       {"[]",
        "$: [] is not allowed: expected an object with fields among devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality"},
       {R"({"models":[]})", "$.devices: missing: expected an integer from 1 to 1000000"},
       {R"({"devices":0})", "$.devices: 0 is not allowed: expected an integer from 1 to 1000000"},
       {R"({"devices":-8})", "$.devices: -8 is not allowed: expected an integer from 1 to 1000000"},
@@ -199,7 +199,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
        "1 with its network delays"},
       {with_field(R"("speed":1)"),
        "$.speed: unknown field: expected devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality"},
   };
   for (const row& r : rows) {
     CAPTURE(r.text);
@@ -240,6 +240,72 @@ TEST_CASE("a run that is too large to simulate is refused") {
   CHECK_THROWS_AS(check_run_size(w, 1e7, "--rate"), input_error);
   w.measured = 1s;
   check_run_size(w, 1e7, "--rate");
+}
+
+TEST_CASE("a reality is read, and what it leaves out is as profiled") {
+  const sim::workload w = parse(with_field(R"("reality": {
+    "noise": {"sigma": 0.1, "bias": 1.2, "bias_spread": 0.2, "straggler_share": 0.003,
+              "straggler_factor": 5, "correlation_ms": 2},
+    "timers": {"late_ms": 0.05, "late_tail_ms": 2, "tail_share": 0.01},
+    "load": [{"at_s": 0, "part": 0.3}, {"at_s": 30, "part": 1.1}],
+    "faults": [{"at_s": 10, "device": 3, "kind": "hang"},
+               {"at_s": 20, "device": 1, "kind": "fail", "for_s": 5},
+               {"at_s": 40, "device": 2, "kind": "slow", "factor": 2, "for_s": 10}]})"));
+  CHECK(w.reality.noise.sigma == 0.1);
+  CHECK(w.reality.noise.bias == 1.2);
+  CHECK(w.reality.noise.bias_spread == 0.2);
+  CHECK(w.reality.noise.straggler_share == 0.003);
+  CHECK(w.reality.noise.straggler_factor == 5);
+  CHECK(w.reality.noise.correlation == 2ms);
+  CHECK(w.reality.timers.mean == 50us);
+  CHECK(w.reality.timers.tail == 2ms);
+  CHECK(w.reality.timers.tail_share == 0.01);
+  CHECK(w.load.part_at(time_point{29s}) == 0.3);
+  CHECK(w.load.part_at(time_point{30s}) == 1.1);
+  REQUIRE(w.reality.faults.size() == 3);
+  CHECK(w.reality.faults[0].kind == fault_kind::hang);
+  CHECK(w.reality.faults[0].at == 10s);
+  CHECK(w.reality.faults[0].lasts == unbounded);
+  CHECK(w.reality.faults[1].kind == fault_kind::fail);
+  CHECK(w.reality.faults[1].lasts == 5s);
+  CHECK(w.reality.faults[2].device == device_id{2});
+  CHECK(w.reality.faults[2].factor == 2);
+  CHECK_NOTHROW(w.reality.validate());
+  CHECK(parse(with_field(R"("reality": {"load": [], "faults": []})")).reality.is_ideal());
+  CHECK(parse(with_model(good_model)).reality.is_ideal());
+}
+
+TEST_CASE("an impossible reality is refused by place") {
+  const auto reality = [](const std::string& text) {
+    return complaint(with_field("\"reality\": " + text));
+  };
+  CHECK(reality(R"({"noise": {"sigma": -0.1}})") ==
+        "$.reality.noise.sigma: -0.1 is not allowed: expected a number from 0 to 3");
+  CHECK(reality(R"({"noise": {"bias": 0}})").starts_with("$.reality.noise.bias: 0 is not allowed"));
+  CHECK(reality(R"({"noise": {"bias": 0.5, "bias_spread": 1}})") ==
+        "$.reality.noise.bias_spread: 1 is not allowed: expected below 1, twice the bias: no model "
+        "can take no time");
+  CHECK(reality(R"({"noise": {"straggler_share": 1.5}})").starts_with("$.reality.noise.straggler"));
+  CHECK(reality(R"({"noise": {"jitter": 1}})").starts_with("$.reality.noise"));
+  CHECK(reality(R"({"timers": {"late_ms": -1}})").starts_with("$.reality.timers.late_ms"));
+  CHECK(reality(R"({"load": [{"at_s": 1, "part": 1}, {"at_s": 1, "part": 2}]})") ==
+        "$.reality.load[1].at_s: 1 is not allowed: expected instants that rise");
+  CHECK(reality(R"({"load": [{"at_s": 0, "part": -1}]})").starts_with("$.reality.load[0].part"));
+  CHECK(reality(R"({"load": [{"at_s": 0}]})").starts_with("$.reality.load[0].part: missing"));
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 8, "kind": "hang"}]})") ==
+        "$.reality.faults[0].device: 8 is not allowed: expected an integer from 0 to 7");
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 1, "kind": "tired"}]})")
+            .starts_with("$.reality.faults[0].kind: \"tired\" is not allowed"));
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 1, "kind": "slow"}]})")
+            .starts_with("$.reality.faults[0].factor: missing"));
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 1, "kind": "slow", "factor": 0.5}]})")
+            .starts_with("$.reality.faults[0].factor: 0.5 is not allowed"));
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 1, "kind": "fail", "factor": 2}]})") ==
+        "$.reality.faults[0].factor: 2 is not allowed: expected no factor unless the kind is slow");
+  CHECK(reality(R"({"faults": [{"at_s": 0, "device": 1, "kind": "fail", "for_s": 0}]})")
+            .starts_with("$.reality.faults[0].for_s: 0 is not allowed"));
+  CHECK(reality("[]").starts_with("$.reality"));
+  CHECK(reality("null").starts_with("$.reality"));
 }
 
 }  // namespace

@@ -209,26 +209,27 @@ TEST_CASE("under twice its load every request is answered exactly once") {
   CHECK(server.stop() == 0);
 }
 /// A file that lasts as long as it is wanted.
-struct stages_file {
-  explicit stages_file(const std::string& text) {
+struct temporary_file {
+  explicit temporary_file(const std::string& text) {
     std::FILE* f = std::fopen(path.c_str(), "w");
     REQUIRE(f != nullptr);
     std::fputs(text.c_str(), f);
     std::fclose(f);
   }
-  ~stages_file() { std::remove(path.c_str()); }
-  stages_file(const stages_file&) = delete;
-  stages_file& operator=(const stages_file&) = delete;
-  std::string path = "stages_" + std::to_string(getpid()) + "_" + std::to_string(++made) + ".json";
+  ~temporary_file() { std::remove(path.c_str()); }
+  temporary_file(const temporary_file&) = delete;
+  temporary_file& operator=(const temporary_file&) = delete;
+  std::string path =
+      "temporary_" + std::to_string(getpid()) + "_" + std::to_string(++made) + ".json";
   static inline int made = 0;
 };
 
 TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answers of whole ones") {
-  const stages_file cut{R"({"lenet": {"stages": [2, 1], "policies": ["operator", "load"]}})"};
+  const temporary_file cut{R"({"lenet": {"stages": [2, 1], "policies": ["operator", "load"]}})"};
   std::string data;
   for (int i = 0; i < 784; ++i) data += (i == 0 ? "" : ",") + std::to_string(i % 7);
   std::vector<std::string> outputs;
-  const stages_file alone_file{
+  const temporary_file alone_file{
       R"({"lenet": {"stages": 3, "entry": "idle", "policies": ["halving"]}})"};
   for (const std::string& how : {std::string{}, std::string{"auto"}, cut.path, alone_file.path}) {
     CAPTURE(how);
@@ -290,7 +291,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
   CHECK(outputs[0] == outputs[3]);
 }
 TEST_CASE("sequences padded to less than the model takes have the model's answers") {
-  const stages_file cut{
+  const temporary_file cut{
       R"({"bert_mini": {"sizes": [8, 24, 64], "policies": ["input", "operator", "load"]}})"};
   child server{{"--executor", "host", "--models", "bert_mini", "--devices", "1", "--slo-ms",
                 "bert_mini=20000", "--max-batch", "4", "--pipeline", cut.path}};
@@ -324,6 +325,36 @@ TEST_CASE("sequences padded to less than the model takes have the model's answer
   CHECK(sizes.size() > 2);  // Short ones and long ones were among them.
   CHECK(server.stop() == 0);
 }
+TEST_CASE("emulated devices have the faults of --reality") {
+  const temporary_file failing{R"({"faults": [{"at_s": 0, "device": 0, "kind": "fail"},
+                                         {"at_s": 0, "device": 1, "kind": "fail"}]})"};
+  std::vector<std::string> options = emulated;
+  options.insert(options.end(), {"--reality", failing.path});
+  child server{options};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection c{server.port()};
+  CHECK(c.ask("POST", "/v2/models/ResNet50/infer", infer_body(1)).first == 500);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("a reality that no emulated server can have is refused in one line") {
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"load": [{"at_s": 0, "part": 1}]})", "--reality: load: a server's load is its clients'"},
+      {R"({"timers": {"late_ms": 1}})", "--reality: timers: a server's are this machine's"},
+      {R"({"faults": [{"at_s": 0, "device": 2, "kind": "fail"}]})",
+       "$.faults[0].device: 2 is not allowed: expected an integer from 0 to 1"},
+      {R"({"noise": 1})", "$.noise"},
+      {"{", "--reality: temporary_"}};
+  for (const auto& [text, message] : bad) {
+    const temporary_file f{text};
+    std::vector<std::string> options = emulated;
+    options.insert(options.end(), {"--reality", f.path});
+    child c{options};
+    CHECK(c.wait() == 2);
+    CAPTURE(c.first_line);
+    CHECK(c.first_line.starts_with("inference_server: "));
+    CHECK(c.first_line.find(message) != std::string::npos);
+  }
+}
 TEST_CASE("stages that are not the model's are refused in one line") {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"lenet": {"stages": [2, 2]}})", "lenet: stages of 4 operators in all"},
@@ -348,9 +379,9 @@ TEST_CASE("stages that are not the model's are refused in one line") {
        "sizes up to 8 are not allowed: expected the last to be 64"},
       {R"({"bert_mini": {"sizes": [64, 65]}})", "sizes up to 65 are not allowed"},
       {R"({"alexnet": {}})", "model 'alexnet' is not served"},
-      {"{", "stages_"}};
+      {"{", "temporary_"}};
   for (const auto& [text, message] : bad) {
-    const stages_file f{text};
+    const temporary_file f{text};
     child c{{"--executor", "host", "--models", "lenet,bert_mini", "--max-batch", "1", "--pipeline",
              f.path}};
     CHECK(c.wait() == 2);
@@ -377,6 +408,9 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--executor", "emulated", "--pipeline", "auto"},
        "--pipeline: emulated models have no stages"},
       {{"--zoo", "a100"}, "--zoo: only with --executor emulated"},
+      {{"--reality", "r.json"}, "--reality: only with --executor emulated"},
+      {{"--executor", "emulated", "--reality", "no/such.json"},
+       "--reality: no/such.json: cannot be read"},
       {{"--executor", "emulated", "--slo-ms", "BERT=0.001"},
        "--slo-ms: 0.001 ms for BERT is not allowed: expected at least "}};
   for (const auto& [options, message] : bad) {

@@ -123,5 +123,53 @@ TEST_CASE("an exhausted pool says so, and serves again what was given back") {
   }
   CHECK(e.allocate(64).size() == 64);
 }
+TEST_CASE("a stream of a device with faults is slow, fails and hangs as they say") {
+  struct result : completion {
+    result() {
+      invoke = [](completion& c, bool f) noexcept {
+        auto& self = static_cast<result&>(c);
+        ++self.calls;
+        self.failed = f;
+      };
+    }
+    int calls = 0;
+    bool failed = false;
+  };
+  // Instants count from the first `advance`.
+  const std::vector<fault> faults{
+      {.at = 0ms, .device = device_id{3}, .kind = fault_kind::slow, .lasts = 10ms, .factor = 2},
+      {.at = 20ms, .device = device_id{3}, .kind = fault_kind::fail, .lasts = 5ms},
+      {.at = 40ms, .device = device_id{3}, .kind = fault_kind::hang}};
+  emulated_executor e;
+  e.advance(t0);
+  auto s = e.make_stream({}, device_course{faults, device_id{3}});
+  result done;
+  const auto send = [&](duration time) {
+    e.busy(s, time);
+    e.notify(s, done);
+    e.advance(e.next_event());
+  };
+  send(3ms);
+  CHECK(e.next_event() == t0 + 6ms);
+  e.advance(t0 + 6ms);
+  CHECK(done.calls == 1);
+  CHECK_FALSE(done.failed);
+  e.advance(t0 + 18ms);
+  send(3ms);
+  CHECK(e.next_event() == t0 + 20ms);
+  e.advance(t0 + 20ms);
+  CHECK(done.failed);
+  e.advance(t0 + 30ms);
+  send(3ms);
+  e.advance(t0 + 33ms);
+  CHECK(done.calls == 3);
+  CHECK_FALSE(done.failed);  // What failed before is over.
+  e.advance(t0 + 39ms);
+  send(3ms);
+  CHECK(e.next_event() == never);
+  e.advance(t0 + 100s);
+  CHECK(done.calls == 3);
+}
+
 }  // namespace
 }  // namespace cohort::runtime

@@ -5,6 +5,8 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/latency_model.hpp>
+#include <cohort/core/noise_source.hpp>
+#include <cohort/core/reality.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
@@ -14,6 +16,7 @@
 #include <cohort/runtime/emulated.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,11 +26,20 @@
 
 namespace cohort::engine {
 
-/// Takes the time that profiles say and computes nothing, on an emulated executor that the loop
-/// drives. On a device of capacity c each batch takes c times as long: the time it has if all c
-/// entries are at work. Thread safety: as `executor_backend`.
+/// Takes the time that profiles say, or a `reality` makes of them, and computes nothing, on an
+/// emulated executor that the loop drives. Faults are those of device ids, in instants since the
+/// loop's start; the timers' lateness is the driver's own. On a device of capacity c each batch
+/// takes c times as long: the time it has if all c entries are at work. Thread safety: as
+/// `executor_backend`.
 class profile_backend {
  public:
+  profile_backend() = default;
+  /// @throws config_error If a field of `r` is outside its range.
+  explicit profile_backend(reality r, std::uint64_t seed = 1) {
+    r.validate();
+    noise_ = noise_source{r.noise, seed};
+    faults_ = std::move(r.faults);
+  }
   template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
@@ -42,7 +54,8 @@ class profile_backend {
     auto& lanes = devices_[id.index()];
     lanes.clear();
     for (std::uint32_t e = 0; e < made.capacity; ++e) {
-      lanes.push_back(std::make_unique<lane>(executor_.make_stream(made.share)));
+      lanes.push_back(
+          std::make_unique<lane>(executor_.make_stream(made.share, device_course{faults_, id})));
       for (slot& s : lanes.back()->slots) {
         s.owner = this;
         s.at = {id, e};
@@ -56,6 +69,7 @@ class profile_backend {
   void add_model(model_id id, latency_curve latency) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = std::move(latency);
+    (void)noise_.bias(id);  // Now, for `launch` must not allocate.
   }
   /// A model of one device: profiles differ between partitions.
   void add_model(model_id id, device_id /*device*/, latency_curve latency) {
@@ -76,7 +90,10 @@ class profile_backend {
     const auto& lanes = devices_[b.device.index()];
     lane& l = *lanes[b.entry];
     const auto sharing = static_cast<std::int64_t>(lanes.size());
-    executor_.busy(l.stream, (*models_[b.model.index()])(b.size()) * sharing);
+    const duration profiled = (*models_[b.model.index()])(b.size()) * sharing;
+    const double factor = noise_.draw(b.model, b.exec_at);
+    executor_.busy(l.stream,
+                   duration{std::llround(static_cast<double>(profiled.count()) * factor)});
     executor_.notify(l.stream, l.slots[l.next]);
     l.next = (l.next + 1) % l.slots.size();
   }
@@ -96,6 +113,8 @@ class profile_backend {
   };
 
   runtime::emulated_executor executor_;
+  noise_source noise_;
+  std::vector<fault> faults_;
   end_report report_;
   std::vector<std::vector<std::unique_ptr<lane>>> devices_;  // Their entries.
   std::vector<std::optional<latency_curve>> models_;

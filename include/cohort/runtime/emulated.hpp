@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/assert.hpp>
+#include <cohort/core/device_course.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
@@ -33,9 +34,10 @@ struct emulated_options {
 /// `advance(now)`, which must be called at `next_event()`; work that is enqueued starts at the time
 /// of the last `advance`, or when what it waits for ends. So it runs on virtual time in tests and
 /// in simulations, and on the machine's clock under a server. A partition of share p runs products
-/// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition.
-/// Thread safety: none. No allocation for work after the streams' queues have grown.
-/// Models: `driven_executor`.
+/// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition. A stream
+/// may have a `device_course`: then it is slow, hangs and fails as that says, in instants since the
+/// first `advance`, and what notifies says that work before it failed. Thread safety: none. No
+/// allocation for work after the streams' queues have grown. Models: `driven_executor`.
 class emulated_executor {
   struct mark {
     bool done = false;
@@ -45,7 +47,7 @@ class emulated_executor {
  public:
   static constexpr bool computes = false;
 
-  /// Must not outlive its executor.
+  /// Must not outlive its executor. When it ends its work has ended, unless that hangs.
   class stream {
    public:
     stream(stream&& other) noexcept
@@ -104,7 +106,8 @@ class emulated_executor {
   emulated_executor(const emulated_executor&) = delete;
   emulated_executor& operator=(const emulated_executor&) = delete;
 
-  [[nodiscard]] stream make_stream(device_share share = {}) {
+  /// @param course Faults of the device that the stream is of.
+  [[nodiscard]] stream make_stream(device_share share = {}, device_course course = {}) {
     std::uint32_t index = 0;
     while (index < lanes_.size() && lanes_[index].in_use) ++index;
     if (index == lanes_.size()) {
@@ -113,6 +116,7 @@ class emulated_executor {
     }
     lanes_[index].in_use = true;
     lanes_[index].share = share;
+    lanes_[index].course = std::move(course);
     return stream{*this, index};
   }
   [[nodiscard]] event make_event() { return event{}; }
@@ -164,6 +168,7 @@ class emulated_executor {
   /// Lets time pass up to `now`, not back: everything that ends until then has its effect, in the
   /// order of its time. Completions are called from here and may enqueue more.
   void advance(time_point now) {
+    if (origin_ == distant_past) origin_ = now;
     while (due_.next() <= now) {
       const std::uint32_t i = due_.next_slot();
       now_ = std::max(now_, due_.next());
@@ -215,11 +220,23 @@ class emulated_executor {
     work_ring queue;       // The front runs, or waits for its mark.
     bool started = false;  // The front occupies the lane until it is due.
     bool in_use = false;
+    bool hangs = false;    // The front never ends.
+    bool failed = false;  // Something since the last `notify` has.
     device_share share;
+    device_course course;
   };
 
   static duration taking(double amount, double speed) noexcept {
     return speed > 0 ? from_seconds(amount / speed) : duration{0};
+  }
+
+  /// When work of a lane that starts now ends.
+  [[nodiscard]] time_point end_of(lane& l, duration time) const noexcept {
+    if (l.course.is_steady()) return now_ + time;
+    const device_course::ending end = l.course.end(time_point{now_ - origin_}, time);
+    l.failed |= end.failed;
+    l.hangs = end.at == never;
+    return end.at == never ? never : origin_ + end.at.time_since_epoch();
   }
 
   void enqueue(stream& s, work w) {
@@ -236,17 +253,18 @@ class emulated_executor {
       if (front.does == kind::waits && !front.point->done) return;  // Armed again by the record.
       if (!l.started && front.time > duration{0}) {
         l.started = true;
-        due_.arm(i, now_ + front.time);
+        due_.arm(i, end_of(l, front.time));
         return;
       }
       l.started = false;
       work ended = std::move(front);
       l.queue.pop_front();
-      finish(ended);
+      const bool failed = ended.does == kind::notifies && std::exchange(l.failed, false);
+      finish(ended, failed);
     }
   }
 
-  void finish(const work& w) {
+  void finish(const work& w, bool failed) {
     if (w.does == kind::copies) {
       for (std::size_t r = 0; r < w.transfer.rows; ++r) {
         std::memcpy(
@@ -264,19 +282,22 @@ class emulated_executor {
         }
       }
     } else if (w.does == kind::notifies) {
-      w.done->invoke(*w.done, false);
+      w.done->invoke(*w.done, failed);
     }
   }
 
   void release(std::uint32_t index) noexcept {
-    COHORT_ASSERT(lanes_[index].queue.empty());
-    lanes_[index].in_use = false;
+    lane& l = lanes_[index];
+    COHORT_ASSERT(l.queue.empty() || l.hangs);
+    due_.disarm(index);
+    l = lane{};
   }
 
   emulated_options options_;
   std::vector<lane> lanes_;
   timer_queue due_;  // By lane: when its front ends, or may start.
   time_point now_{};
+  time_point origin_ = distant_past;  // The first instant that it was told.
   std::size_t used_bytes_ = 0;
 };
 

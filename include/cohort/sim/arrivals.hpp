@@ -17,13 +17,18 @@ namespace cohort::sim {
 
 /// Draws the arrivals of a workload in time order. Each model has a generator of its own, and gaps
 /// are drawn at unit rate and then scaled: runs of one seed at different rates see the same
-/// pattern, stretched, so that a search over rates is not disturbed by chance.
-/// Deterministic for one binary, workload, rate and seed. O(log models) an arrival.
+/// pattern, stretched, so that a search over rates is not disturbed by chance. So do runs with
+/// other steps of the load.
+/// Deterministic for one binary, workload, rate and seed. O(log models + log steps) an arrival.
 class arrival_stream {
  public:
   /// @param rate Requests a second over all models; above 0. Ignored for traces.
   arrival_stream(const workload& w, double rate, std::uint64_t seed)
-      : process_{w.arrivals}, shape_{w.shape}, trace_{&w.trace}, heap_{w.models.size()} {
+      : process_{w.arrivals},
+        shape_{w.shape},
+        trace_{&w.trace},
+        load_{&w.load},
+        heap_{w.models.size()} {
     if (process_ == arrival_process::trace) return;
     const std::vector<double> part = w.normalised_shares();
     std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
@@ -47,7 +52,8 @@ class arrival_stream {
     if (process_ == arrival_process::trace) {
       return position_ < trace_->size() ? (*trace_)[position_].at : never;
     }
-    return heap_.empty() ? never : at(heap_.top_key());
+    if (heap_.empty()) return never;
+    return at(load_->empty() ? heap_.top_key() : load_->stretched(heap_.top_key()));
   }
 
   /// The model of the next arrival, which must exist; moves on to the one after.
@@ -64,11 +70,12 @@ class arrival_stream {
   struct source {
     std::mt19937_64 random;
     double gap_ns;  // Mean.
-    double at_ns;   // In floating point, so that constant gaps do not drift.
+    double at_ns;   // Before steps. In floating point, so that constant gaps do not drift.
   };
 
   static time_point at(double ns) noexcept {
-    // A model of a tiny share may not have its next arrival within the timeline.
+    // A model of a tiny share, or whose load is 0, may not have its next arrival within the
+    // timeline.
     return ns < 4e18 ? time_point{duration{std::llround(ns)}} : never;
   }
 
@@ -82,6 +89,7 @@ class arrival_stream {
   arrival_process process_;
   double shape_;
   const std::vector<trace_row>* trace_;
+  const load_steps* load_;
   std::size_t position_ = 0;
   std::vector<source> sources_;
   indexed_heap<double> heap_;

@@ -46,7 +46,7 @@ class recorder {
   }
 
   [[nodiscard]] time_point end() const noexcept { return end_; }
-  /// Measured requests that have not ended.
+  /// Measured requests that have not ended, but may.
   [[nodiscard]] std::uint64_t unresolved() const noexcept { return unresolved_; }
 
   void arrived(model_id m, time_point now) {
@@ -63,7 +63,9 @@ class recorder {
       used_[b.device.index()] = true;
     }
     for (const request& r : b.requests) {
-      if (is_measured(r.arrival)) queueing_.push_back(to_ms(start - r.arrival));
+      if (!is_measured(r.arrival)) continue;
+      if (start != never) queueing_.push_back(to_ms(start - r.arrival));
+      if (finish == never) --unresolved_;  // The device hangs.
     }
     if (!record_dispatches_) return;
     dispatch_record d{.at = now,
@@ -95,17 +97,18 @@ class recorder {
     std::vector<double> latencies;
     std::vector<std::uint32_t> batches;
     const double seconds = to_seconds(workload_.measured);
+    const bool has_constant_rate =
+        workload_.arrivals != arrival_process::trace && workload_.load.empty();
     for (std::size_t i = 0; i < per_model_.size(); ++i) {
       tally& t = per_model_[i];
       t.latencies.resize(t.arrived, infinitely_late);  // Never resolved: dropped.
-      model_result m{.name = workload_.models[i].name,
-                     .offered_rps = workload_.arrivals == arrival_process::trace
-                                        ? static_cast<double>(t.arrived) / seconds
-                                        : t.offered,
-                     .arrived = t.arrived,
-                     .completed = t.completed,
-                     .late = t.late,
-                     .dropped = t.arrived - t.completed - t.late};
+      model_result m{
+          .name = workload_.models[i].name,
+          .offered_rps = has_constant_rate ? t.offered : static_cast<double>(t.arrived) / seconds,
+          .arrived = t.arrived,
+          .completed = t.completed,
+          .late = t.late,
+          .dropped = t.arrived - t.completed - t.late};
       if (t.arrived > 0) {
         m.bad_rate = static_cast<double>(m.late + m.dropped) / static_cast<double>(t.arrived);
       }

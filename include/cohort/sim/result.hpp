@@ -5,9 +5,11 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/autoscale.hpp>
+#include <cohort/sim/reality_record.hpp>
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,7 @@ struct dispatch_record {
   std::uint64_t first;  ///< Sequence number of its first request.
   time_point exec_at;   ///< Its start on the device.
   time_point latest;    ///< Its last start that would have met its earliest deadline.
-  time_point finish;    ///< Its end on the device.
+  time_point finish;    ///< Its end on the device; `never` if that hangs.
   std::vector<std::uint64_t> requests;  ///< Sequence numbers of all.
 };
 
@@ -36,8 +38,8 @@ struct model_result {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
   std::uint64_t late = 0;
-  std::uint64_t dropped = 0;
-  double bad_rate = 0;  ///< (late + dropped) / arrived; 0 if none arrived.
+  std::uint64_t dropped = 0;  ///< And those that failed or never ended.
+  double bad_rate = 0;        ///< (late + dropped) / arrived; 0 if none arrived.
   double p99_ms = 0;
   std::uint32_t batch_p50 = 0;
 };
@@ -66,6 +68,7 @@ struct run_result {
   std::vector<model_result> per_model;
   std::vector<dispatch_record> dispatches;  ///< Of the whole run, if asked for.
   std::uint64_t simulated_requests = 0;     ///< Warm-up and run-out included.
+  std::optional<reality_record> drawn;      ///< If the workload has a reality.
 };
 
 }  // namespace cohort::sim

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One run of the engine in virtual time, over devices that take exactly as long as profiled.
+/// One run of the engine in virtual time, over devices as profiled or as `reality` has them.
 #pragma once
 
 #include <cohort/core/assert.hpp>
+#include <cohort/core/device_course.hpp>
+#include <cohort/core/noise_source.hpp>
 #include <cohort/core/observer.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
@@ -16,6 +18,8 @@
 #include <cohort/sim/workload.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -34,8 +38,9 @@ struct run_options {
 
 /// Drives an engine core through a workload: the code that serves is the code that is simulated.
 /// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
-/// measured part until every measured request has ended; one that never does counts as dropped.
-/// Deterministic. Single use: construct, `run`.
+/// measured part until every measured request has ended that ever will; one that never does counts
+/// as dropped. What policies are told is what a server would tell them: profiles, arrivals and
+/// completions. Deterministic. Single use: construct, `run`.
 template <deferred::batch_scheduler Scheduler>
 class simulation {
  public:
@@ -45,9 +50,17 @@ class simulation {
         core_{std::move(scheduler), w.network.response},
         arrivals_{w, options.rate, options.seed},
         completions_{w.devices},
-        device_free_(w.devices, time_point{}),
+        noise_{w.reality.noise, options.seed},
+        lateness_{w.reality.timers, options.seed},
         recorder_{w, options.rate, options.record_dispatches} {
-    for (std::uint32_t i = 0; i < w.devices; ++i) core_.add_device(time_point{});
+    drawn_.devices.resize(w.devices);
+    for (std::uint32_t i = 0; i < w.models.size(); ++i) {
+      drawn_.models.push_back({.bias = noise_.bias(model_id{i})});
+    }
+    for (std::uint32_t i = 0; i < w.devices; ++i) {
+      core_.add_device(time_point{});
+      devices_.push_back({.course = device_course{w.reality.faults, device_id{i}}});
+    }
     const std::vector<std::uint32_t> capacities = queue_capacities();
     for (std::size_t i = 0; i < w.models.size(); ++i) {
       const model_spec& m = w.models[i];
@@ -63,7 +76,7 @@ class simulation {
   run_result run(Progress&& progress) {
     time_point report = time_point{};
     for (;;) {
-      const time_point now = std::min({arrivals_.next(), completions_.next(), core_.next_wake()});
+      const time_point now = std::min({arrivals_.next(), completions_.next(), next_wake()});
       if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
       while (arrivals_.next() == now) arrive(now);
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
@@ -74,7 +87,9 @@ class simulation {
         report = now + std::chrono::milliseconds{100};
       }
     }
-    return recorder_.result();
+    run_result out = recorder_.result();
+    if (!workload_.reality.is_ideal()) out.drawn = std::move(drawn_);
+    return out;
   }
   run_result run() {
     return run([](time_point) {});
@@ -84,11 +99,19 @@ class simulation {
 
   // The engine core's sink.
   void launch(const deferred::batch& b) noexcept {
-    time_point& free_at = device_free_[b.device.index()];
-    const time_point start = std::max(b.exec_at - workload_.network.wake_margin, free_at);
-    free_at = start + b.expected;
-    recorder_.launched(b, clock_, start, free_at);
-    if (!completions_.is_armed(b.device.index())) completions_.arm(b.device.index(), free_at);
+    simulated_device& d = devices_[b.device.index()];
+    const time_point start = std::max(clock_ + workload_.network.before(b.size()), d.free_at);
+    const double factor = noise_.draw(b.model, start);
+    const auto takes = static_cast<double>(b.work.count()) * factor;
+    const device_course::ending end = start == never
+                                          ? device_course::ending{never}
+                                          : d.course.end(start, duration{std::llround(takes)});
+    recorder_.launched(b, clock_, start, end.at);
+    drawn_.drew(b.model, factor);
+    drawn_.sent(b.device, end.failed, end.at == never);
+    d.free_at = end.at;
+    d.ends[d.sent++] = end;
+    if (d.sent == 1) completions_.arm(b.device.index(), end.at);
   }
   void ended(request& r, outcome how) noexcept {
     recorder_.ended(r, how, clock_ + workload_.network.response);
@@ -135,9 +158,32 @@ class simulation {
 
   void finish(std::uint32_t device, time_point now) noexcept {
     clock_ = now;
-    core_.on_complete(device_id{device}, false, now, *this);
-    if (core_.outstanding(device_id{device}) > 0) completions_.arm(device, device_free_[device]);
+    simulated_device& d = devices_[device];
+    const bool failed = d.ends[0].failed;
+    d.ends[0] = d.ends[1];
+    if (--d.sent > 0) completions_.arm(device, d.ends[0].at);
+    core_.on_complete(device_id{device}, failed, now, *this);
   }
+
+  /// When the driver really wakes for what is due: late, by chance, but for events before that.
+  time_point next_wake() {
+    const time_point due = core_.next_wake();
+    if (workload_.reality.timers.is_none() || due == never) return due;
+    if (due != due_) {
+      const duration late = lateness_.draw();
+      drawn_.woke(late);
+      wake_ = std::max(due, clock_) + late;
+      due_ = due;
+    }
+    return wake_;
+  }
+
+  struct simulated_device {
+    device_course course;
+    std::array<device_course::ending, deferred::rank::entry_depth> ends{};  // Of its batches.
+    std::uint32_t sent = 0;
+    time_point free_at{};
+  };
 
   std::deque<request> pool_;  // First: outlives the batches that the core still links.
   const workload& workload_;
@@ -145,7 +191,12 @@ class simulation {
   engine::basic_engine_core<Scheduler> core_;
   arrival_stream arrivals_;
   timer_queue completions_;
-  std::vector<time_point> device_free_;
+  std::vector<simulated_device> devices_;
+  noise_source noise_;
+  lateness_source lateness_;
+  reality_record drawn_;
+  time_point due_ = distant_past;  // For which `wake_` was drawn.
+  time_point wake_{};
   recorder recorder_;
   request_list idle_;
   time_point clock_{};

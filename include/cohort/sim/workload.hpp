@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cohort/core/latency_model.hpp>
+#include <cohort/core/reality.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/view.hpp>
+#include <cohort/sim/load_steps.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -62,6 +64,8 @@ struct workload {
   duration warmup = std::chrono::seconds{2};
   duration measured = std::chrono::seconds{20};
   deferred::network_delays network;
+  cohort::reality reality;  ///< How devices and timers differ from what policies are told.
+  load_steps load;          ///< Of the offered rate; not for traces.
 
   /// Each model's part of the offered rate; sums to 1.
   [[nodiscard]] std::vector<double> normalised_shares() const {

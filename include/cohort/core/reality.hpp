@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How machines differ from their profiles: `reality`, what a simulation or an emulated device adds
+/// to them.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace cohort {
+
+/// How long batches really take. Actual = profile × bias × lognormal × straggler. None by default.
+struct noise_options {
+  double sigma = 0;             ///< Of the lognormal factor, whose mean is 1; 0 to 3.
+  double bias = 1;              ///< Mean factor of a model; above 0, at most 100.
+  double bias_spread = 0;       ///< Each model's is drawn in bias ± bias_spread / 2; below 2 bias.
+  double straggler_share = 0;   ///< Part of the batches that take longer; 0 to 1.
+  double straggler_factor = 1;  ///< How many times as long; 1 to 1000.
+  duration correlation{0};      ///< Above 0: lognormal factors are common to all for so long.
+
+  [[nodiscard]] bool is_none() const noexcept {
+    return sigma == 0 && bias == 1 && bias_spread == 0 && straggler_share == 0;
+  }
+};
+
+/// How late timers fire: exponential with this mean, and in a part of the cases `tail` more.
+struct lateness_options {
+  duration mean{0};       ///< At least 0.
+  duration tail{0};       ///< At least 0.
+  double tail_share = 0;  ///< 0 to 1.
+
+  [[nodiscard]] bool is_none() const noexcept {
+    return mean == duration{0} && (tail == duration{0} || tail_share == 0);
+  }
+};
+
+/// What may befall a device.
+enum class fault_kind : std::uint8_t {
+  hang,  ///< Nothing goes on. For ever, its batches never end.
+  fail,  ///< What runs fails at the instant, what starts during it fails at once.
+  slow,  ///< Everything takes `factor` times as long.
+};
+
+/// A fault of one device. Faults may overlap.
+struct fault {
+  duration at{0};  ///< Since the start of the run; at least 0.
+  device_id device;
+  fault_kind kind = fault_kind::hang;
+  duration lasts = unbounded;  ///< Above 0.
+  double factor = 1;           ///< Of `slow`: 1 to 1000.
+};
+
+/// All of it. Empty: machines are as their profiles say.
+struct reality {
+  noise_options noise;
+  lateness_options timers;
+  std::vector<fault> faults;
+
+  [[nodiscard]] bool is_ideal() const noexcept {
+    return noise.is_none() && timers.is_none() && faults.empty();
+  }
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    expects(noise.sigma >= 0 && noise.sigma <= 3, "noise: sigma must be in 0 to 3");
+    expects(noise.bias > 0 && noise.bias <= 100, "noise: bias must be above 0, at most 100");
+    expects(noise.bias_spread >= 0 && noise.bias_spread < 2 * noise.bias,
+            "noise: bias_spread must be at least 0 and below 2 * bias");
+    expects(noise.straggler_share >= 0 && noise.straggler_share <= 1,
+            "noise: straggler_share must be in 0 to 1");
+    expects(noise.straggler_factor >= 1 && noise.straggler_factor <= 1000,
+            "noise: straggler_factor must be in 1 to 1000");
+    expects(noise.correlation >= duration{0}, "noise: correlation must be at least 0");
+    expects(timers.mean >= duration{0} && timers.tail >= duration{0},
+            "timers: mean and tail must be at least 0");
+    expects(timers.tail_share >= 0 && timers.tail_share <= 1,
+            "timers: tail_share must be in 0 to 1");
+    for (const fault& f : faults) {
+      expects(f.at >= duration{0}, "fault: at must be at least 0");
+      expects(f.lasts > duration{0}, "fault: lasts must be above 0");
+      expects(f.kind != fault_kind::slow || (f.factor >= 1 && f.factor <= 1000),
+              "fault: factor must be in 1 to 1000");
+    }
+  }
+};
+
+}  // namespace cohort

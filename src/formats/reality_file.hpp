@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Reading the `reality` of WORKLOAD.json, in its place or in a file of its own.
+#pragma once
+
+#include <cohort/core/reality.hpp>
+#include <cohort/sim/load_steps.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "json_reader.hpp"
+
+namespace cohort::formats {
+
+/// How machines differ from their profiles, and the offered rate from what was asked for.
+struct reality_spec {
+  cohort::reality machines;
+  sim::load_steps load;
+};
+
+/// Reads the object. @param devices Faults are of devices below this.
+/// @throws input_error If it is not valid, naming the first place that is wrong.
+[[nodiscard]] reality_spec parse_reality(const json_cursor& at, std::uint32_t devices);
+
+/// Reads it from a file, or from standard input if `path` is "-".
+[[nodiscard]] reality_spec read_reality(const std::string& path, std::uint32_t devices);
+
+}  // namespace cohort::formats

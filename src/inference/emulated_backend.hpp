@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The emulated executor's backend, on machines as --reality has them.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/engine/profile_backend.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <formats/reality_file.hpp>
+#include <formats/text.hpp>
+#include "options.hpp"
+
+namespace cohort::inference {
+
+/// @param devices Or, with a plan, its parts of devices.
+/// @throws config_error If --reality is not one for devices of a server.
+inline std::unique_ptr<engine::profile_backend> make_emulated_backend(const options& o,
+                                                                      std::uint32_t devices) {
+  if (o.reality.empty()) return std::make_unique<engine::profile_backend>();
+  const auto read = [&] {
+    try {
+      return formats::read_reality(o.reality, devices);
+    } catch (const formats::input_error& e) {
+      throw config_error{fmt::format("--reality: {}", e.what())};
+    }
+  };
+  formats::reality_spec r = read();
+  expects(r.load.empty(), "--reality: load: a server's load is its clients'");
+  expects(r.machines.timers.is_none(), "--reality: timers: a server's are this machine's");
+  return std::make_unique<engine::profile_backend>(std::move(r.machines), o.seed);
+}
+
+}  // namespace cohort::inference
