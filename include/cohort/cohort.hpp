@@ -28,10 +28,12 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/indexed_heap.hpp>
+#include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/noise_source.hpp>
 #include <cohort/core/observer.hpp>
 #include <cohort/core/outcome.hpp>
+#include <cohort/core/quantile_sketch.hpp>
 #include <cohort/core/rate_tracker.hpp>
 #include <cohort/core/reality.hpp>
 #include <cohort/core/request.hpp>
@@ -41,9 +43,11 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/autoscale.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
+#include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
@@ -54,6 +58,7 @@
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
+#include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/device_spec.hpp>

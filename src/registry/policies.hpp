@@ -6,6 +6,7 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
@@ -44,14 +45,19 @@ struct composition {
   Gather gather{};
   Target target{};
   Priority priority{};
+  deferred::learning learns{};
 
   [[nodiscard]] auto scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_scheduler<Window, Gather, Target, Priority>{d, window, gather, target,
-                                                                       priority};
+    deferred::basic_scheduler<Window, Gather, Target, Priority> s{d, window, gather, target,
+                                                                  priority};
+    s.learn(learns, distant_past);
+    return s;
   }
   [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_pooled_scheduler<Window, Gather, Target, Priority>{d, window, gather,
-                                                                              target, priority};
+    deferred::basic_pooled_scheduler<Window, Gather, Target, Priority> s{d, window, gather, target,
+                                                                         priority};
+    s.learn(learns, distant_past);
+    return s;
   }
 };
 
@@ -80,7 +86,9 @@ inline constexpr name_table policies{
                always<deferred::drop_head>{},
                [](double, deferred::drop_head) {
                  return composition<deferred::adaptive_window, deferred::drop_head,
-                                    deferred::adaptive_target, deferred::adaptive_priority>{};
+                                    deferred::adaptive_target, deferred::adaptive_priority>{
+                     .learns = {.is_on = true,
+                                .quantile = std::getenv("Q") ? atof(std::getenv("Q")) : .9}};
                }},
     policy_row{"eager", "as soon as a device is free", usually<deferred::head>{},
                [](double, auto gather) { return compose(deferred::eager{}, gather); }},

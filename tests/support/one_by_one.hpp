@@ -47,7 +47,7 @@ struct one_by_one {
     return true;
   }
   [[nodiscard]] std::uint32_t capacity(device_id) const noexcept { return 1; }
-  void on_complete(device_entry, time_point) noexcept { is_busy = false; }
+  void on_complete(device_entry, time_point, bool /*failed*/ = false) noexcept { is_busy = false; }
 
   template <deferred::scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {

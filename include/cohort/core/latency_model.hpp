@@ -181,6 +181,19 @@ class latency_curve {
     for (duration& l : product.table_) l = l > unbounded / n ? unbounded : l * n;
     return product;
   }
+  /// Becomes ℓ(b) · factor(b) + fixed + per_request · b of another curve of as many sizes, made
+  /// non-decreasing and at most `unbounded`. `factor` is above 0. Allocates nothing.
+  template <class Factor>
+  void follow(const latency_curve& base, duration fixed, duration per_request, Factor&& factor) {
+    duration highest{0};
+    for (std::uint32_t b = 1; b <= max_batch(); ++b) {
+      const double ns = static_cast<double>(base.table_[b - 1].count()) * factor(b);
+      const duration l =
+          ns >= static_cast<double>(unbounded.count()) ? unbounded : duration{std::llround(ns)};
+      highest = std::min(unbounded, std::max(highest, l + fixed + per_request * std::int64_t{b}));
+      table_[b - 1] = highest;
+    }
+  }
   /// The largest batch with ℓ(b) ≤ budget, or 0.
   [[nodiscard]] std::uint32_t largest_within(duration budget) const noexcept {
     return static_cast<std::uint32_t>(std::ranges::upper_bound(table_, budget) - table_.begin());

@@ -7,6 +7,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/target.hpp>
@@ -219,11 +220,13 @@ static_assert(priority_policy<adaptive_priority>);
 using adaptive_scheduler =
     basic_scheduler<adaptive_window, drop_head, adaptive_target, adaptive_priority>;
 
-/// An adaptive scheduler with these delays and options.
-[[nodiscard]] inline adaptive_scheduler make_adaptive_scheduler(network_delays delays = {},
-                                                                adaptive_options o = {}) {
-  return adaptive_scheduler{delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
-                            adaptive_priority{o}};
+/// An adaptive scheduler with these delays and options, which learns latencies.
+[[nodiscard]] inline adaptive_scheduler make_adaptive_scheduler(
+    network_delays delays = {}, adaptive_options o = {}, const learning& how = {.is_on = true}) {
+  adaptive_scheduler s{delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
+                       adaptive_priority{o}};
+  s.learn(how, distant_past);
+  return s;
 }
 
 }  // namespace cohort::deferred

@@ -60,8 +60,8 @@ concept scheduler_takes_cancels = requires(S& s, request& r, time_point now,
   noexcept->std::same_as<bool>;
 };
 template <class S>
-concept scheduler_takes_completions = requires(S& s, device_entry at, time_point now) {
-  { s.on_complete(at, now) }
+concept scheduler_takes_completions = requires(S& s, device_entry at, time_point now, bool failed) {
+  { s.on_complete(at, now, failed) }
   noexcept;
 };
 template <class S>
@@ -97,8 +97,8 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 ///   request is linked, until it is dropped, cancelled or taken out of its batch.
 /// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
 ///   not told. If not, it is in a batch.
-/// * `on_complete(entry, now)`: the oldest batch of that entry of a device ended. An entry has at
-///   most `rank::entry_depth` batches.
+/// * `on_complete(entry, now, failed)`: the oldest batch of that entry of a device ended, if failed
+///   without results. An entry has at most `rank::entry_depth` batches.
 /// * `models()` answers for the models that are served: `is_full(id)`, `is_feasible(id, deadline,
 ///   now)`, and `least_time(id)`, the least time from arrival to deadline that a request needs.
 /// Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls

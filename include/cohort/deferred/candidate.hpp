@@ -37,6 +37,7 @@ struct grant {
   time_point free_at;       ///< When the entry ends what it has; in the past if it is idle.
   pool_view pool{};         ///< What the rank measured.
   std::uint32_t entry = 0;  ///< Of the device.
+  double slowness = 1;      ///< How many times as long as usual batches take there, as learned.
 };
 
 /// A batch on its way to a device.

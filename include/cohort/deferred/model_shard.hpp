@@ -5,12 +5,15 @@
 
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/rate_tracker.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/sink.hpp>
@@ -20,6 +23,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,7 +55,8 @@ class basic_model_shard {
         window_{std::move(window)},
         gather_{std::move(gather)},
         target_{std::move(target)},
-        priority_{std::move(priority)} {
+        priority_{std::move(priority)},
+        wake_margin_{delays.wake_margin} {
     expects(delays.control >= duration{0} && delays.data_per_request >= duration{0} &&
                 delays.response >= duration{0} && delays.wake_margin >= duration{0},
             "network_delays: every delay must be at least 0");
@@ -125,6 +130,44 @@ class basic_model_shard {
   [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
     return models_[id.index()]->target;
   }
+  /// What was learned of the model's batches.
+  [[nodiscard]] const latency_estimator& learned(model_id id) const noexcept {
+    return models_[id.index()]->learned;
+  }
+  /// What ℓ(b) counts for, as learned, in multiples of the profile; 1 if nothing is.
+  [[nodiscard]] double correction(model_id id, std::uint32_t size) const noexcept {
+    const model& m = *models_[id.index()];
+    return m.is_corrected ? m.factor * m.learned.size_factor(size) : 1;
+  }
+
+  /// From now on learns so. Candidates follow at the next `advance`.
+  /// @throws config_error If a field is outside its range.
+  void learn(const learning& how, time_point now) {
+    how.validate();
+    learning_ = how;
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      if (models_[i]) correct(*models_[i], i, now);
+    }
+  }
+
+  /// What batches of a size usually take.
+  [[nodiscard]] usual_time usual(model_id id, std::uint32_t size) const noexcept {
+    if (!is_served(id)) return {};
+    const latency_estimator& l = models_[id.index()]->learned;
+    if (l.count() < 32) return {};
+    return {.middle = l.middle() * l.size_factor(size), .spread = l.spread()};
+  }
+  /// A batch of a model that may be gone has ended. Candidates follow at the next `advance`.
+  void on_measured(const batch_time& t, time_point now) noexcept {
+    if (!is_served(t.model)) return;
+    model& m = *models_[t.model.index()];
+    const bool shifted = m.learned.add(t.size, t.ratio);
+    // Now and then: curves are long, and windows need not follow every batch.
+    const std::uint64_t n = m.learned.count();
+    if (shifted || n % 32 == 0 || (n < 32 && n % 8 == 0)) correct(m, t.model.value(), now);
+  }
+  /// How long before what is due the driver must be told to wake up.
+  void set_wake_margin(duration margin) noexcept { wake_margin_ = margin; }
 
   /// Takes a request of a model that is served and whose queue is not full.
   template <shard_sink Sink>
@@ -173,7 +216,7 @@ class basic_model_shard {
             .first_sequence = m.queue[0].sequence,
             .exec_at = std::max({best.exec_at, now + delays_.before(best.size), g.free_at}),
             .latest = best.latest,
-            .expected = m.run(best.size),
+            .expected = g.slowness == 1 ? m.run(best.size) : stretched(m.run(best.size), g),
             .work = m.config.latency(best.size)};
     for (std::uint32_t i = 0; i < best.size; ++i) {
       request& r = m.queue.pop();
@@ -201,19 +244,27 @@ class basic_model_shard {
 
  private:
   struct model {
-    model(model_config c, std::uint32_t sharing, const network_delays& delays)
+    model(model_config c, std::uint32_t shared_by, const network_delays& delays)
         : config{std::move(c)},
           run{config.latency},
           sent{config.latency},
           slo{config.slo - delays.after()},
           queue{config.queue_capacity},
           rate{config.rate_window} {
-      share(sharing, delays);
+      share(shared_by, delays);
     }
 
-    void share(std::uint32_t sharing, const network_delays& delays) {
-      run = config.latency.times(sharing);
-      sent = run.plus(delays.before(0), delays.data_per_request);
+    void share(std::uint32_t by, const network_delays& delays) {
+      sharing = by;
+      apply(delays);
+    }
+    /// Makes the curves what the profile, the sharing and what was learned say.
+    void apply(const network_delays& delays) noexcept {
+      const auto each = [this](std::uint32_t b) {
+        return sharing * (is_corrected ? factor * learned.size_factor(b) : 1);
+      };
+      run.follow(config.latency, duration{0}, duration{0}, each);
+      sent.follow(config.latency, delays.before(0), delays.data_per_request, each);
     }
 
     /// Follows the share of dropped requests over about the last 512.
@@ -228,10 +279,31 @@ class basic_model_shard {
     request_queue queue;
     rate_tracker rate;
     load_view load{};
+    latency_estimator learned;
+    bool is_corrected = false;
+    double factor = 1;  // On every ℓ(b), as learned; sizes have theirs on top.
+    std::uint32_t sharing = 1;
     std::uint32_t target = 1;
     std::uint64_t arrivals = 0;
     candidate published{};
   };
+
+  /// Takes over what was learned, if it differs by more than a hundredth or was not for long.
+  void correct(model& m, std::uint32_t slot, time_point now) noexcept {
+    double factor = 1;
+    if (learning_.is_on) {
+      const double alone = to_seconds(m.config.latency(1)) * m.sharing * m.learned.size_factor(1);
+      factor = std::min(m.learned.quantile(learning_.quantile),
+                        std::max(1.0, learning_.most_of_slo * to_seconds(m.slo) / alone));
+    }
+    const bool is_same = std::abs(factor - m.factor) <= 0.01 * m.factor;
+    if (is_same && m.is_corrected == learning_.is_on && m.learned.count() % 512 != 0) return;
+    m.is_corrected = learning_.is_on;
+    m.factor = factor;
+    m.apply(delays_);
+    retarget(m);
+    if (!m.published.is_empty()) refresh_.arm(slot, now);
+  }
 
   void retarget(model& m) noexcept {
     m.load.rate = m.rate.rate();
@@ -241,6 +313,10 @@ class basic_model_shard {
       m.load.device_part = std::min(1.0, m.load.rate * each / m.load.pool.devices);
     }
     m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
+  }
+
+  static duration stretched(duration d, const grant& g) noexcept {
+    return duration{std::llround(static_cast<double>(d.count()) * g.slowness)};
   }
 
   template <shard_sink Sink>
@@ -270,8 +346,8 @@ class basic_model_shard {
     return {.size = g.size,
             .exec_at = std::min(window_.opens(view), latest),
             .latest = latest,
-            .lead = delays_.lead(g.size),
-            .margin = delays_.wake_margin,
+            .lead = delays_.before(g.size) + wake_margin_,
+            .margin = wake_margin_,
             .urgency = priority_.urgency(view)};
   }
 
@@ -290,10 +366,12 @@ class basic_model_shard {
   }
 
   network_delays delays_;
+  learning learning_;
   [[no_unique_address]] Window window_;
   [[no_unique_address]] Gather gather_;
   [[no_unique_address]] Target target_;
   [[no_unique_address]] Priority priority_;
+  duration wake_margin_;  // As configured, or as learned.
   std::vector<std::optional<model>> models_;
   timer_queue refresh_;
 };

@@ -9,10 +9,13 @@
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
+#include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/wake_lateness.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -82,6 +85,7 @@ class basic_pooled_scheduler {
     p.devices[local] = device_id{id};
     devices_[id] = {.pool = where, .local = device_id{local}};
     p.matcher.add_device(device_id{local}, now, capacity);
+    times_.add_device(device_id{id}, capacity);
     touch(where);
     return device_id{id};
   }
@@ -103,16 +107,28 @@ class basic_pooled_scheduler {
     from_shard<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the entry ended.
-  void on_complete(device_entry at, time_point now) noexcept {
+  /// The oldest batch of the entry ended; `failed` if without results.
+  void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     const device_place place = devices_[at.device.index()];
     rank_of(place.pool).on_complete({place.local, at.entry}, now);
     touch(place.pool);
+    const batch_time t = times_.on_complete(at, now, failed, shard_);
+    if (t.ratio > 0) shard_.on_measured(t, now);
+    if (learns_) {
+      rank_of(place.pool).set_slow(place.local, times_.device_factor(at.device) > 1);
+    }
+  }
+
+  /// As `basic_scheduler::learn`.
+  void learn(const learning& how, time_point now) {
+    shard_.learn(how, now);
+    learns_ = how.is_on;
   }
 
   /// Does all that is due at `now`.
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
+    if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
     from_shard<Sink> j{*this, now, sink};
     shard_.advance(now, j);
     ready_.clear();
@@ -122,6 +138,7 @@ class basic_pooled_scheduler {
       pools_[i].matcher.advance(now, k);
       due_.arm(i, pools_[i].matcher.next_wake());
     }
+    if (learns_) lateness_.ask(next_wake());
   }
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
@@ -134,6 +151,10 @@ class basic_pooled_scheduler {
   [[nodiscard]] const rank& devices(pool_id where) const noexcept {
     return pools_[where.index()].matcher;
   }
+  /// How batches that ended compare with their profiles, by device.
+  [[nodiscard]] const batch_times& times() const noexcept { return times_; }
+  /// How late timers fire; measured while latencies are learned.
+  [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
   /// Of a device that is present or at work.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     const device_place at = devices_[d.index()];
@@ -177,7 +198,10 @@ class basic_pooled_scheduler {
       const model_place at = self.models_[id.index()];
       self.rank_of(at.pool).on_grant_returned(at.local, self.devices_[d.index()].local, now);
     }
-    void dispatch(batch&& b) noexcept { sink.dispatch(std::move(b)); }
+    void dispatch(batch&& b) noexcept {
+      self.times_.on_dispatch(b, now);
+      sink.dispatch(std::move(b));
+    }
     void drop(request& r) noexcept { sink.drop(r); }
   };
   /// A rank's sink: grants go to the shard, under the ids of all pools.
@@ -189,6 +213,7 @@ class basic_pooled_scheduler {
     void grant(deferred::grant g) noexcept {
       g.model = in.models[g.model.index()];
       g.device = in.devices[g.device.index()];
+      if (out.self.learns_) g.slowness = out.self.times_.device_factor(g.device);
       out.self.shard_.on_grant(g, out.now, out);
     }
   };
@@ -226,6 +251,9 @@ class basic_pooled_scheduler {
   void touch(pool_id p) noexcept { due_.arm(p.index(), rank_of(p).next_wake()); }
 
   basic_model_shard<Window, Gather, Target, Priority> shard_;
+  batch_times times_;
+  wake_lateness lateness_;
+  bool learns_ = false;
   std::vector<pool> pools_;
   std::vector<model_place> models_;    // By model.
   std::vector<device_place> devices_;  // By device; of those that are gone, the last place.

@@ -46,7 +46,7 @@ class rank {
       devices_.resize(d.index() + 1);
       ending_.resize(d.index() + 1);
     }
-    if (capacity > idle_.size()) idle_.resize(capacity);
+    if (2 * std::size_t{capacity} > idle_.size()) idle_.resize(2 * std::size_t{capacity});
     for (device_set& level : idle_) level.resize(devices_.size());
     COHORT_ASSERT(!devices_[d.index()].present && outstanding(d) == 0);
     measure(now);
@@ -65,6 +65,15 @@ class rank {
     refresh(d);
   }
 
+  /// Whether a device is slower than others: then it is taken after those with as few batches.
+  void set_slow(device_id d, bool is_slow) noexcept {
+    device& dev = devices_[d.index()];
+    if (dev.slow == is_slow) return;
+    if (dev.idle > 0) idle_[level(dev)].erase(d);
+    dev.slow = is_slow;
+    if (dev.idle > 0) idle_[level(dev)].insert(d);
+  }
+
   /// Makes room for models with ids below `count`. Allocates.
   void reserve_models(std::size_t count) {
     if (count <= models_.size()) return;
@@ -80,7 +89,7 @@ class rank {
   [[nodiscard]] std::size_t idle_entries() const noexcept { return idle_entries_; }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept {
-    return idle_.empty() ? 0 : idle_.front().size();
+    return idle_.empty() ? 0 : idle_[0].size() + idle_[1].size();
   }
   [[nodiscard]] bool has_device(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
@@ -206,7 +215,12 @@ class rank {
     std::vector<entry> entries;
     std::uint32_t idle = 0;  // Of the entries; as `idle_` has it.
     bool present = false;
+    bool slow = false;
   };
+  /// Which of `idle_` a device belongs to, if one of its entries is idle.
+  [[nodiscard]] static std::size_t level(const device& d) noexcept {
+    return 2 * (d.entries.size() - d.idle) + (d.slow ? 1 : 0);
+  }
 
   struct model {
     candidate best;
@@ -221,7 +235,6 @@ class rank {
   /// The entries of a device have changed.
   void refresh(device_id d) noexcept {
     device& dev = devices_[d.index()];
-    const auto all = static_cast<std::uint32_t>(dev.entries.size());
     std::uint32_t idle = 0;
     time_point next_end = never;
     for (const entry& e : dev.entries) {
@@ -230,10 +243,10 @@ class rank {
       if (e.is_ending()) next_end = std::min(next_end, e.free_at);
     }
     if (idle != dev.idle) {
-      if (dev.idle > 0) idle_[all - dev.idle].erase(d);
-      if (idle > 0) idle_[all - idle].insert(d);
+      if (dev.idle > 0) idle_[level(dev)].erase(d);
       idle_entries_ = idle_entries_ + idle - dev.idle;
       dev.idle = idle;
+      if (idle > 0) idle_[level(dev)].insert(d);
     }
     ending_.arm(d.index(), next_end);
   }
@@ -306,7 +319,7 @@ class rank {
 
   std::vector<device> devices_;
   std::vector<model> models_;
-  std::vector<device_set> idle_;      // Devices with an idle entry, by how many are not.
+  std::vector<device_set> idle_;      // Devices with an idle entry, by `level`.
   timer_queue ending_;                // By device: when the first of its batches should end.
   timer_queue opening_;               // By model: when its window opens.
   indexed_heap<time_point> waiting_;  // By model: window open, no device; by urgency.

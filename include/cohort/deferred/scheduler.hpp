@@ -8,10 +8,13 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
+#include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/wake_lateness.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -75,6 +78,7 @@ class basic_scheduler {
     known_devices_ = std::max(known_devices_, id + 1);
     first_unused_device_ = id + 1;
     rank_.add_device(device_id{id}, now, capacity);
+    times_.add_device(device_id{id}, capacity);
     return device_id{id};
   }
   /// Gives a device no more work. What it has still completes.
@@ -94,20 +98,32 @@ class basic_scheduler {
     joint<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the entry ended.
-  void on_complete(device_entry at, time_point now) noexcept {
+  /// The oldest batch of the entry ended; `failed` if without results.
+  void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     rank_.on_complete(at, now);
+    const batch_time t = times_.on_complete(at, now, failed, shard_);
+    if (t.ratio > 0) shard_.on_measured(t, now);
+    if (learns_) rank_.set_slow(at.device, times_.device_factor(at.device) > 1);
     if (!rank_.has_device(at.device)) {
       first_unused_device_ = std::min(first_unused_device_, at.device.value());
     }
   }
 
+  /// From now on learns latencies, and how late timers fire, in this way; by default not at all.
+  /// Candidates follow at the next `advance`. @throws config_error If a field is outside its range.
+  void learn(const learning& how, time_point now) {
+    shard_.learn(how, now);
+    learns_ = how.is_on;
+  }
+
   /// Does all that is due at `now`.
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
+    if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
     joint<Sink> j{*this, now, sink};
     shard_.advance(now, j);
     rank_.advance(now, j);
+    if (learns_) lateness_.ask(next_wake());
   }
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
@@ -117,6 +133,10 @@ class basic_scheduler {
   /// The half that sees requests, and the half that sees devices: for questions only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
   [[nodiscard]] const rank& devices() const noexcept { return rank_; }
+  /// How batches that ended compare with their profiles, by device.
+  [[nodiscard]] const batch_times& times() const noexcept { return times_; }
+  /// How late timers fire; measured while latencies are learned.
+  [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
   /// Of a device that is present or at work.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept { return rank_.capacity(d); }
 
@@ -131,19 +151,28 @@ class basic_scheduler {
     void candidate_changed(model_id id, const candidate& c) noexcept {
       self.rank_.on_candidate(id, c, now);
     }
-    void grant(const deferred::grant& g) noexcept { self.shard_.on_grant(g, now, *this); }
+    void grant(deferred::grant g) noexcept {
+      if (self.learns_) g.slowness = self.times_.device_factor(g.device);
+      self.shard_.on_grant(g, now, *this);
+    }
     void grant_used(model_id id, device_id d, time_point exec_at, duration expected) noexcept {
       self.rank_.on_grant_used(id, d, exec_at, expected, now);
     }
     void grant_returned(model_id id, device_id d) noexcept {
       self.rank_.on_grant_returned(id, d, now);
     }
-    void dispatch(batch&& b) noexcept { sink.dispatch(std::move(b)); }
+    void dispatch(batch&& b) noexcept {
+      self.times_.on_dispatch(b, now);
+      sink.dispatch(std::move(b));
+    }
     void drop(request& r) noexcept { sink.drop(r); }
   };
 
   basic_model_shard<Window, Gather, Target, Priority> shard_;
   rank rank_;
+  batch_times times_;
+  wake_lateness lateness_;
+  bool learns_ = false;
   std::uint32_t sharing_ = 1;  // How often latencies count: see the class.
   std::uint32_t known_devices_ = 0;
   std::uint32_t first_unused_device_ = 0;  // All below are present, or still at work.

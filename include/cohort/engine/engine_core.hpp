@@ -129,7 +129,7 @@ class basic_engine_core {
     }
     at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
     --at_work.count;
-    scheduler_.on_complete(at, now);
+    scheduler_.on_complete(at, now, failed);
     finish_removals(now, sink);
   }
 

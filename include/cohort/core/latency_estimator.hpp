@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How long batches really take, learned from those that ended: `latency_estimator`,
+/// `level_tracker`.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/quantile_sketch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+/// The distribution of actual over profiled times of one model's batches. A profile is a prior:
+/// before anything was measured the ratio is 1, give or take `spread`. About the last thousand
+/// batches count; when their level shifts (a machine slows down, a profile was wrong) that is
+/// noticed within tens of batches and what was before is forgotten. If batches of some size differ
+/// from the others, they have a level of their own. Cost: `add` O(1) but for O(bins) in each
+/// sixteenth call; `factor` O(bins). Allocates when it is made alone. Thread safety: none.
+/// Source: none of the papers, which believe their profiles.
+class latency_estimator {
+ public:
+  /// @param spread Of the profile, relative; 0 to 1.
+  /// @throws config_error If it is not.
+  explicit latency_estimator(double spread = 0) {
+    expects(spread >= 0 && spread <= 1, "latency_estimator: spread must be in 0 to 1");
+    for (const double x : {1 - spread / 2, 1.0, 1 + spread / 2}) sketch_.add(x);
+  }
+
+  /// A batch of `size` ≥ 1 took `ratio` times its profile. Ratios that are not above 0 are ignored.
+  /// @returns Whether the level has shifted.
+  bool add(std::uint32_t size, double ratio) noexcept {
+    if (!(ratio > 0)) return false;
+    level& own = sizes_[class_of(size)];
+    const double log_ratio = std::log(std::clamp(ratio, 1.0 / 64, 64.0));
+    const double log_rest = log_ratio - own.share();
+    ++count_;
+    recent_[count_ % recent_.size()] = std::exp(log_rest);
+    const bool shifted = count_ > least && has_shifted((log_rest - log_middle_) / scale_);
+    if (shifted) {
+      start_anew();
+    } else {
+      const double off = std::clamp(log_ratio - all_.mean, -0.5, 0.5);  // Of stragglers no more.
+      own.follow(off);
+      all_.follow(all_.mean + off);
+      sketch_.add(recent_[count_ % recent_.size()]);
+    }
+    if (shifted || count_ <= least || count_ % 16 == 0) measure();
+    return shifted;
+  }
+
+  /// Batches since the level shifted last, or since the start.
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+  /// How often the level has shifted.
+  [[nodiscard]] std::uint64_t shifts() const noexcept { return shifts_; }
+  /// Mean ratio over all sizes.
+  [[nodiscard]] double mean() const noexcept { return sketch_.mean(); }
+  /// Median ratio over all sizes, as of the last sixteenth batch.
+  [[nodiscard]] double middle() const noexcept { return std::exp(log_middle_); }
+  /// Relative spread of the ratios, from their quartiles; at least 2 %.
+  [[nodiscard]] double spread() const noexcept { return scale_; }
+
+  /// The ratio that the part q of the batches of a size does not exceed. Of few batches no high
+  /// quantile is known: the part is at most 1 − 10 / n, for n of at least 20.
+  [[nodiscard]] double factor(std::uint32_t size, double q) const noexcept {
+    return quantile(q) * size_factor(size);
+  }
+  /// The same over all sizes; and what batches of a size take more than all.
+  [[nodiscard]] double quantile(double q) const noexcept {
+    return sketch_.quantile(std::min(q, known_part(sketch_.count())));
+  }
+  [[nodiscard]] double size_factor(std::uint32_t size) const noexcept {
+    return std::exp(sizes_[class_of(size)].share());
+  }
+  /// The highest quantile that n values tell.
+  [[nodiscard]] static double known_part(std::uint64_t n) noexcept {
+    return n < 20 ? 0.5 : 1 - 10 / static_cast<double>(n);
+  }
+
+ private:
+  /// A mean of logarithms: of all ratios, or of how far those of some sizes are off that.
+  struct level {
+    double mean = 0;
+    double count = 0;
+
+    void follow(double x) noexcept {
+      count = std::min(count + 1, 64.0);
+      mean += (x - mean) / count;
+    }
+    /// Shrunk: of few batches little is known.
+    [[nodiscard]] double share() const noexcept {
+      return count < 16 ? 0 : mean * (count - 8) / (count + 8);
+    }
+  };
+
+  static constexpr std::uint64_t least = 16;  // Batches before shifts are looked for.
+
+  static std::size_t class_of(std::uint32_t size) noexcept {
+    return static_cast<std::size_t>(std::bit_width(std::max(size, 1U))) - 1;
+  }
+
+  /// Two cumulative sums of how far values are off, in units of their spread: each value may be off
+  /// by 0.75 for nothing, and counts for at most three, lest a straggler seem a shift. Page, 1954.
+  bool has_shifted(double off) noexcept {
+    off = std::clamp(off, -3.0, 3.0);
+    above_ = std::max(0.0, above_ + off - 0.75);
+    below_ = std::max(0.0, below_ - off - 0.75);
+    return above_ > 12 || below_ > 12;
+  }
+  /// From the last values alone, which made the sum: at least six.
+  void start_anew() noexcept {
+    sketch_.clear();
+    sizes_ = {};
+    for (const double x : recent_) sketch_.add(x);
+    all_ = {.mean = std::log(sketch_.quantile(0.5)), .count = 6};
+    count_ = recent_.size();
+    above_ = below_ = 0;
+    ++shifts_;
+  }
+  void measure() noexcept {
+    log_middle_ = std::log(sketch_.quantile(0.5));
+    // The quartiles of a normal distribution are 1.35 of its spread apart.
+    scale_ = std::max(0.02, std::log(sketch_.quantile(0.75) / sketch_.quantile(0.25)) / 1.35);
+  }
+
+  quantile_sketch sketch_;
+  level all_{};
+  std::array<level, 32> sizes_{};  // By the logarithm of the size.
+  std::array<double, 6> recent_{1, 1, 1, 1, 1, 1};
+  std::uint64_t count_ = 0;
+  std::uint64_t shifts_ = 0;
+  double log_middle_ = 0;
+  double scale_ = 0.02;
+  double above_ = 0;
+  double below_ = 0;
+};
+
+/// How much longer batches take than usual, lately: of one device, or of all those it is compared
+/// with. O(1), no allocation. Thread safety: none.
+class level_tracker {
+ public:
+  /// A batch took `ratio` times as long as its model's usually do, whose relative spread is known.
+  /// @param memory About so many batches count; at least 1.
+  void add(double ratio, double spread, double memory = 16) noexcept {
+    if (!(ratio > 0)) return;
+    // Of a straggler or a hiccup only so much counts, but a level that is far off is reached soon.
+    const double most = std::max(1.0, 3 * spread);
+    count_ = std::min(count_ + 1, memory);
+    mean_ += (std::clamp(std::log(ratio), -most, most) - mean_) / count_;
+    spread_ = spread;
+  }
+  /// How many times as long as those of all the batches of this one take; 1 unless that is
+  /// significant. If all is one, or all change, that is no difference between them.
+  [[nodiscard]] double factor(const level_tracker& all) const noexcept {
+    const double off = mean_ - all.mean_;
+    const double noise = 4 * spread_ / std::sqrt(count_ < 1 ? 1 : 2 * count_ - 1);
+    return count_ >= 4 && std::abs(off) > std::max(0.05, noise) ? std::exp(off) : 1;
+  }
+
+ private:
+  double mean_ = 0;  // Of logarithms.
+  double count_ = 0;
+  double spread_ = 0.02;
+};
+
+}  // namespace cohort
