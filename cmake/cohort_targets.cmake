@@ -106,13 +106,14 @@ endfunction()
 
 # cohort_add_fuzzer(<layer>/<name>_fuzz.cpp [LIBS lib...]): a libFuzzer program, run by ctest for
 # three seconds from the seeds in <layer>/<name>_corpus/, if there are any. Longer: start the
-# program by hand, e.g. `build/fuzz/tests/core.indexed_heap_fuzz -max_total_time=600`.
+# program by hand, e.g. `build/asan/tests/core.indexed_heap_fuzz -max_total_time=600`.
 function(cohort_add_fuzzer source)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
   cohort_name_of("${source}" name)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${arg_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   add_dependencies(fuzzers ${name})
   # What the fuzzer finds new goes into the build folder, never into the sources.

@@ -87,8 +87,7 @@ inline constexpr name_table policies{
                [](double, deferred::drop_head) {
                  return composition<deferred::adaptive_window, deferred::drop_head,
                                     deferred::adaptive_target, deferred::adaptive_priority>{
-                     .learns = {.is_on = true,
-                                .quantile = std::getenv("Q") ? atof(std::getenv("Q")) : .9}};
+                     .learns = {.is_on = true}};
                }},
     policy_row{"eager", "as soon as a device is free", usually<deferred::head>{},
                [](double, auto gather) { return compose(deferred::eager{}, gather); }},

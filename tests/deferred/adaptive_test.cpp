@@ -98,8 +98,23 @@ TEST_CASE("models with several devices' worth of work contend little, the only m
 TEST_CASE("a bad model gains urgency, up to a bound") {
   const time_point calm = adaptive_priority{}.urgency(view({}));
   CHECK(calm == t0 + 25ms - 15602us);
-  CHECK(adaptive_priority{}.urgency(view({.bad_rate = 0.01})) == calm - 750us);  // 3 · 1 % of 25.
-  CHECK(adaptive_priority{}.urgency(view({.bad_rate = 0.5})) == calm - 3750us);
+  // 0.2 of a typical batch of 10 ms for each hundredth, up to three of them.
+  const auto bad = [](double rate) {
+    return view({.bad_rate = rate, .pool = {.devices = 4, .typical_batch = 10ms}});
+  };
+  CHECK(adaptive_priority{}.urgency(bad(0.01)) == calm - 2ms);
+  CHECK(adaptive_priority{}.urgency(bad(0.5)) == calm - 6ms);
+  CHECK(adaptive_priority{adaptive_options{.boost = 0}}.urgency(bad(0.5)) == calm);
+}
+TEST_CASE("while enough devices idle a batch may start at once") {
+  batch_view b = view({.pool = {.devices = 4, .idle_fraction = 0}});
+  b.idle_fraction = 0.3;
+  CHECK(adaptive_window{}.opens(b) > t0);
+  b.idle_fraction = 0.31;
+  CHECK(adaptive_window{}.opens(b) == distant_past);
+  CHECK(adaptive_window{adaptive_options{.idle_valve = 1}}.opens(b) > t0);
+  b.idle_fraction = 0;
+  CHECK(adaptive_window{adaptive_options{.is_eager = true}}.opens(b) == distant_past);
 }
 TEST_CASE("crowding is near 0 for a few models and near 1 for one of many") {
   CHECK(crowding({.device_part = 0.5}) < 1e-4);
@@ -118,6 +133,7 @@ TEST_CASE("adaptive policies reject options outside of their ranges") {
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_length = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_loss = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_priority{adaptive_options{.boost = -1}}, config_error);
+  CHECK_THROWS_AS(adaptive_window{adaptive_options{.idle_valve = 1.1}}, config_error);
 }
 }  // namespace
 }  // namespace cohort::deferred

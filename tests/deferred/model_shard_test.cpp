@@ -21,6 +21,7 @@ struct recorder {
   int returned = 0;
   std::vector<request*> dropped;
   request_list running;
+  [[nodiscard]] pool_view pool(model_id) const noexcept { return {}; }
   void candidate_changed(model_id, const candidate& c) noexcept { candidates.push_back(c); }
   void dispatch(batch&& b) noexcept {
     batches.push_back(b.size());

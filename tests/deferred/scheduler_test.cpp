@@ -268,6 +268,7 @@ struct slow_join {
     post([this, g] { shards[g.model.value() % 2].on_grant(g, now, *this); });
   }
   // The shards' sink.
+  [[nodiscard]] pool_view pool(model_id) const noexcept { return {}; }
   void candidate_changed(model_id m, const candidate& c) noexcept {
     const std::uint64_t version = ++versions[m.value()];
     post([this, m, c, version] {

@@ -7,6 +7,7 @@ namespace cohort::deferred {
 struct sink {
   void dispatch(batch&&) noexcept {}
   void drop(request&) noexcept {}
+  [[nodiscard]] pool_view pool(model_id) const noexcept { return {}; }
   void candidate_changed(model_id, const candidate&) noexcept {}
   void grant_used(model_id, device_id, time_point, duration) noexcept {}
 #ifdef COHORT_WELL_FORMED

@@ -26,6 +26,7 @@ struct least_shard_sink : least_scheduler_sink {
   candidate best;
   int used = 0;
   int returned = 0;
+  [[nodiscard]] pool_view pool(model_id) const noexcept { return {}; }
   void candidate_changed(model_id, const candidate& c) noexcept { best = c; }
   void grant_used(model_id, device_id, time_point, duration) noexcept { ++used; }
   void grant_returned(model_id, device_id) noexcept { ++returned; }

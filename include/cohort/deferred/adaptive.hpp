@@ -46,8 +46,13 @@ struct adaptive_options {
   double blocked_length = 1.1;
   /// Efficiency a blocked model may give up, for each 1 of idle fraction beyond; at least 0.
   double blocked_loss = 2;
-  /// Urgency gained, in SLOs for each 1 of bad rate, up to a bad rate of 0.05; at least 0.
-  double boost = 3;
+  /// Urgency gained for each hundredth of bad rate, up to three, in batches as others run; at least
+  /// 0.
+  double boost = 0.2;
+  /// Whether a batch may start as soon as a device is free.
+  bool is_eager = false;
+  /// Idle fraction above which it may in any case; 0 to 1.
+  double idle_valve = 0.3;
 
   /// @throws config_error If a field is outside its range.
   constexpr void validate() const {
@@ -63,6 +68,7 @@ struct adaptive_options {
     expects(blocked_length >= 0, "adaptive: blocked_length must be at least 0");
     expects(blocked_loss >= 0, "adaptive: blocked_loss must be at least 0");
     expects(boost >= 0, "adaptive: boost must be at least 0");
+    expects(idle_valve >= 0 && idle_valve <= 1, "adaptive: idle_valve must be in 0 to 1");
   }
 };
 
@@ -151,6 +157,7 @@ class adaptive_window {
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
     const adaptive_options& o = options_;
     const double idle = b.load.pool.idle_fraction;
+    if (o.is_eager || b.idle_fraction > o.idle_valve) return distant_past;
     if (is_blocked(b) &&
         efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *
                                              efficiency(b.target, b.target_latency)) {
@@ -206,9 +213,9 @@ class adaptive_priority {
   constexpr explicit adaptive_priority(const adaptive_options& o) : options_{o} { o.validate(); }
 
   [[nodiscard]] time_point urgency(const batch_view& b) const noexcept {
-    const double ahead = options_.boost * std::min(b.load.bad_rate, 0.05);
-    return b.deadline - b.latency -
-           duration{static_cast<duration::rep>(ahead * static_cast<double>(b.slo.count()))};
+    const double ahead = options_.boost * std::min(b.load.bad_rate / 0.01, 3.0) *
+                         static_cast<double>(b.load.pool.typical_batch.count());
+    return b.deadline - b.latency - duration{static_cast<duration::rep>(ahead)};
   }
 
  private:

@@ -324,12 +324,14 @@ class basic_model_shard {
     request& r = m.queue.pop();
     r.state = request_state::idle;
     m.resolved(true);
+    // Without grants its view of the pool would be old for ever, and what starves might go on to.
+    m.load.pool = sink.pool(r.model);
     sink.drop(r);
   }
 
   /// Drops what the gather policy gives up and returns the candidate that is left.
   template <shard_sink Sink>
-  candidate choose(model_id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
+  candidate choose(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
     const gathered g = gather_.gather(m.queue, reach{m.run, m.sent, now, free_at}, m.target);
     for (std::uint32_t i = 0; i < g.drop; ++i) drop_first(m, sink);
     if (g.size == 0) return {};
@@ -341,7 +343,8 @@ class basic_model_shard {
                           .latency_next = m.run(g.size + 1),
                           .target = m.target,
                           .target_latency = m.run(m.target),
-                          .load = m.load};
+                          .load = m.load,
+                          .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,
             .exec_at = std::min(window_.opens(view), latest),

@@ -184,6 +184,9 @@ class basic_pooled_scheduler {
     time_point now;
     Sink& sink;
 
+    [[nodiscard]] pool_view pool(model_id id) const noexcept {
+      return self.rank_of(self.models_[id.index()].pool).pool();
+    }
     void candidate_changed(model_id id, const candidate& c) noexcept {
       const model_place at = self.models_[id.index()];
       self.rank_of(at.pool).on_candidate(at.local, c, now);

@@ -115,6 +115,9 @@ class rank {
   /// Share of the entries' time without work, over about the last quarter second; 1 at the start.
   [[nodiscard]] double idle_fraction() const noexcept { return meter_.idle_fraction(); }
 
+  /// What the policies may know of the devices.
+  [[nodiscard]] pool_view pool() const noexcept { return meter_.view(entries_); }
+
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
   void on_candidate(model_id id, const candidate& c, time_point now) noexcept {
     model& m = models_[id.index()];
@@ -310,7 +313,7 @@ class rank {
     sink.grant(cohort::deferred::grant{.model = id,
                                        .device = at.device,
                                        .free_at = e.free_at,
-                                       .pool = meter_.view(entries_),
+                                       .pool = pool(),
                                        .entry = at.entry});
   }
 

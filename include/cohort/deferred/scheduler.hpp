@@ -148,6 +148,7 @@ class basic_scheduler {
     time_point now;
     Sink& sink;
 
+    [[nodiscard]] pool_view pool(model_id) const noexcept { return self.rank_.pool(); }
     void candidate_changed(model_id id, const candidate& c) noexcept {
       self.rank_.on_candidate(id, c, now);
     }

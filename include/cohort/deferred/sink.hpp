@@ -8,7 +8,9 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/view.hpp>
 
+#include <concepts>
 #include <utility>
 
 namespace cohort::deferred {
@@ -41,6 +43,11 @@ concept sink_hears_of_returned_grants = requires(S& s, model_id id, device_id d)
   noexcept;
 };
 template <class S>
+concept sink_tells_of_pools = requires(const S& s, model_id id) {
+  { s.pool(id) }
+  noexcept->std::same_as<pool_view>;
+};
+template <class S>
 concept sink_takes_grants = requires(S& s, const grant& g) {
   { s.grant(g) }
   noexcept;
@@ -62,11 +69,13 @@ concept scheduler_sink = requirement::sink_takes_batches<S> && requirement::sink
 /// * `grant_used(model_id, device_id, time_point exec_at, duration expected)`, after the `dispatch`
 ///   of its batch, or `grant_returned(model_id, device_id)`: the answer to every grant, exactly
 ///   one.
+/// * `pool(model_id)`: what the rank measures now of the devices that the model may run on.
 /// Must not call back into the shard, and must not throw. Models: inside `basic_scheduler` and
 /// `basic_pooled_scheduler`.
 template <class S>
 concept shard_sink = scheduler_sink<S> && requirement::sink_takes_candidates<S> &&
-    requirement::sink_hears_of_used_grants<S> && requirement::sink_hears_of_returned_grants<S>;
+    requirement::sink_hears_of_used_grants<S> && requirement::sink_hears_of_returned_grants<S> &&
+    requirement::sink_tells_of_pools<S>;
 
 /// Hears a rank: `grant(const grant&)` offers a device to a model, and is answered, once, by
 /// `on_grant_used` or `on_grant_returned`: during the call or later. Must not throw. Models: inside

@@ -41,6 +41,7 @@ struct batch_view {
   std::uint32_t target = 1;    ///< The size worth protecting, from the target policy.
   duration target_latency{1};  ///< ℓ(target).
   load_view load;
+  double idle_fraction = 0;  ///< Of the pool, now; `load.pool` is of the model's last grant.
 };
 
 /// Delays between the scheduler and a device, all at least 0.
