@@ -57,6 +57,13 @@
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
+#include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/live_record.hpp>
+#include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/trial.hpp>
+#include <cohort/deferred/twin/trial_runner.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
+#include <cohort/deferred/twin/tuner.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>

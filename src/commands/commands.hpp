@@ -5,6 +5,7 @@
 #pragma once
 
 #include <registry/pack_algorithm.hpp>
+#include <registry/policy.hpp>
 
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ struct simulate_options {
   std::string file;
   std::string policy;
   text_option rate;
-  text_option gather;
+  registry::policy_options how;
   text_option duration_s;
   text_option reality;
   std::string seed = "1";
@@ -53,7 +54,7 @@ int simulate_command(const simulate_options& o);
 struct goodput_options {
   std::string file;
   std::string policy;
-  text_option gather;
+  registry::policy_options how;
   text_option duration_s;
   text_option reality;
   std::string precision = "0.01";
@@ -68,7 +69,7 @@ struct min_devices_options {
   std::string file;
   std::string policy;
   std::string rate;
-  text_option gather;
+  registry::policy_options how;
   text_option duration_s;
   text_option reality;
   std::string limit = "4096";

@@ -72,7 +72,7 @@ std::string as_text(const std::vector<policy>& policies, const sim::workload& w,
 }  // namespace
 
 int goodput_command(const goodput_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.gather);
+  const std::vector<policy> policies = parse_policies(o.policy, o.how);
   const sim::search_options search = parse_search(o.precision, o.bad_limit, o.seeds, o.seed);
   sim::workload w = read_workload(o.file);
   apply_reality(o.reality, o.file, w);

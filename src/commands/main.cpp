@@ -74,17 +74,32 @@ void add_workload(CLI::App& app, workload_options& o) {
   flag(sub, "--json", o.json, "Has no effect: a workload is always JSON");
 }
 
+void add_tuning_options(CLI::App* sub, policy_options& o) {
+  option(sub, "--tune", o.tune,
+         "on: adaptive tries other settings on what arrived of late, and adopts the best [off]",
+         "on|off");
+  option(sub, "--objective", o.objective,
+         "With --tune on, where settings lose as few requests: least latency, or fewest devices "
+         "[latency]",
+         "latency|devices");
+  option(sub, "--fairness", o.fairness,
+         "With --tune on, what the worst model's share of bad requests counts for beside that of "
+         "all [0.2]",
+         "X");
+}
+
 void add_simulate(CLI::App& app, simulate_options& o) {
   CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
                       "cohort simulate a100.json --policy deferred --rate 15000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
   option(sub, "--policy", o.policy, policies(), "P")->required();
   option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
-  option(sub, "--gather", o.gather,
+  option(sub, "--gather", o.how.gather,
          fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--reality", o.reality, reality_file, "FILE");
+  add_tuning_options(sub, o.how);
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--dispatches", o.dispatches, "List every batch");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a device, to open in Perfetto",
@@ -94,7 +109,7 @@ void add_simulate(CLI::App& app, simulate_options& o) {
 
 template <class Options>
 void add_search_options(CLI::App* sub, Options& o) {
-  option(sub, "--gather", o.gather,
+  option(sub, "--gather", o.how.gather,
          fmt::format("Gather rule of every policy: {} [{}]", gather_names().names(),
                      default_gathers()),
          "RULE");
@@ -104,6 +119,7 @@ void add_search_options(CLI::App* sub, Options& o) {
   option(sub, "--seed", o.seed, "Of the first run; the others take those that follow [1]", "N");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--reality", o.reality, reality_file, "FILE");
+  add_tuning_options(sub, o.how);
   flag(sub, "--json", o.json, "Print JSON");
 }
 

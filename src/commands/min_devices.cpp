@@ -20,7 +20,7 @@
 namespace cohort::commands {
 
 int min_devices_command(const min_devices_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.gather);
+  const std::vector<policy> policies = parse_policies(o.policy, o.how);
   const sim::search_options search = parse_search("0.01", o.bad_limit, o.seeds, o.seed);
   const auto limit =
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace cohort::commands {
 namespace {
@@ -90,6 +91,25 @@ void write_drawn(json_writer& out, const report& r, const sim::reality_record& d
       .field("late_worst_ms", to_ms(drawn.late_worst))
       .end_object()
       .end_object();
+}
+
+/// What a policy that tunes itself changed, when and why.
+void write_settings(json_writer& out, const std::vector<deferred::settings_change>& changes) {
+  out.key("settings").begin_array();
+  for (const deferred::settings_change& c : changes) {
+    out.begin_object(layout::line)
+        .field("time_ms", to_ms(c.at))
+        .field("window", deferred::name_of(c.now.window))
+        .field("quantile", c.now.quantile)
+        .field("idle_valve", c.now.idle_valve)
+        .field("reason",
+               fmt::format("in {} requests bad {} instead of {}, mean latency {} instead "
+                           "of {} ms",
+                           c.after.requests, percent(c.after.bad), percent(c.before.bad),
+                           decimal(1e3 * c.after.latency, 2), decimal(1e3 * c.before.latency, 2)))
+        .end_object();
+  }
+  out.end_array();
 }
 
 std::string drawn_line(const sim::reality_record& drawn) {
@@ -175,6 +195,7 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
   }
   out.end_array();
   if (run.drawn) write_drawn(out, r, *run.drawn);
+  if (!run.settings.empty()) write_settings(out, run.settings);
   if (with_dispatches) write_dispatches(out, r);
   out.end_object();
 }

@@ -29,7 +29,7 @@ double parse_rate(const simulate_options& o, const sim::workload& w) {
 }  // namespace
 
 int simulate_command(const simulate_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.gather);
+  const std::vector<policy> policies = parse_policies(o.policy, o.how);
   if (policies.size() != 1) fail("--policy", quote_short(o.policy), "one policy");
   sim::run_options options{.seed = parse_seed(o.seed),
                            .record_dispatches = o.dispatches || o.trace.has_value()};

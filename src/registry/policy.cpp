@@ -26,6 +26,26 @@ row_gather gather_of(std::size_t policy) {
   });
 }
 
+std::optional<deferred::tuning_options> parse_tuning(const policy_options& o) {
+  if (o.tune && *o.tune != "on" && *o.tune != "off")
+    fail("--tune", quote_short(*o.tune), "on or off");
+  const bool is_on = o.tune && *o.tune == "on";
+  for (const auto& [name, value] :
+       {std::pair{"--objective", &o.objective}, std::pair{"--fairness", &o.fairness}}) {
+    if (*value && !is_on) fail(name, quote_short(**value), "it with --tune on alone");
+  }
+  if (!is_on) return std::nullopt;
+  deferred::tuning_options t;
+  if (o.objective) {
+    if (*o.objective != "latency" && *o.objective != "devices") {
+      fail("--objective", quote_short(*o.objective), "latency or devices");
+    }
+    if (*o.objective == "devices") t.strive_for = deferred::objective::devices;
+  }
+  if (o.fairness) t.fairness = parse_number("--fairness", *o.fairness, {.low = 0, .high = 100});
+  return t;
+}
+
 }  // namespace
 
 const name_list& policy_names() {
@@ -48,22 +68,27 @@ std::string default_gathers() {
   return out;
 }
 
-std::vector<policy> parse_policies(std::string_view list,
-                                   const std::optional<std::string>& gather) {
+std::vector<policy> parse_policies(std::string_view list, const policy_options& o) {
   std::optional<std::size_t> chosen;
-  if (gather) chosen = gather_names().choose("--gather", *gather).row;
+  if (o.gather) chosen = gather_names().choose("--gather", *o.gather).row;
+  const std::optional<deferred::tuning_options> tuning = parse_tuning(o);
   std::vector<policy> out;
+  bool is_tuned = false;
   for (choice& c : policy_names().choose_all("--policy", list)) {
     if (std::ranges::find(out, c.name, &policy::name) != out.end()) {
       fail("--policy", quote_short(c.name), "each policy once");
     }
     const row_gather own = gather_of(c.row);
     if (chosen && own.is_fixed) {
-      fail("--gather", *gather,
+      fail("--gather", *o.gather,
            fmt::format("no --gather with {}, which has a rule of its own", c.name));
     }
-    out.push_back({std::move(c), chosen.value_or(own.row)});
+    const bool can_tune = c.name == "adaptive";
+    is_tuned |= can_tune;
+    out.push_back({std::move(c), chosen.value_or(own.row),
+                   can_tune ? tuning : std::optional<deferred::tuning_options>{}});
   }
+  if (tuning && !is_tuned) fail("--tune", "on", "no --tune without adaptive, which alone can");
   return out;
 }
 

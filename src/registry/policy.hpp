@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/twin/tuner.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/workload.hpp>
@@ -28,17 +29,26 @@ namespace cohort::registry {
 
 /// A policy as the user chose it.
 struct policy : choice {
-  std::size_t gather = 0;  ///< Row of the gather rules.
+  std::size_t gather = 0;                            ///< Row of the gather rules.
+  std::optional<deferred::tuning_options> tuning{};  ///< If it tunes itself.
 
   [[nodiscard]] std::string_view gather_name() const noexcept {
     return gather_names().all()[gather].name;
   }
 };
 
-/// The policies of a comma-separated list. @param gather Value of --gather, if given.
-/// @throws input_error If one is unknown or given twice, or does not take a gather rule.
-[[nodiscard]] std::vector<policy> parse_policies(std::string_view list,
-                                                 const std::optional<std::string>& gather);
+/// What is said of policies besides their names, as the user wrote it.
+struct policy_options {
+  std::optional<std::string> gather;
+  std::optional<std::string> tune;       ///< "on" or "off".
+  std::optional<std::string> objective;  ///< "latency" or "devices".
+  std::optional<std::string> fairness;
+};
+
+/// The policies of a comma-separated list.
+/// @throws input_error If one is unknown or given twice, or an option is not one or of none of
+/// them.
+[[nodiscard]] std::vector<policy> parse_policies(std::string_view list, const policy_options& o);
 
 /// Hears the simulated time now and then. Called on the thread that runs.
 using progress_function = std::function<void(time_point)>;

@@ -77,6 +77,8 @@ class latency_estimator {
   [[nodiscard]] double size_factor(std::uint32_t size) const noexcept {
     return std::exp(sizes_[class_of(size)].share());
   }
+  /// What was seen at a part q of the batches, however few they were: to draw from.
+  [[nodiscard]] double seen(double q) const noexcept { return sketch_.quantile(q); }
   /// The highest quantile that n values tell.
   [[nodiscard]] static double known_part(std::uint64_t n) noexcept {
     return n < 20 ? 0.5 : 1 - 10 / static_cast<double>(n);

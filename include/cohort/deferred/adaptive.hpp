@@ -48,7 +48,7 @@ struct adaptive_options {
   double blocked_loss = 2;
   /// Urgency gained for each hundredth of bad rate, up to three, in batches as others run; at least
   /// 0.
-  double boost = 0.2;
+  double boost = 0.05;
   /// Whether a batch may start as soon as a device is free.
   bool is_eager = false;
   /// Idle fraction above which it may in any case; 0 to 1.

@@ -157,6 +157,33 @@ class basic_model_shard {
     if (l.count() < 32) return {};
     return {.middle = l.middle() * l.size_factor(size), .spread = l.spread()};
   }
+  /// From now on decides by these policies. Candidates follow at the next `advance`.
+  void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
+    window_ = std::move(window);
+    gather_ = std::move(gather);
+    target_ = std::move(target);
+    priority_ = std::move(priority);
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      if (!models_[i]) continue;
+      retarget(*models_[i]);
+      if (!models_[i]->published.is_empty()) refresh_.arm(i, now);
+    }
+  }
+  /// Takes over what another shard has measured of its models, of the same ids and profiles.
+  void assume(const basic_model_shard& other, time_point now) {
+    wake_margin_ = other.wake_margin_;
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      if (!models_[i] || !other.is_served(model_id{i})) continue;
+      model& m = *models_[i];
+      const model& known = *other.models_[i];
+      m.rate = known.rate;
+      m.load = known.load;
+      m.learned = known.learned;
+      correct(m, i, now);
+      retarget(m);
+    }
+  }
+
   /// A batch of a model that may be gone has ended. Candidates follow at the next `advance`.
   void on_measured(const batch_time& t, time_point now) noexcept {
     if (!is_served(t.model)) return;

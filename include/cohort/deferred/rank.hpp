@@ -94,6 +94,8 @@ class rank {
   [[nodiscard]] bool has_device(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
   }
+  /// Whether a device of that id was ever added.
+  [[nodiscard]] bool has_ever(device_id d) const noexcept { return d.index() < devices_.size(); }
   /// Of a device that was added and has not been replaced.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     return static_cast<std::uint32_t>(devices_[d.index()].entries.size());
@@ -115,6 +117,8 @@ class rank {
   /// Share of the entries' time without work, over about the last quarter second; 1 at the start.
   [[nodiscard]] double idle_fraction() const noexcept { return meter_.idle_fraction(); }
 
+  /// Takes over what another rank has measured of its devices and models, of the same ids.
+  void assume(const rank& other) { meter_ = other.meter_; }
   /// What the policies may know of the devices.
   [[nodiscard]] pool_view pool() const noexcept { return meter_.view(entries_); }
 
@@ -310,11 +314,8 @@ class rank {
     e.reserved = true;
     refresh(at.device);
     measure(now);
-    sink.grant(cohort::deferred::grant{.model = id,
-                                       .device = at.device,
-                                       .free_at = e.free_at,
-                                       .pool = pool(),
-                                       .entry = at.entry});
+    sink.grant(cohort::deferred::grant{
+        .model = id, .device = at.device, .free_at = e.free_at, .pool = pool(), .entry = at.entry});
   }
 
   // To policies an entry is a device: that batches in several take longer is in their latencies.

@@ -116,6 +116,16 @@ class basic_scheduler {
     learns_ = how.is_on;
   }
 
+  /// From now on decides by these policies. Candidates follow at the next `advance`.
+  void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
+    shard_.adopt(std::move(window), std::move(gather), std::move(target), std::move(priority), now);
+  }
+  /// Takes over what another scheduler has measured of models, pool and timers, of the same ids.
+  void assume(const basic_scheduler& other, time_point now) {
+    shard_.assume(other.shard_, now);
+    rank_.assume(other.rank_);
+  }
+
   /// Does all that is due at `now`.
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {

@@ -5,6 +5,7 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/autoscale.hpp>
+#include <cohort/deferred/twin/tuner.hpp>
 #include <cohort/sim/reality_record.hpp>
 
 #include <cstdint>
@@ -66,9 +67,10 @@ struct run_result {
   double latency_p99_ms = 0;
   deferred::autoscale_advice advice;
   std::vector<model_result> per_model;
-  std::vector<dispatch_record> dispatches;  ///< Of the whole run, if asked for.
-  std::uint64_t simulated_requests = 0;     ///< Warm-up and run-out included.
-  std::optional<reality_record> drawn;      ///< If the workload has a reality.
+  std::vector<dispatch_record> dispatches;          ///< Of the whole run, if asked for.
+  std::uint64_t simulated_requests = 0;             ///< Warm-up and run-out included.
+  std::optional<reality_record> drawn;              ///< If the workload has a reality.
+  std::vector<deferred::settings_change> settings;  ///< Of a scheduler that tunes itself.
 };
 
 }  // namespace cohort::sim

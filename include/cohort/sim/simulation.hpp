@@ -89,6 +89,9 @@ class simulation {
     }
     run_result out = recorder_.result();
     if (!workload_.reality.is_ideal()) out.drawn = std::move(drawn_);
+    if constexpr (requires { core_.scheduler().changes(); }) {
+      out.settings = core_.scheduler().changes();
+    }
     return out;
   }
   run_result run() {

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What would happen if the last moments came again under other settings: `trial`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_estimator.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/rank.hpp>
+#include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/settings.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// How settings did.
+struct trial_result {
+  double bad = 0;             ///< Share of all requests late or dropped.
+  double worst_bad = 0;       ///< Of the model that did worst.
+  double latency = 0;         ///< Mean, in seconds; a bad request counts as its deadline and more.
+  std::uint32_t devices = 0;  ///< How many had work.
+  std::uint64_t requests = 0;
+};
+
+/// What a trial starts from, apart from its settings.
+struct trial_start {
+  time_point now;
+  network_delays delays;
+  std::vector<std::optional<model_config>> models;  ///< By id.
+  std::vector<std::uint32_t> capacities;            ///< Of the devices.
+  std::vector<double> slowness;                     ///< Of the devices, as learned.
+  std::vector<recorded_arrival> arrivals;  ///< Moved so that the first is not before `now`.
+  std::size_t unjudged = 0;  ///< The first so many arrivals are there to fill the queues.
+  std::uint64_t seed = 1;    ///< Of the noise, the same for all settings.
+};
+
+/// Runs a scheduler on recorded arrivals, over devices that take what was learned of batches: their
+/// ratios to the profile are drawn from the estimators. It starts with what the running scheduler
+/// has measured, but without its queues. Deterministic. Memory is kept from run to run.
+/// Cost: that of the scheduler. Thread safety: none.
+class trial {
+ public:
+  [[nodiscard]] trial_result run(const trial_start& start, const adaptive_scheduler& known,
+                                 const settings& how) {
+    const adaptive_options o = how.policy();
+    adaptive_scheduler s{start.delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
+                         adaptive_priority{o}};
+    s.learn(how.learns(), start.now);
+    run_state r{*this, start, s};
+    r.prepare(known);
+    r.go();
+    return r.result();
+  }
+
+ private:
+  /// An entry of a device.
+  struct lane {
+    std::array<batch, rank::entry_depth> batches;
+    std::array<time_point, rank::entry_depth> ends{};
+    std::uint32_t sent = 0;
+    time_point free_at{};
+  };
+  struct device {
+    std::uint32_t first_lane = 0;
+    std::uint32_t capacity = 1;
+    bool used = false;
+  };
+  struct tally {
+    std::uint64_t arrived = 0;
+    std::uint64_t bad = 0;
+  };
+
+  /// Uniform in [0, 1). Sebastiano Vigna's splitmix64.
+  [[nodiscard]] static double uniform(std::uint64_t& state) noexcept {
+    std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
+    return static_cast<double>((z ^ (z >> 31U)) >> 11U) * 0x1p-53;
+  }
+
+  struct run_state {
+    trial& self;
+    const trial_start& start;
+    adaptive_scheduler& scheduler;
+    std::vector<device> devices{};
+    std::vector<lane> lanes{};
+    std::vector<device_entry> entries{};  // By lane.
+    timer_queue ends{};
+    std::vector<tally> models{};
+    std::uint64_t random = start.seed;
+    double latency = 0;
+    time_point now = start.now;
+
+    void prepare(const adaptive_scheduler& known) {
+      std::vector<model_id> gaps;
+      model_config least{.latency = latency_curve{linear_latency{duration{1}, duration{0}}, 1},
+                         .slo = start.delays.before(1) + start.delays.after() + duration{1},
+                         .queue_capacity = 1};
+      for (const auto& m : start.models) {
+        const model_id id = scheduler.add_model(m ? *m : least);
+        if (!m) gaps.push_back(id);
+      }
+      for (const model_id id : gaps) scheduler.remove_model(id, start.now, *this);
+      for (const std::uint32_t capacity : start.capacities) {
+        const device_id id = scheduler.add_device(start.now, capacity);
+        devices.push_back({static_cast<std::uint32_t>(entries.size()), capacity});
+        for (std::uint32_t e = 0; e < capacity; ++e) entries.emplace_back(id, e);
+      }
+      scheduler.assume(known, start.now);
+      lanes.resize(entries.size());
+      ends.resize(entries.size());
+      models.resize(start.models.size());
+      self.quantiles_.assign(start.models.size(), {});
+      for (std::uint32_t i = 0; i < start.models.size(); ++i) {
+        if (!start.models[i]) continue;
+        const latency_estimator& l = known.models().learned(model_id{i});
+        for (std::size_t k = 0; k < steps; ++k) {
+          const double q = (static_cast<double>(k) + 0.5) / steps;
+          self.quantiles_[i][k] = l.count() < 16 ? 1 : l.seen(q);
+        }
+      }
+    }
+
+    void go() {
+      std::size_t next = 0;
+      for (;;) {
+        const time_point arrival = next < start.arrivals.size() ? start.arrivals[next].at : never;
+        now = std::min({arrival, ends.next(), scheduler.next_wake()});
+        if (now == never) return;
+        while (next < start.arrivals.size() && start.arrivals[next].at == now) {
+          arrive(start.arrivals[next], next >= start.unjudged);
+          ++next;
+        }
+        for (std::uint32_t i; (i = ends.pop_due(now)) != timer_queue::none;) finish(i);
+        scheduler.advance(now, *this);
+      }
+    }
+
+    void arrive(const recorded_arrival& a, bool counts) {
+      if (a.model.index() >= start.models.size() || !start.models[a.model.index()]) return;
+      if (counts) ++models[a.model.index()].arrived;
+      if (self.idle_.empty()) self.idle_.push_back(&self.pool_.emplace_back());
+      request& r = *self.idle_.back();
+      self.idle_.pop_back();
+      r.model = a.model;
+      r.arrival = now;
+      r.deadline = now + a.slack;
+      r.id = request_id{counts ? 1U : 0U};
+      if (scheduler.models().is_full(a.model) ||
+          !scheduler.models().is_feasible(a.model, r.deadline, now)) {
+        end(r, false);
+      } else {
+        scheduler.on_arrival(r, now, *this);
+      }
+    }
+
+    void end(request& r, bool in_time) noexcept {
+      self.idle_.push_back(&r);
+      if (r.id == request_id{0}) return;
+      const duration took = in_time ? now - r.arrival : 2 * (r.deadline - r.arrival);
+      latency += to_seconds(took);
+      if (!in_time) ++models[r.model.index()].bad;
+    }
+
+    void finish(std::uint32_t i) {
+      lane& l = lanes[i];
+      batch& b = l.batches[0];
+      while (!b.requests.empty()) {
+        request& r = b.requests.front();
+        b.requests.pop_front();
+        r.state = request_state::idle;
+        end(r, now + start.delays.response <= r.deadline);
+      }
+      std::swap(l.batches[0], l.batches[1]);
+      l.ends[0] = l.ends[1];
+      if (--l.sent > 0) ends.arm(i, l.ends[0]);
+      scheduler.on_complete(entries[i], now);
+    }
+
+    // The scheduler's sink.
+    void dispatch(batch&& b) noexcept {
+      device& d = devices[b.device.index()];
+      d.used = true;
+      const std::uint32_t i = d.first_lane + b.entry;
+      lane& l = lanes[i];
+      const double ratio =
+          self.quantiles_[b.model.index()][static_cast<std::size_t>(uniform(random) * steps)] *
+          scheduler.models().learned(b.model).size_factor(b.size()) *
+          start.slowness[b.device.index()] * d.capacity;
+      const auto takes = static_cast<double>(b.work.count()) * ratio;
+      const time_point begin = std::max(now + start.delays.before(b.size()), l.free_at);
+      l.free_at = begin + duration{std::llround(takes)};
+      l.ends[l.sent] = l.free_at;
+      l.batches[l.sent++] = std::move(b);
+      if (l.sent == 1) ends.arm(i, l.free_at);
+    }
+    void drop(request& r) noexcept { end(r, false); }
+
+    [[nodiscard]] trial_result result() const {
+      trial_result out;
+      std::uint64_t bad = 0;
+      for (const tally& m : models) {
+        out.requests += m.arrived;
+        bad += m.bad;
+        // Of few requests little is known: as if one in two more had been bad.
+        if (m.arrived > 0) {
+          out.worst_bad = std::max(out.worst_bad,
+                                   static_cast<double>(m.bad) / static_cast<double>(m.arrived + 2));
+        }
+      }
+      for (const device& d : devices) out.devices += d.used ? 1 : 0;
+      if (out.requests == 0) return out;
+      out.bad = static_cast<double>(bad) / static_cast<double>(out.requests);
+      out.latency = latency / static_cast<double>(out.requests);
+      return out;
+    }
+  };
+
+  static constexpr std::size_t steps = 128;
+  std::vector<std::array<double, steps>> quantiles_;  // By model.
+  std::deque<request> pool_;
+  std::vector<request*> idle_;
+};
+
+}  // namespace cohort::deferred

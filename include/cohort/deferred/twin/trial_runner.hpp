@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Who runs trials: the `trial_runner` concept and its model `inline_trials`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/trial.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// One round of trials: all that it needs, and its answer. Whoever runs it has it for himself.
+struct tuning_job {
+  explicit tuning_job(const network_delays& delays) : known{make_adaptive_scheduler(delays)} {
+    start.delays = delays;
+  }
+
+  /// `known` has the models that are tried, under the same ids, but not their queues.
+  void add_model(model_id id, model_config config) {
+    config.queue_capacity = std::min(config.queue_capacity, 4096U);
+    if (id.index() >= start.models.size()) start.models.resize(id.index() + 1);
+    model_config mirror = config;
+    mirror.queue_capacity = 1;
+    known.add_model(std::move(mirror));
+    start.models[id.index()] = std::move(config);
+  }
+  void remove_model(model_id id) noexcept {
+    struct {
+      void dispatch(batch&&) noexcept {}
+      void drop(request&) noexcept {}
+    } nobody;
+    known.remove_model(id, start.now, nobody);
+    start.models[id.index()].reset();
+  }
+  /// Runs all of it.
+  void run() {
+    results.clear();
+    for (const settings& s : tried) results.push_back(bench.run(start, known, s));
+  }
+
+  trial_start start;
+  adaptive_scheduler known;  ///< What the running scheduler has measured.
+  std::vector<settings> tried;
+  std::vector<trial_result> results;
+  trial bench;
+};
+
+namespace requirement {
+template <class R>
+concept runner_starts_jobs = requires(R& r, tuning_job& j) {
+  { r.start(j) }
+  noexcept;
+};
+template <class R>
+concept runner_tells_when_done = requires(const R& r) {
+  { r.is_done() }
+  noexcept->std::same_as<bool>;
+};
+template <class R>
+concept runner_can_be_waited_for = requires(R& r) {
+  { r.wait() }
+  noexcept;
+};
+}  // namespace requirement
+
+/// Runs rounds of trials, one at a time: `start(job)` begins with one, which lives until it is
+/// done; `is_done()`: its results are there, or there are as many as were tried of none; `wait()`
+/// returns when they are, soon. Called on one thread. Models: `inline_trials`,
+/// `engine::trial_thread`.
+template <class R>
+concept trial_runner = std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
+    requirement::runner_tells_when_done<R> && requirement::runner_can_be_waited_for<R>;
+
+/// Runs them at once, on the thread that starts them: for virtual time.
+struct inline_trials {
+  static void start(tuning_job& j) noexcept { j.run(); }
+  static bool is_done() noexcept { return true; }
+  static void wait() noexcept {}
+};
+static_assert(trial_runner<inline_trials>);
+
+}  // namespace cohort::deferred

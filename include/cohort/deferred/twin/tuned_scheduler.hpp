@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A scheduler that tunes itself by simulating itself: `tuned_scheduler`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/batch_scheduler.hpp>
+#include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/live_record.hpp>
+#include <cohort/deferred/twin/trial.hpp>
+#include <cohort/deferred/twin/trial_runner.hpp>
+#include <cohort/deferred/twin/tuner.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// An adaptive scheduler that learns latencies and, now and then, tries other settings on what
+/// arrived in the last moments: a copy of itself runs under each, and it adopts the best. With too
+/// little to go by it leaves them as they are; while nothing arrives there is nothing to try.
+/// Deterministic with `inline_trials`, which run within `advance`, in the time of whoever calls it.
+/// With a runner that has a thread, an answer is adopted by the first `advance` after it has come.
+/// Cost: that of `basic_scheduler`, and for each round a copy of what was measured and arrived.
+/// Thread safety: none. Source: none of the papers, which have no settings to tune.
+template <trial_runner Runner = inline_trials>
+class basic_tuned_scheduler {
+ public:
+  /// @throws config_error If an option is outside its range.
+  explicit basic_tuned_scheduler(network_delays delays = {}, const tuning_options& o = {},
+                                 Runner runner = {})
+      : tuner_{o},
+        scheduler_{make_adaptive_scheduler(delays, o.initial.policy(), o.initial.learns())},
+        live_{delays.response},
+        job_{std::make_unique<tuning_job>(delays)},
+        runner_{std::move(runner)} {
+    job_->start.arrivals.reserve(most_arrivals);
+  }
+  basic_tuned_scheduler(basic_tuned_scheduler&&) = default;
+  basic_tuned_scheduler& operator=(basic_tuned_scheduler&&) = delete;
+  ~basic_tuned_scheduler() {
+    if (is_trying_) runner_.wait();
+  }
+
+  model_id add_model(model_config config) {
+    settle();
+    const model_id id = scheduler_.add_model(config);
+    job_->add_model(id, std::move(config));
+    tuner_.wake();
+    return id;
+  }
+  template <scheduler_sink Sink>
+  void remove_model(model_id id, time_point now, Sink& sink) noexcept {
+    settle();
+    watch<Sink> w{live_, sink};
+    scheduler_.remove_model(id, now, w);
+    job_->remove_model(id);
+    tuner_.wake();
+  }
+  device_id add_device(time_point now, std::uint32_t capacity = 1) {
+    const device_id id = scheduler_.add_device(now, capacity);
+    live_.add_device(id, capacity);
+    tuner_.wake();
+    return id;
+  }
+  void remove_device(device_id d, time_point now) noexcept {
+    scheduler_.remove_device(d, now);
+    tuner_.wake();
+  }
+
+  template <scheduler_sink Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    record_.add(now, r.deadline - now, r.model);
+    live_.arrived();
+    if (next_ == never && !is_trying_) next_ = now + tuner_.pause();
+    watch<Sink> w{live_, sink};
+    scheduler_.on_arrival(r, now, w);
+  }
+  template <scheduler_sink Sink>
+  bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
+    watch<Sink> w{live_, sink};
+    return scheduler_.on_cancel(r, now, w);
+  }
+  void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
+    live_.completed(at, now, failed);
+    scheduler_.on_complete(at, now, failed);
+  }
+  template <scheduler_sink Sink>
+  void advance(time_point now, Sink& sink) noexcept {
+    if (next_ <= now) start_trials(now);
+    if (is_trying_ && runner_.is_done()) take_answer(now);
+    watch<Sink> w{live_, sink};
+    scheduler_.advance(now, w);
+  }
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(next_, scheduler_.next_wake());
+  }
+
+  [[nodiscard]] const auto& models() const noexcept { return scheduler_.models(); }
+  [[nodiscard]] const rank& devices() const noexcept { return scheduler_.devices(); }
+  [[nodiscard]] const batch_times& times() const noexcept { return scheduler_.times(); }
+  [[nodiscard]] const wake_lateness& lateness() const noexcept { return scheduler_.lateness(); }
+  [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
+    return scheduler_.capacity(d);
+  }
+  /// The settings that it decides by, and the last hundred changes of them, oldest first.
+  [[nodiscard]] const settings& present() const noexcept { return tuner_.present(); }
+  [[nodiscard]] const std::vector<settings_change>& changes() const noexcept { return changes_; }
+  /// Rounds of trials that have ended.
+  [[nodiscard]] std::uint64_t rounds() const noexcept { return rounds_; }
+
+ private:
+  /// Lets the record see what the sink is told.
+  template <scheduler_sink Sink>
+  struct watch {
+    live_record& live;
+    Sink& sink;
+    void dispatch(batch&& b) noexcept {
+      live.dispatched(b);
+      sink.dispatch(std::move(b));
+    }
+    void drop(request& r) noexcept {
+      live.dropped();
+      sink.drop(r);
+    }
+  };
+
+  static constexpr std::size_t most_arrivals = 32768;  // Of a round.
+  static constexpr std::size_t most_changes = 100;
+
+  void start_trials(time_point now) noexcept {
+    next_ = never;  // Until something arrives.
+    const tuning_options& o = tuner_.options();
+    live_.mark(now, o.longest_window);
+    const std::size_t n =
+        std::min(most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window));
+    if (n < std::min<std::size_t>(o.least_requests, 200)) return;
+    tuning_job& j = *job_;
+    j.start.now = now;
+    ++j.start.seed;
+    j.start.capacities.clear();
+    j.start.slowness.clear();
+    for (device_id d{0}; scheduler_.devices().has_ever(d); d = device_id{d.value() + 1}) {
+      if (!scheduler_.devices().has_device(d)) continue;
+      j.start.capacities.push_back(scheduler_.capacity(d));
+      j.start.slowness.push_back(scheduler_.times().device_factor(d));
+    }
+    const std::size_t size = record_.size();
+    const duration shift = now - record_[size - n].at;
+    from_ = record_[size - n].at;
+    j.start.unjudged = n * 2 / 5;  // Queues take a while to be what they are.
+    j.start.arrivals.clear();
+    for (std::size_t i = size - n; i < size; ++i) {
+      j.start.arrivals.push_back(record_[i]);
+      j.start.arrivals.back().at += shift;
+    }
+    j.known.assume(scheduler_, now);
+    j.tried = tuner_.candidates();
+    is_trying_ = true;
+    runner_.start(j);
+  }
+
+  void take_answer(time_point now) noexcept {
+    is_trying_ = false;
+    ++rounds_;
+    const settings before = tuner_.present();
+    const std::optional<double> really =
+        changed_ <= from_ ? live_.bad_since(from_) : std::optional<double>{};
+    if (!tuner_.judge(job_->tried, job_->results, really)) return;
+    changed_ = now;
+    const settings& s = tuner_.present();
+    const auto which = std::ranges::find(job_->tried, s) - job_->tried.begin();
+    if (changes_.size() == most_changes) changes_.erase(changes_.begin());
+    changes_.push_back(
+        {now, s, job_->results.front(), job_->results[static_cast<std::size_t>(which)]});
+    const adaptive_options p = s.policy();
+    scheduler_.adopt(adaptive_window{p}, drop_head{}, adaptive_target{p}, adaptive_priority{p},
+                     now);
+    if (s.quantile != before.quantile) scheduler_.learn(s.learns(), now);
+  }
+
+  /// No trial may run while models come and go: its answer would be about others.
+  void settle() noexcept {
+    if (is_trying_) runner_.wait();
+    is_trying_ = false;
+  }
+
+  tuner tuner_;
+  adaptive_scheduler scheduler_;
+  arrival_record record_;
+  live_record live_;
+  std::unique_ptr<tuning_job> job_;
+  Runner runner_;
+  bool is_trying_ = false;
+  std::uint64_t rounds_ = 0;
+  std::vector<settings_change> changes_;
+  time_point next_ = never;
+  time_point from_;                    // Of the oldest request that is tried again.
+  time_point changed_ = distant_past;  // When the settings did.
+};
+
+/// In virtual time.
+using tuned_scheduler = basic_tuned_scheduler<>;
+static_assert(batch_scheduler<tuned_scheduler>);
+
+}  // namespace cohort::deferred

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which settings to try next, and whether to change: `tuner`.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/trial.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// How a scheduler tunes itself.
+struct tuning_options {
+  settings initial{};
+  objective strive_for = objective::latency;
+  /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
+  /// serves most requests in overload, and starves costly models for it.
+  double fairness = 0.2;
+  duration window = std::chrono::seconds{4};           ///< Looked back upon; above 0.
+  std::uint32_t least_requests = 2000;                 ///< Further back for so many; at least 1,
+  duration longest_window = std::chrono::seconds{20};  ///< but not beyond this.
+  duration period = std::chrono::milliseconds{500};    ///< Between trials; above 0,
+  duration longest_period = std::chrono::seconds{4};   ///< while nothing changes up to this.
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    initial.policy().validate();
+    initial.learns().validate();
+    expects(fairness >= 0, "tuning: fairness must be at least 0");
+    expects(window > duration{0} && longest_window >= window,
+            "tuning: window must be above 0, and longest_window at least as long");
+    expects(least_requests > 0, "tuning: least_requests must be at least 1");
+    expects(period > duration{0} && longest_period >= period,
+            "tuning: period must be above 0, and longest_period at least as long");
+  }
+};
+
+/// A change of settings, for whoever wants to know.
+struct settings_change {
+  time_point at;
+  settings now;
+  trial_result before;  ///< What the trials said of the settings that it leaves,
+  trial_result after;   ///< and of the new ones.
+};
+
+/// Searches settings by coordinates: in turns other windows, quantiles and valves than the present
+/// ones. A value that decides from results alone. Thread safety: none.
+class tuner {
+ public:
+  explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} { o.validate(); }
+
+  [[nodiscard]] const settings& present() const noexcept { return present_; }
+  /// What to try in this round: the present settings first.
+  [[nodiscard]] std::vector<settings> candidates() const {
+    std::vector<settings> out{present_};
+    const auto add = [&](settings s) {
+      if (std::ranges::find(out, s) == out.end()) out.push_back(s);
+    };
+    settings s = present_;
+    for (const window_kind w : {window_kind::eager, window_kind::frontrun, window_kind::reserved}) {
+      s.window = w;
+      if (turn_ % 2 == 0) add(s);
+    }
+    s = present_;
+    if (turn_ % 2 == 1) {
+      const auto at = static_cast<std::size_t>(
+          std::ranges::lower_bound(tried_quantiles, present_.quantile) - tried_quantiles.begin());
+      for (const std::size_t i : {at - 1, at + 1}) {
+        if (i < tried_quantiles.size()) {
+          s.quantile = tried_quantiles[i];
+          add(s);
+        }
+      }
+      s = present_;
+      if (s.window != window_kind::eager) {
+        s.idle_valve = !s.idle_valve;
+        add(s);
+      }
+    }
+    return out;
+  }
+
+  /// Takes the results of all of `candidates()`, in their order. @returns Whether the present
+  /// settings have changed.
+  /// @param really What share of the same requests was bad, if the present settings were in force
+  ///               for all of them: trials start without queues, and may flatter.
+  bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results,
+             std::optional<double> really = std::nullopt) {
+    ++turn_;
+    for (double& f : flattery_) f *= 0.99;
+    if (really) {
+      double& f = flattery_[static_cast<std::size_t>(present_.window)];
+      f += (std::max(0.0, *really - results[0].bad) - f) / 2;
+    }
+    const auto score = [&](std::size_t i) {
+      const trial_result& r = results[i];
+      return r.bad + options_.fairness * r.worst_bad +
+             flattery_[static_cast<std::size_t>(tried[i].window)];
+    };
+    const auto cost = [&](const trial_result& r) {
+      return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
+    };
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < results.size(); ++i) {
+      if (score(i) < score(best)) best = i;
+    }
+    const double least = score(best);
+    // What chance alone makes of so many requests.
+    const auto n = static_cast<double>(std::max<std::uint64_t>(results[best].requests, 1));
+    const double tolerance =
+        std::max(0.001 + 0.05 * least, 2 * std::sqrt(results[best].bad * n + 1) / n);
+    // As few bad requests as the best, but for chance: then the cheapest.
+    std::size_t cheapest = best;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (score(i) <= least + tolerance && cost(results[i]) < cost(results[cheapest])) {
+        cheapest = i;
+      }
+    }
+    const bool is_better = score(0) > least + 2 * tolerance;
+    const bool is_cheaper = cost(results[cheapest]) < 0.95 * cost(results[0]);
+    if (cheapest == 0 || (!is_better && !is_cheaper)) {
+      idle_turns_ = std::min(idle_turns_ + 1, 16U);
+      return false;
+    }
+    present_ = tried[cheapest];
+    idle_turns_ = 0;
+    return true;
+  }
+
+  /// How long until the next round: longer while nothing changes.
+  [[nodiscard]] duration pause() const noexcept {
+    duration p = options_.period;
+    for (std::uint32_t i = 4; i < idle_turns_ && p < options_.longest_period; i += 2) p *= 2;
+    return std::min(p, options_.longest_period);
+  }
+  /// Something is different: look again soon.
+  void wake() noexcept { idle_turns_ = 0; }
+  [[nodiscard]] const tuning_options& options() const noexcept { return options_; }
+
+ private:
+  tuning_options options_;
+  settings present_;
+  std::array<double, 3> flattery_{};  // By window: how much worse than its trials it was.
+  std::uint32_t turn_ = 0;
+  std::uint32_t idle_turns_ = 0;
+};
+
+}  // namespace cohort::deferred

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/deferred/twin/tuner.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+
+trial_result did(double bad, double latency, double worst = 0, std::uint32_t devices = 8) {
+  return {
+      .bad = bad, .worst_bad = worst, .latency = latency, .devices = devices, .requests = 100'000};
+}
+/// All the same, but for the settings that `is_it` picks.
+template <class F>
+std::vector<trial_result> all(const std::vector<settings>& tried, trial_result usual, F is_it,
+                              trial_result other) {
+  std::vector<trial_result> out;
+  for (const settings& s : tried) out.push_back(is_it(s) ? other : usual);
+  return out;
+}
+bool is_eager(const settings& s) { return s.window == window_kind::eager; }
+
+TEST_CASE("rounds try windows, then quantiles and the valve, the present settings first") {
+  tuner t{{}};
+  const auto first = t.candidates();
+  CHECK(first.size() == 3);
+  CHECK(first[0] == settings{});
+  CHECK(std::ranges::count_if(first, is_eager) == 1);
+  t.judge(first, std::vector<trial_result>(3, did(0, 0.01)));
+  const auto second = t.candidates();
+  REQUIRE(second.size() == 4);
+  CHECK(second[0] == settings{});
+  CHECK(second[1].quantile == 0.75);
+  CHECK(second[2].quantile == 0.97);
+  CHECK_FALSE(second[3].idle_valve);
+}
+
+TEST_CASE("what loses clearly fewer requests is adopted, what may be chance is not") {
+  tuner t{{}};
+  auto tried = t.candidates();
+  // Tolerance .001 + .05 · .02 = .002: twice that is the least that counts.
+  CHECK_FALSE(t.judge(tried, all(tried, did(0.0235, 0.01), is_eager, did(0.02, 0.01))));
+  t.judge(t.candidates(), std::vector<trial_result>(4, did(0, 0.01)));
+  tried = t.candidates();
+  CHECK(t.judge(tried, all(tried, did(0.0245, 0.01), is_eager, did(0.02, 0.01))));
+  CHECK(t.present().window == window_kind::eager);
+}
+
+TEST_CASE("few requests tell less: what would count of many is chance") {
+  tuner t{{}};
+  const auto tried = t.candidates();
+  trial_result usual = did(0.0245, 0.01);
+  trial_result other = did(0.02, 0.01);
+  usual.requests = other.requests = 1000;  // 2 √21 / 1000 = .009: below .018 nothing counts.
+  CHECK_FALSE(t.judge(tried, all(tried, usual, is_eager, other)));
+}
+
+TEST_CASE("where as few are lost the objective decides, if by more than a twentieth") {
+  tuner t{{}};
+  auto tried = t.candidates();
+  CHECK_FALSE(t.judge(tried, all(tried, did(0, 0.0100), is_eager, did(0, 0.0096))));
+  t.judge(t.candidates(), std::vector<trial_result>(4, did(0, 0.01)));
+  tried = t.candidates();
+  CHECK(t.judge(tried, all(tried, did(0, 0.0100), is_eager, did(0.0005, 0.0094))));
+  CHECK(t.present().window == window_kind::eager);
+
+  tuner frugal{{.strive_for = objective::devices}};
+  tried = frugal.candidates();
+  CHECK_FALSE(frugal.judge(tried, all(tried, did(0, 0.01, 0, 5), is_eager, did(0, 0.005, 0, 8))));
+}
+
+TEST_CASE("the worst model counts as much as fairness says") {
+  const auto choice = [](double fairness) {
+    tuner t{{.fairness = fairness}};
+    const auto tried = t.candidates();
+    t.judge(tried, all(tried, did(0.05, 0.01, 0.05), is_eager, did(0.03, 0.01, 0.9)));
+    return t.present().window;
+  };
+  CHECK(choice(0) == window_kind::eager);       // .03 instead of .05.
+  CHECK(choice(0.2) == window_kind::frontrun);  // .21 instead of .06.
+}
+
+TEST_CASE("a window that was worse than its trials said is believed less") {
+  tuner t{{}};
+  auto tried = t.candidates();
+  REQUIRE(t.judge(tried, all(tried, did(0.02, 0.01), is_eager, did(0.001, 0.01))));
+  t.judge(t.candidates(), std::vector<trial_result>(3, did(0.001, 0.01)), 0.05);
+  tried = t.candidates();
+  REQUIRE(is_eager(tried[0]));
+  CHECK(t.judge(tried, all(tried, did(0.02, 0.01), is_eager, did(0.001, 0.01)), 0.05));
+  CHECK_FALSE(is_eager(t.present()));
+}
+
+TEST_CASE("pauses grow while nothing changes, and something new ends them") {
+  tuner t{{}};
+  CHECK(t.pause() == 500ms);
+  for (int i = 0; i < 20; ++i) {
+    const auto tried = t.candidates();
+    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+  }
+  CHECK(t.pause() == 4s);
+  t.wake();
+  CHECK(t.pause() == 500ms);
+}
+
+TEST_CASE("impossible options are refused by name") {
+  CHECK_THROWS_WITH_AS((tuner{{.fairness = -1}}), "tuning: fairness must be at least 0",
+                       config_error);
+  CHECK_THROWS_AS((tuner{{.initial = {.quantile = 1}}}), config_error);
+  CHECK_THROWS_AS((tuner{{.window = 0s}}), config_error);
+  CHECK_THROWS_AS((tuner{{.least_requests = 0}}), config_error);
+  CHECK_THROWS_AS((tuner{{.period = 2s, .longest_period = 1s}}), config_error);
+}
+
+}  // namespace
+}  // namespace cohort::deferred
