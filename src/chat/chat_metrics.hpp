@@ -48,7 +48,7 @@ class chat_metrics : public serve::metric_page {
   serve::counter new_tokens{*this,
                             {"cohort_llm_generated_tokens_total", "Tokens of texts, as they come"}};
   serve::counter refusals{
-      *this, {"cohort_llm_refused_total", "Requests refused because the queue was full"}};
+      *this, {"cohort_llm_refused_total", "Requests answered 429"}};
   serve::histogram first_token_seconds{*this,
                                        {.name = "cohort_llm_time_to_first_token_seconds",
                                         .help = "Arrival to first token",
