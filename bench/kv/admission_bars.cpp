@@ -175,6 +175,7 @@ int main(int argc, char** argv) {
       at_once("fifo, 1 prepared", 1, ~0U),
       by_slo("deadline, drop", {.await_slot = false}),
       by_slo("deadline, drop, slots", {}),
+      by_slo("promise, slots", {.promise = true}),
       by_slo("deadline, drop, slots, target 2048", {.target_tokens = 2048}),
       by_slo("deferred, drop", {.defer = true, .await_slot = false}),
       by_slo("deferred, drop, slots", {.defer = true}),
@@ -187,6 +188,7 @@ int main(int argc, char** argv) {
       at_once("fifo, pieces of 256", 1, 256),
       at_once("fifo, pieces of 1024", 1, 1024),
       by_slo("deadline, drop, slots", {}),
+      by_slo("promise, slots", {.promise = true}),
       by_slo("deferred, drop, slots", {.defer = true}),
       by_slo("deadline, slots, serve late", {.drop_late = false}),
   };

@@ -81,11 +81,13 @@ options parse_options(int argc, char** argv) {
   app.add_option("--prefill-chunk", g.prefill_chunk,
                  "Prompt tokens computed at once [512 on a GPU]")
       ->check(within(1, 1 << 16));
-  app.add_option("--max-prefilling", g.max_prefilling,
-                 "Prompts computed in turn, and as many short ones beside them")
+  app.add_option(
+         "--max-prefilling", g.max_prefilling,
+         "Without --ttft-slo-ms: prompts computed in turn, and as many short ones beside them")
       ->check(within(1, 1024));
-  app.add_option("--ttft-slo-ms", ttft_ms,
-                 "Longest time to the first token; what cannot keep it is refused; 0: no limit")
+  app.add_option(
+         "--ttft-slo-ms", ttft_ms,
+         "Longest time to the first token, a promise: who cannot have it is refused; 0: no limit")
       ->check(within(0, 1e9));
   app.add_option("--inter-token-slo-ms", inter_token_ms,
                  "Longest time between tokens: prompts await a slot; 0: no limit")

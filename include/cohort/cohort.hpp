@@ -105,6 +105,8 @@
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/chunked_prefill.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/kv/prompt/prefill_pace.hpp>
+#include <cohort/kv/prompt/prefill_promises.hpp>
 #include <cohort/kv/prompt/prefill_queue.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>

@@ -256,26 +256,17 @@ void chat_app::deliver(piece& p) {
   if (p.finished) {
     --j.left;
     j.usage.completion += p.produced;
-    constexpr double weight = 0.1;
-    const double seconds = to_seconds(clock_.now() - j.arrival);
-    mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
+    if (p.finished != kv::finish_reason::rejected) {
+      constexpr double weight = 0.1;
+      const double seconds = to_seconds(clock_.now() - j.arrival);
+      mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
+    }
   }
   const std::shared_ptr<serve::http_client> client = j.client;  // It may go while it is told.
   if (!client) return;
   if (p.finished && finish_name(*p.finished).empty()) {
-    const bool is_late = p.finished == kv::finish_reason::deadline;
-    const api_error e = is_late ? error_of(503, "The first token would come too late: try later")
-                                : error_of(500, fmt::format("The text was not finished: {}",
-                                                            kv::to_string(*p.finished)));
     j.client.reset();
-    if (j.has_begun) {
-      client->send(write_failure(e));
-      client->end();
-    } else {
-      serve::http_fields fields;
-      if (is_late) fields.emplace_back("Retry-After", std::to_string(retry_after()));
-      fail(*client, e, std::move(fields));
-    }
+    end_early(j, *client, p);
     if (j.left > 0) service_->cancel(p.of);
     return;
   }
@@ -290,15 +281,48 @@ void chat_app::deliver(piece& p) {
   if (j.left == 0 && j.client) end(j);
 }
 
+/// Instead of a text, why there is none.
+void chat_app::end_early(const client_job& j, serve::http_client& client, const piece& p) {
+  api_error e =
+      error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
+  serve::http_fields fields;
+  if (p.finished == kv::finish_reason::deadline) {
+    e = error_of(503, "The first token would come too late: try later");
+    fields.emplace_back("Retry-After", std::to_string(retry_after()));
+  } else if (p.finished == kv::finish_reason::rejected) {
+    counters_.refused();
+    e = error_of(429, "No slot will be free for long: try later");
+    if (!p.late_for) {
+      fields.emplace_back("Retry-After", std::to_string(retry_after()));
+    } else {
+      e.message = "The first token would come too late";
+      e.code = "first_token_slo";
+      if (*p.late_for < unbounded) {
+        const double ms = std::max(1.0, std::ceil(to_ms(*p.late_for)));
+        e.message += fmt::format(": try in {} ms", ms);
+        fields.emplace_back("Retry-After", fmt::format("{}", std::ceil(ms / 1000)));
+        fields.emplace_back("Retry-After-Ms", fmt::format("{}", ms));
+      }
+    }
+  }
+  if (j.has_begun) {
+    client.send(write_failure(e));
+    client.end();
+  } else {
+    fail(client, e, std::move(fields));
+  }
+}
+
 void chat_app::stream(client_job& j, piece& p) {
   if (!j.has_begun) {
     j.has_begun = true;
     j.client->begin("text/event-stream");
   }
   std::string out;
-  if (j.head.is_chat && !j.began[p.choice]) out += write_first(model_, j.head, p.choice);
+  const bool is_first = !j.began[p.choice];
+  if (j.head.is_chat && is_first) out += write_first(model_, j.head, p.choice);
   j.began[p.choice] = true;
-  if (!p.text.empty() || !p.tokens.empty()) {
+  if (!p.text.empty() || !p.tokens.empty() || (is_first && !j.head.is_chat && !p.finished)) {
     out += write_more(model_, j.head, p.choice,
                       {.text = std::move(p.text), .tokens = std::move(p.tokens)});
   }

@@ -46,6 +46,7 @@ class chat_app final : public serve::http_app, public piece_listener {
   void begin(const std::shared_ptr<client_job>& j);
   void refuse(serve::http_client& client, std::size_t texts);
   void deliver(piece& p);
+  void end_early(const client_job& j, serve::http_client& client, const piece& p);
   void stream(client_job& j, piece& p);
   void end(client_job& j);
   [[nodiscard]] bool is_allowed(std::string_view authorization) const;

@@ -47,8 +47,7 @@ class chat_metrics : public serve::metric_page {
                                {"cohort_llm_prompt_tokens_total", "Tokens of accepted prompts"}};
   serve::counter new_tokens{*this,
                             {"cohort_llm_generated_tokens_total", "Tokens of texts, as they come"}};
-  serve::counter refusals{
-      *this, {"cohort_llm_refused_total", "Requests refused because the queue was full"}};
+  serve::counter refusals{*this, {"cohort_llm_refused_total", "Requests answered 429"}};
   serve::histogram first_token_seconds{*this,
                                        {.name = "cohort_llm_time_to_first_token_seconds",
                                         .help = "Arrival to first token",

@@ -25,6 +25,7 @@ text_service::text_service(std::unique_ptr<llama::text_generator> generator,
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
   expects(context_ >= 2, "the memory for keys and values holds no text of two tokens");
   report();
+  generator_->calibrate([this] { return clock_.now(); });
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -68,14 +69,22 @@ void text_service::begin(const std::shared_ptr<job>& j) {
     };
     c.reader = llama::token_reader{words_, c.text};
     active_.emplace_back(j, &c);
-    counters_.prompt(c.text.size());
-    bool is_taken = false;
+    c.arrival = j->arrival;
+    const time_point now = clock_.now();
+    std::optional<refusal> refused = refusal::draining;
     try {
-      is_taken = !broken_ && !generator_->submit(c, clock_.now());
+      if (!broken_) refused = generator_->submit(c, now);
     } catch (const config_error& e) {
       fmt::print(stderr, "llm_server: a request that was checked is not valid: {}\n", e.what());
     }
-    if (!is_taken) c.finished = kv::finish_reason::error;
+    if (!refused) {
+      counters_.prompt(c.text.size());
+      continue;
+    }
+    const bool is_late = refused == refusal::deadline_infeasible;
+    if (is_late) c.late_for = c.retry_from == never ? unbounded : c.retry_from - now;
+    c.finished = is_late || refused == refusal::queue_full ? kv::finish_reason::rejected
+                                                           : kv::finish_reason::error;
   }
 }
 
@@ -101,7 +110,8 @@ bool text_service::hear(choice& c, const llama::sampled& s) {
   piece p{.choice = c.index, .text = c.stops.push(bytes), .produced = c.produced.size()};
   c.said += p.text.size();
   release_tokens(c, p, false);
-  if (!p.text.empty() || !p.tokens.empty()) {
+  // The first also where its text must wait, as a part of a character, for the next token.
+  if (!p.text.empty() || !p.tokens.empty() || c.produced.size() == 1) {
     const auto at = std::ranges::find_if(active_, [&](const auto& a) { return a.second == &c; });
     p.of = at->first;
     pieces_.push_back(std::move(p));
@@ -128,6 +138,7 @@ void text_service::publish() {
       last.text = c->stops.finish();
       c->said += last.text.size();
     }
+    last.late_for = c->late_for;
     release_tokens(*c, last, !c->stops.is_stopped());
     counters_.ended(*c->finished, clock_.now() - owner->arrival);
     pieces_.push_back(std::move(last));

@@ -45,11 +45,12 @@ struct choice : llama::generation {
   bool shows_tokens = false;
 
   /// The service's own.
-  std::deque<shown_token> held;  ///< Their text is not out yet.
-  std::uint64_t bytes = 0;       ///< Of the tokens.
-  std::uint64_t characters = 0;  ///< Of the tokens.
-  std::uint64_t said = 0;        ///< Of the text that is out.
-  std::size_t noted = 0;         ///< Times between tokens that were counted.
+  std::deque<shown_token> held;        ///< Their text is not out yet.
+  std::uint64_t bytes = 0;             ///< Of the tokens.
+  std::uint64_t characters = 0;        ///< Of the tokens.
+  std::uint64_t said = 0;              ///< Of the text that is out.
+  std::size_t noted = 0;               ///< Times between tokens that were counted.
+  std::optional<duration> late_for{};  ///< As in its last piece.
   bool first_noted = false;
 };
 
@@ -72,6 +73,9 @@ struct piece {
   std::vector<shown_token> tokens{};
   std::uint64_t produced = 0;  ///< Tokens so far, those that ended the text included.
   std::optional<kv::finish_reason> finished{};  ///< In the last piece alone.
+  /// In the last piece of one that was `rejected`, if its first token would have been late: after
+  /// which one like it would be accepted; `unbounded`: never. Else there was no place for it.
+  std::optional<duration> late_for{};
 };
 
 /// Where pieces go. Called on the service's thread.
@@ -117,7 +121,8 @@ class text_service {
   [[nodiscard]] std::uint32_t context() const noexcept { return context_; }
   /// Most choices at one time.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-  /// Accepts all choices of a job or none. Each gets pieces until its last.
+  /// Accepts all choices of a job or none. Each gets pieces until its last. Whose first token could
+  /// not be in time is `rejected` by its last.
   /// @returns Whether there is room.
   bool submit(const std::shared_ptr<job>& j);
   /// Ends a job soon; its choices still get their last pieces.

@@ -41,8 +41,12 @@ class basic_generator final : public text_generator {
         o_{o},
         prompts_{backend, o},
         scheduler_{options_of(backend, o), kv::best_fit{},
-                   kv::slo_admission{admission_of(o), measured_prefill{&prompts_.pace()}}} {}
+                   kv::slo_admission{admission_of(o), measured_prefill{&prompts_.measured()}}} {}
 
+  void calibrate(const std::function<time_point()>& clock) override {
+    using namespace std::chrono_literals;
+    if (o_.promises()) prompts_.calibrate(clock, 2s);
+  }
   using text_generator::submit;
   std::optional<refusal> submit(generation& g, time_point now) override;
   void cancel(generation& g) override {
@@ -85,15 +89,20 @@ class basic_generator final : public text_generator {
       const bool ends = self.accept(g, r, now, token);
       self.scheduler_.on_prefilled(g, storage, token, ends, *this);
     }
+    void prefill_progress(generation& g, duration left) {
+      self.scheduler_.on_prefill_progress(g, left);
+    }
     void prefill_failed(generation& g) { self.scheduler_.on_prefill_failed(g, *this); }
     void prefill_dropped(generation& g) { self.scheduler_.on_prefill_dropped(g, *this); }
   };
   static kv::scheduler_options options_of(const Backend& b, const generator_options& o) {
+    // What was promised waits for nothing but what is due before it.
+    const bool all = o.promises();
     return {.batch = {.slots = o.slots, .columns = o.columns},
             .max_slots = o.slots,
             .max_queued = o.max_queued,
-            .max_prepared = o.max_prepared,
-            .max_prefilling = o.max_prefilling,
+            .max_prepared = all ? o.max_queued : o.max_prepared,
+            .max_prefilling = all ? o.max_queued : o.max_prefilling,
             .max_overtaking = o.max_overtaking,
             .max_positions = static_cast<std::uint32_t>(b.config().max_positions),
             .prefill = o.prefill,
@@ -101,7 +110,9 @@ class basic_generator final : public text_generator {
   }
   /// Without promises this is first come, first served, at once.
   static kv::slo_options admission_of(const generator_options& o) {
-    return {.between_tokens = o.between_tokens, .await_slot = o.between_tokens < unbounded};
+    return {.between_tokens = o.between_tokens,
+            .await_slot = o.between_tokens < unbounded,
+            .promise = o.promises()};
   }
   /// Whether the most likely token is all that it takes.
   static bool is_plain(const generation& g) noexcept {
@@ -111,9 +122,9 @@ class basic_generator final : public text_generator {
   bool accept(generation& g, const row_result& r, time_point now, kv::token_id& token);
   void accept_prompts(time_point now, sink& out);
   void start_prefill(time_point now, sink& out) {
-    prompts_.drop_unwanted(out);
+    prompts_.drop_unwanted(now, out);
     accept_prompts(now, out);
-    prompts_.start(now);
+    prompts_.start(now, out);
   }
 
   Backend& backend_;
@@ -142,8 +153,22 @@ std::optional<refusal> basic_generator<Backend>::submit(generation& g, time_poin
       std::min<std::uint64_t>(std::uint64_t{g.prompt} + g.max_new, c.max_positions) *
       backend_.column_bytes();
   if (packed > o_.longest_packed()) return refusal::too_big;
-  g.first_token_by = o_.first_token < unbounded ? now + o_.first_token : never;
-  return scheduler_.submit(g);
+  g.first_token_by = never;
+  if (!o_.promises()) return scheduler_.submit(g);
+  // A token is out when the iteration beside which it came has ended.
+  g.first_token_by = std::min(now, g.arrival) + o_.first_token - iteration_time_;
+  g.work = prompts_.work_of(g);
+  g.retry_from = never;
+  // Else it would be in time, and then wait for its second token.
+  if (scheduler_.waiting() >= o_.max_prepared || !prompts_.has_room(false)) {
+    return refusal::queue_full;
+  }
+  const kv::decode_load pace{.iteration = iteration_time_, .prefill = prompts_.rate(now)};
+  const auto refused = scheduler_.submit(g, pace, now);
+  sink out{*this};
+  if (!refused) accept_prompts(now, out);  // So that an equal one that comes next is known.
+  if (refused == refusal::deadline_infeasible) g.retry_from = scheduler_.takes_from(g, pace, now);
+  return refused;
 }
 
 /// Notes a token. @returns Whether the text ends with it.
@@ -182,12 +207,13 @@ void basic_generator<Backend>::accept_prompts(time_point now, sink& out) {
 template <decoder_backend Backend>
 bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   sink out{*this};
-  prompts_.end(clock(), out);
+  const duration lag = scheduler_.batch().live() > 0 ? iteration_time_ / 2 : duration{0};
+  prompts_.end(clock(), lag, out);
   start_prefill(clock(), out);
   if (!scheduler_.begin(clock(), out)) {
     if (prompts_.is_busy()) {
       backend_.wait_for_prefill();
-      prompts_.end(clock(), out);
+      prompts_.end(clock(), duration{0}, out);
     }
     return !scheduler_.empty();
   }

@@ -8,6 +8,7 @@
 #include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/kv/prompt/prefill_pace.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -27,6 +28,7 @@ struct generation : kv::sequence {
   /// Called with each token that is part of the text, on the loop's thread. Returns whether the
   /// text ends here (a stop string). May be empty.
   std::function<bool(generation&, const sampled&)> on_token;
+  time_point arrival = never;  ///< When its first token's time began to count, if before `submit`.
 
   /// Written by the generator.
   std::vector<kv::token_id> produced;  ///< Stop tokens included.
@@ -35,19 +37,25 @@ struct generation : kv::sequence {
   std::uint64_t prefix = 0;   ///< Entry of its prompt, from prefill until it is in a slot.
   std::uint64_t staging = 0;  ///< Where its prompt is being prefilled.
   std::uint32_t staged = 0;   ///< Tokens of it that were handed to the prefill stream.
+  /// Of one that is refused with `deadline_infeasible`: when one like it would not be; `never`: not
+  /// even with nothing before it.
+  time_point retry_from = never;
 };
 
-/// How long prompts take beside those before them, as measured.
+/// How long prompts take at best beside those before them, as measured.
 struct measured_prefill {
-  struct pace {
-    double ns_per_token = 0;
-    std::uint64_t backlog = 0;  ///< Tokens of prompts that were taken in and are not yet done.
+  struct state {
+    kv::prefill_curve curve;
+    kv::prefill_pace pace;
+    duration backlog{0};  ///< Of prompts that were taken in and are not yet done, by the curve.
   };
-  const pace* now;  ///< Must outlive it.
+  const state* now;  ///< Must outlive it.
 
   [[nodiscard]] duration operator()(const kv::prefill_shape& s) const noexcept {
-    return duration{static_cast<std::int64_t>(now->ns_per_token *
-                                              static_cast<double>(s.tokens + now->backlog))};
+    const std::uint32_t rows = std::max(1U, s.rows);
+    const duration row = now->curve.between(0, static_cast<std::uint32_t>(s.tokens / rows));
+    const duration all = now->curve.fixed() + rows * row + now->backlog;
+    return duration{static_cast<std::int64_t>(now->pace.best() * to_ms(all) * 1e6)};
   }
 };
 
@@ -72,13 +80,17 @@ struct generator_options {
   /// Packed prompts that are kept for equal ones to come, on top of staging. 0: equal prompts are
   /// computed once only while one of them is at hand.
   std::uint64_t prefix_bytes = std::uint64_t{64} << 20U;
-  /// Longest time from `submit` to the first token. Prompts of which it cannot be kept, by what was
-  /// measured, end with `deadline`. `unbounded`: no promise, and none does.
+  /// Longest time from arrival to the first token. Prompts are accepted only if it will be kept, by
+  /// what was measured, of them and of all that were before; pieces are computed by earliest
+  /// deadline whatever `max_prefilling` and `max_overtaking` are, and none is accepted while
+  /// `max_prepared` wait for a slot. Whoever cannot be in time all the same ends with `deadline`.
+  /// `unbounded`: no promise, and none does.
   duration first_token = unbounded;
   /// Longest time between two tokens: prompts are not begun without a slot at that time.
   duration between_tokens = unbounded;
   kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 512};
 
+  [[nodiscard]] bool promises() const noexcept { return first_token < unbounded; }
   /// How many of the longest texts fit into staging: one whose prompt is computed beside those that
   /// wait for a slot or were preempted.
   [[nodiscard]] std::uint64_t staged_texts() const noexcept {

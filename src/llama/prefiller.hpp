@@ -8,11 +8,14 @@
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/chunked_prefill.hpp>
+#include <cohort/kv/prompt/prefill_pace.hpp>
+#include <cohort/kv/prompt/prefill_promises.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <unordered_map>
@@ -36,6 +39,10 @@ void follow(T& mean, T last) {
 /// * `prefill_failed(generation&)`;
 /// * `prefill_dropped(generation&)`: it was cancelled or has expired, and is computed no further.
 ///
+/// Before that `prefill_progress(generation&, duration)` says what is left of its prompt, by the
+/// curve. Where first tokens are promised, pieces are by earliest deadline; what cannot be in time
+/// any more even if nothing else were computed has expired.
+///
 /// From there only `storage()` may be used. Thread safety: none.
 template <decoder_backend Backend>
 class prefiller {
@@ -44,8 +51,11 @@ class prefiller {
   prefiller(Backend& backend, const generator_options& o)
       : backend_{backend},
         o_{o},
+        measured_{{}, kv::prefill_pace{kv::prefill_curve{}.prompt(std::max(1U, job_size()))}},
         storage_{backend, o.prefix_bytes},
-        long_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress},
+        long_chunks_{std::max(1U, o.prefill_chunk), o.promises()
+                                                        ? kv::chunk_order::earliest_deadline
+                                                        : kv::chunk_order::equal_progress},
         short_chunks_{std::max(1U, o.prefill_chunk), kv::chunk_order::equal_progress} {
     expects(o.prefill_chunk >= 1, "generator: prefill_chunk must be at least 1");
     expects(o.prefill_ahead >= 1, "generator: prefill_ahead must be at least 1");
@@ -62,21 +72,32 @@ class prefiller {
   /// Whether the largest group of prompts could be staged; beside others, so that a quarter is left
   /// to what preemption packs, and an eighth to short prompts, which take it.
   [[nodiscard]] bool has_room(bool for_short) const noexcept;
+  /// Computes a prompt as long as they come, until `limit` has passed, to know how long they take.
+  /// Before all else.
+  void calibrate(const std::function<time_point()>& clock, duration limit);
+  /// What a promise would have to reckon with.
+  [[nodiscard]] kv::prefill_rate rate(time_point now) const noexcept;
+  /// How long a prompt will take alone, by the curve; 0 if another's columns will do.
+  [[nodiscard]] duration work_of(const generation& g) const {
+    return storage_.knows(g.text) ? duration{0} : measured_.curve.prompt(g.prompt);
+  }
   /// Prompts that the scheduler has handed out.
   template <class Loop>
   void take(std::span<kv::sequence* const> group, time_point now, Loop& loop);
   /// Between two jobs: lets those go that were cancelled or have expired.
   template <class Loop>
-  void drop_unwanted(Loop& loop);
+  void drop_unwanted(time_point now, Loop& loop);
   /// The next job, if the decoder does none and there is something to compute.
-  void start(time_point now);
-  /// Answers those whose prompts a job has completed, if it is over.
   template <class Loop>
-  void end(time_point now, Loop& loop);
+  void start(time_point now, Loop& loop);
+  /// Answers those whose prompts a job has completed, if it is over.
+  /// @param lag How long its end may have been there before it was looked for, on average.
+  template <class Loop>
+  void end(time_point now, duration lag, Loop& loop);
 
   [[nodiscard]] bool is_busy() const noexcept { return backend_.prefill() != prefill_state::idle; }
-  /// Time per token and tokens to come. Stays where it is.
-  [[nodiscard]] measured_prefill::pace& pace() noexcept { return pace_; }
+  /// What was measured, and what is to come. Stays where it is.
+  [[nodiscard]] const measured_prefill::state& measured() const noexcept { return measured_; }
   /// Of preempted sequences, too, which share the limit.
   [[nodiscard]] prompt_storage<Backend>& storage() noexcept { return storage_; }
   [[nodiscard]] const prompt_storage<Backend>& storage() const noexcept { return storage_; }
@@ -92,7 +113,22 @@ class prefiller {
     if (short_chunks_.empty()) return long_chunks_;
     return is_short_turn_ ? short_chunks_ : long_chunks_;
   }
-  void compute(generation& g);
+  [[nodiscard]] std::uint64_t most_ends() const noexcept {
+    return std::uint64_t{o_.max_prefilling} + o_.max_overtaking;
+  }
+  [[nodiscard]] duration left_of(const generation& g) const noexcept {
+    return measured_.curve.between(g.staged, g.prompt);
+  }
+  [[nodiscard]] duration stretched(duration by_curve) const noexcept {
+    return duration{static_cast<std::int64_t>(static_cast<double>(by_curve.count()) *
+                                              measured_.pace.stretch())};
+  }
+  [[nodiscard]] bool is_late(const generation& g, time_point now) const noexcept {
+    return o_.promises() && static_cast<double>(left_of(g).count()) * measured_.pace.best() >
+                                static_cast<double>((g.first_token_by - now).count());
+  }
+  template <class Loop>
+  void compute(generation& g, Loop& loop);
   void give_up(generation& g);
   template <class Loop>
   void use_prefix(generation& g, std::uint64_t storage, time_point now, Loop& loop) {
@@ -103,9 +139,10 @@ class prefiller {
 
   Backend& backend_;
   generator_options o_;
-  measured_prefill::pace pace_;
+  measured_prefill::state measured_;
   prompt_storage<Backend> storage_;
-  // Pieces are taken from both in turn: neither waits for all of the other.
+  // Pieces are taken from both in turn: neither waits for all of the other. Promised ones are all
+  // long.
   kv::chunked_prefill long_chunks_;
   kv::chunked_prefill short_chunks_;
   bool is_short_turn_ = true;
@@ -118,6 +155,7 @@ class prefiller {
   std::vector<generation*> members_;  // Of each piece.
   std::vector<generation*> ends_;     // Whose prompt it completes, in its order.
   std::size_t job_tokens_ = 0;
+  duration job_time_{0};  // By the curve.
   time_point job_begun_{};
 };
 
@@ -144,7 +182,7 @@ void prefiller<Backend>::take(std::span<kv::sequence* const> group, time_point n
     g.prefix = hit.entry;
     switch (hit.state) {
       case kv::prefix_state::absent:
-        compute(g);
+        compute(g, loop);
         break;
       case kv::prefix_state::filling:
         followers_.push_back(&g);
@@ -157,18 +195,69 @@ void prefiller<Backend>::take(std::span<kv::sequence* const> group, time_point n
 }
 
 template <decoder_backend Backend>
-void prefiller<Backend>::compute(generation& g) {
+template <class Loop>
+void prefiller<Backend>::compute(generation& g, Loop& loop) {
   g.staging = storage_.allocate(g.prompt);
   g.staged = 0;
-  pace_.backlog += g.prompt;
+  if (!o_.promises()) measured_.backlog += left_of(g);
   computing_.emplace(g.prefix, &g);
-  (g.prompt <= job_size() ? short_chunks_ : long_chunks_).push(request_id{g.prefix}, g.prompt);
+  const bool is_short = !o_.promises() && g.prompt <= job_size();
+  (is_short ? short_chunks_ : long_chunks_)
+      .push(request_id{g.prefix}, g.prompt, 0, g.first_token_by);
+  loop.prefill_progress(g, measured_.curve.prompt(g.prompt));
+}
+
+template <decoder_backend Backend>
+void prefiller<Backend>::calibrate(const std::function<time_point()>& clock, duration limit) {
+  const auto longest = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      backend_.config().max_positions, o_.longest_packed() / backend_.column_bytes()));
+  const std::uint32_t step = std::min(job_size(), longest);
+  const std::vector<kv::token_id> text(longest);
+  const auto time = [&](std::uint64_t storage, prefill_piece piece) {
+    piece.storage = storage;
+    piece.is_last = piece.first + piece.count == piece.tokens.size();
+    const time_point begun = clock();
+    backend_.start_prefill({&piece, 1});
+    backend_.wait_for_prefill();
+    backend_.end_prefill();
+    return clock() - begun;
+  };
+  const time_point begun = clock();
+  const std::uint64_t first = storage_.allocate(step);  // It touches memory for the first time.
+  time(first, {.tokens = std::span{text}.first(step), .count = step});
+  storage_.discard(first);
+  const std::uint64_t storage = storage_.allocate(longest);
+  const duration least = time(storage, {.tokens = text, .count = 1});
+  std::vector<duration> steps;
+  for (std::uint32_t at = 1; at + step <= longest; at += step) {
+    steps.push_back(time(storage, {.tokens = text, .first = at, .count = step}));
+    if (clock() - begun > limit) break;
+  }
+  storage_.discard(storage);
+  if (steps.empty()) steps.push_back(least * step);
+  const duration fixed = std::max(duration{0}, std::min(least, steps[0]) - steps[0] / step);
+  for (duration& d : steps) d -= std::min(d, fixed);
+  measured_.curve = kv::prefill_curve{fixed, step, steps};
+  measured_.pace = kv::prefill_pace{std::max(duration{1}, measured_.curve.prompt(step))};
+}
+
+template <decoder_backend Backend>
+kv::prefill_rate prefiller<Backend>::rate(time_point now) const noexcept {
+  kv::prefill_rate r{.stretch = measured_.pace.stretch(), .best = measured_.pace.best()};
+  if (computing_.empty()) return r;
+  if (is_busy()) r.busy = std::max(duration{0}, stretched(job_time_) - (now - job_begun_));
+  // Whoever ends in a job waits for its end, so that jobs can be full. `start` sees to it where an
+  // SLO leaves less time than that.
+  const duration rest =
+      measured_.curve.between(0, job_size() - std::min(job_size(), o_.prefill_chunk));
+  r.busy += std::min(stretched(rest), o_.first_token / 8);
+  return r;
 }
 
 /// Of a prompt that is computed no further and that no piece under way writes.
 template <decoder_backend Backend>
 void prefiller<Backend>::give_up(generation& g) {
-  pace_.backlog -= g.prompt - g.staged;
+  if (!o_.promises()) measured_.backlog -= left_of(g);
   if (!long_chunks_.cancel(request_id{g.prefix})) short_chunks_.cancel(request_id{g.prefix});
   storage_.give_up(g.prefix, g.staging);
 }
@@ -176,8 +265,9 @@ void prefiller<Backend>::give_up(generation& g) {
 /// What was computed of a prompt is the next one's who waits for it, if there is one.
 template <decoder_backend Backend>
 template <class Loop>
-void prefiller<Backend>::drop_unwanted(Loop& loop) {
+void prefiller<Backend>::drop_unwanted(time_point now, Loop& loop) {
   if (is_busy()) return;
+  for (const auto& [prefix, g] : computing_) g->expired = g->expired || is_late(*g, now);
   std::erase_if(followers_, [&](generation* g) {
     if (!is_unwanted(*g)) return false;
     storage_.leave(g->prefix);
@@ -195,6 +285,7 @@ void prefiller<Backend>::drop_unwanted(Loop& loop) {
       (*heir)->staging = g.staging;
       (*heir)->staged = g.staged;
       at->second = *heir;
+      loop.prefill_progress(**heir, left_of(**heir));
       followers_.erase(heir);
       storage_.leave(g.prefix);
       ++at;
@@ -215,24 +306,34 @@ void prefiller<Backend>::look_at_followers(time_point now, Loop& loop) {
     if (hit.state == kv::prefix_state::ready) {
       use_prefix(*g, hit.storage, now, loop);
     } else {
-      compute(*g);  // Whoever did has failed.
+      compute(*g, loop);  // Whoever did has failed.
     }
     return true;
   });
 }
 
 template <decoder_backend Backend>
-void prefiller<Backend>::start(time_point now) {
+template <class Loop>
+void prefiller<Backend>::start(time_point now, Loop& loop) {
   if (is_busy() || next_chunks().empty()) return;
   pieces_.clear();
   members_.clear();
   ends_.clear();
   job_tokens_ = 0;
+  job_time_ = measured_.curve.fixed();
+  time_point due = never;  // Of those who end with it.
   for (;;) {
     kv::chunked_prefill& from = next_chunks();
     const auto next = from.next();
     if (!next || job_tokens_ + next->count > job_size()) break;
     generation& g = *computing_.at(next->id.value());
+    const duration piece = measured_.curve.between(next->first, next->first + next->count);
+    // Whoever has ended waits for the end of the job: another piece must not make it late.
+    if (due != never && stretched(job_time_ + piece) > due - now) break;
+    // Backends keep results for as many as have places, which promised ones need not.
+    if (o_.promises() && ends_.size() >= most_ends()) break;
+    job_time_ += piece;
+    if (next->is_last) due = std::min(due, g.first_token_by);
     pieces_.push_back({.tokens = g.text,
                        .storage = g.staging,
                        .first = next->first,
@@ -241,6 +342,7 @@ void prefiller<Backend>::start(time_point now) {
     members_.push_back(&g);
     if (next->is_last) ends_.push_back(&g);
     g.staged += next->count;
+    loop.prefill_progress(g, left_of(g));
     job_tokens_ += next->count;
     is_short_turn_ = &from == &long_chunks_;
     from.complete();
@@ -252,12 +354,13 @@ void prefiller<Backend>::start(time_point now) {
 
 template <decoder_backend Backend>
 template <class Loop>
-void prefiller<Backend>::end(time_point now, Loop& loop) {
+void prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
   const prefill_state state = backend_.prefill();
   if (state != prefill_state::done && state != prefill_state::failed) return;
-  pace_.backlog -= job_tokens_;
-  follow(pace_.ns_per_token,
-         static_cast<double>((now - job_begun_).count()) / static_cast<double>(job_tokens_));
+  if (!o_.promises()) measured_.backlog -= job_time_ - measured_.curve.fixed();
+  // Where more is to come, the next job begins as late as this one's end is seen.
+  const duration took = now - job_begun_;
+  measured_.pace.note(job_time_, next_chunks().empty() ? took - std::min(took / 2, lag) : took);
   const auto fail = [&](generation& g) {
     give_up(g);
     loop.prefill_failed(g);

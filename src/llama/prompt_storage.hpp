@@ -45,6 +45,10 @@ class prompt_storage {
   /// Of all that is allocated.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
+  /// Whether a prompt need not be computed for its own sake.
+  [[nodiscard]] bool knows(std::span<const kv::token_id> prompt) const {
+    return prefixes_.knows(prompt);
+  }
   /// Begins one use of a prompt's entry. Absent: the caller computes it, for all.
   kv::prefix_hit acquire(std::span<const kv::token_id> prompt) {
     const kv::prefix_hit hit = prefixes_.acquire(prompt);
@@ -68,8 +72,10 @@ class prompt_storage {
   void give_up(std::uint64_t entry, std::uint64_t storage) {
     prefixes_.abandon(entry);
     leave(entry);
-    backend_.discard(forget(storage));
+    discard(storage);
   }
+  /// Frees what only prefill has used.
+  void discard(std::uint64_t storage) { backend_.discard(forget(storage)); }
   /// What follows a prompt that was filled. Valid while it is in use.
   [[nodiscard]] row_result first(std::uint64_t storage) const {
     const result& r = first_.at(storage);

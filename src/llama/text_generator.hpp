@@ -33,8 +33,11 @@ class text_generator {
   text_generator(const text_generator&) = delete;
   text_generator& operator=(const text_generator&) = delete;
 
+  /// Measures how long prompts take, where first tokens are promised; takes up to some seconds.
+  /// Before the first request; without it the first ones are accepted whatever they take.
+  virtual void calibrate(const std::function<time_point()>& clock) = 0;
   /// Accepts a request, or says why not.
-  /// @param now When its first token's time begins to count.
+  /// @param now When its first token's time begins to count, unless its `arrival` is before.
   /// @throws config_error If its sampling or a token is out of range.
   virtual std::optional<refusal> submit(generation& g, time_point now) = 0;
   std::optional<refusal> submit(generation& g) { return submit(g, time_point{}); }
@@ -64,6 +67,7 @@ class loop_owner : public text_generator {
   std::optional<refusal> submit(generation& g, time_point now) override {
     return loop().submit(g, now);
   }
+  void calibrate(const std::function<time_point()>& clock) override { loop().calibrate(clock); }
   void cancel(generation& g) override { loop().cancel(g); }
   bool turn(const std::function<time_point()>& clock) override { return loop().turn(clock); }
   [[nodiscard]] const scheduler& state() const noexcept override { return loop().state(); }

@@ -30,6 +30,11 @@ constexpr name_table admissions{
         }},
     row{"slo", "by deadline, when there are slots; what would be late is given up",
         [](const requests& in, const sim::service_options& o) { return by_slo(in, o, {}); }},
+    row{"promise",
+        "as slo, but refused on arrival, and what is accepted is not late for who comes later",
+        [](const requests& in, const sim::service_options& o) {
+          return by_slo(in, o, {.promise = true});
+        }},
     row{"slo-late", "the same, but what would be late is served last",
         [](const requests& in, const sim::service_options& o) {
           return by_slo(in, o, {.drop_late = false});

@@ -445,11 +445,13 @@ TEST_CASE("a text whose first token would come too late is refused, not computed
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};
   const answer late = post(c, "/v1/completions", completion());
-  CHECK(late.status == 503);
-  CHECK(late.body["error"]["message"] == "The first token would come too late: try later");
-  CHECK(c.head.find("Retry-After: ") != std::string::npos);
+  CHECK(late.status == 429);
+  CHECK(late.body["error"]["message"] == "The first token would come too late");
+  CHECK(late.body["error"]["code"] == "first_token_slo");
+  CHECK(c.head.find("Retry-After: ") == std::string::npos);  // Nor will it be later.
   const answer streamed = post(c, "/v1/chat/completions", chat({{"stream", true}}));
-  CHECK(streamed.status == 503);
+  CHECK(streamed.status == 429);
+  CHECK(metric(c, "cohort_llm_refused_total") == 2);
   CHECK(metric(c, "cohort_llm_generated_tokens_total") == 0);
   CHECK(server.stop() == 0);
 }

@@ -7,19 +7,23 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chat/chat.hpp>
 #include <chat/chat_app.hpp>
 #include <chat/chat_metrics.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <latch>
 #include <llama/basic_generator.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +55,7 @@ class counting_listener final : public piece_listener {
     {
       const std::lock_guard lock{mutex_};
       for (const piece& p : pieces) ended_ += p.finished ? 1U : 0U;
+      std::ranges::move(pieces, std::back_inserter(said_));
     }
     changed_.notify_one();
   }
@@ -58,11 +63,14 @@ class counting_listener final : public piece_listener {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [&] { return ended_ >= ended; });
   }
+  /// Once all have ended.
+  [[nodiscard]] const std::vector<piece>& all() const { return said_; }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t ended_ = 0;
+  std::vector<piece> said_;
 };
 
 double value_of(const chat_metrics& m, const std::string& name) {
@@ -99,9 +107,33 @@ TEST_CASE("every text has one time to its first token, also where its second cam
   CHECK(value_of(counters, "cohort_llm_request_seconds_count") == 4);
 }
 
+TEST_CASE("a first token is told of when it comes, also if its text is held back") {
+  counting_listener listener;
+  chat_metrics counters{small.kv_bytes};
+  const service_options o{.generator = small};
+  text_service texts{
+      std::make_unique<scripted_loop>(o.queued(), nullptr), config(), words, o, listener, counters};
+  const auto j = std::make_shared<job>();
+  choice& c = j->choices.emplace_back();
+  c.text = {1, 2, 3};
+  c.max_new = 3;
+  const auto first = static_cast<char>(llama::after(3, 3));
+  c.stops = llama::stop_matcher{{std::string{first} + "\x7f"}};
+  REQUIRE(texts.submit(j));
+  listener.wait_for(1);
+  REQUIRE(listener.all().size() >= 2);
+  CHECK(listener.all()[0].produced == 1);
+  CHECK(listener.all()[0].text.empty());
+  std::string text;
+  for (const piece& p : listener.all()) text += p.text;
+  CHECK(text.size() == 3);
+  CHECK(text[0] == first);
+}
+
 struct fake_client final : serve::http_client {
   void answer(serve::http_reply r) override {
     status = r.status;
+    reply = r;
     gone = nullptr;  // It holds what holds this.
     if (then) then();
   }
@@ -111,9 +143,94 @@ struct fake_client final : serve::http_client {
   void on_gone(std::function<void()> f) override { gone = std::move(f); }
 
   int status = 0;
+  serve::http_reply reply;
   std::function<void()> gone;
   std::function<void()> then;
 };
+
+/// Has no time, or no place, for anybody.
+class refusing_loop final : public llama::loop_owner {
+ public:
+  using loop_owner::submit;
+  refusing_loop(const llama::generator_options& o, refusal why, duration later)
+      : rest_{o}, why_{why}, later_{later} {}
+  std::optional<refusal> submit(llama::generation& g, time_point now) override {
+    CHECK(g.arrival <= now);
+    if (why_ == refusal::deadline_infeasible) {
+      g.retry_from = later_ < unbounded ? now + later_ : never;
+    }
+    return why_;
+  }
+
+ private:
+  [[nodiscard]] text_generator& loop() const noexcept override { return rest_; }
+
+  mutable scripted_loop rest_;
+  refusal why_;
+  duration later_;
+};
+
+TEST_CASE("whoever is refused hears when one like it would not be") {
+  using namespace std::chrono_literals;
+  struct {
+    refusal why;
+    duration later;
+    int status;
+    serve::http_fields fields;
+    std::string_view message;
+  } const cases[] = {
+      {refusal::deadline_infeasible,
+       1234500us,
+       429,
+       {{"Retry-After", "2"}, {"Retry-After-Ms", "1235"}},
+       "The first token would come too late: try in 1235 ms"},
+      {refusal::deadline_infeasible,
+       -5ms,
+       429,
+       {{"Retry-After", "1"}, {"Retry-After-Ms", "1"}},
+       "The first token would come too late: try in 1 ms"},
+      {refusal::deadline_infeasible, unbounded, 429, {}, "The first token would come too late"},
+      {refusal::queue_full,
+       0ms,
+       429,
+       {{"Retry-After", "1"}},
+       "No slot will be free for long: try later"},
+      {refusal::too_big, 0ms, 500, {}, "The text was not finished: error"}};
+  for (const auto& c : cases) {
+    CAPTURE(c.message);
+    serve::http_server http{{}};
+    http.listen();
+    chat_metrics counters{small.kv_bytes};
+    chat_app answers{http, counters, {}};
+    const service_options o{.generator = small};
+    text_service texts{std::make_unique<refusing_loop>(o.queued(), c.why, c.later),
+                       config(),
+                       words,
+                       o,
+                       answers,
+                       counters};
+    const chat_writer chat{{}, words, {}};
+    answers.start({.name = "scripted",
+                   .words = &words,
+                   .chat = &chat,
+                   .vocabulary = llama::scripted_vocabulary,
+                   .context = texts.context()},
+                  texts, small.slots);
+    const auto client = std::make_shared<fake_client>();
+    client->then = [] { (void)std::raise(SIGTERM); };
+    answers.asked({.method = "POST",
+                   .path = "/v1/completions",
+                   .body = R"({"model":"scripted","prompt":[1,2,3],"stream":true})",
+                   .authorization = {}},
+                  client);
+    http.run(answers);
+    CHECK(client->status == c.status);
+    CHECK(client->reply.fields == c.fields);
+    CHECK(client->reply.body.find(fmt::format("\"{}\"", c.message)) != std::string::npos);
+    CHECK(value_of(counters, "cohort_llm_refused_total") == (c.status == 429 ? 1 : 0));
+    CHECK(texts.open() == 0);
+  }
+}
 
 TEST_CASE("a client that has gone is let go at once, whatever its texts still do") {
   serve::http_server http{{}};

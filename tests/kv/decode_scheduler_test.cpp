@@ -321,6 +321,48 @@ TEST_CASE("by SLO: the latest that can be kept is refused, given up, or waits fo
   CHECK(scheduler.empty());
 }
 
+TEST_CASE("with promises: refused for want of time, taken again when that is there") {
+  slo_scheduler scheduler{
+      {.batch = {.slots = 1}, .max_slots = 1, .max_prefilling = 8, .prefill = {.max_rows = 1}},
+      by_priority{},
+      ms_a_token({.await_slot = false, .promise = true})};
+  recording_sink sink{64};
+  std::deque<sequence> all(4);
+  for (sequence& s : all) {
+    s.prompt = 30;
+    s.work = 30ms;
+    s.max_new = 1;
+    s.first_token_by = t0 + 80ms;
+  }
+  all[1].first_token_by = t0 + 60ms;
+  CHECK_FALSE(scheduler.submit(all[0], {}, t0).has_value());
+  CHECK_FALSE(scheduler.submit(all[1], {}, t0).has_value());
+  CHECK(scheduler.submit(all[2], {}, t0) == refusal::deadline_infeasible);
+  CHECK(scheduler.takes_from(all[2], {}, t0) == t0 + 10ms);
+  CHECK(scheduler.next_short_prefill(100, {}, t0, sink).empty());
+  auto group = scheduler.next_prefill({}, t0, sink);
+  REQUIRE(group.size() == 1);
+  CHECK(group[0] == &all[1]);
+  group = scheduler.next_prefill({}, t0, sink);
+  REQUIRE(group.size() == 1);
+  CHECK(group[0] == &all[0]);
+  // Ten are done of the first: 20, 30 and 30 are left, 80 ms from then on.
+  scheduler.on_prefill_progress(all[1], 20ms);
+  all[2].first_token_by = t0 + 90ms;
+  CHECK_FALSE(scheduler.submit(all[2], {}, t0 + 10ms).has_value());
+  all[3].first_token_by = t0 + 100ms;
+  CHECK(scheduler.submit(all[3], {}, t0 + 10ms) == refusal::deadline_infeasible);
+  // One that fails, or is cancelled while it waits, leaves its time to others.
+  scheduler.on_prefill_failed(all[1], sink);
+  CHECK_FALSE(scheduler.submit(all[3], {}, t0 + 10ms).has_value());
+  scheduler.cancel(all[2], sink);
+  scheduler.on_prefilled(all[0], sink.prefill(all[0]), 1, false, sink);
+  CHECK_FALSE(scheduler.submit(all[2], {}, t0 + 30ms).has_value());
+  scheduler.cancel(all[2], sink);
+  scheduler.cancel(all[3], sink);
+  CHECK(scheduler.empty());
+}
+
 TEST_CASE("several groups may be out, up to a number of prompts") {
   decode_scheduler<> scheduler{{.max_prefilling = 3, .prefill = {.max_rows = 2}}};
   recording_sink sink{64};
@@ -428,13 +470,15 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
                               .max_prefilling = 1 + random.below(6U),
                               .max_overtaking = random.below(3U),
                               .prefill = {.max_rows = 1 + random.below(4U), .max_waste = 0.5}};
+    const bool promises = random.one_in(3);
     slo_scheduler scheduler{o, by_priority{},
                             ms_a_token({.between_tokens = 1ms * (5 + random.below(40)),
-                                        .defer = random.one_in(2),
+                                        .defer = !promises && random.one_in(2),
                                         .typical_prompt = 10,
                                         .await_slot = random.one_in(2),
-                                        .target_tokens = random.one_in(2) ? 0U : 30U,
-                                        .drop_late = random.one_in(2)})};
+                                        .target_tokens = promises || random.one_in(2) ? 0U : 30U,
+                                        .drop_late = random.one_in(2),
+                                        .promise = promises})};
     recording_sink sink{4};
     std::deque<sequence> pool(40);
     std::vector<sequence*> under_prefill;
@@ -448,6 +492,7 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
         s.prompt = 1 + random.below(20U);
         s.max_new = 1 + random.below(12U);
         s.first_token_by = random.one_in(5) ? never : now + 1ms * random.below(120);
+        s.work = 1ms * s.prompt;
         s.deadline = random.one_in(6) ? now + 1ms * random.below(200) : never;
         if (!scheduler.submit(s, pace, now)) s.id = request_id{++accepted};
         s.who.id = s.id;
@@ -461,6 +506,7 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
       }
       while (!under_prefill.empty() && !random.one_in(3)) {
         sequence* p = under_prefill[random.below(under_prefill.size())];
+        if (random.one_in(3)) scheduler.on_prefill_progress(*p, p->work / 2);
         std::erase(under_prefill, p);
         scheduler.on_prefilled(*p, sink.prefill(*p), 1, random.one_in(10), sink);
       }

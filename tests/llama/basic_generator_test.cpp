@@ -264,6 +264,71 @@ TEST_CASE("a short prompt does not wait for any number of long ones") {
   }
 }
 
+// Time is what was computed, a millisecond a token, and what was waited.
+TEST_CASE(
+    "where first tokens are promised, whoever is accepted has his in time, whoever comes later") {
+  std::size_t in_time = 0;
+  std::size_t refused = 0;
+  std::size_t followed = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    const duration slo = 1ms * (20 + random.below(400));
+    const generator_options o{.slots = 1 + random.below(6U),
+                              .columns = 16,
+                              .max_prepared = 1000,
+                              .prefill_chunk = 1 + random.below(20U),
+                              .prefill_ahead = 1 + random.below(4U),
+                              .max_prefilling = 1,
+                              .prefix_bytes = random.one_in(2) ? 0U : 400U * 8,
+                              .first_token = slo};
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    duration waited{0};
+    const auto clock = [&] {
+      return time_point{1ms * static_cast<std::int64_t>(backend.computed) + waited};
+    };
+    g.calibrate(clock);
+    CHECK(backend.columns() == 0);
+    std::deque<generation> all;
+    const std::uint32_t rush = 2 + random.below(12U);
+    time_point last = clock();
+    bool busy = true;
+    while (all.size() < 120 || busy) {
+      const time_point now = clock();
+      // They came while the last job was computed.
+      for (std::uint32_t n = random.below(rush); n > 0 && all.size() < 120; --n) {
+        generation& q = add(all, 1 + random.below(random.one_in(5) ? 150U : 30U), 3);
+        if (all.size() > 1 && random.one_in(4)) q.text = all[random.below(all.size() - 1)].text;
+        q.priority = static_cast<std::uint8_t>(random.below(3U));
+        last = std::max(last, now - 1ms * random.below(5));
+        q.arrival = last;
+        if (g.submit(q, now)) {
+          ++refused;
+          CHECK(q.retry_from >= now);
+          all.pop_back();
+          if (random.one_in(2)) break;
+        }
+      }
+      if (!all.empty() && random.one_in(20)) g.cancel(all[random.below(all.size())]);
+      busy = g.turn(clock);
+      if (!busy && random.one_in(4)) waited += 1ms * random.below(50);
+    }
+    for (const generation& q : all) {
+      REQUIRE(q.finished.has_value());
+      if (q.finished == kv::finish_reason::cancelled) continue;
+      REQUIRE(q.finished == kv::finish_reason::length);
+      REQUIRE(q.times[0] - q.arrival <= slo);
+      REQUIRE(q.produced == truth(q));
+      ++in_time;
+    }
+    followed += g.prefix_hits();
+  }
+  CHECK(in_time > 5000);
+  CHECK(refused > 2000);
+  CHECK(followed > 100);
+}
+
 TEST_CASE("endless short prompts take no more than half of the time from long ones") {
   const generator_options o{.slots = 4,
                             .columns = 16,

@@ -248,12 +248,16 @@ TEST_CASE("a first token that would be late is not computed, by what prompts too
   // Twelve tokens take some 20 ms from now on, since the clock steps on.
   step_ms = 10;
   CHECK(run(all[1], 12) == kv::finish_reason::length);
-  CHECK(run(all[2], 180) == kv::finish_reason::deadline);
-  CHECK(all[2].produced.empty());
+  all[2].text.assign(180, 7);
+  CHECK(g.submit(all[2], now) == refusal::deadline_infeasible);
+  CHECK(all[2].retry_from == never);  // 300 ms alone.
   CHECK(run(all[3], 11) == kv::finish_reason::length);
   CHECK(all[3].produced == alone(model, all[3]));
-  // Late before it begins.
+  // Late before it begins: on arrival, or because its time has passed unused.
   all[4].text.assign(1, 5);
+  all[4].arrival = now - std::chrono::milliseconds{101};
+  CHECK(g.submit(all[4], now) == refusal::deadline_infeasible);
+  all[4].arrival = never;
   REQUIRE_FALSE(g.submit(all[4], now).has_value());
   now += std::chrono::milliseconds{101};
   while (g.turn(clock)) {

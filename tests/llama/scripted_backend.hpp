@@ -66,6 +66,7 @@ class scripted_backend {
     }
     REQUIRE(tokens <= most_);
     ++jobs;
+    computed += tokens;
     state_ = prefill_state::busy;
     left_ = patience;
   }
@@ -104,6 +105,7 @@ class scripted_backend {
   std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
   std::function<void()> on_wait;  // Before a job is done.
   std::uint64_t jobs = 0;
+  std::uint64_t computed = 0;  // Tokens of prompts.
   std::uint64_t iterations = 0;
   std::uint64_t broken_iteration = 0;  // 0: none.
   std::uint64_t with_logits = 0;

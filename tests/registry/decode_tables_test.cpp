@@ -57,7 +57,7 @@ TEST_CASE("every admission serves requests that have time") {
   }
   CHECK_THROWS_WITH_AS(
       (void)admission_names().choose("--admission", "lifo"),
-      "--admission: \"lifo\" is not allowed: expected fifo, slo, slo-late or deferred",
+      "--admission: \"lifo\" is not allowed: expected fifo, slo, promise, slo-late or deferred",
       formats::input_error);
 }
 

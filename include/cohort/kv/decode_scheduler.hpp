@@ -70,13 +70,17 @@ class decode_scheduler {
 
   /// Accepts a sequence, or says why not; a refused one stays the caller's.
   std::optional<refusal> submit(sequence& s);
-  /// The same, and refuses what could not be in time if it were prefilled alone and at once, where
-  /// the policy gives up what is late. @param pace Its durations and whether prefill is coupled.
+  /// The same, and refuses what could not be promised, where the policy promises, or not be in time
+  /// even if it were prefilled alone and at once, where it gives up what is late.
+  /// @param pace Its durations, stretch, and whether prefill is coupled.
   std::optional<refusal> submit(sequence& s, const decode_load& pace, time_point now) {
-    if (prompts_.admission().drops_late() && !prompts_.can_meet(s, load(pace), now)) {
-      return refusal::deadline_infeasible;
-    }
+    if (!prompts_.can_take(s, load(pace), now)) return refusal::deadline_infeasible;
     return submit(s);
+  }
+  /// When one like a sequence that is refused now could be promised; see `prefill_queue`.
+  [[nodiscard]] time_point takes_from(const sequence& s, const decode_load& pace,
+                                      time_point now) const noexcept {
+    return prompts_.takes_from(s, pace, now);
   }
 
   /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
@@ -86,7 +90,7 @@ class decode_scheduler {
     struct {
       void finish(sequence&, finish_reason) const noexcept {}
     } nobody;
-    return next_prefill({}, time_point{}, nobody);
+    return next_prefill({}, {}, nobody);
   }
   /// The same for any policy; those that are late get their final event, `deadline`.
   /// @param pace Its durations and whether prefill is coupled; the counts are the scheduler's, and
@@ -94,8 +98,7 @@ class decode_scheduler {
   template <finish_sink Sink>
   std::span<sequence* const> next_prefill(const decode_load& pace, time_point now, Sink& sink);
   /// The same for prompts of up to `longest` tokens alone, in places of their own, so that they
-  /// need not wait for as long as many long ones take. Those lose no place by it: they starve only
-  /// if the driver computes nothing but short ones.
+  /// need not wait for many long ones, which starve only if the driver computes none of them.
   template <finish_sink Sink>
   std::span<sequence* const> next_short_prefill(std::uint32_t longest, const decode_load& pace,
                                                 time_point now, Sink& sink);
@@ -109,6 +112,8 @@ class decode_scheduler {
   /// @param storage Its packed columns.  @param token The first one.  @param is_stop It ends there.
   template <decode_sink Sink>
   void on_prefilled(sequence& s, std::uint64_t storage, token_id token, bool is_stop, Sink& sink);
+  /// So much is left of one under prefill, for policies that promise.
+  void on_prefill_progress(sequence& s, duration work) noexcept { prompts_.note_work(s, work); }
   template <finish_sink Sink>
   void on_prefill_failed(sequence& s, Sink& sink);
   /// The same for one that was cancelled or has expired under prefill: nothing writes for it any
@@ -186,6 +191,7 @@ class decode_scheduler {
   std::span<sequence* const> hand_out(const prefill_decision& d, bool overtakes, Sink& sink);
   void take_back(sequence& s) noexcept {
     std::erase(out_, &s);
+    prompts_.settle(s);
     if (s.overtook) --overtaking_;
   }
   template <finish_sink Sink>

@@ -20,6 +20,7 @@ TEST_CASE("fifo sees priority and order, never a deadline") {
   CHECK(start_at_once::can_meet({1, 9, 9}, time_point{}, {}, time_point{1ms}));
   CHECK(start_at_once::can_seat({9, 9, 81}, {}));
   CHECK_FALSE(start_at_once::drops_late());
+  CHECK_FALSE(start_at_once::promises());
   const group_view late{.shape = {1, 9, 9}, .first_token_by = time_point{}};
   CHECK(start_at_once::window(late, {}, time_point{1ms}) == start_window{});
 }

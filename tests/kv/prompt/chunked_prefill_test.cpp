@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 
@@ -44,6 +45,27 @@ TEST_CASE("first come, first served; or in turn, so that short ones overtake") {
   CHECK(take(turn).first == 4);
 }
 
+TEST_CASE("by deadline: the first due goes on until one comes that is due before it") {
+  const auto at = [](std::int64_t ms) { return time_point{std::chrono::milliseconds{ms}}; };
+  chunked_prefill c{4, chunk_order::earliest_deadline};
+  c.push(request_id{1}, 9, 0, at(50));
+  c.push(request_id{2}, 3);  // Never.
+  c.push(request_id{3}, 5, 0, at(60));
+  c.push(request_id{4}, 5, 0, at(50));
+  CHECK(take(c) == prefill_chunk{request_id{1}, 0, 4, false});
+  c.push(request_id{5}, 6, 0, at(40));
+  CHECK(take(c) == prefill_chunk{request_id{5}, 0, 4, false});
+  CHECK(take(c) == prefill_chunk{request_id{5}, 4, 2, true});
+  CHECK(take(c) == prefill_chunk{request_id{1}, 4, 4, false});
+  CHECK(take(c) == prefill_chunk{request_id{1}, 8, 1, true});
+  CHECK(take(c).id == request_id{4});  // Equal ones as they came.
+  CHECK(take(c) == prefill_chunk{request_id{4}, 4, 1, true});
+  CHECK(take(c).id == request_id{3});
+  CHECK(c.cancel(request_id{3}));
+  CHECK(take(c) == prefill_chunk{request_id{2}, 0, 3, true});
+  CHECK(c.empty());
+}
+
 TEST_CASE("a cached prefix is not computed again, and a cancelled prompt not at all") {
   chunked_prefill c{4};
   c.push(request_id{1}, 10, 8);
@@ -58,7 +80,8 @@ TEST_CASE("a cached prefix is not computed again, and a cancelled prompt not at 
 }
 
 TEST_CASE("every token of every prompt is computed once, in order") {
-  for (const chunk_order order : {chunk_order::first_come, chunk_order::equal_progress}) {
+  for (const chunk_order order :
+       {chunk_order::first_come, chunk_order::equal_progress, chunk_order::earliest_deadline}) {
     test::random_source random{3};
     chunked_prefill c{1 + random.below(9U), order};
     std::map<std::uint64_t, std::uint32_t> done;
@@ -67,7 +90,8 @@ TEST_CASE("every token of every prompt is computed once, in order") {
     for (std::uint64_t n = 1; n <= 5000; ++n) {
       if (random.one_in(4)) {
         tokens[n] = 1 + random.below(40U);
-        c.push(request_id{n}, tokens[n]);
+        c.push(request_id{n}, tokens[n], 0,
+               time_point{std::chrono::milliseconds{random.below(100)}});
       } else if (const auto chunk = c.next()) {
         REQUIRE(chunk->first == done[chunk->id.value()]);
         REQUIRE(chunk->count >= 1);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <support/random_source.hpp>
@@ -116,6 +117,68 @@ TEST_CASE("with a target the first ones do not make the groups of the others sma
   const prefill_decision d = q.next(free_slots, at(0));
   CHECK(numbers(d.late) == list{1});
   CHECK(numbers(d.group) == list{2, 3, 4});
+}
+
+TEST_CASE("with promises a group is of those due first, while they are in time and limits hold") {
+  prompts p;
+  prefill_queue<slo_admission<>> q{{.max_rows = 3, .max_waste = 0.5},
+                                   slo_admission<>{{.promise = true}, l}};
+  for (const auto& [tokens, by] : {std::pair{20U, 200},
+                                   {20U, 90},
+                                   {20U, 100},
+                                   {2U, 300},
+                                   {20U, 400},
+                                   {20U, 400},
+                                   {20U, 400},
+                                   {20U, 400}}) {
+    q.push(p.add(tokens, at(by)));
+  }
+  CHECK(numbers(q.next(free_slots, at(50)).group) == list{2});  // Two are done in 50 ms.
+  CHECK(numbers(q.next(free_slots, at(70)).group) == list{3});
+  CHECK(numbers(q.next(free_slots, at(80)).group) == list{1});  // 18 of padding to 22 tokens.
+  CHECK(numbers(q.next(free_slots, at(80)).group) == list{4});
+  CHECK(numbers(q.next({.room = 2}, at(80)).group) == list{5, 6});
+  CHECK(numbers(q.next(free_slots, at(80)).group) == list{7, 8});
+}
+
+TEST_CASE("with promises nobody is accepted who makes another one late") {
+  prompts p;
+  prefill_queue<slo_admission<>> q{{.max_rows = 1}, slo_admission<>{{.promise = true}, l}};
+  const auto come = [&](std::uint32_t tokens, std::int64_t by, std::int64_t now,
+                        duration busy = 0ms) {
+    sequence& s = p.add(tokens, at(by));
+    s.work = l({1, tokens, tokens});
+    const decode_load load{.prefill = {.busy = busy}};
+    const bool can = q.can_take(s, load, at(now));
+    if (can) q.push(s);
+    return can;
+  };
+  CHECK(come(40, 100, 0));        // 50 ms.
+  CHECK_FALSE(come(41, 100, 0));  // 51 more.
+  CHECK(come(40, 100, 0));
+  CHECK(come(10, 20, 0) == false);  // In time, but the others would not be.
+  CHECK(come(20, 200, 0));          // 30 ms behind the two.
+  CHECK_FALSE(come(61, 200, 0));    // 130 and 71.
+  CHECK(q.takes_from(p.all.back(), free_slots, at(0)) == at(1));
+  CHECK(come(60, 200, 0));
+  CHECK(q.next_short(1000, free_slots, at(0)).group.empty());
+  CHECK(numbers(q.next(free_slots, at(0)).group) == list{1});
+  // It is still promised, and under way for 50 ms.
+  q.note_work(p.all[0], 0ms);
+  CHECK_FALSE(come(1, 100, 10, 40ms));
+  CHECK(numbers(q.next(free_slots, at(50)).group) == list{3});
+  q.settle(p.all[0]);
+  q.settle(p.all[2]);
+  CHECK(come(30, 140, 60));  // 40, 30 and 70.
+  CHECK(q.erase(p.all[4]));
+  CHECK(come(20, 130, 60));  // 30, 40 and 70: by 200.
+  CHECK_FALSE(come(1, 130, 60));
+  CHECK(numbers(q.next(free_slots, at(60)).group) == list{10});
+  // Without a deadline nothing is promised: it comes last.
+  sequence& none = p.add(5000);
+  CHECK(q.can_take(none, free_slots, at(60)));
+  q.push(none);
+  CHECK(q.takes_from(none, free_slots, at(60)) == never);
 }
 
 TEST_CASE("no group starts that is provably late, none is too large, and nobody is lost") {

@@ -67,6 +67,24 @@ TEST_CASE("if the one who computes gives up, the next who looks takes over") {
   CHECK(s.size() == 0);
 }
 
+TEST_CASE("a prompt is known while somebody computes it, and as long as it is there") {
+  prefix_store s{1};
+  const tokens prompt{1, 2};
+  CHECK_FALSE(s.knows(prompt));
+  const std::uint64_t e = s.acquire(prompt).entry;
+  CHECK(s.knows(prompt));
+  CHECK_FALSE(s.knows(tokens{1, 2, 3}));
+  s.acquire(prompt);
+  s.abandon(e);
+  s.release(e, ignore);
+  CHECK_FALSE(s.knows(prompt));  // The other waits, and nobody computes.
+  CHECK(s.look(e).state == prefix_state::absent);
+  s.fill(e, 7);
+  CHECK(s.knows(prompt));
+  s.release(e, ignore);
+  CHECK_FALSE(s.knows(prompt));  // Two columns are not kept.
+}
+
 TEST_CASE("random use: no used entry is freed, each storage once, and the limit holds") {
   test::random_source random{9};
   prefix_store s{12};

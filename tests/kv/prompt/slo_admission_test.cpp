@@ -23,17 +23,24 @@ TEST_CASE("prefill costs by run, by token and by position") {
   CHECK(padded({2, 30, 50}) == 3ms + 100ms + 60ms);
 }
 
-TEST_CASE("the earliest deadline goes first, within a priority") {
-  using policy = slo_admission<>;
+TEST_CASE("the earliest deadline goes first, within a priority; with promises whatever that is") {
+  const slo_admission<> policy;
   const waiting_prompt early{.number = 2, .priority = 1, .first_token_by = at(5)};
   const waiting_prompt late{.number = 1, .priority = 1, .first_token_by = at(6)};
   const waiting_prompt none{.number = 0, .priority = 1};
   const waiting_prompt important{.number = 9, .priority = 0};
-  CHECK(policy::goes_before(early, late));
-  CHECK(policy::goes_before(late, none));
-  CHECK(policy::goes_before(important, early));
-  CHECK(policy::goes_before({.number = 1, .first_token_by = at(5)},
-                            {.number = 2, .first_token_by = at(5)}));
+  CHECK(policy.goes_before(early, late));
+  CHECK(policy.goes_before(late, none));
+  CHECK(policy.goes_before(important, early));
+  CHECK(policy.goes_before({.number = 1, .first_token_by = at(5)},
+                           {.number = 2, .first_token_by = at(5)}));
+  CHECK_FALSE(policy.promises());
+  const slo_admission<> promise{{.promise = true}};
+  CHECK(promise.goes_before(early, late));
+  CHECK(promise.goes_before(early, important));
+  CHECK(promise.goes_before(important, none));
+  CHECK(promise.goes_before({.number = 2, .priority = 0, .first_token_by = at(5)}, early));
+  CHECK(promise.promises());
 }
 
 TEST_CASE("the window ends where the earliest deadline is just met") {
@@ -138,6 +145,8 @@ TEST_CASE("options out of range are refused") {
   CHECK_THROWS_AS((slo_admission<>{{.max_chunk = 1, .min_chunk = 2}}), config_error);
   CHECK_THROWS_AS((slo_admission<>{{.typical_prompt = 0}}), config_error);
   CHECK_THROWS_AS((slo_admission<>{{.reserve = -1ms}}), config_error);
+  CHECK_THROWS_AS((slo_admission<>{{.defer = true, .promise = true}}), config_error);
+  CHECK_THROWS_AS((slo_admission<>{{.target_tokens = 1, .promise = true}}), config_error);
 }
 
 }  // namespace

@@ -99,6 +99,29 @@ TEST_CASE("a first token that would be late is refused on arrival, dropped later
   for (const service_outcome& each : s.outcomes) CHECK(each.finish != never);
 }
 
+TEST_CASE(
+    "with promises who cannot be in time behind the others is refused, and not dropped later") {
+  service_options o = plain;
+  o.first_token = 40ms;
+  // 25 ms; 41 ms; 25 behind the 24 that are left of the first; 15 behind them.
+  const requests r{{20, 1, at(0)}, {36, 1, at(0)}, {20, 1, at(1)}, {10, 1, at(1)}};
+  const service_result p = by_slo(r, o, {.await_slot = false, .promise = true});
+  CHECK(p.dropped == 2);
+  CHECK(p.refused == 2);
+  CHECK(p.outcomes[0].first_token == at(25));
+  CHECK(p.outcomes[2].first_token == never);
+  CHECK(p.outcomes[3].first_token == at(40));
+  // Within iterations: 25 ms; 30 behind them; 16 behind the 24 that are left.
+  o.is_coupled = true;
+  const service_result c = by_slo({{10, 1, at(0)}, {15, 1, at(0)}, {1, 1, at(1)}}, o,
+                                  {.await_slot = false, .promise = true});
+  CHECK(c.outcomes[0].first_token == at(25));
+  CHECK(c.outcomes[1].first_token == never);
+  CHECK(c.outcomes[2].first_token == at(41));
+  CHECK(c.refused == 1);
+  CHECK(c.dropped == 1);
+}
+
 TEST_CASE("options out of range are refused") {
   const requests one{{1, 1}};
   const auto with = [&](auto change) {
@@ -193,6 +216,36 @@ TEST_CASE("nobody is lost and no group starts in vain; never much less good than
   }
   CHECK(better >= 40);
   CHECK(all > all_fifo + all_fifo / 4);
+}
+
+TEST_CASE("a promise is kept, to the nanosecond, whoever comes later, and none is made in vain") {
+  std::uint64_t refused = 0;
+  std::uint64_t served = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    service_options o{.slots = 8,
+                      .cost = {.iteration_ms = 5, .per_token_ms = 0.05 * (1 + random.below(10))},
+                      .prefill_ms = static_cast<double>(random.below(20))};
+    o.first_token = 1ms * (20 + random.below(1000));
+    o.prefill.max_rows = 1 + random.below(8U);
+    // From half of what one prefill after the other can do to three times as much.
+    const double alone_ms = o.prefill_ms + 85 * o.cost.per_token_ms;
+    const double load = 0.5 + 0.25 * random.below(11);
+    const requests r = draw(random, 300, static_cast<std::int64_t>(1e3 * alone_ms / load));
+    const service_result k = by_slo(r, o, {.await_slot = false, .promise = true});
+    REQUIRE(k.dropped == k.refused);
+    REQUIRE(k.first_in_time + k.refused == r.size());
+    refused += k.refused;
+    served += k.first_in_time;
+    // No fewer are in time than by giving up late.
+    if (o.prefill.max_rows == 1) {
+      const service_result d = by_slo(r, o, {.await_slot = false});
+      CHECK(k.first_in_time * 10 >= d.first_in_time * 9);
+    }
+  }
+  CHECK(refused > 2000);
+  CHECK(served > 6000);
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ struct sequence {
   time_point deadline = never;
   /// When the first token is due, for an admission policy that looks at it; `never`: no promise.
   time_point first_token_by = never;
+  /// How long its prefill takes alone, as predicted, for a policy that promises:
+  /// `decode_load::prefill` stretches it. At least 0; 0 if its columns are there, or come with
+  /// another's.
+  duration work{0};
 
   /// Written by the scheduler; read-only for the caller.
   sequence_state state = sequence_state::idle;

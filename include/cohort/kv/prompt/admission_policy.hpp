@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/kv/prompt/prefill_promises.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -43,6 +44,7 @@ struct decode_load {
   duration departure_gap{0};   ///< Mean time between two that leave; 0: not known.
   /// Prefill is part of the iterations and makes them longer; false: it runs beside them.
   bool is_coupled = false;
+  prefill_rate prefill{};  ///< For policies that promise: over `sequence::work`.
 };
 
 /// A group that could start.
@@ -98,6 +100,11 @@ concept drops_late_returns_bool = requires(const P& p) {
   { p.drops_late() }
   noexcept->std::same_as<bool>;
 };
+template <class P>
+concept promises_returns_bool = requires(const P& p) {
+  { p.promises() }
+  noexcept->std::same_as<bool>;
+};
 }  // namespace requirement
 
 /// Decides on prompts that wait for prefill. Semantics, all pure:
@@ -105,6 +112,11 @@ concept drops_late_returns_bool = requires(const P& p) {
 /// * `can_meet(shape, by, load, now)`: whether prefill of the shape, started now, ends at or before
 ///   `by`. If it holds of a shape, it holds of a part of it; if not now, it never will with no less
 ///   load;
+/// * `promises()`: whether prompts are refused on arrival unless they and all that are due later
+/// are
+///   in time by `prefill_promises`. `goes_before` is then by deadline, groups are of those due
+///   first,
+///   and no short ones overtake;
 /// * `drops_late()`: whether prompts that cannot be met any more are given up; otherwise they are
 ///   served when nobody else waits;
 /// * `window(group, load, now)`: when the group may start;
@@ -119,7 +131,8 @@ template <class P>
 concept admission_policy = std::copyable<P> && requirement::goes_before_orders_prompts<P> &&
     requirement::can_meet_returns_bool<P> && requirement::drops_late_returns_bool<P> &&
     requirement::window_returns_start_window<P> && requirement::can_seat_returns_bool<P> &&
-    requirement::target_returns_tokens<P> && requirement::chunk_returns_tokens<P>;
+    requirement::target_returns_tokens<P> && requirement::chunk_returns_tokens<P> &&
+    requirement::promises_returns_bool<P>;
 
 /// First come, first served within a priority, at once, deadlines unseen: fifo.
 struct start_at_once {
@@ -134,6 +147,7 @@ struct start_at_once {
                                                time_point) noexcept {
     return true;
   }
+  [[nodiscard]] static constexpr bool promises() noexcept { return false; }
   [[nodiscard]] static constexpr bool drops_late() noexcept { return false; }
   [[nodiscard]] static constexpr start_window window(const group_view&, const decode_load&,
                                                      time_point) noexcept {

@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,8 +27,9 @@ struct prefill_chunk {
 
 /// How chunks are shared out.
 enum class chunk_order : std::uint8_t {
-  first_come,      ///< One prompt after another.
-  equal_progress,  ///< In turn, one chunk each: short prompts overtake long ones.
+  first_come,         ///< One prompt after another.
+  equal_progress,     ///< In turn, one chunk each: short prompts overtake long ones.
+  earliest_deadline,  ///< One prompt after another, that which is due first; interrupts others.
 };
 
 /// Prompts on their way through prefill, at most `chunk` tokens at a time, so that no piece of work
@@ -47,13 +49,16 @@ class chunked_prefill {
   [[nodiscard]] std::size_t size() const noexcept { return jobs_.size(); }
 
   /// @param tokens Length of the prompt; at least 1.  @param done Tokens staged before, by a cached
-  /// prefix; less than `tokens`.
+  /// prefix; less than `tokens`.  @param by When it is due; equal ones in the order they come.
   /// @throws config_error If `done` is not less than `tokens`.
-  void push(request_id id, std::uint32_t tokens, std::uint32_t done = 0) {
+  void push(request_id id, std::uint32_t tokens, std::uint32_t done = 0, time_point by = never) {
     expects(done < tokens, "chunked_prefill: done must be less than tokens");
-    jobs_.push_back({id, tokens, done});
+    const auto at = order_ == chunk_order::earliest_deadline
+                        ? std::ranges::upper_bound(jobs_, by, {}, &job::by)
+                        : jobs_.end();
+    jobs_.insert(at, {id, tokens, done, by});
   }
-  /// The piece to compute now; the same until `complete` or `cancel`.
+  /// The piece to compute now; the same until `complete`, `cancel` or, by deadlines, `push`.
   [[nodiscard]] std::optional<prefill_chunk> next() const noexcept {
     if (jobs_.empty()) return std::nullopt;
     const job& j = jobs_.front();
@@ -80,6 +85,7 @@ class chunked_prefill {
     request_id id;
     std::uint32_t tokens;
     std::uint32_t done;
+    time_point by;
   };
 
   std::uint32_t chunk_;

@@ -8,6 +8,7 @@
 #include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
+#include <cohort/kv/prompt/prefill_promises.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,8 +30,10 @@ struct prefill_decision {
 /// Prompts in their order of service. A group forms around the first one: whoever adds the least
 /// padding joins while `prefill_limits` hold and, by the policy, all of the group stay in time; it
 /// starts when its window is open. Those that cannot be in time any more are given up or served
-/// when nobody else waits. Allocates to grow. Thread safety: none. O(waiting · log waiting) a
-/// decision, none if nobody waits.
+/// when nobody else waits. Where the policy promises, it keeps the promises until prefill has
+/// ended, and a group is of those due first, who must not take longer together than one by one.
+/// Allocates to grow. Thread safety: none. O(waiting · log waiting) a decision, none if nobody
+/// waits.
 template <admission_policy Admission = start_at_once>
 class prefill_queue {
  public:
@@ -54,17 +57,49 @@ class prefill_queue {
     return admission_.can_meet({1, s.prompt, s.prompt}, s.first_token_by, load, now);
   }
 
+  /// Whether a prompt that comes now may be accepted: where the policy promises, if that can be
+  /// promised; where it gives up what is late, if the prompt alone would be in time.
+  [[nodiscard]] bool can_take(const sequence& s, const decode_load& load,
+                              time_point now) const noexcept {
+    if (!is_promised(s)) return !admission_.drops_late() || can_meet(s, load, now);
+    return promises_.can_take(s.first_token_by, s.work, now, load.prefill);
+  }
+  /// When one like a prompt that comes now and is refused could be promised at the latest, if
+  /// nobody else comes; `never`: not even alone, or it is not for want of a promise.
+  [[nodiscard]] time_point takes_from(const sequence& s, const decode_load& load,
+                                      time_point now) const noexcept {
+    if (!is_promised(s)) return never;
+    return promises_.takes_from(s.first_token_by - now, s.work, now, load.prefill);
+  }
+
   /// Its `number` must be set and higher than those before.
-  void push(sequence& s) { queued_.push_back(&s); }
+  void push(sequence& s) {
+    queued_.push_back(&s);
+    if (is_promised(s)) promises_.add({s.number, s.first_token_by, s.work});
+  }
   /// @returns Whether it was there.
-  bool erase(const sequence& s) noexcept { return std::erase(queued_, &s) > 0; }
+  bool erase(const sequence& s) noexcept {
+    promises_.erase(s.number);
+    return std::erase(queued_, &s) > 0;
+  }
+  /// The work that is left of one that was pushed and is not yet settled has changed.
+  void note_work(sequence& s, duration work) noexcept {
+    s.work = work;
+    promises_.set_work(s.number, work);
+  }
+  /// The prefill of one that was taken out has ended, however.
+  void settle(const sequence& s) noexcept { promises_.erase(s.number); }
 
   /// Takes out the group to start now and whom to give up.
   prefill_decision next(const decode_load& load, time_point now);
-  /// The same, as if prompts of more than `longest` tokens were not there.
+  /// The same, as if prompts of more than `longest` tokens were not there; nobody, where the policy
+  /// promises.
   prefill_decision next_short(std::uint32_t longest, const decode_load& load, time_point now);
 
  private:
+  [[nodiscard]] bool is_promised(const sequence& s) const noexcept {
+    return admission_.promises() && s.first_token_by != never;
+  }
   [[nodiscard]] time_point earliest_of(std::span<const std::uint32_t> members) const noexcept {
     time_point by = never;
     for (const std::uint32_t i : members) by = std::min(by, queued_[i]->first_token_by);
@@ -72,15 +107,18 @@ class prefill_queue {
   }
   std::size_t split(const decode_load& load, time_point now);
   std::span<const std::uint32_t> form(std::size_t hopeful, const decode_load& load, time_point now);
+  std::span<const std::uint32_t> first_due(std::size_t count, const decode_load& load,
+                                           time_point now);
   void take(std::span<const std::uint32_t> members);
 
   prefill_groups groups_;
   [[no_unique_address]] Admission admission_;
+  prefill_promises promises_;
   std::vector<sequence*> queued_;
   std::vector<sequence*> group_;
   std::vector<sequence*> late_;
   std::vector<sequence*> lost_;
-  std::vector<std::uint32_t> lengths_;
+  std::vector<std::uint32_t> lengths_;  // Or, of those due first, their places.
   std::vector<sequence*> aside_;
 };
 
@@ -94,6 +132,7 @@ prefill_decision prefill_queue<Admission>::next(const decode_load& load, time_po
     late_.assign(middle, queued_.end());
     queued_.erase(middle, queued_.end());
     std::ranges::sort(late_, {}, &sequence::number);
+    for (const sequence* s : late_) settle(*s);
   }
   if (queued_.empty()) return {.late = late_};
 
@@ -119,7 +158,7 @@ template <admission_policy Admission>
 prefill_decision prefill_queue<Admission>::next_short(std::uint32_t longest,
                                                       const decode_load& load, time_point now) {
   const auto is_long = [&](const sequence* s) { return s->prompt > longest; };
-  if (std::ranges::all_of(queued_, is_long)) return {};
+  if (admission_.promises() || std::ranges::all_of(queued_, is_long)) return {};
   aside_.clear();
   std::ranges::copy_if(queued_, std::back_inserter(aside_), is_long);
   std::erase_if(queued_, is_long);
@@ -173,12 +212,37 @@ std::span<const std::uint32_t> prefill_queue<Admission>::form(std::size_t hopefu
                                                               time_point now) {
   lengths_.clear();
   const std::size_t count = hopeful > 0 ? hopeful : queued_.size();
+  if (admission_.promises()) return first_due(count, load, now);
   for (std::size_t i = 0; i < count; ++i) lengths_.push_back(queued_[i]->prompt);
   return groups_.next(
       lengths_, [&](std::span<const std::uint32_t> members, const prefill_shape& shape) {
         if (!admission_.can_seat(shape, load)) return false;
         return hopeful == 0 || admission_.can_meet(shape, earliest_of(members), load, now);
       });
+}
+
+/// Others would be late by whoever joins before them.
+template <admission_policy Admission>
+std::span<const std::uint32_t> prefill_queue<Admission>::first_due(std::size_t count,
+                                                                   const decode_load& load,
+                                                                   time_point now) {
+  const prefill_limits& limits = groups_.limits();
+  prefill_shape group;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t length = queued_[i]->prompt;
+    const prefill_shape more{group.rows + 1, std::max(group.longest, length),
+                             group.tokens + length};
+    const bool fits = more.rows <= limits.max_rows &&
+                      (limits.max_positions == 0 || more.positions() <= limits.max_positions) &&
+                      static_cast<double>(more.positions() - more.tokens) <=
+                          limits.max_waste * static_cast<double>(more.tokens);
+    const bool joins = fits && admission_.can_seat(more, load) &&
+                       admission_.can_meet(more, queued_[0]->first_token_by, load, now);
+    if (i > 0 && !joins) break;
+    lengths_.push_back(static_cast<std::uint32_t>(i));
+    group = more;
+  }
+  return lengths_;
 }
 
 template <admission_policy Admission>

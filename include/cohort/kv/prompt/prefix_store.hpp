@@ -44,6 +44,14 @@ class prefix_store {
   [[nodiscard]] std::uint64_t columns() const noexcept { return columns_; }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
+  /// Whether `acquire` would find the prompt's columns, or somebody who computes them.
+  [[nodiscard]] bool knows(std::span<const token_id> prompt) const {
+    const auto [first, last] = by_hash_.equal_range(hash_of(prompt));
+    return std::any_of(first, last, [&](const auto& h) {
+      const item& e = *h.second;
+      return (e.ready || e.claimed) && std::ranges::equal(prompt, e.prompt);
+    });
+  }
   /// Finds or reserves the entry of a prompt and uses it until `release`.
   prefix_hit acquire(std::span<const token_id> prompt);
 

@@ -66,6 +66,10 @@ struct slo_options {
   /// coupled, where pieces have one size whatever the group.
   std::uint64_t target_tokens = 0;
   bool drop_late = true;  ///< False: late ones are served when nobody else waits.
+  /// What is accepted is a promise: refused on arrival is who could not be in time, or not without
+  /// one who was accepted being late. Without `defer` and `target_tokens`, whose groups would break
+  /// it. A slot is not part of it: with `await_slot` one that finds none is late all the same.
+  bool promise = false;
 };
 
 /// Earliest deadline first, of prompts that can still be met, within the window
@@ -88,16 +92,20 @@ class slo_admission {
     expects(o.min_chunk <= o.max_chunk, "slo_admission: min_chunk must be at most max_chunk");
     expects(o.reserve >= duration{0}, "slo_admission: reserve must be at least 0");
     expects(o.typical_prompt >= 1, "slo_admission: typical_prompt must be at least 1");
+    expects(!o.promise || (!o.defer && o.target_tokens == 0),
+            "slo_admission: promise excludes defer and target_tokens");
   }
 
   [[nodiscard]] const slo_options& options() const noexcept { return o_; }
 
-  [[nodiscard]] static constexpr bool goes_before(const waiting_prompt& a,
-                                                  const waiting_prompt& b) noexcept {
-    if (a.priority != b.priority) return a.priority < b.priority;
-    return a.first_token_by != b.first_token_by ? a.first_token_by < b.first_token_by
-                                                : a.number < b.number;
+  /// By deadline within a priority; with promises by deadline alone, since that order can keep the
+  /// most of them, and by priority where it is the same.
+  [[nodiscard]] bool goes_before(const waiting_prompt& a, const waiting_prompt& b) const noexcept {
+    if (!o_.promise && a.priority != b.priority) return a.priority < b.priority;
+    if (a.first_token_by != b.first_token_by) return a.first_token_by < b.first_token_by;
+    return a.priority != b.priority ? a.priority < b.priority : a.number < b.number;
   }
+  [[nodiscard]] bool promises() const noexcept { return o_.promise; }
   [[nodiscard]] bool can_meet(const prefill_shape& s, time_point by, const decode_load& load,
                               time_point now) const noexcept {
     return by == never || duration_of(s, load) <= by - now;

@@ -41,6 +41,7 @@ struct service_result {
   std::uint64_t first_in_time = 0;
   std::uint64_t gaps_in_time = 0;  ///< Finished, and no gap too long.
   std::uint64_t dropped = 0;       ///< Given up or refused for a first token that would be late.
+  std::uint64_t refused = 0;       ///< Of these, on arrival.
   std::uint64_t iterations = 0;
   std::uint64_t groups = 0;  ///< Prefill groups.
   std::uint64_t tokens = 0;  ///< Produced.

@@ -110,6 +110,23 @@ class service_simulation {
             .mean_iteration = mean_iteration_,
             .is_coupled = o_.is_coupled};
   }
+  /// Prefill of so many tokens alone, with the iterations that carry them if coupled.
+  [[nodiscard]] duration work_of(std::uint32_t tokens) const noexcept {
+    const kv::linear_prefill latency = prefill_latency_of(o_);
+    if (!o_.is_coupled) return latency({1, tokens, tokens});
+    const kv::decode_load load = pace();
+    const std::uint32_t piece = std::clamp(scheduler_.prefill_chunk(load), 1U, tokens);
+    return (load.iteration + latency({1, piece, piece})) * ((tokens + piece - 1) / piece);
+  }
+  /// Until the group under way has been computed, which nothing interrupts.
+  [[nodiscard]] duration busy() const noexcept {
+    if (!o_.is_coupled) return prefill_end_ == never ? duration{0} : prefill_end_ - now_;
+    std::uint64_t left = 0;
+    for (const kv::sequence* s : group_) left += s->prompt;
+    left -= std::min(left, staged_ + piece_);
+    const duration iteration = iteration_end_ == never ? duration{0} : iteration_end_ - now_;
+    return iteration + (left > 0 ? work_of(static_cast<std::uint32_t>(left)) : duration{0});
+  }
   void note_token(std::size_t i) noexcept;
   void arrive(sink& out);
   void prefilled(std::size_t members, sink& out);
@@ -179,8 +196,13 @@ void service_simulation<Admission>::note_token(std::size_t i) noexcept {
 template <kv::admission_policy Admission>
 void service_simulation<Admission>::arrive(sink&) {
   while (next_ < by_arrival_.size() && requests_[by_arrival_[next_]].arrival <= now_) {
-    if (scheduler_.submit(sequences_[by_arrival_[next_]], pace(), now_)) {
+    kv::sequence& s = sequences_[by_arrival_[next_]];
+    s.work = work_of(s.prompt);
+    kv::decode_load load = pace();
+    load.prefill.busy = busy();
+    if (scheduler_.submit(s, load, now_)) {
       ++result_.dropped;
+      ++result_.refused;
       ++ended_;
     }
     ++next_;
@@ -219,6 +241,7 @@ void service_simulation<Admission>::start_prefill(sink& out, OnGroup& on_group) 
   const auto group = scheduler_.next_prefill(pace(), now_, out);
   if (group.empty()) return;
   on_group(group, now_);
+  for (kv::sequence* s : group) scheduler_.on_prefill_progress(*s, duration{0});  // It is `busy`.
   ++result_.groups;
   group_.assign(group.begin(), group.end());
   if (o_.is_coupled) return;
