@@ -39,10 +39,10 @@ struct policy : choice {
 
 /// What is said of policies besides their names, as the user wrote it.
 struct policy_options {
-  std::optional<std::string> gather;
-  std::optional<std::string> tune;       ///< "on" or "off".
-  std::optional<std::string> objective;  ///< "latency" or "devices".
-  std::optional<std::string> fairness;
+  std::optional<std::string> gather{};
+  std::optional<std::string> tune{};       ///< "on" or "off".
+  std::optional<std::string> objective{};  ///< "latency" or "devices".
+  std::optional<std::string> fairness{};
 };
 
 /// The policies of a comma-separated list.

@@ -20,7 +20,7 @@ std::vector<std::string> policy_samples() {
 }
 
 TEST_CASE("each policy has the gather rule it is best with, unless told otherwise") {
-  const auto all = parse_policies("deferred,adaptive,eager,timeout:0.25", std::nullopt);
+  const auto all = parse_policies("deferred,adaptive,eager,timeout:0.25", {});
   REQUIRE(all.size() == 4);
   CHECK(all[0].gather_name() == "drop-head");
   CHECK(all[1].gather_name() == "drop-head");
@@ -28,8 +28,8 @@ TEST_CASE("each policy has the gather rule it is best with, unless told otherwis
   CHECK(all[3].gather_name() == "head");
   CHECK(all[3].parameter == 0.25);
   CHECK(all[3].name == "timeout:0.25");
-  CHECK(parse_policies("deferred", "head")[0].gather_name() == "head");
-  CHECK(parse_policies("eager", "drop-head")[0].gather_name() == "drop-head");
+  CHECK(parse_policies("deferred", {.gather = "head"})[0].gather_name() == "head");
+  CHECK(parse_policies("eager", {.gather = "drop-head"})[0].gather_name() == "drop-head");
   for (const char* one : {"deferred: drop-head", "adaptive: always drop-head", "eager: head"}) {
     CHECK(default_gathers().find(one) != std::string::npos);
   }
@@ -39,18 +39,39 @@ TEST_CASE("what is no policy is refused with those that are") {
   for (const char* bad : {"", "deferred,", "Deferred", "deferred:1", "timeout", "timeout:",
                           "timeout:-0.1", "timeout:1.1", "timeout:nan", "eager,eager", "nexus"}) {
     INFO(std::string{bad});
-    CHECK_THROWS_AS((void)parse_policies(bad, std::nullopt), input_error);
+    CHECK_THROWS_AS((void)parse_policies(bad, {}), input_error);
   }
   const std::string refusal =
       "--policy: \"nexus\" is not allowed: expected " + policy_names().names();
-  CHECK_THROWS_WITH_AS((void)parse_policies("nexus", std::nullopt), refusal.c_str(), input_error);
-  CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", std::nullopt),
+  CHECK_THROWS_WITH_AS((void)parse_policies("nexus", {}), refusal.c_str(), input_error);
+  CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", {}),
                        "--policy timeout: 2 is not allowed: expected a number from 0 to 1",
                        input_error);
-  CHECK_THROWS_WITH_AS((void)parse_policies("eager", "tail"),
+  CHECK_THROWS_WITH_AS((void)parse_policies("eager", {.gather = "tail"}),
                        "--gather: \"tail\" is not allowed: expected head or drop-head",
                        input_error);
-  CHECK_THROWS_AS((void)parse_policies("adaptive", "head"), input_error);
+  CHECK_THROWS_AS((void)parse_policies("adaptive", {.gather = "head"}), input_error);
+}
+
+TEST_CASE("adaptive alone tunes itself, if told to") {
+  const auto all = parse_policies("adaptive,eager", {.tune = "on", .objective = "devices"});
+  REQUIRE(all[0].tuning.has_value());
+  CHECK(all[0].tuning->strive_for == deferred::objective::devices);
+  CHECK(all[0].tuning->fairness == 0.2);
+  CHECK_FALSE(all[1].tuning.has_value());
+  CHECK_FALSE(parse_policies("adaptive", {.tune = "off"})[0].tuning.has_value());
+  CHECK(parse_policies("adaptive", {.tune = "on", .fairness = "0"})[0].tuning->fairness == 0);
+  const auto refused = [](const char* policy, const policy_options& o, const char* why) {
+    CHECK_THROWS_WITH_AS((void)parse_policies(policy, o), why, input_error);
+  };
+  refused("adaptive", {.tune = "yes"}, "--tune: \"yes\" is not allowed: expected on or off");
+  refused("eager", {.tune = "on"},
+          "--tune: on is not allowed: expected no --tune without adaptive, which alone can");
+  refused("adaptive", {.fairness = "1"},
+          "--fairness: \"1\" is not allowed: expected it with --tune on alone");
+  refused("adaptive", {.tune = "on", .objective = "cost"},
+          "--objective: \"cost\" is not allowed: expected latency or devices");
+  CHECK_THROWS_AS((void)parse_policies("adaptive", {.tune = "on", .fairness = "-1"}), input_error);
 }
 
 TEST_CASE("every policy and gather rule runs, and no measured request is lost") {
@@ -67,7 +88,7 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
     for (const auto& gather : asked) {
       INFO(name);
       INFO(gather.value_or("its own gather rule"));
-      const auto p = parse_policies(name, gather);
+      const auto p = parse_policies(name, {.gather = gather});
       int heard = 0;
       const sim::run_result r =
           run_policy(p[0], w, {.rate = 300, .seed = 3}, [&](time_point) { ++heard; });

@@ -60,7 +60,7 @@ class device_course {
   /// The end of work that starts at `start` and usually takes `work` ≥ 0. O(faults²).
   [[nodiscard]] ending end(time_point start, duration work) const noexcept {
     if (faults_.empty()) return {start + work};
-    double left = static_cast<double>(work.count());
+    auto left = static_cast<double>(work.count());
     time_point now = start;
     for (auto turn = std::ranges::upper_bound(turns_, start);; ++turn) {
       if (fails(now)) return {now, true};

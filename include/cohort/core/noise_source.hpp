@@ -78,7 +78,7 @@ class lateness_source {
 
   [[nodiscard]] duration draw() {
     if (options_.is_none()) return duration{0};
-    const double mean = static_cast<double>(options_.mean.count());
+    const auto mean = static_cast<double>(options_.mean.count());
     duration late{std::llround(mean * exponential_(random_))};
     if (chance_(random_) < options_.tail_share) late += options_.tail;
     return late;

@@ -30,7 +30,7 @@ class quantile_sketch {
   /// @param memory How many values count; at least 1.
   /// @throws config_error If the range is empty or the memory below 1.
   explicit quantile_sketch(sketch_range range = {}, double memory = 1024)
-      : range_{range}, growth_{1 + 1 / memory}, first_{0} {
+      : range_{range}, growth_{1 + 1 / memory} {
     expects(range.lowest > 0 && range.highest > range.lowest && std::isfinite(range.highest),
             "quantile_sketch: lowest must be above 0 and below highest");
     expects(memory >= 1, "quantile_sketch: memory must be at least 1");
@@ -117,7 +117,7 @@ class quantile_sketch {
 
   sketch_range range_;
   double growth_;
-  std::size_t first_;
+  std::size_t first_ = 0;  // Key of the first bin.
   std::vector<bin> bins_;
   bin total_;
   double weight_ = 1;

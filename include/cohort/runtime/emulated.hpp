@@ -220,7 +220,7 @@ class emulated_executor {
     work_ring queue;       // The front runs, or waits for its mark.
     bool started = false;  // The front occupies the lane until it is due.
     bool in_use = false;
-    bool hangs = false;    // The front never ends.
+    bool hangs = false;   // The front never ends.
     bool failed = false;  // Something since the last `notify` has.
     device_share share;
     device_course course;
