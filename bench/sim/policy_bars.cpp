@@ -170,7 +170,13 @@ int main(int argc, char** argv) {
   unseen();
   fmt::print(
       "\nflat top: 10 models like ResNet50, SLO 100 ms, 24 devices, 0.2 to 1.6 of the peak\n");
-  flat_top("adaptive", adaptive_policy, 0.03);
+  // With the idle valve it would use what idles.
+  flat_top(
+      "adaptive without its idle valve",
+      [](deferred::network_delays d) {
+        return deferred::make_adaptive_scheduler(d, {.idle_valve = 1});
+      },
+      0.03);
   flat_top("deferred", deferred_policy, 0.04);
   return missed ? 1 : 0;
 }
