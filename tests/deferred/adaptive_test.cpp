@@ -98,12 +98,12 @@ TEST_CASE("models with several devices' worth of work contend little, the only m
 TEST_CASE("a bad model gains urgency, up to a bound") {
   const time_point calm = adaptive_priority{}.urgency(view({}));
   CHECK(calm == t0 + 25ms - 15602us);
-  // 0.2 of a typical batch of 10 ms for each hundredth, up to three of them.
+  // 0.05 of a typical batch of 10 ms for each hundredth, up to three of them.
   const auto bad = [](double rate) {
     return view({.bad_rate = rate, .pool = {.devices = 4, .typical_batch = 10ms}});
   };
-  CHECK(adaptive_priority{}.urgency(bad(0.01)) == calm - 2ms);
-  CHECK(adaptive_priority{}.urgency(bad(0.5)) == calm - 6ms);
+  CHECK(adaptive_priority{}.urgency(bad(0.01)) == calm - 500us);
+  CHECK(adaptive_priority{}.urgency(bad(0.5)) == calm - 1500us);
   CHECK(adaptive_priority{adaptive_options{.boost = 0}}.urgency(bad(0.5)) == calm);
 }
 TEST_CASE("while enough devices idle a batch may start at once") {

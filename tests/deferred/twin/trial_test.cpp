@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/twin/trial_runner.hpp>
+#include <cohort/deferred/twin/trial.hpp>
 
 #include <doctest/doctest.h>
+
+#include <cohort/deferred/twin/trial_runner.hpp>
 
 #include <chrono>
 #include <cstdint>
