@@ -118,13 +118,13 @@ TEST_CASE("a device at half speed is noticed within 50 of its batches, and forgo
       machine m{seed};
       level_tracker d;
       level_tracker all;  // Others, as healthy as can be.
-      for (int i = 0; i < 500; ++i) all.add(1, sigma);
+      for (int i = 0; i < 500; ++i) all.add_log(0, sigma);
       CHECK(d.factor(all) == 1);
-      for (int i = 0; i < 500; ++i) d.add(m.ratio(1, sigma, 0.003), sigma);
+      for (int i = 0; i < 500; ++i) d.add_log(std::log(m.ratio(1, sigma, 0.003)), sigma);
       CHECK(d.factor(all) == doctest::Approx(1).epsilon(0.02 + 1.5 * sigma));
-      for (int i = 0; i < 50; ++i) d.add(m.ratio(2, sigma, 0.003), sigma);
+      for (int i = 0; i < 50; ++i) d.add_log(std::log(m.ratio(2, sigma, 0.003)), sigma);
       CHECK(d.factor(all) == doctest::Approx(2).epsilon(0.07 + 1.5 * sigma));
-      for (int i = 0; i < 50; ++i) d.add(m.ratio(1, sigma, 0.003), sigma);
+      for (int i = 0; i < 50; ++i) d.add_log(std::log(m.ratio(1, sigma, 0.003)), sigma);
       CHECK(d.factor(all) == doctest::Approx(1).epsilon(0.07 + 1.5 * sigma));
     }
   }
@@ -137,7 +137,7 @@ TEST_CASE("a healthy device is hardly ever taken for another") {
     level_tracker d;
     const level_tracker all;
     for (int i = 0; i < 5000; ++i) {
-      d.add(m.ratio(1, 0.1, 0.003), 0.1);
+      d.add_log(std::log(m.ratio(1, 0.1, 0.003)), 0.1);
       wrong += d.factor(all) != 1;
     }
   }
@@ -148,8 +148,8 @@ TEST_CASE("a device that is all there is, or all of them at once, are not slow d
   level_tracker d;
   level_tracker all;
   for (int i = 0; i < 100; ++i) {
-    d.add(2, 0.05);
-    all.add(2, 0.05);
+    d.add_log(std::log(2), 0.05);
+    all.add_log(std::log(2), 0.05);
     CHECK(d.factor(all) == 1);
   }
 }
@@ -160,7 +160,7 @@ TEST_CASE("ratios that cannot be are ignored") {
   const level_tracker all;
   for (const double bad : {0.0, -1.0, static_cast<double>(NAN)}) {
     e.add(1, bad);
-    d.add(bad, 0.1);
+    d.add_log(std::log(bad), 0.1);
   }
   CHECK(e.count() == 0);
   CHECK(d.factor(all) == 1);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <list>
 #include <utility>
@@ -20,7 +21,7 @@ struct strangers {
 };
 /// All models take what their profiles say.
 struct acquaintances {
-  static usual_time usual(model_id, std::uint32_t) { return {.middle = 1, .spread = 0.05}; }
+  static usual_time usual(model_id, std::uint32_t) { return {.is_known = true, .spread = 0.05}; }
 };
 
 struct bench {
@@ -42,8 +43,9 @@ struct bench {
     b.requests.clear();
   }
   double end(time_point now, std::uint32_t entry = 0, bool failed = false) {
-    return times.on_complete({d0, entry}, now, failed, strangers{}).ratio;
+    return ratio_of(times.on_complete({d0, entry}, now, failed, strangers{}));
   }
+  static double ratio_of(const batch_time& t) { return t.is_known ? std::exp(t.log_ratio) : 0; }
   batch_times times;
   std::list<request> requests;
 };
@@ -96,7 +98,7 @@ TEST_CASE("a slow device among others is told apart from a profile that is wrong
   const auto round = [&](duration first, duration others) {  // A batch on each.
     for (std::uint32_t d = 0; d < devices; ++d) b.send(10ms, now, now, 0, device_id{d});
     const auto end = [&](std::uint32_t d, duration took) {
-      return b.times.on_complete(device_id{d}, now + took, false, acquaintances{}).ratio;
+      return bench::ratio_of(b.times.on_complete(device_id{d}, now + took, false, acquaintances{}));
     };
     double ratio = 0;
     for (std::uint32_t d = 1; d < devices; ++d) ratio = end(d, others);
@@ -106,6 +108,7 @@ TEST_CASE("a slow device among others is told apart from a profile that is wrong
   };
   for (int i = 0; i < 50; ++i) round(20ms, 10ms);
   CHECK(b.times.device_factor(d0) > 1.7);
+  CHECK(b.times.is_slow(d0));
   CHECK(b.times.device_factor(device_id{3}) == doctest::Approx(1).epsilon(0.1));
   const auto [own, others] = round(20ms, 10ms);
   CHECK(own == doctest::Approx(others).epsilon(0.02));  // What is left is the model's.

@@ -73,8 +73,9 @@ TEST_CASE_TEMPLATE("a scheduler that does not learn believes its profiles", S, s
   server<S> x{false};
   for (int i = 0; i < 100; ++i) x.serve(2);
   CHECK(x.expected == 6ms);
-  CHECK(x.s.models().correction(x.m, 1) == 1);
-  CHECK(x.s.models().usual(x.m, 1).middle == doctest::Approx(2).epsilon(0.01));  // It could.
+  CHECK(x.s.models().latency(x.m).correction(1) == 1);
+  CHECK(x.s.models().usual(x.m, 1).log_ratio ==
+        doctest::Approx(std::log(2)).epsilon(0.01));  // Yet.
 }
 
 TEST_CASE_TEMPLATE("what batches take moves windows, expected ends and admission", S, scheduler,
@@ -83,7 +84,7 @@ TEST_CASE_TEMPLATE("what batches take moves windows, expected ends and admission
   x.serve(2);
   CHECK(x.expected == 6ms);
   for (int i = 0; i < 200; ++i) x.serve(2);
-  CHECK(x.s.models().correction(x.m, 1) == doctest::Approx(2).epsilon(0.01));
+  CHECK(x.s.models().latency(x.m).correction(1) == doctest::Approx(2).epsilon(0.01));
   CHECK(to_ms(x.expected) == doctest::Approx(12).epsilon(0.01));
   CHECK(to_ms(x.s.models().least_time(x.m)) == doctest::Approx(12).epsilon(0.01));
   // Frontrun: 60 − 2 ℓ(2) = 46 after the arrival.
@@ -95,7 +96,7 @@ TEST_CASE_TEMPLATE("what batches take moves windows, expected ends and admission
 TEST_CASE("batches that fail teach nothing") {
   server<scheduler> x{true};
   for (int i = 0; i < 100; ++i) x.serve(0.01, 0ms, true);
-  CHECK(x.s.models().learned(x.m).count() == 0);
+  CHECK(x.s.models().latency(x.m).batches().count() == 0);
   CHECK(x.expected == 6ms);
 }
 

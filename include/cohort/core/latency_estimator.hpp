@@ -35,12 +35,15 @@ class latency_estimator {
   /// A batch of `size` ≥ 1 took `ratio` times its profile. Ratios that are not above 0 are ignored.
   /// @returns Whether the level has shifted.
   bool add(std::uint32_t size, double ratio) noexcept {
-    if (!(ratio > 0)) return false;
+    return ratio > 0 && add_log(size, std::log(ratio));
+  }
+  /// The same, told by the logarithm.
+  bool add_log(std::uint32_t size, double log_ratio) noexcept {
     level& own = sizes_[class_of(size)];
-    const double log_ratio = std::log(std::clamp(ratio, 1.0 / 64, 64.0));
+    log_ratio = std::clamp(log_ratio, -log_of_most, log_of_most);
     const double log_rest = log_ratio - own.share();
     ++count_;
-    recent_[count_ % recent_.size()] = std::exp(log_rest);
+    recent_[count_ % recent_.size()] = log_rest;
     const bool shifted = count_ > least && has_shifted((log_rest - log_middle_) / scale_);
     if (shifted) {
       start_anew();
@@ -48,7 +51,7 @@ class latency_estimator {
       const double off = std::clamp(log_ratio - all_.mean, -0.5, 0.5);  // Of stragglers no more.
       own.follow(off);
       all_.follow(all_.mean + off);
-      sketch_.add(recent_[count_ % recent_.size()]);
+      sketch_.add(std::exp(log_rest));
     }
     if (shifted || count_ <= least || count_ % 16 == 0) measure();
     return shifted;
@@ -62,6 +65,10 @@ class latency_estimator {
   [[nodiscard]] double mean() const noexcept { return sketch_.mean(); }
   /// Median ratio over all sizes, as of the last sixteenth batch.
   [[nodiscard]] double middle() const noexcept { return std::exp(log_middle_); }
+  /// Its logarithm for batches of a size.
+  [[nodiscard]] double log_middle(std::uint32_t size) const noexcept {
+    return log_middle_ + sizes_[class_of(size)].share();
+  }
   /// Relative spread of the ratios, from their quartiles; at least 2 %.
   [[nodiscard]] double spread() const noexcept { return scale_; }
 
@@ -100,7 +107,8 @@ class latency_estimator {
     }
   };
 
-  static constexpr std::uint64_t least = 16;  // Batches before shifts are looked for.
+  static constexpr std::uint64_t least = 16;      // Batches before shifts are looked for.
+  static constexpr double log_of_most = 4.15888;  // Of 64, where the sketch ends.
 
   static std::size_t class_of(std::uint32_t size) noexcept {
     return static_cast<std::size_t>(std::bit_width(std::max(size, 1U))) - 1;
@@ -118,7 +126,7 @@ class latency_estimator {
   void start_anew() noexcept {
     sketch_.clear();
     sizes_ = {};
-    for (const double x : recent_) sketch_.add(x);
+    for (const double x : recent_) sketch_.add(std::exp(x));
     all_ = {.mean = std::log(sketch_.quantile(0.5)), .count = 6};
     count_ = recent_.size();
     above_ = below_ = 0;
@@ -132,8 +140,8 @@ class latency_estimator {
 
   quantile_sketch sketch_;
   level all_{};
-  std::array<level, 32> sizes_{};  // By the logarithm of the size.
-  std::array<double, 6> recent_{1, 1, 1, 1, 1, 1};
+  std::array<level, 32> sizes_{};   // By the logarithm of the size.
+  std::array<double, 6> recent_{};  // Logarithms.
   std::uint64_t count_ = 0;
   std::uint64_t shifts_ = 0;
   double log_middle_ = 0;
@@ -146,22 +154,28 @@ class latency_estimator {
 /// with. O(1), no allocation. Thread safety: none.
 class level_tracker {
  public:
-  /// A batch took `ratio` times as long as its model's usually do, whose relative spread is known.
+  /// A batch took e to the power `log_ratio` times as long as its model's usually do, whose
+  /// relative spread is known. NaN and infinities are ignored.
   /// @param memory About so many batches count; at least 1.
-  void add(double ratio, double spread, double memory = 16) noexcept {
-    if (!(ratio > 0)) return;
+  void add_log(double log_ratio, double spread, double memory = 16) noexcept {
+    if (!std::isfinite(log_ratio)) return;
     // Of a straggler or a hiccup only so much counts, but a level that is far off is reached soon.
     const double most = std::max(1.0, 3 * spread);
     count_ = std::min(count_ + 1, memory);
-    mean_ += (std::clamp(std::log(ratio), -most, most) - mean_) / count_;
+    mean_ += (std::clamp(log_ratio, -most, most) - mean_) / count_;
     spread_ = spread;
   }
-  /// How many times as long as those of all the batches of this one take; 1 unless that is
-  /// significant. If all is one, or all change, that is no difference between them.
-  [[nodiscard]] double factor(const level_tracker& all) const noexcept {
+  /// How many times as long as those of all the batches of this one take, as a logarithm; 0 unless
+  /// that is significant. If all is one, or all change, that is no difference between them.
+  [[nodiscard]] double log_factor(const level_tracker& all) const noexcept {
     const double off = mean_ - all.mean_;
-    const double noise = 4 * spread_ / std::sqrt(count_ < 1 ? 1 : 2 * count_ - 1);
-    return count_ >= 4 && std::abs(off) > std::max(0.05, noise) ? std::exp(off) : 1;
+    if (count_ < 4 || std::abs(off) <= 0.05) return 0;
+    return std::abs(off) > 4 * spread_ / std::sqrt(2 * count_ - 1) ? off : 0;
+  }
+  /// Itself: 1 unless it is significant.
+  [[nodiscard]] double factor(const level_tracker& all) const noexcept {
+    const double off = log_factor(all);
+    return off == 0 ? 1 : std::exp(off);
   }
 
  private:

@@ -36,6 +36,7 @@ class quantile_sketch {
     expects(memory >= 1, "quantile_sketch: memory must be at least 1");
     first_ = key(range.lowest);
     bins_.resize(key(range.highest) - first_ + 1);
+    lowest_ = bins_.size();
   }
 
   /// Takes a value. NaN is ignored.
@@ -43,7 +44,9 @@ class quantile_sketch {
     if (std::isnan(x)) return;
     x = std::clamp(x, range_.lowest, range_.highest);
     weight_ *= growth_;
-    bin& b = bins_[key(x) - first_];
+    const std::size_t i = key(x) - first_;
+    lowest_ = std::min(lowest_, i);
+    bin& b = bins_[i];
     b.weight += weight_;
     b.sum += weight_ * x;
     total_.weight += weight_;
@@ -55,6 +58,7 @@ class quantile_sketch {
   void clear() noexcept {
     std::ranges::fill(bins_, bin{});
     total_ = {};
+    lowest_ = bins_.size();
     weight_ = 1;
     count_ = 0;
   }
@@ -72,7 +76,7 @@ class quantile_sketch {
     const double wanted = q * total_.weight;
     double below = 0;  // Weight of the bins before.
     double last = 0;
-    for (std::size_t i = 0; i < bins_.size(); ++i) {
+    for (std::size_t i = lowest_; i < bins_.size(); ++i) {
       const bin& b = bins_[i];
       if (b.weight <= 0) continue;
       last = b.mean();
@@ -119,6 +123,7 @@ class quantile_sketch {
   double growth_;
   std::size_t first_ = 0;  // Key of the first bin.
   std::vector<bin> bins_;
+  std::size_t lowest_ = 0;  // The first bin that ever held something.
   bin total_;
   double weight_ = 1;
   std::uint64_t count_ = 0;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,15 +23,17 @@ namespace cohort::deferred {
 struct batch_time {
   model_id model;
   std::uint32_t size = 0;
-  /// Actual over profiled time of a batch alone on its device, the device's own factor taken out;
-  /// 0 if nothing can be told.
-  double ratio = 0;
+  bool is_known = false;  ///< Else nothing can be told.
+  /// Logarithm of actual over profiled time of a batch alone on its device, the device's own factor
+  /// taken out.
+  double log_ratio = 0;
 };
 
-/// What batches of a model usually take.
+/// What batches of a model and size usually take.
 struct usual_time {
-  double middle = 0;  ///< Median ratio to the profile; 0: not known well enough to compare devices.
-  double spread = 0;  ///< Relative.
+  bool is_known = false;  ///< Well enough to compare devices.
+  double log_ratio = 0;   ///< To the profile: logarithm of the median.
+  double spread = 0;      ///< Relative.
 };
 
 /// Follows the batches of some devices from dispatch to end. Where k batches share a device, each
@@ -78,19 +81,27 @@ class batch_times {
       l.batches[0].start = std::max(l.batches[0].start, d.clock);
     }
     const double took = d.clock - b.start;
-    if (failed || took <= 0 || b.work <= 0) return {b.model, b.size, 0};
-    const double ratio = took / b.work;
-    if (const usual_time known = models.usual(b.model, b.size); known.middle > 0) {
-      d.level.add(ratio / known.middle, known.spread);
-      all_.add(ratio / known.middle, known.spread, 16.0 * static_cast<double>(devices_.size()));
+    if (failed || took <= 0 || b.work <= 0) return {.model = b.model, .size = b.size};
+    const double log_ratio = std::log(took / b.work);
+    if (const usual_time known = models.usual(b.model, b.size); known.is_known) {
+      d.level.add_log(log_ratio - known.log_ratio, known.spread);
+      all_.add_log(log_ratio - known.log_ratio, known.spread,
+                   16.0 * static_cast<double>(devices_.size()));
     }
-    return {b.model, b.size, ratio / device_factor(at.device)};
+    return {.model = b.model,
+            .size = b.size,
+            .is_known = true,
+            .log_ratio = log_ratio - d.level.log_factor(all_)};
   }
 
   /// How many times as long as on the others batches take on a device; 1 unless that is
   /// significant.
   [[nodiscard]] double device_factor(device_id d) const noexcept {
     return devices_[d.index()].level.factor(all_);
+  }
+  /// Whether that is above 1.
+  [[nodiscard]] bool is_slow(device_id d) const noexcept {
+    return devices_[d.index()].level.log_factor(all_) > 0;
   }
 
  private:

@@ -5,7 +5,6 @@
 
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/rate_tracker.hpp>
 #include <cohort/core/request.hpp>
@@ -13,6 +12,7 @@
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
@@ -66,9 +66,10 @@ class basic_model_shard {
   /// @param sharing How many batches a device of the model's may run at one time; at least 1. All
   ///                its latencies count that many times.
   /// @throws config_error If the SLO cannot be met by a batch of one.
-  void add_model(model_id id, model_config config, std::uint32_t sharing = 1) {
-    model m{std::move(config), sharing, delays_};
-    expects(m.sent(1) <= m.slo, "model_config: slo must be at least the latency of batch 1");
+  void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
+    model m{config, sharing, delays_};
+    expects(m.latency.sent()(1) <= m.slo,
+            "model_config: slo must be at least the latency of batch 1");
     if (id.index() >= models_.size()) {
       models_.resize(id.index() + 1);
       refresh_.resize(id.index() + 1);
@@ -82,19 +83,15 @@ class basic_model_shard {
   /// @throws config_error If an SLO of theirs could not be met any more; then nothing changes.
   template <class F>
   void set_sharing(std::uint32_t sharing, F is_meant, time_point now) {
-    const auto each = [&](auto f) {
-      for (std::uint32_t i = 0; i < models_.size(); ++i) {
-        if (models_[i] && is_meant(model_id{i})) f(*models_[i], i);
-      }
-    };
-    each([&](const model& m, std::uint32_t) {
-      expects(m.config.latency(1) * sharing + delays_.before(1) <= m.slo,
+    for_each([&](const model& m, std::uint32_t slot) {
+      expects(!is_meant(model_id{slot}) ||
+                  m.latency.profile()(1) * sharing + delays_.before(1) <= m.slo,
               "add_device: capacity must be at most a model's slo by its latency of batch 1");
     });
-    each([&](model& m, std::uint32_t slot) {
-      m.share(sharing, delays_);
-      retarget(m);
-      if (!m.published.is_empty()) refresh_.arm(slot, now);
+    for_each([&](model& m, std::uint32_t slot) {
+      if (!is_meant(model_id{slot})) return;
+      m.latency.share(sharing);
+      reconsider(m, slot, now);
     });
   }
 
@@ -122,7 +119,7 @@ class basic_model_shard {
   }
   /// The least time from arrival to deadline that a request needs: a batch of one, at once.
   [[nodiscard]] duration least_time(model_id id) const noexcept {
-    return models_[id.index()]->sent(1) + delays_.after();
+    return models_[id.index()]->latency.sent()(1) + delays_.after();
   }
   [[nodiscard]] const load_view& load(model_id id) const noexcept {
     return models_[id.index()]->load;
@@ -130,14 +127,13 @@ class basic_model_shard {
   [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
     return models_[id.index()]->target;
   }
-  /// What was learned of the model's batches.
-  [[nodiscard]] const latency_estimator& learned(model_id id) const noexcept {
-    return models_[id.index()]->learned;
+  /// The model's latencies as they count, and what was learned of them.
+  [[nodiscard]] const learned_latency& latency(model_id id) const noexcept {
+    return models_[id.index()]->latency;
   }
-  /// What ℓ(b) counts for, as learned, in multiples of the profile; 1 if nothing is.
-  [[nodiscard]] double correction(model_id id, std::uint32_t size) const noexcept {
-    const model& m = *models_[id.index()];
-    return m.is_corrected ? m.factor * m.learned.size_factor(size) : 1;
+  /// What batches of a size usually take.
+  [[nodiscard]] usual_time usual(model_id id, std::uint32_t size) const noexcept {
+    return is_served(id) ? models_[id.index()]->latency.usual(size) : usual_time{};
   }
 
   /// From now on learns so. Candidates follow at the next `advance`.
@@ -145,17 +141,7 @@ class basic_model_shard {
   void learn(const learning& how, time_point now) {
     how.validate();
     learning_ = how;
-    for (std::uint32_t i = 0; i < models_.size(); ++i) {
-      if (models_[i]) correct(*models_[i], i, now);
-    }
-  }
-
-  /// What batches of a size usually take.
-  [[nodiscard]] usual_time usual(model_id id, std::uint32_t size) const noexcept {
-    if (!is_served(id)) return {};
-    const latency_estimator& l = models_[id.index()]->learned;
-    if (l.count() < 32) return {};
-    return {.middle = l.middle() * l.size_factor(size), .spread = l.spread()};
+    for_each([&](model& m, std::uint32_t slot) { correct(m, slot, now); });
   }
   /// From now on decides by these policies. Candidates follow at the next `advance`.
   void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
@@ -163,35 +149,27 @@ class basic_model_shard {
     gather_ = std::move(gather);
     target_ = std::move(target);
     priority_ = std::move(priority);
-    for (std::uint32_t i = 0; i < models_.size(); ++i) {
-      if (!models_[i]) continue;
-      retarget(*models_[i]);
-      if (!models_[i]->published.is_empty()) refresh_.arm(i, now);
-    }
+    for_each([&](model& m, std::uint32_t slot) { reconsider(m, slot, now); });
   }
   /// Takes over what another shard has measured of its models, of the same ids and profiles.
   void assume(const basic_model_shard& other, time_point now) {
     wake_margin_ = other.wake_margin_;
-    for (std::uint32_t i = 0; i < models_.size(); ++i) {
-      if (!models_[i] || !other.is_served(model_id{i})) continue;
-      model& m = *models_[i];
-      const model& known = *other.models_[i];
+    for_each([&](model& m, std::uint32_t slot) {
+      if (!other.is_served(model_id{slot})) return;
+      const model& known = *other.models_[slot];
       m.rate = known.rate;
       m.load = known.load;
-      m.learned = known.learned;
-      correct(m, i, now);
-      retarget(m);
-    }
+      m.latency.assume(known.latency);
+      m.latency.correct(learning_);
+      reconsider(m, slot, now);
+    });
   }
 
   /// A batch of a model that may be gone has ended. Candidates follow at the next `advance`.
   void on_measured(const batch_time& t, time_point now) noexcept {
     if (!is_served(t.model)) return;
     model& m = *models_[t.model.index()];
-    const bool shifted = m.learned.add(t.size, t.ratio);
-    // Now and then: curves are long, and windows need not follow every batch.
-    const std::uint64_t n = m.learned.count();
-    if (shifted || n % 32 == 0 || (n < 32 && n % 8 == 0)) correct(m, t.model.value(), now);
+    if (m.latency.add(t)) correct(m, t.model.value(), now);
   }
   /// How long before what is due the driver must be told to wake up.
   void set_wake_margin(duration margin) noexcept { wake_margin_ = margin; }
@@ -243,8 +221,8 @@ class basic_model_shard {
             .first_sequence = m.queue[0].sequence,
             .exec_at = std::max({best.exec_at, now + delays_.before(best.size), g.free_at}),
             .latest = best.latest,
-            .expected = g.slowness == 1 ? m.run(best.size) : stretched(m.run(best.size), g),
-            .work = m.config.latency(best.size)};
+            .expected = stretched(m.latency.run()(best.size), g.slowness),
+            .work = m.latency.profile()(best.size)};
     for (std::uint32_t i = 0; i < best.size; ++i) {
       request& r = m.queue.pop();
       r.state = request_state::running;
@@ -271,79 +249,55 @@ class basic_model_shard {
 
  private:
   struct model {
-    model(model_config c, std::uint32_t shared_by, const network_delays& delays)
-        : config{std::move(c)},
-          run{config.latency},
-          sent{config.latency},
-          slo{config.slo - delays.after()},
-          queue{config.queue_capacity},
-          rate{config.rate_window} {
-      share(shared_by, delays);
-    }
-
-    void share(std::uint32_t by, const network_delays& delays) {
-      sharing = by;
-      apply(delays);
-    }
-    /// Makes the curves what the profile, the sharing and what was learned say.
-    void apply(const network_delays& delays) noexcept {
-      const auto each = [this](std::uint32_t b) {
-        return sharing * (is_corrected ? factor * learned.size_factor(b) : 1);
-      };
-      run.follow(config.latency, duration{0}, duration{0}, each);
-      sent.follow(config.latency, delays.before(0), delays.data_per_request, each);
-    }
+    model(const model_config& c, std::uint32_t sharing, const network_delays& delays)
+        : slo{c.slo - delays.after()},
+          latency{c.latency, slo, sharing, delays},
+          queue{c.queue_capacity},
+          rate{c.rate_window} {}
 
     /// Follows the share of dropped requests over about the last 512.
     void resolved(bool dropped) noexcept {
       load.bad_rate += ((dropped ? 1.0 : 0.0) - load.bad_rate) / 512;
     }
 
-    model_config config;
-    latency_curve run;   // ℓ(b), as many times as batches may share the device.
-    latency_curve sent;  // The same plus the delay before the start.
-    duration slo;        // Less the delay after the end.
+    duration slo;  // Less the delay after the end.
+    learned_latency latency;
     request_queue queue;
     rate_tracker rate;
     load_view load{};
-    latency_estimator learned;
-    bool is_corrected = false;
-    double factor = 1;  // On every ℓ(b), as learned; sizes have theirs on top.
-    std::uint32_t sharing = 1;
     std::uint32_t target = 1;
     std::uint64_t arrivals = 0;
     candidate published{};
   };
 
-  /// Takes over what was learned, if it differs by more than a hundredth or was not for long.
-  void correct(model& m, std::uint32_t slot, time_point now) noexcept {
-    double factor = 1;
-    if (learning_.is_on) {
-      const double alone = to_seconds(m.config.latency(1)) * m.sharing * m.learned.size_factor(1);
-      factor = std::min(m.learned.quantile(learning_.quantile),
-                        std::max(1.0, learning_.most_of_slo * to_seconds(m.slo) / alone));
-    }
-    const bool is_same = std::abs(factor - m.factor) <= 0.01 * m.factor;
-    if (is_same && m.is_corrected == learning_.is_on && m.learned.count() % 512 != 0) return;
-    m.is_corrected = learning_.is_on;
-    m.factor = factor;
-    m.apply(delays_);
-    retarget(m);
-    if (!m.published.is_empty()) refresh_.arm(slot, now);
-  }
-
   void retarget(model& m) noexcept {
     m.load.rate = m.rate.rate();
     m.load.variability = m.rate.variability();
     if (m.load.pool.devices > 0) {
-      const double each = to_seconds(m.run(m.target)) / m.target;
+      const double each = to_seconds(m.latency.run()(m.target)) / m.target;
       m.load.device_part = std::min(1.0, m.load.rate * each / m.load.pool.devices);
     }
-    m.target = std::clamp(target_.target(m.load, m.slo, m.sent), 1U, m.sent.max_batch());
+    const latency_curve& sent = m.latency.sent();
+    m.target = std::clamp(target_.target(m.load, m.slo, sent), 1U, sent.max_batch());
+  }
+  /// Its latencies, or the policies, have changed.
+  void reconsider(model& m, std::uint32_t slot, time_point now) noexcept {
+    retarget(m);
+    if (!m.published.is_empty()) refresh_.arm(slot, now);
+  }
+  void correct(model& m, std::uint32_t slot, time_point now) noexcept {
+    if (m.latency.correct(learning_)) reconsider(m, slot, now);
+  }
+  /// `f(model, slot)` for each.
+  template <class F>
+  void for_each(F f) {
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      if (models_[i]) f(*models_[i], i);
+    }
   }
 
-  static duration stretched(duration d, const grant& g) noexcept {
-    return duration{std::llround(static_cast<double>(d.count()) * g.slowness)};
+  static duration stretched(duration d, double by) noexcept {
+    return by == 1 ? d : duration{std::llround(static_cast<double>(d.count()) * by)};
   }
 
   template <shard_sink Sink>
@@ -359,17 +313,19 @@ class basic_model_shard {
   /// Drops what the gather policy gives up and returns the candidate that is left.
   template <shard_sink Sink>
   candidate choose(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
-    const gathered g = gather_.gather(m.queue, reach{m.run, m.sent, now, free_at}, m.target);
+    const latency_curve& run = m.latency.run();
+    const gathered g =
+        gather_.gather(m.queue, reach{run, m.latency.sent(), now, free_at}, m.target);
     for (std::uint32_t i = 0; i < g.drop; ++i) drop_first(m, sink);
     if (g.size == 0) return {};
     const batch_view view{.size = g.size,
                           .deadline = m.queue.deadline(0),
                           .arrival = m.queue[0].arrival,
                           .slo = m.slo,
-                          .latency = m.run(g.size),
-                          .latency_next = m.run(g.size + 1),
+                          .latency = run(g.size),
+                          .latency_next = run(g.size + 1),
                           .target = m.target,
-                          .target_latency = m.run(m.target),
+                          .target_latency = run(m.target),
                           .load = m.load,
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;

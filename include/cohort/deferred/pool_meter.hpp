@@ -32,7 +32,8 @@ class pool_meter {
     measured_ = now;
     if (period_ == distant_past) period_ = now;
     if (const double width = to_seconds(now - period_); width >= 0.05) {
-      idle_fraction_ += (idle_time_ / width - idle_fraction_) * std::min(1.0, width / 0.25);
+      view_.idle_fraction +=
+          (idle_time_ / width - view_.idle_fraction) * std::min(1.0, width / 0.25);
       idle_time_ = 0;
       period_ = now;
     }
@@ -62,21 +63,22 @@ class pool_meter {
       }
       weight_ /= most;
     }
+    // A mean over busy time, not over batches: long ones are met more often.
+    if (length_ > 0) view_.typical_batch = from_seconds(length_squares_ / length_);
+    if (work_squares_ > 0) view_.models = work_sum_ * work_sum_ / work_squares_;
   }
 
-  [[nodiscard]] double idle_fraction() const noexcept { return idle_fraction_; }
+  [[nodiscard]] double idle_fraction() const noexcept { return view_.idle_fraction; }
   /// What the policies may know of the pool, with `devices` in it.
   [[nodiscard]] pool_view view(std::size_t devices) const noexcept {
-    // A mean over busy time, not over batches: long ones are met more often.
-    return {.devices = static_cast<std::uint32_t>(devices),
-            .idle_fraction = idle_fraction_,
-            .typical_batch = length_ > 0 ? from_seconds(length_squares_ / length_) : duration{0},
-            .models = work_squares_ > 0 ? work_sum_ * work_sum_ / work_squares_ : 1};
+    pool_view v = view_;
+    v.devices = static_cast<std::uint32_t>(devices);
+    return v;
   }
 
  private:
-  double idle_fraction_ = 1;
-  double idle_time_ = 0;  // Since `period_`, in units of the whole pool.
+  pool_view view_{.idle_fraction = 1};  // But for the devices.
+  double idle_time_ = 0;                // Since `period_`, in units of the whole pool.
   time_point measured_ = distant_past;
   time_point period_ = distant_past;
   double length_ = 0;  // Of recent batches in seconds, and its square.

@@ -113,9 +113,9 @@ class basic_pooled_scheduler {
     rank_of(place.pool).on_complete({place.local, at.entry}, now);
     touch(place.pool);
     const batch_time t = times_.on_complete(at, now, failed, shard_);
-    if (t.ratio > 0) shard_.on_measured(t, now);
+    if (t.is_known) shard_.on_measured(t, now);
     if (learns_) {
-      rank_of(place.pool).set_slow(place.local, times_.device_factor(at.device) > 1);
+      rank_of(place.pool).set_slow(place.local, times_.is_slow(at.device));
     }
   }
 

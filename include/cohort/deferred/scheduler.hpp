@@ -102,8 +102,8 @@ class basic_scheduler {
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, shard_);
-    if (t.ratio > 0) shard_.on_measured(t, now);
-    if (learns_) rank_.set_slow(at.device, times_.device_factor(at.device) > 1);
+    if (t.is_known) shard_.on_measured(t, now);
+    if (learns_) rank_.set_slow(at.device, times_.is_slow(at.device));
     if (!rank_.has_device(at.device)) {
       first_unused_device_ = std::min(first_unused_device_, at.device.value());
     }

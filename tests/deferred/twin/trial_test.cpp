@@ -5,6 +5,7 @@
 
 #include <cohort/deferred/twin/trial_runner.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -116,6 +117,21 @@ TEST_CASE("equal jobs give equal results, again and again") {
     CHECK(a.results[i].bad == b.results[i].bad);
     CHECK(a.results[i].latency == b.results[i].latency);
   }
+}
+
+TEST_CASE("a run that is stopped has no results, and the next is as if it had not been") {
+  tuning_job a = job_of(500, 900us);
+  tuning_job b = job_of(500, 900us);
+  a.tried = b.tried = {{}, {.window = window_kind::eager}};
+  a.run();
+  std::atomic<bool> stop{true};
+  b.run(&stop);
+  CHECK(b.results.empty());
+  stop = false;
+  b.run(&stop);
+  REQUIRE(b.results.size() == 2);
+  CHECK(b.results[0].latency == a.results[0].latency);
+  CHECK(b.results[1].latency == a.results[1].latency);
 }
 
 TEST_CASE("requests of models that are gone, and devices of any capacity, are no trouble") {

@@ -23,16 +23,21 @@ std::vector<trial_result> all(const std::vector<settings>& tried, trial_result u
   for (const settings& s : tried) out.push_back(is_it(s) ? other : usual);
   return out;
 }
+std::vector<settings> tried_by(const tuner& t) {
+  std::vector<settings> out;
+  t.candidates(out);
+  return out;
+}
 bool is_eager(const settings& s) { return s.window == window_kind::eager; }
 
 TEST_CASE("rounds try windows, then quantiles and the valve, the present settings first") {
   tuner t{{}};
-  const auto first = t.candidates();
+  const auto first = tried_by(t);
   CHECK(first.size() == 3);
   CHECK(first[0] == settings{});
   CHECK(std::ranges::count_if(first, is_eager) == 1);
   t.judge(first, std::vector<trial_result>(3, did(0, 0.01)));
-  const auto second = t.candidates();
+  const auto second = tried_by(t);
   REQUIRE(second.size() == 4);
   CHECK(second[0] == settings{});
   CHECK(second[1].quantile == 0.75);
@@ -42,18 +47,18 @@ TEST_CASE("rounds try windows, then quantiles and the valve, the present setting
 
 TEST_CASE("what loses clearly fewer requests is adopted, what may be chance is not") {
   tuner t{{}};
-  auto tried = t.candidates();
+  auto tried = tried_by(t);
   // Tolerance .001 + .05 · .02 = .002: twice that is the least that counts.
   CHECK_FALSE(t.judge(tried, all(tried, did(0.0235, 0.01), is_eager, did(0.02, 0.01))));
-  t.judge(t.candidates(), std::vector<trial_result>(4, did(0, 0.01)));
-  tried = t.candidates();
+  t.judge(tried_by(t), std::vector<trial_result>(4, did(0, 0.01)));
+  tried = tried_by(t);
   CHECK(t.judge(tried, all(tried, did(0.0245, 0.01), is_eager, did(0.02, 0.01))));
   CHECK(t.present().window == window_kind::eager);
 }
 
 TEST_CASE("few requests tell less: what would count of many is chance") {
   tuner t{{}};
-  const auto tried = t.candidates();
+  const auto tried = tried_by(t);
   trial_result usual = did(0.0245, 0.01);
   trial_result other = did(0.02, 0.01);
   usual.requests = other.requests = 1000;  // 2 √21 / 1000 = .009: below .018 nothing counts.
@@ -62,22 +67,22 @@ TEST_CASE("few requests tell less: what would count of many is chance") {
 
 TEST_CASE("where as few are lost the objective decides, if by more than a twentieth") {
   tuner t{{}};
-  auto tried = t.candidates();
+  auto tried = tried_by(t);
   CHECK_FALSE(t.judge(tried, all(tried, did(0, 0.0100), is_eager, did(0, 0.0096))));
-  t.judge(t.candidates(), std::vector<trial_result>(4, did(0, 0.01)));
-  tried = t.candidates();
+  t.judge(tried_by(t), std::vector<trial_result>(4, did(0, 0.01)));
+  tried = tried_by(t);
   CHECK(t.judge(tried, all(tried, did(0, 0.0100), is_eager, did(0.0005, 0.0094))));
   CHECK(t.present().window == window_kind::eager);
 
   tuner frugal{{.strive_for = objective::devices}};
-  tried = frugal.candidates();
+  tried = tried_by(frugal);
   CHECK_FALSE(frugal.judge(tried, all(tried, did(0, 0.01, 0, 5), is_eager, did(0, 0.005, 0, 8))));
 }
 
 TEST_CASE("the worst model counts as much as fairness says") {
   const auto choice = [](double fairness) {
     tuner t{{.fairness = fairness}};
-    const auto tried = t.candidates();
+    const auto tried = tried_by(t);
     t.judge(tried, all(tried, did(0.05, 0.01, 0.05), is_eager, did(0.03, 0.01, 0.9)));
     return t.present().window;
   };
@@ -87,10 +92,10 @@ TEST_CASE("the worst model counts as much as fairness says") {
 
 TEST_CASE("a window that was worse than its trials said is believed less") {
   tuner t{{}};
-  auto tried = t.candidates();
+  auto tried = tried_by(t);
   REQUIRE(t.judge(tried, all(tried, did(0.02, 0.01), is_eager, did(0.001, 0.01))));
-  t.judge(t.candidates(), std::vector<trial_result>(3, did(0.001, 0.01)), 0.05);
-  tried = t.candidates();
+  t.judge(tried_by(t), std::vector<trial_result>(3, did(0.001, 0.01)), 0.05);
+  tried = tried_by(t);
   REQUIRE(is_eager(tried[0]));
   CHECK(t.judge(tried, all(tried, did(0.02, 0.01), is_eager, did(0.001, 0.01)), 0.05));
   CHECK_FALSE(is_eager(t.present()));
@@ -100,12 +105,24 @@ TEST_CASE("pauses grow while nothing changes, and something new ends them") {
   tuner t{{}};
   CHECK(t.pause() == 500ms);
   for (int i = 0; i < 20; ++i) {
-    const auto tried = t.candidates();
+    const auto tried = tried_by(t);
     t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
   }
   CHECK(t.pause() == 4s);
   t.wake();
   CHECK(t.pause() == 500ms);
+}
+
+TEST_CASE("pauses keep to a part of a core, a larger one soon after something has changed") {
+  tuner t{{.core_part = 0.03, .core_part_soon = 0.08}};
+  CHECK(t.pause(16ms) == 500ms);
+  CHECK(to_ms(t.pause(80ms)) == doctest::Approx(1000));
+  for (int i = 0; i < 20; ++i) {
+    const auto tried = tried_by(t);
+    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+  }
+  CHECK(t.pause(90ms) == 4s);
+  CHECK(to_ms(t.pause(150ms)) == doctest::Approx(5000));
 }
 
 TEST_CASE("impossible options are refused by name") {
@@ -115,6 +132,8 @@ TEST_CASE("impossible options are refused by name") {
   CHECK_THROWS_AS((tuner{{.window = 0s}}), config_error);
   CHECK_THROWS_AS((tuner{{.least_requests = 0}}), config_error);
   CHECK_THROWS_AS((tuner{{.period = 2s, .longest_period = 1s}}), config_error);
+  CHECK_THROWS_AS((tuner{{.core_part = 0}}), config_error);
+  CHECK_THROWS_AS((tuner{{.core_part = 0.1, .core_part_soon = 0.05}}), config_error);
 }
 
 }  // namespace

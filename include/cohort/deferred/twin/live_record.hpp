@@ -23,7 +23,9 @@ namespace cohort::deferred {
 /// lie evenly between. O(1) a call; allocates in `add_device` and `mark`. Thread safety: none.
 class live_record {
  public:
-  explicit live_record(duration response = duration{0}) : response_{response} {}
+  explicit live_record(duration response = duration{0}) : response_{response} {
+    marks_.reserve(128);
+  }
 
   void add_device(device_id d, std::uint32_t capacity) {
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);

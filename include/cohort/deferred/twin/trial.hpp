@@ -16,12 +16,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -54,13 +54,14 @@ struct trial_start {
 /// Cost: that of the scheduler. Thread safety: none.
 class trial {
  public:
+  /// @param stop If set from another thread, it ends soon; its result then means nothing.
   [[nodiscard]] trial_result run(const trial_start& start, const adaptive_scheduler& known,
-                                 const settings& how) {
+                                 const settings& how, const std::atomic<bool>* stop = nullptr) {
     const adaptive_options o = how.policy();
     adaptive_scheduler s{start.delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
                          adaptive_priority{o}};
     s.learn(how.learns(), start.now);
-    run_state r{*this, start, s};
+    run_state r{*this, start, s, stop};
     r.prepare(known);
     r.go();
     return r.result();
@@ -96,6 +97,7 @@ class trial {
     trial& self;
     const trial_start& start;
     adaptive_scheduler& scheduler;
+    const std::atomic<bool>* stop;
     std::vector<device> devices{};
     std::vector<lane> lanes{};
     std::vector<device_entry> entries{};  // By lane.
@@ -127,7 +129,7 @@ class trial {
       self.quantiles_.assign(start.models.size(), {});
       for (std::uint32_t i = 0; i < start.models.size(); ++i) {
         if (!start.models[i]) continue;
-        const latency_estimator& l = known.models().learned(model_id{i});
+        const latency_estimator& l = known.models().latency(model_id{i}).batches();
         for (std::size_t k = 0; k < steps; ++k) {
           const double q = (static_cast<double>(k) + 0.5) / steps;
           self.quantiles_[i][k] = l.count() < 16 ? 1 : l.seen(q);
@@ -141,6 +143,7 @@ class trial {
         const time_point arrival = next < start.arrivals.size() ? start.arrivals[next].at : never;
         now = std::min({arrival, ends.next(), scheduler.next_wake()});
         if (now == never) return;
+        if (stop != nullptr && stop->load(std::memory_order_relaxed)) return release();
         while (next < start.arrivals.size() && start.arrivals[next].at == now) {
           arrive(start.arrivals[next], next >= start.unjudged);
           ++next;
@@ -191,6 +194,20 @@ class trial {
       scheduler.on_complete(entries[i], now);
     }
 
+    /// Ends all requests at once.
+    void release() noexcept {
+      for (lane& l : lanes) {
+        for (; l.sent > 0; --l.sent) {
+          for (request_list& b = l.batches[l.sent - 1].requests; !b.empty(); b.pop_front()) {
+            end(b.front(), false);
+          }
+        }
+      }
+      for (std::uint32_t i = 0; i < start.models.size(); ++i) {
+        if (start.models[i]) scheduler.remove_model(model_id{i}, now, *this);
+      }
+    }
+
     // The scheduler's sink.
     void dispatch(batch&& b) noexcept {
       device& d = devices[b.device.index()];
@@ -199,7 +216,7 @@ class trial {
       lane& l = lanes[i];
       const double ratio =
           self.quantiles_[b.model.index()][static_cast<std::size_t>(uniform(random) * steps)] *
-          scheduler.models().learned(b.model).size_factor(b.size()) *
+          scheduler.models().latency(b.model).batches().size_factor(b.size()) *
           start.slowness[b.device.index()] * d.capacity;
       const auto takes = static_cast<double>(b.work.count()) * ratio;
       const time_point begin = std::max(now + start.delays.before(b.size()), l.free_at);
@@ -216,7 +233,7 @@ class trial {
       for (const tally& m : models) {
         out.requests += m.arrived;
         bad += m.bad;
-        // Of few requests little is known: as if one in two more had been bad.
+        // Of few requests little is known: as if two more had been in time.
         if (m.arrived > 0) {
           out.worst_bad = std::max(out.worst_bad,
                                    static_cast<double>(m.bad) / static_cast<double>(m.arrived + 2));

@@ -12,7 +12,9 @@
 #include <cohort/deferred/twin/trial.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <concepts>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -42,16 +44,23 @@ struct tuning_job {
     known.remove_model(id, start.now, nobody);
     start.models[id.index()].reset();
   }
-  /// Runs all of it.
-  void run() {
+  /// Tries all of it, unless told to `stop` from another thread, or out of memory: then there are
+  /// no results.
+  void run(const std::atomic<bool>* stop = nullptr) noexcept {
     results.clear();
-    for (const settings& s : tried) results.push_back(bench.run(start, known, s));
+    try {
+      for (const settings& s : tried) results.push_back(bench.run(start, known, s, stop));
+    } catch (const std::bad_alloc&) {
+      results.clear();
+    }
+    if (stop != nullptr && stop->load(std::memory_order_relaxed)) results.clear();
   }
 
   trial_start start;
   adaptive_scheduler known;  ///< What the running scheduler has measured.
   std::vector<settings> tried;
-  std::vector<trial_result> results;
+  std::vector<trial_result> results;  ///< In their order.
+  duration cost{0};                   ///< CPU time of the last run, if its runner measures that.
   trial bench;
 };
 
@@ -67,25 +76,25 @@ concept runner_tells_when_done = requires(const R& r) {
   noexcept->std::same_as<bool>;
 };
 template <class R>
-concept runner_can_be_waited_for = requires(R& r) {
-  { r.wait() }
+concept runner_can_be_stopped = requires(R& r) {
+  { r.stop() }
   noexcept;
 };
 }  // namespace requirement
 
-/// Runs rounds of trials, one at a time: `start(job)` begins with one, which lives until it is
-/// done; `is_done()`: its results are there, or there are as many as were tried of none; `wait()`
-/// returns when they are, soon. Called on one thread. Models: `inline_trials`,
+/// Runs rounds of trials, one at a time: `start(job)` begins with one, which lives until it is done
+/// or stopped; `is_done()`: nobody is at work on it any more, its results are there; `stop()` ends
+/// it without, soon, and returns when nobody is. Called on one thread. Models: `inline_trials`,
 /// `engine::trial_thread`.
 template <class R>
 concept trial_runner = std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
-    requirement::runner_tells_when_done<R> && requirement::runner_can_be_waited_for<R>;
+    requirement::runner_tells_when_done<R> && requirement::runner_can_be_stopped<R>;
 
 /// Runs them at once, on the thread that starts them: for virtual time.
 struct inline_trials {
   static void start(tuning_job& j) noexcept { j.run(); }
   static bool is_done() noexcept { return true; }
-  static void wait() noexcept {}
+  static void stop() noexcept {}
 };
 static_assert(trial_runner<inline_trials>);
 

@@ -25,6 +25,16 @@
 
 namespace cohort::deferred {
 
+/// What has become of rounds of trials.
+struct tuning_rounds {
+  std::uint64_t judged = 0;          ///< Settings changed, or stayed as they were.
+  std::uint64_t without_enough = 0;  ///< There were too few requests to go by.
+  /// Models or devices came or went meanwhile, the answer came too late, or memory ran out: the
+  /// settings stayed.
+  std::uint64_t without_answer = 0;
+  duration cost{0};  ///< CPU time of those that were judged, if the runner measures it.
+};
+
 /// An adaptive scheduler that learns latencies and, now and then, tries other settings on what
 /// arrived in the last moments: a copy of itself runs under each, and it adopts the best. With too
 /// little to go by it leaves them as they are; while nothing arrives there is nothing to try.
@@ -44,11 +54,14 @@ class basic_tuned_scheduler {
         job_{std::make_unique<tuning_job>(delays)},
         runner_{std::move(runner)} {
     job_->start.arrivals.reserve(most_arrivals);
+    job_->tried.reserve(tuner::most_tried);
+    job_->results.reserve(tuner::most_tried);
+    changes_.reserve(most_changes);
   }
   basic_tuned_scheduler(basic_tuned_scheduler&&) = default;
   basic_tuned_scheduler& operator=(basic_tuned_scheduler&&) = delete;
   ~basic_tuned_scheduler() {
-    if (is_trying_) runner_.wait();
+    if (is_trying_) runner_.stop();
   }
 
   model_id add_model(model_config config) {
@@ -67,21 +80,23 @@ class basic_tuned_scheduler {
     tuner_.wake();
   }
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
+    settle();
     const device_id id = scheduler_.add_device(now, capacity);
     live_.add_device(id, capacity);
+    job_->start.capacities.reserve(id.index() + 1);
+    job_->start.slowness.reserve(id.index() + 1);
     tuner_.wake();
     return id;
   }
   void remove_device(device_id d, time_point now) noexcept {
+    settle();
     scheduler_.remove_device(d, now);
     tuner_.wake();
   }
 
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    record_.add(now, r.deadline - now, r.model);
-    live_.arrived();
-    if (next_ == never && !is_trying_) next_ = now + tuner_.pause();
+    if (tuner_.options().is_on) note_arrival(r, now);
     watch<Sink> w{live_, sink};
     scheduler_.on_arrival(r, now, w);
   }
@@ -115,8 +130,8 @@ class basic_tuned_scheduler {
   /// The settings that it decides by, and the last hundred changes of them, oldest first.
   [[nodiscard]] const settings& present() const noexcept { return tuner_.present(); }
   [[nodiscard]] const std::vector<settings_change>& changes() const noexcept { return changes_; }
-  /// Rounds of trials that have ended.
-  [[nodiscard]] std::uint64_t rounds() const noexcept { return rounds_; }
+  /// What has become of its rounds of trials.
+  [[nodiscard]] const tuning_rounds& rounds() const noexcept { return rounds_; }
 
  private:
   /// Lets the record see what the sink is told.
@@ -136,6 +151,13 @@ class basic_tuned_scheduler {
 
   static constexpr std::size_t most_arrivals = 32768;  // Of a round.
   static constexpr std::size_t most_changes = 100;
+  static constexpr std::size_t least_to_try = 200;  // Requests: of fewer little can be told.
+
+  void note_arrival(const request& r, time_point now) noexcept {
+    record_.add(now, r.deadline - now, r.model);
+    live_.arrived();
+    if (next_ == never && !is_trying_) next_ = now + tuner_.pause(job_->cost);
+  }
 
   void start_trials(time_point now) noexcept {
     next_ = never;  // Until something arrives.
@@ -143,7 +165,10 @@ class basic_tuned_scheduler {
     live_.mark(now, o.longest_window);
     const std::size_t n =
         std::min(most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window));
-    if (n < std::min<std::size_t>(o.least_requests, 200)) return;
+    if (n < std::min<std::size_t>(o.least_requests, least_to_try)) {
+      ++rounds_.without_enough;
+      return;
+    }
     tuning_job& j = *job_;
     j.start.now = now;
     ++j.start.seed;
@@ -164,14 +189,20 @@ class basic_tuned_scheduler {
       j.start.arrivals.back().at += shift;
     }
     j.known.assume(scheduler_, now);
-    j.tried = tuner_.candidates();
+    tuner_.candidates(j.tried);
     is_trying_ = true;
     runner_.start(j);
   }
 
   void take_answer(time_point now) noexcept {
     is_trying_ = false;
-    ++rounds_;
+    const bool is_late = now - job_->start.now > tuner_.options().longest_window;
+    if (is_late || job_->results.size() != job_->tried.size()) {
+      ++rounds_.without_answer;
+      return;
+    }
+    ++rounds_.judged;
+    rounds_.cost += job_->cost;
     const settings before = tuner_.present();
     const std::optional<double> really =
         changed_ <= from_ ? live_.bad_since(from_) : std::optional<double>{};
@@ -188,10 +219,12 @@ class basic_tuned_scheduler {
     if (s.quantile != before.quantile) scheduler_.learn(s.learns(), now);
   }
 
-  /// No trial may run while models come and go: its answer would be about others.
+  /// No trial may run while models or devices come and go: its answer would be about others.
   void settle() noexcept {
-    if (is_trying_) runner_.wait();
+    if (!is_trying_) return;
+    runner_.stop();
     is_trying_ = false;
+    ++rounds_.without_answer;
   }
 
   tuner tuner_;
@@ -201,7 +234,7 @@ class basic_tuned_scheduler {
   std::unique_ptr<tuning_job> job_;
   Runner runner_;
   bool is_trying_ = false;
-  std::uint64_t rounds_ = 0;
+  tuning_rounds rounds_;
   std::vector<settings_change> changes_;
   time_point next_ = never;
   time_point from_;                    // Of the oldest request that is tried again.

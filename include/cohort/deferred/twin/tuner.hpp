@@ -21,6 +21,7 @@ namespace cohort::deferred {
 
 /// How a scheduler tunes itself.
 struct tuning_options {
+  bool is_on = true;  ///< Else the initial settings stay.
   settings initial{};
   objective strive_for = objective::latency;
   /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
@@ -31,6 +32,10 @@ struct tuning_options {
   duration longest_window = std::chrono::seconds{20};  ///< but not beyond this.
   duration period = std::chrono::milliseconds{500};    ///< Between trials; above 0,
   duration longest_period = std::chrono::seconds{4};   ///< while nothing changes up to this.
+  /// The part of a core that trials may use, 0 to 1, exclusive of 0, where their CPU time is known;
+  /// and soon after something has changed.
+  double core_part = 0.03;
+  double core_part_soon = 0.08;
 
   /// @throws config_error If a field is outside its range.
   void validate() const {
@@ -42,6 +47,8 @@ struct tuning_options {
     expects(least_requests > 0, "tuning: least_requests must be at least 1");
     expects(period > duration{0} && longest_period >= period,
             "tuning: period must be above 0, and longest_period at least as long");
+    expects(core_part > 0 && core_part <= 1 && core_part_soon >= core_part && core_part_soon <= 1,
+            "tuning: core_part must be in (0, 1], and core_part_soon at least as much");
   }
 };
 
@@ -60,9 +67,11 @@ class tuner {
   explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} { o.validate(); }
 
   [[nodiscard]] const settings& present() const noexcept { return present_; }
-  /// What to try in this round: the present settings first.
-  [[nodiscard]] std::vector<settings> candidates() const {
-    std::vector<settings> out{present_};
+  /// Most settings that are tried in a round.
+  static constexpr std::size_t most_tried = 4;
+  /// What to try in this round, written to `out`: the present settings first.
+  void candidates(std::vector<settings>& out) const {
+    out.assign(1, present_);
     const auto add = [&](settings s) {
       if (std::ranges::find(out, s) == out.end()) out.push_back(s);
     };
@@ -87,7 +96,6 @@ class tuner {
         add(s);
       }
     }
-    return out;
   }
 
   /// Takes the results of all of `candidates()`, in their order. @returns Whether the present
@@ -137,11 +145,13 @@ class tuner {
     return true;
   }
 
-  /// How long until the next round: longer while nothing changes.
-  [[nodiscard]] duration pause() const noexcept {
+  /// How long until the next round: longer while nothing changes, and as the budget of CPU says.
+  /// @param cost Of the last round; 0 if not known.
+  [[nodiscard]] duration pause(duration cost = duration{0}) const noexcept {
     duration p = options_.period;
     for (std::uint32_t i = 4; i < idle_turns_ && p < options_.longest_period; i += 2) p *= 2;
-    return std::min(p, options_.longest_period);
+    const double part = idle_turns_ < 4 ? options_.core_part_soon : options_.core_part;
+    return std::max(std::min(p, options_.longest_period), from_seconds(to_seconds(cost) / part));
   }
   /// Something is different: look again soon.
   void wake() noexcept { idle_turns_ = 0; }

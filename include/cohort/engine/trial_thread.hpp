@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Trials beside a running engine: `trial_thread`.
+#pragma once
+
+#include <cohort/deferred/twin/trial_runner.hpp>
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <thread>
+
+namespace cohort::engine {
+
+/// Runs rounds of trials on a thread of its own, of low priority: on a busy machine it gets about a
+/// tenth of a core. It measures their CPU time, so that whoever starts them can keep to a budget.
+/// Starting and asking take one atomic operation and a wake-up, no lock. A `trial_runner`.
+class trial_thread {
+ public:
+  /// @throws std::system_error If there is no thread to be had.
+  trial_thread() : shared_{std::make_unique<shared>()} {}
+
+  void start(deferred::tuning_job& j) noexcept {
+    shared_->job = &j;
+    shared_->tell(state::busy);
+  }
+  [[nodiscard]] bool is_done() const noexcept { return shared_->now.load() != state::busy; }
+  void stop() noexcept { shared_->stop(); }
+
+ private:
+  enum class state : std::uint8_t { idle, busy, over };
+  struct shared {
+    shared() : thread{[this] { run(); }} {}
+    ~shared() {
+      stop();
+      tell(state::over);
+      thread.join();
+    }
+    shared(const shared&) = delete;
+    shared& operator=(const shared&) = delete;
+
+    void tell(state s) noexcept {
+      now.store(s);
+      now.notify_all();
+    }
+    void stop() noexcept {
+      is_stopped = true;
+      now.wait(state::busy);
+      is_stopped = false;
+    }
+    void run() noexcept {
+      setpriority(PRIO_PROCESS, 0, 10);  // Of this thread; where that is refused, all the same.
+      for (;;) {
+        now.wait(state::idle);
+        if (now.load() == state::over) return;
+        const std::chrono::nanoseconds before = cpu_time();
+        job->run(&is_stopped);
+        job->cost = cpu_time() - before;
+        tell(state::idle);
+      }
+    }
+    static std::chrono::nanoseconds cpu_time() noexcept {
+      timespec t{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+      return std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec};
+    }
+
+    deferred::tuning_job* job = nullptr;  // While busy, the thread's.
+    std::atomic<state> now{state::idle};
+    std::atomic<bool> is_stopped{false};
+    std::thread thread;  // Last: it uses the rest.
+  };
+
+  std::unique_ptr<shared> shared_;
+};
+static_assert(deferred::trial_runner<trial_thread>);
+
+}  // namespace cohort::engine

@@ -1,0 +1,14 @@
+// expect: runner_tells_when_done
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
+
+struct runner {
+  void start(cohort::deferred::tuning_job&) noexcept {}
+#ifdef COHORT_WELL_FORMED
+  bool is_done() const noexcept { return true; }
+#else
+  int is_done() const noexcept { return 1; }
+#endif
+  void stop() noexcept {}
+};
+cohort::deferred::basic_tuned_scheduler<runner> scheduler;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a scheduler makes of its rounds of trials. That they help is shown in sim/tuned_test.cpp.
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace cohort::deferred {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{100s};
+
+/// Answers when it is told to, and says whatever it is told to.
+struct told_trials {
+  struct state {
+    tuning_job* job = nullptr;
+    int started = 0;
+    int stopped = 0;
+    bool is_eager_best = true;
+  };
+  std::shared_ptr<state> s = std::make_shared<state>();
+
+  void start(tuning_job& j) noexcept {
+    s->job = &j;
+    ++s->started;
+    j.results.clear();
+  }
+  [[nodiscard]] bool is_done() const noexcept { return s->job == nullptr; }
+  void stop() noexcept {
+    if (std::exchange(s->job, nullptr) != nullptr) ++s->stopped;
+  }
+  /// The round ends.
+  void answer(bool with_results = true) const {
+    for (const settings& x : s->job->tried) {
+      const bool is_good = s->is_eager_best == (x.window == window_kind::eager);
+      if (!with_results) break;
+      s->job->results.push_back({.bad = is_good ? 0.0 : 0.5, .latency = 0.01, .requests = 10'000});
+    }
+    s->job = nullptr;
+  }
+};
+
+/// One device, whose batches take what they should, and requests of 30 ms one each 2 ms.
+struct server {
+  explicit server(const tuning_options& o = {}) : s{{}, o, runner} {
+    s.add_device(t0);
+    m = s.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 30ms});
+  }
+  server(const server&) = delete;
+  server& operator=(const server&) = delete;
+  ~server() {
+    if (end) finish();
+    s.remove_model(m, now, *this);
+  }
+
+  void dispatch(batch&& b) noexcept {
+    if (end) COHORT_ASSERT(false);
+    end = b.exec_at + b.expected;
+    at_work = std::move(b);
+  }
+  void drop(request& r) noexcept { r.state = request_state::idle; }
+  void finish() {
+    while (!at_work.requests.empty()) {
+      request& r = at_work.requests.front();
+      at_work.requests.pop_front();
+      r.state = request_state::idle;
+    }
+    now = std::max(now, *end);
+    end.reset();
+    s.on_complete(device_entry{}, now);
+  }
+  void run(duration length) {
+    const time_point until = now + length;
+    while (now < until) {
+      const time_point next = std::min({arrival, end.value_or(never), s.next_wake()});
+      now = std::max(now, next);
+      if (arrival <= now) {
+        arrival = now + 2ms;
+        request* free = nullptr;
+        for (request& r : pool) {
+          if (r.state == request_state::idle) free = &r;
+        }
+        if (free == nullptr) free = &pool.emplace_back();
+        free->model = m;
+        free->arrival = now;
+        free->deadline = now + 30ms;
+        s.on_arrival(*free, now, *this);
+      }
+      if (end && *end <= now) finish();
+      s.advance(now, *this);
+    }
+  }
+
+  std::deque<request> pool;
+  batch at_work;
+  std::optional<time_point> end;
+  told_trials runner;
+  basic_tuned_scheduler<told_trials> s;
+  model_id m;
+  time_point now = t0;
+  time_point arrival = t0;
+};
+
+TEST_CASE("rounds wait for requests to go by, and for each other") {
+  server x;
+  x.run(390ms);  // 195 requests.
+  CHECK(x.runner.s->started == 0);
+  x.run(3s);
+  CHECK(x.runner.s->started == 1);  // The first has not answered.
+  CHECK(x.s.rounds().judged == 0);
+  x.runner.answer();
+  x.run(10ms);
+  CHECK(x.s.rounds().judged == 1);
+  x.run(600ms);
+  CHECK(x.runner.s->started == 2);
+}
+
+TEST_CASE("the answer is adopted by the first advance after it has come") {
+  server x;
+  x.run(1s);
+  REQUIRE(x.runner.s->job != nullptr);
+  x.run(1s);
+  CHECK(x.s.present().window == window_kind::frontrun);
+  x.runner.answer();
+  x.run(5ms);
+  CHECK(x.s.present().window == window_kind::eager);
+  REQUIRE(x.s.changes().size() == 1);
+  CHECK(x.s.changes()[0].before.bad == 0.5);
+  CHECK(x.s.changes()[0].after.bad == 0);
+}
+
+TEST_CASE("too little to go by is said, and changes nothing") {
+  server x;
+  x.arrival = never;
+  x.run(0ms);
+  request r;
+  r.model = x.m;
+  r.deadline = t0 + 30ms;
+  x.s.on_arrival(r, t0, x);
+  while (x.s.next_wake() != never || x.end) {
+    x.now = std::min(x.s.next_wake(), x.end.value_or(never));
+    if (x.end && *x.end <= x.now) x.finish();
+    x.s.advance(x.now, x);
+  }
+  CHECK(x.s.rounds().without_enough == 1);
+  CHECK(x.runner.s->started == 0);
+}
+
+TEST_CASE("a round without an answer, or one that comes too late, changes nothing") {
+  server x;
+  x.run(1s);
+  REQUIRE(x.runner.s->job != nullptr);
+  x.runner.answer(false);
+  x.run(5ms);
+  CHECK(x.s.rounds().without_answer == 1);
+  x.run(1s);
+  REQUIRE(x.runner.s->job != nullptr);
+  x.run(21s);
+  x.runner.answer();
+  x.run(5ms);
+  CHECK(x.s.rounds().without_answer == 2);
+  CHECK(x.s.present() == settings{});
+  CHECK(x.s.changes().empty());
+}
+
+TEST_CASE("models and devices that come and go stop a round, and the next knows them") {
+  server x;
+  x.run(1s);
+  REQUIRE(x.runner.s->started == 1);
+  const model_id other =
+      x.s.add_model({.latency = latency_curve{linear_latency{1ms, 1ms}, 4}, .slo = 30ms});
+  CHECK(x.runner.s->stopped == 1);
+  x.run(1s);
+  REQUIRE(x.runner.s->started == 2);
+  CHECK(x.runner.s->job->start.models.size() == 2);
+  const device_id d = x.s.add_device(x.now);
+  CHECK(x.runner.s->stopped == 2);
+  x.s.remove_device(d, x.now);
+  x.run(1s);
+  REQUIRE(x.runner.s->started == 3);
+  CHECK(x.runner.s->job->start.capacities.size() == 1);
+  x.s.remove_model(other, x.now, x);
+  CHECK(x.runner.s->stopped == 3);
+  x.run(1s);
+  REQUIRE(x.runner.s->started == 4);
+  CHECK_FALSE(x.runner.s->job->start.models[other.index()]);
+  CHECK(x.s.rounds().without_answer == 3);
+  // It ends while a round is at work.
+}
+
+TEST_CASE("rounds pause as their cost demands") {
+  server x;
+  x.run(1s);
+  REQUIRE(x.runner.s->job != nullptr);
+  x.runner.s->is_eager_best = false;
+  x.runner.s->job->cost = 160ms;  // Of 8 % of a core: 2 s.
+  x.runner.answer();
+  x.run(1900ms);
+  CHECK(x.runner.s->started == 1);
+  x.run(200ms);
+  CHECK(x.runner.s->started == 2);
+  CHECK(x.s.rounds().cost == 160ms);
+}
+
+TEST_CASE("switched off it decides by its initial settings, and tries nothing") {
+  server x{{.is_on = false, .initial = {.window = window_kind::eager}}};
+  x.run(5s);
+  CHECK(x.runner.s->started == 0);
+  CHECK(x.s.present().window == window_kind::eager);
+  CHECK(x.s.rounds().without_enough == 0);
+}
+
+}  // namespace
+}  // namespace cohort::deferred
