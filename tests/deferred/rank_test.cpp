@@ -129,6 +129,22 @@ TEST_CASE("nothing is sent behind a batch that overruns") {
   f.use(13ms, 10ms);
   CHECK(f.sink.grants.size() == 2);
 }
+TEST_CASE("an entry that is occupied is one with a batch, and free when that ends") {
+  fixture f{2};
+  CHECK(f.ranking.busy_until({device_id{0}, 0}) == distant_past);
+  f.ranking.occupy({device_id{0}, 0}, t0 + 5ms, t0);
+  CHECK(f.ranking.busy_until({device_id{0}, 0}) == t0 + 5ms);
+  CHECK(f.ranking.idle_devices() == 1);
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 9ms), t0);
+  f.use(0ms, 9ms);
+  CHECK(f.granted(0).device == device_id{1});
+  f.ranking.on_candidate(model_id{1}, opening(0ms, 9ms), t0);
+  f.use(1ms, 9ms);
+  REQUIRE(f.sink.grants.size() == 1);
+  f.ranking.on_complete({device_id{0}, 0}, t0 + 6ms);
+  f.use(6ms, 9ms);
+  CHECK(f.granted(1).device == device_id{0});
+}
 TEST_CASE("a device that was removed gets no more work") {
   fixture f{2};
   f.ranking.remove_device(device_id{0}, t0);

@@ -110,6 +110,10 @@ class basic_model_shard {
   [[nodiscard]] std::uint32_t queued_requests(model_id id) const noexcept {
     return models_[id.index()]->queue.size();
   }
+  /// Those that wait, by deadline.
+  [[nodiscard]] const request_queue& queue(model_id id) const noexcept {
+    return models_[id.index()]->queue;
+  }
   [[nodiscard]] bool is_full(model_id id) const noexcept {
     return models_[id.index()]->queue.is_full();
   }

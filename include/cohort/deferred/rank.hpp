@@ -152,6 +152,24 @@ class rank {
     answered(id, now);
   }
 
+  /// An idle entry has work that another rank has sent, and that should end at `until`, not before
+  /// `now`.
+  void occupy(device_entry at, time_point until, time_point now) noexcept {
+    entry& e = devices_[at.device.index()].entries[at.entry];
+    COHORT_ASSERT(e.is_idle() && until >= now);
+    measure(now);
+    e.outstanding = 1;
+    e.last_start = now;
+    e.last_expected = until - now;
+    e.free_at = until;
+    refresh(at.device);
+  }
+  /// When the last batch of an entry should end; `distant_past` if it has none.
+  [[nodiscard]] time_point busy_until(device_entry at) const noexcept {
+    const entry& e = devices_[at.device.index()].entries[at.entry];
+    return e.outstanding == 0 ? distant_past : e.free_at;
+  }
+
   /// The oldest batch of the entry ended.
   void on_complete(device_entry at, time_point now) noexcept {
     entry& e = devices_[at.device.index()].entries[at.entry];

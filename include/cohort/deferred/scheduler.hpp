@@ -120,6 +120,15 @@ class basic_scheduler {
   void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
     shard_.adopt(std::move(window), std::move(gather), std::move(target), std::move(priority), now);
   }
+  /// An idle entry has work that another scheduler has sent, and that should end at `until`, not
+  /// before `now`. Its end is told by `on_complete`, as failed.
+  void occupy(device_entry at, time_point until, time_point now) noexcept {
+    rank_.occupy(at, until, now);
+    batch b{};
+    b.device = at.device;
+    b.entry = at.entry;
+    times_.on_dispatch(b, now);
+  }
   /// Takes over what another scheduler has measured of models, pool and timers, of the same ids.
   void assume(const basic_scheduler& other, time_point now) {
     shard_.assume(other.shard_, now);

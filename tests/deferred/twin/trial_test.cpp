@@ -72,6 +72,22 @@ TEST_CASE("the first arrivals fill queues and are not judged") {
   CHECK(j.results[0].bad == 0);
 }
 
+TEST_CASE("it starts with what waits, and with devices as busy as they are, worked by hand") {
+  tuning_job j = job_of(1, 100ms);
+  j.tried = {{.window = window_kind::eager}};
+  j.start.arrivals[0].at = t0 + 1ms;
+  j.start.work = {10ms};
+  j.run();
+  CHECK(j.results[0].latency == doctest::Approx(0.015));  // From 10 to 16, arrived at 1.
+  j.start.waiting = {{t0, 40ms, model_id{0}}, {t0, 40ms, model_id{0}}};
+  j.run();
+  CHECK(j.results[0].requests == 1);                      // Those that waited are not judged,
+  CHECK(j.results[0].latency == doctest::Approx(0.017));  // but are in the same batch of three.
+  j.start.work = {};
+  j.run();
+  CHECK(j.results[0].latency == doctest::Approx(0.012));  // Behind a batch of two, 0 to 7, to 13.
+}
+
 TEST_CASE("batches take what was learned of them, on slow devices longer") {
   tuning_job j = job_of(400, 100ms);
   j.tried = {{.window = window_kind::eager}};

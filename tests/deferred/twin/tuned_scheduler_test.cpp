@@ -125,13 +125,27 @@ TEST_CASE("the answer is adopted by the first advance after it has come") {
   x.run(1s);
   REQUIRE(x.runner.s->job != nullptr);
   x.run(1s);
-  CHECK(x.s.present().window == window_kind::frontrun);
+  CHECK(x.s.present() == settings{});
   x.runner.answer();
   x.run(5ms);
   CHECK(x.s.present().window == window_kind::eager);
   REQUIRE(x.s.changes().size() == 1);
   CHECK(x.s.changes()[0].before.bad == 0.5);
   CHECK(x.s.changes()[0].after.bad == 0);
+}
+
+TEST_CASE("a round knows what waits and how long devices are busy") {
+  server x;
+  x.run(1s);
+  const trial_start& s = x.runner.s->job->start;
+  REQUIRE(s.capacities.size() == 1);
+  REQUIRE(s.work.size() == 1);
+  CHECK(s.work[0] >= 0ms);
+  CHECK(s.work[0] <= 21ms);
+  CHECK(s.waiting.size() <= 15);
+  for (const recorded_arrival& a : s.waiting) CHECK(a.at == s.now);
+  CHECK(s.arrivals.front().at == s.now);
+  CHECK(s.arrivals.size() >= 200);
 }
 
 TEST_CASE("too little to go by is said, and changes nothing") {

@@ -33,7 +33,7 @@ enum class window_kind : std::uint8_t {
 
 /// One way to decide. A plain value.
 struct settings {
-  window_kind window = window_kind::frontrun;
+  window_kind window = window_kind::reserved;
   double quantile = 0.9;   ///< Of learned latencies: see `learning`.
   bool idle_valve = true;  ///< Start at once while devices idle.
 

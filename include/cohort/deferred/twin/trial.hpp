@@ -43,15 +43,19 @@ struct trial_start {
   std::vector<std::optional<model_config>> models;  ///< By id.
   std::vector<std::uint32_t> capacities;            ///< Of the devices.
   std::vector<double> slowness;                     ///< Of the devices, as learned.
+  std::vector<duration>
+      work;  ///< Of their entries, in order: until they should be free; 0 if idle.
+  std::vector<recorded_arrival> waiting;   ///< In the queues, as if they arrived `now`.
   std::vector<recorded_arrival> arrivals;  ///< Moved so that the first is not before `now`.
-  std::size_t unjudged = 0;  ///< The first so many arrivals are there to fill the queues.
-  std::uint64_t seed = 1;    ///< Of the noise, the same for all settings.
+  std::size_t unjudged =
+      0;                   ///< The first so many arrivals are there for the change to take effect.
+  std::uint64_t seed = 1;  ///< Of the noise, the same for all settings.
 };
 
 /// Runs a scheduler on recorded arrivals, over devices that take what was learned of batches: their
 /// ratios to the profile are drawn from the estimators. It starts with what the running scheduler
-/// has measured, but without its queues. Deterministic. Memory is kept from run to run.
-/// Cost: that of the scheduler. Thread safety: none.
+/// has measured, with what waits in its queues and with devices as busy as they are. Deterministic.
+/// Memory is kept from run to run. Cost: that of the scheduler. Thread safety: none.
 class trial {
  public:
   /// @param stop If set from another thread, it ends soon; its result then means nothing.
@@ -122,10 +126,19 @@ class trial {
         devices.push_back({static_cast<std::uint32_t>(entries.size()), capacity});
         for (std::uint32_t e = 0; e < capacity; ++e) entries.emplace_back(id, e);
       }
-      scheduler.assume(known, start.now);
       lanes.resize(entries.size());
       ends.resize(entries.size());
       models.resize(start.models.size());
+      for (const recorded_arrival& a : start.waiting) arrive(a, false);
+      for (std::size_t i = 0; i < std::min(start.work.size(), entries.size()); ++i) {
+        if (start.work[i] <= duration{0}) continue;
+        const time_point until = start.now + start.work[i];
+        scheduler.occupy(entries[i], until, start.now);
+        lanes[i].sent = 1;
+        lanes[i].ends[0] = lanes[i].free_at = until;
+        ends.arm(i, until);
+      }
+      scheduler.assume(known, start.now);
       self.quantiles_.assign(start.models.size(), {});
       for (std::uint32_t i = 0; i < start.models.size(); ++i) {
         if (!start.models[i]) continue;
@@ -141,10 +154,11 @@ class trial {
       std::size_t next = 0;
       for (;;) {
         const time_point arrival = next < start.arrivals.size() ? start.arrivals[next].at : never;
-        now = std::min({arrival, ends.next(), scheduler.next_wake()});
-        if (now == never) return;
+        const time_point next_event = std::min({arrival, ends.next(), scheduler.next_wake()});
+        if (next_event == never) return;
+        now = std::max(now, next_event);  // Windows may have opened long ago.
         if (stop != nullptr && stop->load(std::memory_order_relaxed)) return release();
-        while (next < start.arrivals.size() && start.arrivals[next].at == now) {
+        while (next < start.arrivals.size() && start.arrivals[next].at <= now) {
           arrive(start.arrivals[next], next >= start.unjudged);
           ++next;
         }
@@ -182,6 +196,7 @@ class trial {
     void finish(std::uint32_t i) {
       lane& l = lanes[i];
       batch& b = l.batches[0];
+      const bool was_taken_over = b.requests.empty();
       while (!b.requests.empty()) {
         request& r = b.requests.front();
         b.requests.pop_front();
@@ -191,7 +206,7 @@ class trial {
       std::swap(l.batches[0], l.batches[1]);
       l.ends[0] = l.ends[1];
       if (--l.sent > 0) ends.arm(i, l.ends[0]);
-      scheduler.on_complete(entries[i], now);
+      scheduler.on_complete(entries[i], now, was_taken_over);
     }
 
     /// Ends all requests at once.

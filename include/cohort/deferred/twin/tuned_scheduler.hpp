@@ -10,7 +10,6 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
-#include <cohort/deferred/twin/live_record.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
@@ -19,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,10 +48,10 @@ class basic_tuned_scheduler {
                                  Runner runner = {})
       : tuner_{o},
         scheduler_{make_adaptive_scheduler(delays, o.initial.policy(), o.initial.learns())},
-        live_{delays.response},
         job_{std::make_unique<tuning_job>(delays)},
         runner_{std::move(runner)} {
     job_->start.arrivals.reserve(most_arrivals);
+    job_->start.waiting.reserve(most_waiting);
     job_->tried.reserve(tuner::most_tried);
     job_->results.reserve(tuner::most_tried);
     changes_.reserve(most_changes);
@@ -74,17 +72,17 @@ class basic_tuned_scheduler {
   template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
     settle();
-    watch<Sink> w{live_, sink};
-    scheduler_.remove_model(id, now, w);
+    scheduler_.remove_model(id, now, sink);
     job_->remove_model(id);
     tuner_.wake();
   }
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
     settle();
     const device_id id = scheduler_.add_device(now, capacity);
-    live_.add_device(id, capacity);
+    entries_ += capacity;
     job_->start.capacities.reserve(id.index() + 1);
     job_->start.slowness.reserve(id.index() + 1);
+    job_->start.work.reserve(entries_);
     tuner_.wake();
     return id;
   }
@@ -97,24 +95,20 @@ class basic_tuned_scheduler {
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     if (tuner_.options().is_on) note_arrival(r, now);
-    watch<Sink> w{live_, sink};
-    scheduler_.on_arrival(r, now, w);
+    scheduler_.on_arrival(r, now, sink);
   }
   template <scheduler_sink Sink>
   bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
-    watch<Sink> w{live_, sink};
-    return scheduler_.on_cancel(r, now, w);
+    return scheduler_.on_cancel(r, now, sink);
   }
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
-    live_.completed(at, now, failed);
     scheduler_.on_complete(at, now, failed);
   }
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (next_ <= now) start_trials(now);
     if (is_trying_ && runner_.is_done()) take_answer(now);
-    watch<Sink> w{live_, sink};
-    scheduler_.advance(now, w);
+    scheduler_.advance(now, sink);
   }
   [[nodiscard]] time_point next_wake() const noexcept {
     return std::min(next_, scheduler_.next_wake());
@@ -134,35 +128,19 @@ class basic_tuned_scheduler {
   [[nodiscard]] const tuning_rounds& rounds() const noexcept { return rounds_; }
 
  private:
-  /// Lets the record see what the sink is told.
-  template <scheduler_sink Sink>
-  struct watch {
-    live_record& live;
-    Sink& sink;
-    void dispatch(batch&& b) noexcept {
-      live.dispatched(b);
-      sink.dispatch(std::move(b));
-    }
-    void drop(request& r) noexcept {
-      live.dropped();
-      sink.drop(r);
-    }
-  };
-
-  static constexpr std::size_t most_arrivals = 32768;  // Of a round.
+  static constexpr std::size_t most_arrivals = 65536;  // Of a round.
+  static constexpr std::size_t most_waiting = 16384;
   static constexpr std::size_t most_changes = 100;
   static constexpr std::size_t least_to_try = 200;  // Requests: of fewer little can be told.
 
   void note_arrival(const request& r, time_point now) noexcept {
     record_.add(now, r.deadline - now, r.model);
-    live_.arrived();
     if (next_ == never && !is_trying_) next_ = now + tuner_.pause(job_->cost);
   }
 
   void start_trials(time_point now) noexcept {
     next_ = never;  // Until something arrives.
     const tuning_options& o = tuner_.options();
-    live_.mark(now, o.longest_window);
     const std::size_t n =
         std::min(most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window));
     if (n < std::min<std::size_t>(o.least_requests, least_to_try)) {
@@ -172,17 +150,11 @@ class basic_tuned_scheduler {
     tuning_job& j = *job_;
     j.start.now = now;
     ++j.start.seed;
-    j.start.capacities.clear();
-    j.start.slowness.clear();
-    for (device_id d{0}; scheduler_.devices().has_ever(d); d = device_id{d.value() + 1}) {
-      if (!scheduler_.devices().has_device(d)) continue;
-      j.start.capacities.push_back(scheduler_.capacity(d));
-      j.start.slowness.push_back(scheduler_.times().device_factor(d));
-    }
+    copy_devices(j.start);
+    copy_queues(j.start);
     const std::size_t size = record_.size();
     const duration shift = now - record_[size - n].at;
-    from_ = record_[size - n].at;
-    j.start.unjudged = n * 2 / 5;  // Queues take a while to be what they are.
+    j.start.unjudged = n * 3 / 10;  // Queues take a while to be what they are.
     j.start.arrivals.clear();
     for (std::size_t i = size - n; i < size; ++i) {
       j.start.arrivals.push_back(record_[i]);
@@ -192,6 +164,34 @@ class basic_tuned_scheduler {
     tuner_.candidates(j.tried);
     is_trying_ = true;
     runner_.start(j);
+  }
+
+  void copy_devices(trial_start& to) noexcept {
+    to.capacities.clear();
+    to.slowness.clear();
+    to.work.clear();
+    const rank& r = scheduler_.devices();
+    for (device_id d{0}; r.has_ever(d); d = device_id{d.value() + 1}) {
+      if (!r.has_device(d)) continue;
+      to.capacities.push_back(r.capacity(d));
+      to.slowness.push_back(scheduler_.times().device_factor(d));
+      for (std::uint32_t e = 0; e < r.capacity(d); ++e) {
+        const time_point until = r.busy_until({d, e});
+        // What overruns may do so for as long again: a device that hangs is no idle one.
+        to.work.push_back(until == distant_past ? duration{0}
+                                                : std::max(until - to.now, to.now - until));
+      }
+    }
+  }
+  void copy_queues(trial_start& to) noexcept {
+    to.waiting.clear();
+    for (std::uint32_t m = 0; m < to.models.size(); ++m) {
+      if (!to.models[m]) continue;
+      const request_queue& q = scheduler_.models().queue(model_id{m});
+      for (std::uint32_t i = 0; i < q.size() && to.waiting.size() < most_waiting; ++i) {
+        to.waiting.push_back({to.now, q[i].deadline - to.now, model_id{m}});
+      }
+    }
   }
 
   void take_answer(time_point now) noexcept {
@@ -204,10 +204,7 @@ class basic_tuned_scheduler {
     ++rounds_.judged;
     rounds_.cost += job_->cost;
     const settings before = tuner_.present();
-    const std::optional<double> really =
-        changed_ <= from_ ? live_.bad_since(from_) : std::optional<double>{};
-    if (!tuner_.judge(job_->tried, job_->results, really)) return;
-    changed_ = now;
+    if (!tuner_.judge(job_->tried, job_->results)) return;
     const settings& s = tuner_.present();
     const auto which = std::ranges::find(job_->tried, s) - job_->tried.begin();
     if (changes_.size() == most_changes) changes_.erase(changes_.begin());
@@ -229,16 +226,14 @@ class basic_tuned_scheduler {
 
   tuner tuner_;
   adaptive_scheduler scheduler_;
-  arrival_record record_;
-  live_record live_;
+  arrival_record record_{most_arrivals};
   std::unique_ptr<tuning_job> job_;
   Runner runner_;
   bool is_trying_ = false;
   tuning_rounds rounds_;
+  std::size_t entries_ = 0;  // Ever added.
   std::vector<settings_change> changes_;
   time_point next_ = never;
-  time_point from_;                    // Of the oldest request that is tried again.
-  time_point changed_ = distant_past;  // When the settings did.
 };
 
 /// In virtual time.

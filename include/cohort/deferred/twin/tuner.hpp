@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace cohort::deferred {
@@ -64,7 +63,10 @@ struct settings_change {
 /// ones. A value that decides from results alone. Thread safety: none.
 class tuner {
  public:
-  explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} { o.validate(); }
+  explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} {
+    o.validate();
+    standings_.reserve(most_standings);
+  }
 
   [[nodiscard]] const settings& present() const noexcept { return present_; }
   /// Most settings that are tried in a round.
@@ -100,47 +102,34 @@ class tuner {
 
   /// Takes the results of all of `candidates()`, in their order. @returns Whether the present
   /// settings have changed.
-  /// @param really What share of the same requests was bad, if the present settings were in force
-  ///               for all of them: trials start without queues, and may flatter.
-  bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results,
-             std::optional<double> really = std::nullopt) {
+  bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results) {
     ++turn_;
-    for (double& f : flattery_) f *= 0.99;
-    if (really) {
-      double& f = flattery_[static_cast<std::size_t>(present_.window)];
-      f += (std::max(0.0, *really - results[0].bad) - f) / 2;
-    }
-    const auto score = [&](std::size_t i) {
-      const trial_result& r = results[i];
-      return r.bad + options_.fairness * r.worst_bad +
-             flattery_[static_cast<std::size_t>(tried[i].window)];
-    };
-    const auto cost = [&](const trial_result& r) {
-      return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
-    };
-    std::size_t best = 0;
+    const double tolerance = tolerance_of(results);
+    const double clear = much * tolerance;
+    const double cost = cost_of(results[0]);
+    if (standings_.size() + most_tried > most_standings) standings_.clear();
+    std::array<const standing*, most_tried> known{};
+    double least = 0;
     for (std::size_t i = 1; i < results.size(); ++i) {
-      if (score(i) < score(best)) best = i;
+      standing& s = standing_of(tried[i]);
+      s.add(score(results[i]) - score(results[0]), cost > 0 ? cost_of(results[i]) / cost : 1,
+            clear);
+      if (s.rounds < 2 && s.excess > -clear) continue;  // What one round says may be chance.
+      known[i] = &s;
+      least = std::min(least, s.excess);
     }
-    const double least = score(best);
-    // What chance alone makes of so many requests.
-    const auto n = static_cast<double>(std::max<std::uint64_t>(results[best].requests, 1));
-    const double tolerance =
-        std::max(0.001 + 0.05 * least, 2 * std::sqrt(results[best].bad * n + 1) / n);
-    // As few bad requests as the best, but for chance: then the cheapest.
-    std::size_t cheapest = best;
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (score(i) <= least + tolerance && cost(results[i]) < cost(results[cheapest])) {
-        cheapest = i;
-      }
+    // Those that lose as few requests as the best, but for chance: of them the cheapest.
+    const standing* chosen = nullptr;
+    for (const standing* s : known) {
+      if (s == nullptr || s->excess > least + tolerance) continue;
+      if (chosen == nullptr || s->ratio < chosen->ratio) chosen = s;
     }
-    const bool is_better = score(0) > least + 2 * tolerance;
-    const bool is_cheaper = cost(results[cheapest]) < 0.95 * cost(results[0]);
-    if (cheapest == 0 || (!is_better && !is_cheaper)) {
+    const bool is_better = least < -2 * tolerance;
+    if (chosen == nullptr || (!is_better && chosen->ratio >= 0.95)) {
       idle_turns_ = std::min(idle_turns_ + 1, 16U);
       return false;
     }
-    present_ = tried[cheapest];
+    change_to(*chosen);
     idle_turns_ = 0;
     return true;
   }
@@ -158,9 +147,59 @@ class tuner {
   [[nodiscard]] const tuning_options& options() const noexcept { return options_; }
 
  private:
+  static constexpr double much = 8;  // Tolerances that are more than chance in one round.
+  static constexpr std::size_t most_standings = 32;
+
+  /// How settings compare with the present ones, over the last rounds in which they were tried.
+  struct standing {
+    settings which;
+    double excess = 0;  // Of their score.
+    double ratio = 1;   // Of their cost.
+    double rounds = 0;
+
+    void add(double now, double cost_now, double clear) noexcept {
+      if (std::abs(now - excess) > clear) rounds = 0;  // The load is another.
+      rounds = std::min(rounds + 1, 4.0);
+      excess += (now - excess) / rounds;
+      ratio += (cost_now - ratio) / rounds;
+    }
+  };
+  standing& standing_of(const settings& s) {
+    const auto found = std::ranges::find(standings_, s, &standing::which);
+    return found != standings_.end() ? *found : standings_.emplace_back(standing{.which = s});
+  }
+  void change_to(standing chosen) {
+    standings_.push_back({.which = present_, .rounds = chosen.rounds});
+    for (standing& s : standings_) {
+      s.excess -= chosen.excess;
+      s.ratio /= chosen.ratio;
+    }
+    std::erase_if(standings_, [&](const standing& s) { return s.which == chosen.which; });
+    present_ = chosen.which;
+  }
+
+  [[nodiscard]] double score(const trial_result& r) const noexcept {
+    return r.bad + options_.fairness * r.worst_bad;
+  }
+  [[nodiscard]] double cost_of(const trial_result& r) const noexcept {
+    return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
+  }
+  /// A difference of scores that means nothing: a part of what is lost anyway, or what chance makes
+  /// of so many requests.
+  [[nodiscard]] double tolerance_of(const std::vector<trial_result>& results) const noexcept {
+    double least = score(results[0]);
+    double fewest = results[0].bad;
+    for (const trial_result& r : results) {
+      least = std::min(least, score(r));
+      fewest = std::min(fewest, r.bad);
+    }
+    const auto n = static_cast<double>(std::max<std::uint64_t>(results[0].requests, 1));
+    return std::max(0.001 + 0.05 * least, 2 * std::sqrt(fewest * n + 1) / n);
+  }
+
   tuning_options options_;
   settings present_;
-  std::array<double, 3> flattery_{};  // By window: how much worse than its trials it was.
+  std::vector<standing> standings_;  // Of others than the present ones.
   std::uint32_t turn_ = 0;
   std::uint32_t idle_turns_ = 0;
 };
