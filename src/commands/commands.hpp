@@ -59,6 +59,7 @@ struct goodput_options {
   text_option reality;
   std::string precision = "0.01";
   std::string bad_limit = "0.01";
+  std::string judge = "model";
   std::string seeds = "3";
   std::string seed = "1";
   bool json = false;
@@ -74,6 +75,7 @@ struct min_devices_options {
   text_option reality;
   std::string limit = "4096";
   std::string bad_limit = "0.01";
+  std::string judge = "model";
   std::string seeds = "3";
   std::string seed = "1";
   bool json = false;

@@ -5,6 +5,7 @@
 #include <formats/workload_file.hpp>
 #include <registry/policy.hpp>
 #include "commands.hpp"
+#include "few_requests.hpp"
 #include "run_options.hpp"
 #include "run_report.hpp"
 #include "search_progress.hpp"
@@ -15,53 +16,76 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::commands {
 namespace {
+
+using answers = std::vector<found_policy<sim::goodput_result>>;
 
 /// The highest rate whose runs are of a size that can be simulated.
 double highest_rate(const sim::workload& w) {
   return std::min(rates.high, most_requests / to_seconds(w.warmup + w.measured));
 }
 
-std::string as_json(const std::vector<policy>& policies, const sim::workload& w,
-                    const sim::search_options& o, const std::vector<sim::goodput_result>& found) {
+/// Of the peak at which a model has the fewest requests, if single models are judged.
+std::optional<std::string> warning_of(const answers& found, const sim::workload& w,
+                                      const sim::search_options& o) {
+  if (o.judge == sim::judged::total) return std::nullopt;
+  std::uint64_t least = enough_requests;
+  std::optional<std::string> out;
+  for (const auto& [how, peak] : found) {
+    if (!peak.at_peak) continue;
+    const sim::model_result* m = least_requested(peak.at_peak->per_model);
+    if (m == nullptr || m->arrived >= least) continue;
+    least = m->arrived;
+    out = fmt::format("{} ({}) at {} r/s: {}", how.name, how.gather_name(), peak.goodput,
+                      *few_requests(w, peak.at_peak->per_model));
+  }
+  return out;
+}
+
+std::string as_json(const answers& found, const sim::workload& w, const sim::search_options& o,
+                    const std::string& judge) {
   json_writer out;
   out.begin_object().key("goodput").begin_array();
-  for (std::size_t i = 0; i < policies.size(); ++i) {
+  for (const auto& [how, peak] : found) {
     out.begin_object()
-        .field("policy", policies[i].name)
-        .field("goodput_rps", found[i].goodput)
+        .field("policy", how.name)
+        .field("gather", how.gather_name())
+        .field("goodput_rps", peak.goodput)
         .key("at_peak");
-    if (found[i].at_peak) {
-      write_report(out, report{policies[i], w, o.seed, *found[i].at_peak}, false);
+    if (peak.at_peak) {
+      write_report(out, report{how, w, o.seed, *peak.at_peak}, false);
     } else {
       out.null();
     }
     out.end_object();
   }
-  return out.end_array().end_object().take();
+  write_warnings(out.end_array().field("judge", judge), warning_of(found, w, o));
+  return out.end_object().take();
 }
 
-std::string as_text(const std::vector<policy>& policies, const sim::workload& w,
-                    const sim::search_options& o, const std::vector<sim::goodput_result>& found) {
+std::string as_text(const answers& found, const sim::workload& w, const sim::search_options& o,
+                    std::string_view note) {
   std::string out = fmt::format(
-      "{}, {}: highest rate with at most {} % of each model's requests bad\n"
-      "(seeds {} to {}, to within {} %; the other columns are of seed {} at that rate)\n\n",
-      counted(w.devices, "device"), counted(w.models.size(), "model"),
-      decimal(100 * o.bad_limit, 4), o.seed, o.seed + o.seeds - 1, decimal(100 * o.precision, 4),
-      o.seed);
+      "{}, {}: highest rate with at most {}\n"
+      "(seeds {} to {}, to within {} %; the other columns are of seed {} at that rate)\n{}\n",
+      counted(w.devices, "device"), counted(w.models.size(), "model"), limit_text(o), o.seed,
+      o.seed + o.seeds - 1, decimal(100 * o.precision, 4), o.seed, note);
   table t{{"policy", "gather", "goodput r/s", "bad", "busy", "batch p50", "queueing p50 ms",
            "p50 ms", "p99 ms"}};
-  for (std::size_t i = 0; i < policies.size(); ++i) {
-    const auto& peak = found[i].at_peak;
+  for (const auto& [how, result] : found) {
+    const auto& peak = result.at_peak;
     if (!peak) {
-      t.add(
-          {policies[i].name, std::string{policies[i].gather_name()}, "0", "", "", "", "", "", ""});
+      t.add({how.name, std::string{how.gather_name()}, "0", "", "", "", "", "", ""});
       continue;
     }
-    t.add({policies[i].name, std::string{policies[i].gather_name()}, decimal(found[i].goodput, 3),
+    t.add({how.name, std::string{how.gather_name()}, decimal(result.goodput, 3),
            percent(peak->bad_rate), percent(peak->busy_fraction), fmt::to_string(peak->batch_p50),
            fixed(peak->queueing_p50_ms, 2), fixed(peak->latency_p50_ms, 2),
            fixed(peak->latency_p99_ms, 2)});
@@ -72,26 +96,37 @@ std::string as_text(const std::vector<policy>& policies, const sim::workload& w,
 }  // namespace
 
 int goodput_command(const goodput_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.how);
-  const sim::search_options search = parse_search(o.precision, o.bad_limit, o.seeds, o.seed);
+  const std::vector<policy> policies = parse_searched_policies(o.policy, o.how);
+  const sim::search_options search =
+      parse_search(o.precision, o.bad_limit, o.judge, o.seeds, o.seed);
   sim::workload w = read_workload(o.file);
   apply_reality(o.reality, o.file, w);
   refuse_trace(o.file, w, "goodput");
   apply_duration(o.duration_s, w);
 
-  std::vector<sim::goodput_result> found;
+  answers found;
   for (const policy& p : policies) {
-    const search_runner run{p, search, 4 + std::log2(1 / search.precision)};
-    found.push_back(sim::find_goodput(w, search, highest_rate(w), run));
-    if (found.back().beyond) {
+    found.push_back(search_best_gather(
+        p,
+        [&](const policy& variant) {
+          const search_runner run{variant, search, 4 + std::log2(1 / search.precision)};
+          return sim::find_goodput(w, search, highest_rate(w), run);
+        },
+        [](const auto& a, const auto& b) { return a.goodput > b.goodput; }));
+    if (found.back().found.beyond) {
       throw input_error{fmt::format(
           "{}: {} still meets every SLO at {} r/s: expected a workload whose peak can be simulated "
           "({} requests a run); a shorter duration_s or a max_batch helps",
-          o.file, p.name, found.back().goodput, most_requests)};
+          o.file, p.name, found.back().found.goodput, most_requests)};
     }
   }
-  print(o.json ? as_json(policies, w, search, found) : as_text(policies, w, search, found));
-  const bool all = std::ranges::all_of(found, [](const auto& f) { return f.goodput > 0; });
+  if (o.json) {
+    print(as_json(found, w, search, o.judge));
+  } else {
+    print(as_text(found, w, search, gather_note(policies)));
+    warn(warning_of(found, w, search));
+  }
+  const bool all = std::ranges::all_of(found, [](const auto& f) { return f.found.goodput > 0; });
   return all ? 0 : 1;
 }
 

@@ -110,11 +110,14 @@ void add_simulate(CLI::App& app, simulate_options& o) {
 template <class Options>
 void add_search_options(CLI::App* sub, Options& o) {
   option(sub, "--gather", o.how.gather,
-         fmt::format("Gather rule of every policy: {} [{}]", gather_names().names(),
-                     default_gathers()),
+         fmt::format("Who is in a batch [of several policies best, of one {}]:\n{}",
+                     default_gathers(), searched_gather_names().help()),
          "RULE");
   option(sub, "--bad-limit", o.bad_limit,
          "Most of a model's requests that may be dropped or late [0.01]", "X");
+  option(sub, "--judge", o.judge,
+         "Whose requests: of each model, so that the worst decides, or the total [model]",
+         "model|total");
   option(sub, "--seeds", o.seeds, "Runs at each point, averaged [3]", "K");
   option(sub, "--seed", o.seed, "Of the first run; the others take those that follow [1]", "N");
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");

@@ -5,6 +5,7 @@
 #include <formats/workload_file.hpp>
 #include <registry/policy.hpp>
 #include "commands.hpp"
+#include "few_requests.hpp"
 #include "run_options.hpp"
 #include "search_progress.hpp"
 
@@ -19,9 +20,11 @@
 
 namespace cohort::commands {
 
+using device_count = std::optional<std::uint32_t>;
+
 int min_devices_command(const min_devices_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.how);
-  const sim::search_options search = parse_search("0.01", o.bad_limit, o.seeds, o.seed);
+  const std::vector<policy> policies = parse_searched_policies(o.policy, o.how);
+  const sim::search_options search = parse_search("0.01", o.bad_limit, o.judge, o.seeds, o.seed);
   const auto limit =
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
   const double rate = parse_number("--rate", o.rate, rates);
@@ -31,32 +34,42 @@ int min_devices_command(const min_devices_options& o) {
   apply_duration(o.duration_s, w);
   check_run_size(w, rate, "--rate");
 
-  std::vector<std::optional<std::uint32_t>> found;
+  std::vector<found_policy<device_count>> found;
   for (const policy& p : policies) {
-    found.push_back(sim::find_min_devices(w, rate, limit, search, search_runner{p, search, 8}));
+    found.push_back(search_best_gather(
+        p,
+        [&](const policy& variant) {
+          return sim::find_min_devices(w, rate, limit, search, search_runner{variant, search, 8});
+        },
+        [](device_count a, device_count b) { return a && (!b || *a < *b); }));
   }
+  const auto warning =
+      search.judge == sim::judged::each_model ? few_requests(w, rate) : std::nullopt;
   if (o.json) {
     json_writer out;
     out.begin_object().key("min_devices").begin_array();
-    for (std::size_t i = 0; i < policies.size(); ++i) {
-      out.begin_object(json_writer::layout::line).field("policy", policies[i].name).key("devices");
-      found[i] ? out.value(*found[i]) : out.null();
+    for (const auto& [how, devices] : found) {
+      out.begin_object(json_writer::layout::line)
+          .field("policy", how.name)
+          .field("gather", how.gather_name())
+          .key("devices");
+      devices ? out.value(*devices) : out.null();
       out.end_object();
     }
-    print(out.end_array().end_object().take());
+    write_warnings(out.end_array().field("judge", o.judge), warning);
+    print(out.end_object().take());
   } else {
     table t{{"policy", "gather", "devices"}};
-    for (std::size_t i = 0; i < policies.size(); ++i) {
-      t.add({policies[i].name, std::string{policies[i].gather_name()},
-             found[i] ? fmt::to_string(*found[i]) : fmt::format("more than {}", limit)});
+    for (const auto& [how, devices] : found) {
+      t.add({how.name, std::string{how.gather_name()},
+             devices ? fmt::to_string(*devices) : fmt::format("more than {}", limit)});
     }
-    print(
-        fmt::format("{}, {} r/s: fewest devices with at most {} % of each model's requests bad\n"
-                    "(seeds {} to {})\n\n{}",
-                    counted(w.models.size(), "model"), rate, decimal(100 * search.bad_limit, 4),
-                    search.seed, search.seed + search.seeds - 1, t.text()));
+    print(fmt::format("{}, {} r/s: fewest devices with at most {}\n(seeds {} to {})\n{}\n{}",
+                      counted(w.models.size(), "model"), rate, limit_text(search), search.seed,
+                      search.seed + search.seeds - 1, gather_note(policies), t.text()));
+    warn(warning);
   }
-  const bool all = std::ranges::all_of(found, [](const auto& f) { return f.has_value(); });
+  const bool all = std::ranges::all_of(found, [](const auto& f) { return f.found.has_value(); });
   return all ? 0 : 1;
 }
 

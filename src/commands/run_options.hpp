@@ -51,11 +51,14 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
 /// The options of a search, each checked.
 [[nodiscard]] inline sim::search_options parse_search(const std::string& precision,
                                                       const std::string& bad_limit,
+                                                      const std::string& judge,
                                                       const std::string& seeds,
                                                       const std::string& seed) {
   sim::search_options o;
   o.precision = parse_number("--precision", precision, {.low = 1e-6, .high = 1});
   o.bad_limit = parse_number("--bad-limit", bad_limit, {.low = 0, .high = 0.999});
+  if (judge != "model" && judge != "total") fail("--judge", quote_short(judge), "model or total");
+  o.judge = judge == "total" ? sim::judged::total : sim::judged::each_model;
   o.seeds = static_cast<std::uint32_t>(parse_integer("--seeds", seeds, {.low = 1, .high = 1000}));
   o.seed = parse_seed(seed);
   return o;

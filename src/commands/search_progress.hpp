@@ -1,28 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Runs for a search, with a progress bar over them.
+/// What searches over runs have in common: runs with a progress bar over them, and words.
 #pragma once
 
 #include "commands.hpp"
 
+#include <drawings/table.hpp>
 #include <registry/policy.hpp>
 #include "progress.hpp"
 
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/workload.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace cohort::commands {
+
+/// "1 % of each model's requests bad".
+[[nodiscard]] inline std::string limit_text(const sim::search_options& o) {
+  return fmt::format("{} % of {} requests bad", decimal(100 * o.bad_limit, 4),
+                     o.judge == sim::judged::total ? "all" : "each model's");
+}
+
+/// A line to say that gather rules were tried, if they were.
+[[nodiscard]] inline std::string_view gather_note(const std::vector<policy>& policies) {
+  return std::ranges::any_of(policies, &policy::tries_gathers)
+             ? "(gather: the better rule of each policy that has a choice)\n"
+             : "";
+}
 
 /// Runs one policy for a search. How many rates a search tries is not known before: the bar assumes
 /// `expected` of them. Thread safety: as a search needs it.
 class search_runner {
  public:
   search_runner(const policy& p, const sim::search_options& o, double expected)
-      : policy_{p}, runs_{expected * o.seeds}, bar_{p.name, "runs"} {}
+      : policy_{p},
+        runs_{expected * o.seeds},
+        bar_{fmt::format("{} ({})", p.name, p.gather_name()), "runs"} {}
 
   sim::run_result operator()(const sim::workload& w, const sim::run_options& options) const {
     sim::run_result run = run_policy(policy_, w, options, [](time_point) {});

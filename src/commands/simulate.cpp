@@ -5,6 +5,7 @@
 #include <formats/workload_file.hpp>
 #include <registry/policy.hpp>
 #include "commands.hpp"
+#include "few_requests.hpp"
 #include "progress.hpp"
 #include "run_options.hpp"
 #include "run_report.hpp"
@@ -61,6 +62,7 @@ int simulate_command(const simulate_options& o) {
     print(out.take());
   } else {
     print(report_text(r, o.dispatches));
+    warn(few_requests(w, run.per_model));
   }
   return 0;
 }

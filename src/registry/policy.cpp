@@ -14,6 +14,8 @@ namespace cohort::registry {
 using namespace formats;
 namespace {
 
+constexpr std::string_view best_gather = "best";
+
 struct row_gather {
   std::size_t row;
   bool is_fixed;
@@ -58,6 +60,15 @@ const name_list& gather_names() {
   return names;
 }
 
+const name_list& searched_gather_names() {
+  static const name_list names = [] {
+    std::vector<listed_name> all = gather_names().all();
+    all.push_back({best_gather, "runs each, and takes the better one"});
+    return name_list{std::move(all)};
+  }();
+  return names;
+}
+
 std::string default_gathers() {
   std::string out;
   for (std::size_t i = 0; i < policy_names().all().size(); ++i) {
@@ -85,10 +96,37 @@ std::vector<policy> parse_policies(std::string_view list, const policy_options& 
     }
     const bool can_tune = c.name == "adaptive";
     is_tuned |= can_tune;
-    out.push_back({std::move(c), chosen.value_or(own.row),
-                   can_tune ? tuning : std::optional<deferred::tuning_options>{}});
+    policy& p = out.emplace_back(policy{std::move(c)});
+    p.gather = chosen.value_or(own.row);
+    if (can_tune) p.tuning = tuning;
   }
   if (tuning && !is_tuned) fail("--tune", "on", "no --tune without adaptive, which alone can");
+  return out;
+}
+
+std::vector<policy> parse_searched_policies(std::string_view list, const policy_options& o) {
+  policy_options plain = o;
+  const bool asked =
+      o.gather && searched_gather_names().choose("--gather", *o.gather).name == best_gather;
+  if (asked) plain.gather.reset();
+  std::vector<policy> out = parse_policies(list, plain);
+  if (!asked && (o.gather || out.size() == 1)) return out;
+  for (policy& p : out) p.tries_gathers = !gather_of(p.row).is_fixed;
+  if (asked && std::ranges::none_of(out, &policy::tries_gathers)) {
+    fail("--gather", best_gather,
+         fmt::format("no --gather with {}, which has a rule of its own", out.front().name));
+  }
+  return out;
+}
+
+std::vector<policy> gather_variants(const policy& p) {
+  std::vector<policy> out{p};
+  if (!p.tries_gathers) return out;
+  for (std::size_t i = 0; i < gather_names().all().size(); ++i) {
+    if (i == p.gather) continue;
+    out.push_back(p);
+    out.back().gather = i;
+  }
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "name_list.hpp"
@@ -24,12 +25,15 @@ namespace cohort::registry {
 [[nodiscard]] const name_list& policy_names();
 /// The values of --gather.
 [[nodiscard]] const name_list& gather_names();
+/// The same of a search, which may take the best of them.
+[[nodiscard]] const name_list& searched_gather_names();
 /// Which policy has which of them: "deferred: drop-head; eager: head; ...".
 [[nodiscard]] std::string default_gathers();
 
 /// A policy as the user chose it.
 struct policy : choice {
-  std::size_t gather = 0;                            ///< Row of the gather rules.
+  std::size_t gather = 0;      ///< Row of the gather rules.
+  bool tries_gathers = false;  ///< A search is to take the best of them; `gather` comes first.
   std::optional<deferred::tuning_options> tuning{};  ///< If it tunes itself.
 
   [[nodiscard]] std::string_view gather_name() const noexcept {
@@ -39,7 +43,7 @@ struct policy : choice {
 
 /// What is said of policies besides their names, as the user wrote it.
 struct policy_options {
-  std::optional<std::string> gather{};
+  std::optional<std::string> gather{};     ///< Of a search also "best".
   std::optional<std::string> tune{};       ///< "on" or "off".
   std::optional<std::string> objective{};  ///< "latency" or "devices".
   std::optional<std::string> fairness{};
@@ -49,6 +53,34 @@ struct policy_options {
 /// @throws input_error If one is unknown or given twice, or an option is not one or of none of
 /// them.
 [[nodiscard]] std::vector<policy> parse_policies(std::string_view list, const policy_options& o);
+
+/// The same for a search, which can compare: with --gather best, and of several policies without a
+/// --gather, those whose gather rule may be chosen are to be tried with each.
+[[nodiscard]] std::vector<policy> parse_searched_policies(std::string_view list,
+                                                          const policy_options& o);
+
+/// What is to be run for a policy: itself, or itself under each gather rule, its usual one first.
+[[nodiscard]] std::vector<policy> gather_variants(const policy& p);
+
+/// What a search found for a policy, which has the gather rule that did best.
+template <class Found>
+struct found_policy {
+  policy how;
+  Found found;
+};
+
+/// `search(variant)` for each of `gather_variants(p)`. @param better `better(a, b)`: whether result
+/// a is better than b. @returns The first of the best.
+template <class Search, class Better>
+[[nodiscard]] auto search_best_gather(const policy& p, Search&& search, Better&& better) {
+  std::vector<policy> variants = gather_variants(p);
+  found_policy best{variants.front(), search(std::as_const(variants.front()))};
+  for (std::size_t i = 1; i < variants.size(); ++i) {
+    auto found = search(std::as_const(variants[i]));
+    if (better(found, best.found)) best = {std::move(variants[i]), std::move(found)};
+  }
+  return best;
+}
 
 /// Hears the simulated time now and then. Called on the thread that runs.
 using progress_function = std::function<void(time_point)>;

@@ -5,8 +5,11 @@
 #include <formats/text.hpp>
 #include <registry/policies.hpp>
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <concepts>
+#include <functional>
 
 namespace cohort::registry {
 using namespace formats;
@@ -19,7 +22,7 @@ std::vector<std::string> policy_samples() {
   return out;
 }
 
-TEST_CASE("each policy has the gather rule it is best with, unless told otherwise") {
+TEST_CASE("each policy has its usual gather rule, unless told otherwise") {
   const auto all = parse_policies("deferred,adaptive,eager,timeout:0.25", {});
   REQUIRE(all.size() == 4);
   CHECK(all[0].gather_name() == "drop-head");
@@ -33,6 +36,47 @@ TEST_CASE("each policy has the gather rule it is best with, unless told otherwis
   for (const char* one : {"deferred: drop-head", "adaptive: always drop-head", "eager: head"}) {
     CHECK(default_gathers().find(one) != std::string::npos);
   }
+}
+
+TEST_CASE("a search tries both gather rules where policies are compared, or if told to") {
+  const auto tried = [](const char* list, const policy_options& o) {
+    std::string out;
+    for (const policy& p : parse_searched_policies(list, o)) {
+      for (const policy& v : gather_variants(p)) {
+        CHECK(v.name == p.name);
+        out += fmt::format("{} {}; ", v.name, v.gather_name());
+      }
+    }
+    return out;
+  };
+  CHECK(tried("eager", {}) == "eager head; ");
+  CHECK(tried("eager", {.gather = "best"}) == "eager head; eager drop-head; ");
+  CHECK(tried("deferred", {.gather = "best"}) == "deferred drop-head; deferred head; ");
+  CHECK(tried("adaptive,eager", {}) == "adaptive drop-head; eager head; eager drop-head; ");
+  CHECK(tried("adaptive,eager", {.gather = "best"}) == tried("adaptive,eager", {}));
+  CHECK(tried("deferred,eager", {.gather = "head"}) == "deferred head; eager head; ");
+  CHECK_THROWS_WITH_AS((void)parse_searched_policies("adaptive", {.gather = "best"}),
+                       "--gather: best is not allowed: expected no --gather with adaptive, which "
+                       "has a rule of its own",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)parse_searched_policies("eager", {.gather = "tail"}),
+                       "--gather: \"tail\" is not allowed: expected head, drop-head or best",
+                       input_error);
+  CHECK_THROWS_AS((void)parse_policies("eager", {.gather = "best"}), input_error);
+}
+
+TEST_CASE("of both gather rules the better one is named, of equals the usual one") {
+  const auto best = [](double head, double drop_head) {
+    const policy eager = parse_searched_policies("eager", {.gather = "best"}).front();
+    return search_best_gather(
+        eager, [&](const policy& p) { return p.gather_name() == "head" ? head : drop_head; },
+        std::greater<double>{});
+  };
+  CHECK(best(17760, 11030).how.gather_name() == "head");
+  CHECK(best(17760, 11030).found == 17760);
+  CHECK(best(100, 127).how.gather_name() == "drop-head");
+  CHECK(best(100, 127).found == 127);
+  CHECK(best(100, 100).how.gather_name() == "head");
 }
 
 TEST_CASE("what is no policy is refused with those that are") {

@@ -74,6 +74,16 @@ TEST_CASE("each model's bad rate is averaged over the seeds, and the worst model
   CHECK_FALSE(meets_every_slo(runs, 0.0149));
 }
 
+TEST_CASE("judged in total, a model that is bad alone does not decide") {
+  std::vector<run_result> runs{with_bad_rates({0.0, 0.5}), with_bad_rates({0.0, 0.5})};
+  runs[0].bad_rate = 0.01;
+  runs[1].bad_rate = 0.02;
+  CHECK(average_bad_rate(runs) == 0.015);
+  CHECK(meets(runs, {.bad_limit = 0.015, .judge = judged::total}));
+  CHECK_FALSE(meets(runs, {.bad_limit = 0.0149, .judge = judged::total}));
+  CHECK_FALSE(meets(runs, {.bad_limit = 0.015}));
+}
+
 workload resnet50() {
   workload w;
   w.devices = 8;
@@ -117,6 +127,11 @@ TEST_CASE("goodput is where the bad rate reaches the limit") {
   CHECK(found.at_peak->offered_rps == found.goodput);
   CHECK_FALSE(found.beyond);
   CHECK(find_goodput(resnet50(), {}, 5000, made_up).beyond);
+  for (const double guess : {1.0, 8080.0, 1e5}) {
+    const search_options o{.precision = 0.001, .seeds = 1, .guess = guess};
+    CHECK(find_goodput(resnet50(), o, 1e6, made_up).goodput ==
+          doctest::Approx(8080.8).epsilon(0.0011));
+  }
 }
 
 TEST_CASE("the fewest devices are those whose bad rate is within the limit") {
@@ -129,6 +144,7 @@ TEST_CASE("options outside their ranges are refused") {
   CHECK_THROWS_AS((void)find_goodput(resnet50(), {.precision = 0}, 1e6, made_up), config_error);
   CHECK_THROWS_AS((void)find_goodput(resnet50(), {.bad_limit = 1}, 1e6, made_up), config_error);
   CHECK_THROWS_AS((void)find_goodput(resnet50(), {.seeds = 0}, 1e6, made_up), config_error);
+  CHECK_THROWS_AS((void)find_goodput(resnet50(), {.guess = -1}, 1e6, made_up), config_error);
   CHECK_THROWS_AS((void)find_min_devices(resnet50(), 1, 0, {}, made_up), config_error);
 }
 
