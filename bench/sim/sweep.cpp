@@ -48,9 +48,6 @@ constexpr double requests_of_a_model = 2000;
 constexpr double requests_of_a_run = 500'000;
 constexpr double precision = 0.005;
 constexpr double highest_rate = 1e7;
-/// What makes `adaptive` tune itself.
-constexpr const char* tune = "on";
-
 /// The least part of the rate that a model has.
 double least_share(const sim::workload& w) { return std::ranges::min(w.normalised_shares()); }
 
@@ -116,7 +113,7 @@ bench::sweep_draw run_draw(std::uint64_t seed) {
     out.runs.push_back({std::string{name}, std::string{p.gather_name()}, goodput(p, w, draw.how)});
   };
   add(registry::parse_policies("adaptive", {.tune = "off"}).front(), bench::untuned_name);
-  add(registry::parse_policies("adaptive", {.tune = tune}).front(), bench::tuned_name);
+  add(registry::parse_policies("adaptive", {}).front(), bench::tuned_name);
   for (const policy& rival : registry::parse_searched_policies(
            "deferred,eager,timeout:0.1,timeout:0.2,timeout:0.35,timeout:0.5", {})) {
     for (const policy& variant : registry::gather_variants(rival)) add(variant, variant.name);

@@ -65,11 +65,21 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> slos;
   std::vector<std::string> weights;
   std::string policy = o.policy.name;
+  registry::policy_options how;
   app.add_option("--host", o.host, "Address to listen on");
   app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
   app.add_option("--executor", o.executor, "Where models run:\n" + executor_names().help())
       ->check(CLI::IsMember(executor_names().forms()));
   app.add_option("--policy", policy, "When a batch is sent:\n" + registry::policy_names().help());
+  app.add_option("--tune", how.tune,
+                 "Whether adaptive tries other settings on what arrived of late, and adopts the "
+                 "best: on or off [on]");
+  app.add_option("--objective", how.objective,
+                 "Of adaptive, where settings lose as few requests: least latency, or fewest "
+                 "devices [latency]");
+  app.add_option("--fairness", how.fairness,
+                 "Of adaptive, what the worst model's share of bad requests counts for beside that "
+                 "of all [0.2]");
   app.add_option(
          "--devices", o.devices,
          "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")
@@ -134,7 +144,11 @@ options parse_options(int argc, char** argv) {
     fail(what);
   }
   try {
-    o.policy = registry::policy_names().choose("--policy", policy);
+    const auto chosen = registry::parse_policies(policy, how);
+    if (chosen.size() != 1) {
+      fail(fmt::format("--policy: '{}' is not allowed: expected one policy", policy));
+    }
+    o.policy = chosen.front();
   } catch (const formats::input_error& e) {
     fail(e.what());
   }
@@ -167,6 +181,11 @@ options parse_options(int argc, char** argv) {
     if (o.profile_dir.empty()) fail("--plan: only with --profile, the folder it was made for");
     for (const char* other : {"--models", "--devices", "--slo-ms", "--pipeline", "--zoo"}) {
       if (app.count(other) > 0) fail(fmt::format("{}: not with --plan, which says it", other));
+    }
+    for (const char* other : {"--tune", "--objective", "--fairness"}) {
+      if (app.count(other) > 0) {
+        fail(fmt::format("{}: not with --plan, under which settings stay as they are", other));
+      }
     }
   }
   for (const char* emulated : {"--zoo", "--reality"}) {

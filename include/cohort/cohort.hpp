@@ -47,6 +47,7 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
@@ -58,7 +59,6 @@
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
-#include <cohort/deferred/twin/live_record.hpp>
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
@@ -86,6 +86,7 @@
 #include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/staged.hpp>
 #include <cohort/engine/tensor_request.hpp>
+#include <cohort/engine/trial_thread.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 #include <cohort/engine/whole_batch.hpp>
 #include <cohort/kv/batch/budget.hpp>

@@ -76,15 +76,15 @@ void add_workload(CLI::App& app, workload_options& o) {
 
 void add_tuning_options(CLI::App* sub, policy_options& o) {
   option(sub, "--tune", o.tune,
-         "on: adaptive tries other settings on what arrived of late, and adopts the best [off]",
+         "Whether adaptive tries other settings on what arrived of late, and adopts the best [on]",
          "on|off");
   option(sub, "--objective", o.objective,
-         "With --tune on, where settings lose as few requests: least latency, or fewest devices "
+         "Of adaptive, where settings lose as few requests: least latency, or fewest devices "
          "[latency]",
          "latency|devices");
   option(sub, "--fairness", o.fairness,
-         "With --tune on, what the worst model's share of bad requests counts for beside that of "
-         "all [0.2]",
+         "Of adaptive, what the worst model's share of bad requests counts for beside that of all "
+         "[0.2]",
          "X");
 }
 

@@ -102,7 +102,6 @@ void write_settings(json_writer& out, const std::vector<deferred::settings_chang
         .field("time_ms", to_ms(c.at))
         .field("window", deferred::name_of(c.now.window))
         .field("quantile", c.now.quantile)
-        .field("idle_valve", c.now.idle_valve)
         .field("reason",
                fmt::format("in {} requests bad {} instead of {}, mean latency {} instead "
                            "of {} ms",

@@ -67,21 +67,23 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
                         .latency = latency_curve{latency, batch}});
   }
   const unsigned devices = o.devices > 0 ? o.devices : 8;
-  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
-    using kind = service_of<decltype(scheduler), engine::profile_backend>;
-    auto s = std::make_unique<kind>(
-        fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
-                    devices, o.zoo),
-        std::move(scheduler), make_emulated_backend(o, devices), listener, counters);
-    for (unsigned d = 0; d < devices; ++d) {
-      s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
-    }
-    for (const prepared_model& m : prepared) {
-      s->add_model(m, o.queue_capacity,
-                   [&](engine::profile_backend& b, model_id id) { b.add_model(id, m.latency); });
-    }
-    return std::unique_ptr<model_service>{std::move(s)};
-  });
+  return registry::with_scheduler<engine::trial_thread>(
+      o.policy, delays(o, prepared), [&](auto scheduler) {
+        using kind = service_of<decltype(scheduler), engine::profile_backend>;
+        auto s = std::make_unique<kind>(
+            fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
+                        devices, o.zoo),
+            std::move(scheduler), make_emulated_backend(o, devices), listener, counters);
+        for (unsigned d = 0; d < devices; ++d) {
+          s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
+        }
+        for (const prepared_model& m : prepared) {
+          s->add_model(m, o.queue_capacity, [&](engine::profile_backend& b, model_id id) {
+            b.add_model(id, m.latency);
+          });
+        }
+        return std::unique_ptr<model_service>{std::move(s)};
+      });
 }
 
 /// `make(options, listener, counters)` is the service.

@@ -18,7 +18,7 @@ struct options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  ///< 0: any free one; the line printed at the start tells which.
   std::string executor = "auto";
-  registry::choice policy = registry::policy_names().choose("--policy", "adaptive");
+  registry::policy policy = registry::parse_policies("adaptive", {}).front();
   unsigned devices = 0;  ///< 0: one less than the cores, at least 1.
   std::vector<std::string> models;
   std::string zoo = "a100";

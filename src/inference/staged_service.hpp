@@ -8,6 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
+#include <cohort/engine/trial_thread.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -256,7 +257,7 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
     trials += describe_trial(names[i], cut.back());
   }
-  return registry::with_scheduler(
+  return registry::with_scheduler<engine::trial_thread>(
       o.policy, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
@@ -302,30 +303,31 @@ std::unique_ptr<model_service> make_staged_service(const options& o, outcome_lis
       parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
   const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
-  return registry::with_scheduler(o.policy, delays(o, prepared), [&](auto scheduler) {
-    using kind = service_of<decltype(scheduler), both_parts>;
-    auto both = std::make_unique<both_parts>(std::move(made));
-    both_parts& p = *both;
-    auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
-                                    listener, counters);
-    const unsigned devices = with.devices;
-    std::vector<device_id> ids;
-    for (unsigned d = 0; d < devices; ++d) {
-      s->add_device([&](both_parts& b, device_id id) {
-        b.add_device(id, {.share = device_share{std::max(1U, 100 / devices)}});
-        ids.push_back(id);
-      });
-    }
-    for (std::size_t i = 0; i < prepared.size(); ++i) {
-      s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
-        for (const device_id d : ids) {
-          b.add_model(id, d,
-                      {.batch_max = o.max_batch, .instance = p.factories[i]->make(o.max_batch)});
+  return registry::with_scheduler<engine::trial_thread>(
+      o.policy, delays(o, prepared), [&](auto scheduler) {
+        using kind = service_of<decltype(scheduler), both_parts>;
+        auto both = std::make_unique<both_parts>(std::move(made));
+        both_parts& p = *both;
+        auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
+                                        listener, counters);
+        const unsigned devices = with.devices;
+        std::vector<device_id> ids;
+        for (unsigned d = 0; d < devices; ++d) {
+          s->add_device([&](both_parts& b, device_id id) {
+            b.add_device(id, {.share = device_share{std::max(1U, 100 / devices)}});
+            ids.push_back(id);
+          });
         }
+        for (std::size_t i = 0; i < prepared.size(); ++i) {
+          s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
+            for (const device_id d : ids) {
+              b.add_model(
+                  id, d, {.batch_max = o.max_batch, .instance = p.factories[i]->make(o.max_batch)});
+            }
+          });
+        }
+        return std::unique_ptr<model_service>{std::move(s)};
       });
-    }
-    return std::unique_ptr<model_service>{std::move(s)};
-  });
 }
 
 }  // namespace cohort::inference

@@ -6,11 +6,12 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/gather.hpp>
-#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/target.hpp>
+#include <cohort/deferred/twin/trial_runner.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/window.hpp>
 
 #include "name_table.hpp"
@@ -38,30 +39,40 @@ struct always {
 };
 
 /// The policies of a scheduler, and so of one over pools.
-template <class Window, class Gather, class Target = deferred::staggered_target,
-          class Priority = deferred::earliest_latest>
+template <class Window, class Gather>
 struct composition {
   Window window{};
   Gather gather{};
-  Target target{};
-  Priority priority{};
-  deferred::learning learns{};
 
+  template <deferred::trial_runner>
   [[nodiscard]] auto scheduler(const deferred::network_delays& d) const {
-    deferred::basic_scheduler<Window, Gather, Target, Priority> s{d, window, gather, target,
-                                                                  priority};
-    s.learn(learns, distant_past);
-    return s;
+    return deferred::basic_scheduler<Window, Gather>{d, window, gather};
   }
   [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
-    deferred::basic_pooled_scheduler<Window, Gather, Target, Priority> s{d, window, gather, target,
-                                                                         priority};
-    s.learn(learns, distant_past);
+    return deferred::basic_pooled_scheduler<Window, Gather>{d, window, gather};
+  }
+};
+
+/// A scheduler that learns and tunes itself; one over pools learns, and keeps its settings.
+struct adaptive_composition {
+  deferred::tuning_options tuning{};
+
+  template <deferred::trial_runner Runner>
+  [[nodiscard]] auto scheduler(const deferred::network_delays& d) const {
+    return deferred::basic_tuned_scheduler<Runner>{d, tuning};
+  }
+  [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
+    const deferred::adaptive_options o = tuning.initial.policy();
+    deferred::basic_pooled_scheduler<deferred::adaptive_window, deferred::drop_head,
+                                     deferred::adaptive_target, deferred::adaptive_priority>
+        s{d, deferred::adaptive_window{o}, deferred::drop_head{}, deferred::adaptive_target{o},
+          deferred::adaptive_priority{o}};
+    s.learn(tuning.initial.learns(), distant_past);
     return s;
   }
 };
 
-/// `make(parameter, gather rule)` is the composition.
+/// `make(policy, gather rule)` is the composition.
 template <class Gather = nothing, class Make = nothing>
 struct policy_row {
   std::string_view name;
@@ -69,6 +80,7 @@ struct policy_row {
   Gather gather{};
   Make make{};
   name_parameter parameter{};
+  bool can_tune = false;
 };
 
 /// A window policy under any gather rule.
@@ -80,37 +92,37 @@ constexpr auto compose(Window window, Gather) {
 inline constexpr name_table policies{
     policy_row{"deferred", "when one request more could no longer join",
                usually<deferred::drop_head>{},
-               [](double, auto gather) { return compose(deferred::frontrun{}, gather); }},
-    policy_row{"adaptive",
-               "as deferred, but to a target that follows load, arrivals and neighbours",
+               [](const policy&, auto gather) { return compose(deferred::frontrun{}, gather); }},
+    policy_row{"adaptive", "as learned latencies and trials on the last moments say is best",
                always<deferred::drop_head>{},
-               [](double, deferred::drop_head) {
-                 return composition<deferred::adaptive_window, deferred::drop_head,
-                                    deferred::adaptive_target, deferred::adaptive_priority>{
-                     .learns = {.is_on = true}};
-               }},
+               [](const policy& p, deferred::drop_head) {
+                 return adaptive_composition{p.tuning.value_or(deferred::tuning_options{})};
+               },
+               name_parameter{}, true},
     policy_row{"eager", "as soon as a device is free", usually<deferred::head>{},
-               [](double, auto gather) { return compose(deferred::eager{}, gather); }},
+               [](const policy&, auto gather) { return compose(deferred::eager{}, gather); }},
     policy_row{"timeout", "when its first request has waited the part F of its SLO",
                usually<deferred::head>{},
-               [](double part, auto gather) { return compose(deferred::timeout{part}, gather); },
+               [](const policy& p, auto gather) {
+                 return compose(deferred::timeout{p.parameter}, gather);
+               },
                name_parameter{"F", {.low = 0, .high = 1}}},
 };
 
 /// `use(composition)` for a policy with the gather rule of its row. Every policy costs the caller
 /// an instantiation of `use`.
 template <class Use>
-decltype(auto) with_policy(const choice& policy, Use use) {
-  return policies.visit(policy.row, [&](const auto& row) -> decltype(auto) {
-    return use(row.make(policy.parameter, row.gather.rule));
-  });
+decltype(auto) with_policy(const policy& p, Use use) {
+  return policies.visit(
+      p.row, [&](const auto& row) -> decltype(auto) { return use(row.make(p, row.gather.rule)); });
 }
 /// `use(scheduler)` for it.
-template <class Use>
-decltype(auto) with_scheduler(const choice& policy, const deferred::network_delays& delays,
-                              Use use) {
-  return with_policy(policy,
-                     [&](const auto& c) -> decltype(auto) { return use(c.scheduler(delays)); });
+/// @tparam Runner Of its trials, if it tunes itself.
+template <deferred::trial_runner Runner = deferred::inline_trials, class Use>
+decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& delays, Use use) {
+  return with_policy(p, [&](const auto& c) -> decltype(auto) {
+    return use(c.template scheduler<Runner>(delays));
+  });
 }
 
 }  // namespace cohort::registry

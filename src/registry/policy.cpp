@@ -28,16 +28,39 @@ row_gather gather_of(std::size_t policy) {
   });
 }
 
-std::optional<deferred::tuning_options> parse_tuning(const policy_options& o) {
-  if (o.tune && *o.tune != "on" && *o.tune != "off")
-    fail("--tune", quote_short(*o.tune), "on or off");
-  const bool is_on = o.tune && *o.tune == "on";
-  for (const auto& [name, value] :
-       {std::pair{"--objective", &o.objective}, std::pair{"--fairness", &o.fairness}}) {
-    if (*value && !is_on) fail(name, quote_short(**value), "it with --tune on alone");
+bool can_tune(std::size_t policy) {
+  return policies.visit(policy, [](const auto& row) { return row.can_tune; });
+}
+
+/// "adaptive", or those that can.
+std::string tuning_policies() {
+  std::string out;
+  for (std::size_t i = 0; i < policy_names().all().size(); ++i) {
+    if (can_tune(i))
+      out += fmt::format("{}{}", out.empty() ? "" : " or ", policy_names().all()[i].name);
   }
-  if (!is_on) return std::nullopt;
+  return out;
+}
+
+/// @param is_possible Whether there is a policy that can.
+deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible) {
+  const std::pair<const char*, const std::optional<std::string>*> options[]{
+      {"--tune", &o.tune}, {"--objective", &o.objective}, {"--fairness", &o.fairness}};
+  for (const auto& [name, value] : options) {
+    if (*value && !is_possible) {
+      fail(name, quote_short(**value), fmt::format("it with {} alone", tuning_policies()));
+    }
+  }
   deferred::tuning_options t;
+  if (o.tune) {
+    if (*o.tune != "on" && *o.tune != "off") fail("--tune", quote_short(*o.tune), "on or off");
+    t.is_on = *o.tune == "on";
+  }
+  for (const auto& [name, value] : options) {
+    if (*value && !t.is_on && value != &o.tune) {
+      fail(name, quote_short(**value), "it without --tune off");
+    }
+  }
   if (o.objective) {
     if (*o.objective != "latency" && *o.objective != "devices") {
       fail("--objective", quote_short(*o.objective), "latency or devices");
@@ -82,9 +105,7 @@ std::string default_gathers() {
 std::vector<policy> parse_policies(std::string_view list, const policy_options& o) {
   std::optional<std::size_t> chosen;
   if (o.gather) chosen = gather_names().choose("--gather", *o.gather).row;
-  const std::optional<deferred::tuning_options> tuning = parse_tuning(o);
   std::vector<policy> out;
-  bool is_tuned = false;
   for (choice& c : policy_names().choose_all("--policy", list)) {
     if (std::ranges::find(out, c.name, &policy::name) != out.end()) {
       fail("--policy", quote_short(c.name), "each policy once");
@@ -94,13 +115,14 @@ std::vector<policy> parse_policies(std::string_view list, const policy_options& 
       fail("--gather", *o.gather,
            fmt::format("no --gather with {}, which has a rule of its own", c.name));
     }
-    const bool can_tune = c.name == "adaptive";
-    is_tuned |= can_tune;
     policy& p = out.emplace_back(policy{std::move(c)});
     p.gather = chosen.value_or(own.row);
-    if (can_tune) p.tuning = tuning;
   }
-  if (tuning && !is_tuned) fail("--tune", "on", "no --tune without adaptive, which alone can");
+  const auto tunes = [](const policy& p) { return can_tune(p.row); };
+  const deferred::tuning_options tuning = parse_tuning(o, std::ranges::any_of(out, tunes));
+  for (policy& p : out) {
+    if (tunes(p)) p.tuning = tuning;
+  }
   return out;
 }
 

@@ -34,7 +34,7 @@ namespace cohort::registry {
 struct policy : choice {
   std::size_t gather = 0;      ///< Row of the gather rules.
   bool tries_gathers = false;  ///< A search is to take the best of them; `gather` comes first.
-  std::optional<deferred::tuning_options> tuning{};  ///< If it tunes itself.
+  std::optional<deferred::tuning_options> tuning{};  ///< If it can tune itself.
 
   [[nodiscard]] std::string_view gather_name() const noexcept {
     return gather_names().all()[gather].name;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place that instantiates the simulation, once for each policy and gather rule.
-#include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/sim/goodput.hpp>
 
 #include "policies.hpp"
@@ -10,16 +9,10 @@ namespace cohort::registry {
 
 sim::run_result run_policy(const policy& p, const sim::workload& w, const sim::run_options& options,
                            const progress_function& progress) {
-  if (p.tuning) {
-    const auto make = [&](const deferred::network_delays& delays) {
-      return deferred::tuned_scheduler{delays, *p.tuning};
-    };
-    return sim::simulate(w, make, options, progress);
-  }
   return policies.visit(p.row, [&](const auto& row) {
     const auto run = [&](const auto& gather) {
       const auto make = [&](const deferred::network_delays& delays) {
-        return row.make(p.parameter, gather).scheduler(delays);
+        return row.make(p, gather).template scheduler<deferred::inline_trials>(delays);
       };
       return sim::simulate(w, make, options, progress);
     };

@@ -97,25 +97,28 @@ TEST_CASE("what is no policy is refused with those that are") {
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.gather = "head"}), input_error);
 }
 
-TEST_CASE("adaptive alone tunes itself, if told to") {
-  const auto all = parse_policies("adaptive,eager", {.tune = "on", .objective = "devices"});
+TEST_CASE("adaptive alone tunes itself, unless told not to") {
+  const auto all = parse_policies("adaptive,eager", {.objective = "devices"});
   REQUIRE(all[0].tuning.has_value());
+  CHECK(all[0].tuning->is_on);
   CHECK(all[0].tuning->strive_for == deferred::objective::devices);
   CHECK(all[0].tuning->fairness == 0.2);
   CHECK_FALSE(all[1].tuning.has_value());
-  CHECK_FALSE(parse_policies("adaptive", {.tune = "off"})[0].tuning.has_value());
+  CHECK_FALSE(parse_policies("adaptive", {.tune = "off"})[0].tuning->is_on);
   CHECK(parse_policies("adaptive", {.tune = "on", .fairness = "0"})[0].tuning->fairness == 0);
   const auto refused = [](const char* policy, const policy_options& o, const char* why) {
     CHECK_THROWS_WITH_AS((void)parse_policies(policy, o), why, input_error);
   };
   refused("adaptive", {.tune = "yes"}, "--tune: \"yes\" is not allowed: expected on or off");
-  refused("eager", {.tune = "on"},
-          "--tune: on is not allowed: expected no --tune without adaptive, which alone can");
-  refused("adaptive", {.fairness = "1"},
-          "--fairness: \"1\" is not allowed: expected it with --tune on alone");
-  refused("adaptive", {.tune = "on", .objective = "cost"},
+  refused("eager,deferred", {.tune = "on"},
+          "--tune: \"on\" is not allowed: expected it with adaptive alone");
+  refused("eager", {.fairness = "1"},
+          "--fairness: \"1\" is not allowed: expected it with adaptive alone");
+  refused("adaptive", {.tune = "off", .fairness = "1"},
+          "--fairness: \"1\" is not allowed: expected it without --tune off");
+  refused("adaptive", {.objective = "cost"},
           "--objective: \"cost\" is not allowed: expected latency or devices");
-  CHECK_THROWS_AS((void)parse_policies("adaptive", {.tune = "on", .fairness = "-1"}), input_error);
+  CHECK_THROWS_AS((void)parse_policies("adaptive", {.fairness = "-1"}), input_error);
 }
 
 TEST_CASE("every policy and gather rule runs, and no measured request is lost") {
@@ -147,7 +150,7 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
 /// Whether a server that is asked for `name` gets a `Scheduler`.
 template <class Scheduler>
 bool serves(std::string_view name) {
-  return with_scheduler(policy_names().choose("--policy", name), {}, [](const auto& scheduler) {
+  return with_scheduler(parse_policies(name, {}).front(), {}, [](const auto& scheduler) {
     return std::same_as<std::remove_cvref_t<decltype(scheduler)>, Scheduler>;
   });
 }
@@ -155,7 +158,7 @@ bool serves(std::string_view name) {
 TEST_CASE("a server has the scheduler of the policy that it was asked for") {
   using namespace deferred;
   CHECK(serves<basic_scheduler<frontrun, drop_head>>("deferred"));
-  CHECK(serves<adaptive_scheduler>("adaptive"));
+  CHECK(serves<tuned_scheduler>("adaptive"));
   CHECK(serves<basic_scheduler<eager, head>>("eager"));
   CHECK(serves<basic_scheduler<timeout, head>>("timeout:0.3"));
 }

@@ -30,19 +30,18 @@ std::vector<settings> tried_by(const tuner& t) {
 }
 bool is_eager(const settings& s) { return s.window == window_kind::eager; }
 
-TEST_CASE("rounds try windows, then quantiles and the valve, the present settings first") {
+TEST_CASE("rounds try windows, then quantiles, the present settings first") {
   tuner t{{}};
   const auto first = tried_by(t);
-  CHECK(first.size() == 3);
+  CHECK(first.size() == 4);
   CHECK(first[0] == settings{});
   CHECK(std::ranges::count_if(first, is_eager) == 1);
-  t.judge(first, std::vector<trial_result>(3, did(0, 0.01)));
+  t.judge(first, std::vector<trial_result>(4, did(0, 0.01)));
   const auto second = tried_by(t);
-  REQUIRE(second.size() == 4);
+  REQUIRE(second.size() == 3);
   CHECK(second[0] == settings{});
   CHECK(second[1].quantile == 0.75);
   CHECK(second[2].quantile == 0.97);
-  CHECK_FALSE(second[3].idle_valve);
 }
 
 /// A round in which all that `is_it` picks did otherwise. @returns Whether the settings changed.
@@ -51,7 +50,7 @@ bool round(tuner& t, trial_result usual, F is_it, trial_result other) {
   const auto tried = tried_by(t);
   return t.judge(tried, all(tried, usual, is_it, other));
 }
-/// A round of quantiles and valves that tells nothing.
+/// A round of quantiles that tells nothing.
 void pass(tuner& t, trial_result usual) {
   REQUIRE(tried_by(t)[1].quantile != t.present().quantile);
   CHECK_FALSE(round(

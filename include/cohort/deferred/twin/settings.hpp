@@ -8,6 +8,7 @@
 #include <cohort/deferred/learning.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace cohort::deferred {
@@ -15,33 +16,32 @@ namespace cohort::deferred {
 /// When batches may start: from at once to as late as possible.
 enum class window_kind : std::uint8_t {
   eager,     ///< As soon as a device is free.
-  frontrun,  ///< When one request more could no longer join.
-  reserved,  ///< Before that, by the time in which a device should become free.
+  reserved,  ///< Adaptive: at once while devices idle, else with a reserve for busy devices.
+  frontrun,  ///< The same without the reserve.
+  deferred,  ///< When one request more could no longer join, in batches as large as can be.
 };
+inline constexpr std::array window_kinds{window_kind::eager, window_kind::reserved,
+                                         window_kind::frontrun, window_kind::deferred};
 
 /// Its name, as users read it.
 [[nodiscard]] constexpr const char* name_of(window_kind w) noexcept {
-  switch (w) {
-    case window_kind::eager:
-      return "eager";
-    case window_kind::frontrun:
-      return "frontrun";
-    default:
-      return "reserved";
-  }
+  constexpr std::array names{"eager", "reserved", "frontrun", "deferred"};
+  return names[static_cast<std::size_t>(w)];
 }
 
 /// One way to decide. A plain value.
 struct settings {
   window_kind window = window_kind::reserved;
-  double quantile = 0.9;   ///< Of learned latencies: see `learning`.
-  bool idle_valve = true;  ///< Start at once while devices idle.
+  double quantile = 0.9;  ///< Of learned latencies: see `learning`.
 
   [[nodiscard]] adaptive_options policy() const noexcept {
     adaptive_options o;
     o.is_eager = window == window_kind::eager;
     if (window == window_kind::frontrun) o.ahead = 0;
-    if (!idle_valve) o.idle_valve = 1;
+    if (window == window_kind::deferred) {
+      o.ahead = o.spread = o.scarce_width = 0;
+      o.blocked_bad = o.idle_valve = 1;
+    }
     return o;
   }
   [[nodiscard]] learning learns() const noexcept { return {.is_on = true, .quantile = quantile}; }

@@ -196,7 +196,7 @@ class basic_tuned_scheduler {
 
   void take_answer(time_point now) noexcept {
     is_trying_ = false;
-    const bool is_late = now - job_->start.now > tuner_.options().longest_window;
+    const bool is_late = now - job_->start.now > 4 * tuner_.options().longest_period;
     if (is_late || job_->results.size() != job_->tried.size()) {
       ++rounds_.without_answer;
       return;

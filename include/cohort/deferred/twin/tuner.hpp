@@ -28,7 +28,7 @@ struct tuning_options {
   double fairness = 0.2;
   duration window = std::chrono::seconds{4};           ///< Looked back upon; above 0.
   std::uint32_t least_requests = 2000;                 ///< Further back for so many; at least 1,
-  duration longest_window = std::chrono::seconds{20};  ///< but not beyond this.
+  duration longest_window = std::chrono::seconds{300};  ///< but not beyond this.
   duration period = std::chrono::milliseconds{500};    ///< Between trials; above 0,
   duration longest_period = std::chrono::seconds{4};   ///< while nothing changes up to this.
   /// The part of a core that trials may use, 0 to 1, exclusive of 0, where their CPU time is known;
@@ -59,8 +59,8 @@ struct settings_change {
   trial_result after;   ///< and of the new ones.
 };
 
-/// Searches settings by coordinates: in turns other windows, quantiles and valves than the present
-/// ones. A value that decides from results alone. Thread safety: none.
+/// Searches settings by coordinates: in turns other windows and quantiles than the present ones. A
+/// value that decides from results alone. Thread safety: none.
 class tuner {
  public:
   explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} {
@@ -70,7 +70,7 @@ class tuner {
 
   [[nodiscard]] const settings& present() const noexcept { return present_; }
   /// Most settings that are tried in a round.
-  static constexpr std::size_t most_tried = 4;
+  static constexpr std::size_t most_tried = window_kinds.size();
   /// What to try in this round, written to `out`: the present settings first.
   void candidates(std::vector<settings>& out) const {
     out.assign(1, present_);
@@ -78,25 +78,19 @@ class tuner {
       if (std::ranges::find(out, s) == out.end()) out.push_back(s);
     };
     settings s = present_;
-    for (const window_kind w : {window_kind::eager, window_kind::frontrun, window_kind::reserved}) {
-      s.window = w;
-      if (turn_ % 2 == 0) add(s);
-    }
-    s = present_;
-    if (turn_ % 2 == 1) {
-      const auto at = static_cast<std::size_t>(
-          std::ranges::lower_bound(tried_quantiles, present_.quantile) - tried_quantiles.begin());
-      for (const std::size_t i : {at - 1, at + 1}) {
-        if (i < tried_quantiles.size()) {
-          s.quantile = tried_quantiles[i];
-          add(s);
-        }
-      }
-      s = present_;
-      if (s.window != window_kind::eager) {
-        s.idle_valve = !s.idle_valve;
+    if (turn_ % 2 == 0) {
+      for (const window_kind w : window_kinds) {
+        s.window = w;
         add(s);
       }
+      return;
+    }
+    const auto at = static_cast<std::size_t>(
+        std::ranges::lower_bound(tried_quantiles, present_.quantile) - tried_quantiles.begin());
+    for (const std::size_t i : {at - 1, at + 1}) {
+      if (i >= tried_quantiles.size()) continue;
+      s.quantile = tried_quantiles[i];
+      add(s);
     }
   }
 
