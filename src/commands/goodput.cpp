@@ -72,9 +72,10 @@ std::string as_text(const std::vector<policy>& policies, const sim::workload& w,
 }  // namespace
 
 int goodput_command(const goodput_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.how);
   const sim::search_options search = parse_search(o.precision, o.bad_limit, o.seeds, o.seed);
   sim::workload w = read_workload(o.file);
+  const std::vector<policy> policies = chosen_policies(o.policy, o.how, o.file, w);
+  apply_devices(o.devices, w);
   apply_reality(o.reality, o.file, w);
   refuse_trace(o.file, w, "goodput");
   apply_duration(o.duration_s, w);
