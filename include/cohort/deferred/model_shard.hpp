@@ -150,6 +150,10 @@ class basic_model_shard {
     }
   }
 
+  /// Whether decisions are by what was learned; and the delays that they are told of.
+  [[nodiscard]] bool learns() const noexcept { return learning_.is_on; }
+  [[nodiscard]] const network_delays& delays() const noexcept { return delays_; }
+
   /// What batches of a size usually take.
   [[nodiscard]] usual_time usual(model_id id, std::uint32_t size) const noexcept {
     if (!is_served(id)) return {};
