@@ -72,7 +72,7 @@ struct fault {
 struct reality {
   noise_options noise;
   /// Of the first models, by id, instead of `noise`; `correlation` is that of `noise` for all.
-  std::vector<noise_options> models;
+  std::vector<noise_options> models{};
   lateness_options timers;
   std::vector<fault> faults;
 
