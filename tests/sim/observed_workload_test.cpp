@@ -57,7 +57,7 @@ asked serve(const workload& w, double rate, std::uint64_t seed) {
   std::vector<model_id> ids;
   for (std::size_t i = 0; i < w.models.size(); ++i) {
     const model_spec& m = w.models[i];
-    ids.push_back(model_id{static_cast<std::uint32_t>(i)});
+    ids.emplace_back(static_cast<std::uint32_t>(i));
     facts.push_back(
         {.name = m.name,
          .profile = latency_curve{[&](std::uint32_t b) noexcept { return m.latency_of(b); },

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace cohort {
 
@@ -73,7 +74,7 @@ template <class Quantile>
   lateness_options o;
   if (late.count() < least) return o;
   const auto quantile = [&](double q) { return late.quantile(q); };
-  const double mean = quantile(0.5) / std::log(2.0);
+  const double mean = quantile(0.5) / std::numbers::ln2;
   o.mean = duration{std::llround(mean)};
   const double usual = detail::part_below(quantile, 7 * mean);
   if (usual >= 1) return o;
