@@ -22,6 +22,7 @@
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/batching/staged_host.hpp>
 #include <cohort/batching/waiting_room.hpp>
+#include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/device_course.hpp>
@@ -30,6 +31,7 @@
 #include <cohort/core/indexed_heap.hpp>
 #include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/latency_model.hpp>
+#include <cohort/core/noise_fit.hpp>
 #include <cohort/core/noise_source.hpp>
 #include <cohort/core/observer.hpp>
 #include <cohort/core/outcome.hpp>
@@ -48,6 +50,7 @@
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
+#include <cohort/deferred/learned_state.hpp>
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
@@ -155,6 +158,7 @@
 #include <cohort/sim/llm/service_simulation.hpp>
 #include <cohort/sim/llm/token_times.hpp>
 #include <cohort/sim/load_steps.hpp>
+#include <cohort/sim/observed_workload.hpp>
 #include <cohort/sim/plans/closed_loop.hpp>
 #include <cohort/sim/plans/load_curve.hpp>
 #include <cohort/sim/plans/plan_simulation.hpp>

@@ -39,8 +39,9 @@ int workload_command(const workload_options& o);
 
 struct simulate_options {
   std::string file;
-  std::string policy;
+  text_option policy;
   text_option rate;
+  text_option devices;
   registry::policy_options how;
   text_option duration_s;
   text_option reality;
@@ -53,7 +54,8 @@ int simulate_command(const simulate_options& o);
 
 struct goodput_options {
   std::string file;
-  std::string policy;
+  text_option policy;
+  text_option devices;
   registry::policy_options how;
   text_option duration_s;
   text_option reality;
@@ -68,8 +70,8 @@ int goodput_command(const goodput_options& o);
 
 struct min_devices_options {
   std::string file;
-  std::string policy;
-  std::string rate;
+  text_option policy;
+  text_option rate;
   registry::policy_options how;
   text_option duration_s;
   text_option reality;

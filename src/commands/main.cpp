@@ -27,6 +27,8 @@
 namespace cohort::commands {
 namespace {
 
+constexpr const char* rate_help =
+    "Requests a second over all models [the workload's]; not with a trace";
 constexpr const char* workload_file = "WORKLOAD.json, or - for standard input";
 constexpr const char* reality_file =
     "How machines differ from their profiles: JSON, as the field `reality` of a workload, which it "
@@ -35,7 +37,9 @@ constexpr const char* reality_file =
 std::string packers() { return "How models are placed:\n" + packer_names().help(); }
 std::string slo_rules() { return "What a model waits for [own]:\n" + slo_rule_names().help(); }
 std::string pads() { return "With interference [worst-neighbour]:\n" + pad_names().help(); }
-std::string policies() { return "When a batch is sent:\n" + policy_names().help(); }
+std::string policies() {
+  return "When a batch is sent [as the workload says]:\n" + policy_names().help();
+}
 
 /// A subcommand with an example below its help.
 CLI::App* add(CLI::App& app, const char* name, const char* what, const std::string& example) {
@@ -92,8 +96,9 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   CLI::App* sub = add(app, "simulate", "Run one policy in virtual time",
                       "cohort simulate a100.json --policy deferred --rate 15000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies(), "P")->required();
-  option(sub, "--rate", o.rate, "Requests a second over all models; not with a trace", "RPS");
+  option(sub, "--policy", o.policy, policies(), "P");
+  option(sub, "--rate", o.rate, rate_help, "RPS");
+  option(sub, "--devices", o.devices, "Instead of the workload's", "N");
   option(sub, "--gather", o.how.gather,
          fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
@@ -130,7 +135,8 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   CLI::App* sub = add(app, "goodput", "Find the highest rate that still meets every SLO",
                       "cohort goodput a100.json --policy deferred,adaptive,eager");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]");
+  option(sub, "--devices", o.devices, "Instead of the workload's", "N");
   option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
          "X");
   add_search_options(sub, o);
@@ -140,8 +146,8 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   CLI::App* sub = add(app, "min-devices", "Find the fewest devices for a rate",
                       "cohort min-devices a100.json --policy deferred,eager --rate 10000");
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
-  option(sub, "--policy", o.policy, policies(), "P[,Q...]")->required();
-  option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
+  option(sub, "--policy", o.policy, policies(), "P[,Q...]");
+  option(sub, "--rate", o.rate, rate_help, "RPS");
   option(sub, "--limit", o.limit, "Most devices to try [4096]", "N");
   add_search_options(sub, o);
 }

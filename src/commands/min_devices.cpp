@@ -23,16 +23,16 @@ namespace cohort::commands {
 using device_count = std::optional<std::uint32_t>;
 
 int min_devices_command(const min_devices_options& o) {
-  const std::vector<policy> policies = parse_searched_policies(o.policy, o.how);
   const sim::search_options search = parse_search("0.01", o.bad_limit, o.judge, o.seeds, o.seed);
   const auto limit =
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
-  const double rate = parse_number("--rate", o.rate, rates);
   sim::workload w = read_workload(o.file);
+  const std::vector<policy> policies =
+      chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_reality(o.reality, o.file, w);
   refuse_trace(o.file, w, "min-devices");
   apply_duration(o.duration_s, w);
-  check_run_size(w, rate, "--rate");
+  const double rate = chosen_rate(o.rate, w);
 
   std::vector<found_policy<device_count>> found;
   for (const policy& p : policies) {

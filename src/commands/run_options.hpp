@@ -5,6 +5,8 @@
 
 #include <formats/reality_file.hpp>
 #include <formats/text.hpp>
+#include <formats/workload_file.hpp>
+#include <registry/policy.hpp>
 #include "commands.hpp"
 
 #include <cohort/sim/goodput.hpp>
@@ -16,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace cohort::commands {
 
@@ -24,6 +27,46 @@ inline constexpr number_range rates{.low = 0, .high = 1e9, .above_low = true};
 
 [[nodiscard]] inline std::uint64_t parse_seed(const std::string& seed) {
   return parse_integer("--seed", seed, integer_range{});
+}
+
+/// The policies that the user asked for; without any, the workload's.
+/// @param parse `parse_policies` or `parse_searched_policies`.
+[[nodiscard]] inline std::vector<registry::policy> chosen_policies(
+    decltype(registry::parse_policies)& parse, const text_option& list,
+    const registry::policy_options& how, const std::string& file, const sim::workload& w) {
+  if (list) return parse(*list, how);
+  const sim::policy_values& p = w.policy;
+  if (p.name.empty()) {
+    throw input_error{"--policy: missing: expected " + registry::policy_names().names()};
+  }
+  const auto said = [](const text_option& here, const std::string& there) {
+    return here || there.empty() ? here : text_option{there};
+  };
+  try {
+    return parse(p.name, {.gather = said(how.gather, p.gather),
+                          .tune = said(how.tune, p.tune),
+                          .objective = said(how.objective, p.objective),
+                          .fairness = said(how.fairness, p.fairness)});
+  } catch (const input_error& e) {
+    throw input_error{
+        fmt::format("{}: $.policy: {}", file == "-" ? "standard input" : file, e.what())};
+  }
+}
+
+/// The rate that the user asked for; without one, the workload's.
+[[nodiscard]] inline double chosen_rate(const text_option& rate, const sim::workload& w) {
+  if (!rate && w.rate <= 0) throw input_error{"--rate: missing: expected " + rates.describe()};
+  const double chosen = rate ? parse_number("--rate", *rate, rates) : w.rate;
+  check_run_size(w, chosen, "--rate");
+  return chosen;
+}
+
+/// Lets --devices replace the workload's. Faults of devices that are no more are none.
+inline void apply_devices(const text_option& devices, sim::workload& w) {
+  if (!devices) return;
+  w.devices = static_cast<std::uint32_t>(
+      parse_integer("--devices", *devices, {.low = 1, .high = 1'000'000}));
+  std::erase_if(w.reality.faults, [&](const fault& f) { return f.device.value() >= w.devices; });
 }
 
 /// Lets --duration-s replace the workload's duration.

@@ -173,6 +173,12 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
       .field("p90", run.latency_p90_ms)
       .field("p99", run.latency_p99_ms)
       .end_object();
+  out.key("served_ms")
+      .begin_object(layout::line)
+      .field("p50", run.served_p50_ms)
+      .field("p90", run.served_p90_ms)
+      .field("p99", run.served_p99_ms)
+      .end_object();
   out.key("autoscale")
       .begin_object(layout::line)
       .field("bad_rate", run.advice.bad_rate)

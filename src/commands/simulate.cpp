@@ -21,17 +21,12 @@ double parse_rate(const simulate_options& o, const sim::workload& w) {
     if (o.rate) fail("--rate", *o.rate, "no --rate: the workload's trace says when requests come");
     return 0;
   }
-  if (!o.rate) throw input_error{"--rate: missing: expected " + rates.describe()};
-  const double rate = parse_number("--rate", *o.rate, rates);
-  check_run_size(w, rate, "--rate");
-  return rate;
+  return chosen_rate(o.rate, w);
 }
 
 }  // namespace
 
 int simulate_command(const simulate_options& o) {
-  const std::vector<policy> policies = parse_policies(o.policy, o.how);
-  if (policies.size() != 1) fail("--policy", quote_short(o.policy), "one policy");
   sim::run_options options{.seed = parse_seed(o.seed),
                            .record_dispatches = o.dispatches || o.trace.has_value()};
   if (o.trace) {
@@ -42,6 +37,11 @@ int simulate_command(const simulate_options& o) {
     check_writable(*o.trace);
   }
   sim::workload w = read_workload(o.file);
+  const std::vector<policy> policies = chosen_policies(parse_policies, o.policy, o.how, o.file, w);
+  if (policies.size() != 1) {
+    fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");
+  }
+  apply_devices(o.devices, w);
   apply_reality(o.reality, o.file, w);
   apply_duration(o.duration_s, w);
   options.rate = parse_rate(o, w);

@@ -28,19 +28,25 @@ void read_ms(const json_cursor& at, std::string_view name, duration& into) {
   if (const auto field = at.find(name)) into = from_ms(field->number(times_ms));
 }
 
-noise_options read_noise(const json_cursor& at) {
-  at.only(
-      {"sigma", "bias", "bias_spread", "straggler_share", "straggler_factor", "correlation_ms"});
+/// What a model may have of its own.
+noise_options read_own(const json_cursor& at) {
   noise_options n;
   read(at, "sigma", {.low = 0, .high = 3}, n.sigma);
   read(at, "bias", {.low = 0, .high = 100, .above_low = true}, n.bias);
+  read(at, "straggler_share", chances, n.straggler_share);
+  read(at, "straggler_factor", factors, n.straggler_factor);
+  return n;
+}
+
+noise_options read_noise(const json_cursor& at) {
+  at.only(
+      {"sigma", "bias", "bias_spread", "straggler_share", "straggler_factor", "correlation_ms"});
+  noise_options n = read_own(at);
   read(at, "bias_spread", {.low = 0, .high = 200}, n.bias_spread);
   if (n.bias_spread >= 2 * n.bias) {
     at.require("bias_spread", "")
         .refuse(fmt::format("below {}, twice the bias: no model can take no time", 2 * n.bias));
   }
-  read(at, "straggler_share", chances, n.straggler_share);
-  read(at, "straggler_factor", factors, n.straggler_factor);
   read_ms(at, "correlation_ms", n.correlation);
   return n;
 }
@@ -88,6 +94,11 @@ fault read_fault(const json_cursor& at, std::uint32_t devices) {
 }
 
 }  // namespace
+
+noise_options parse_model_noise(const json_cursor& at) {
+  at.only({"sigma", "bias", "straggler_share", "straggler_factor"});
+  return read_own(at);
+}
 
 reality_spec parse_reality(const json_cursor& at, std::uint32_t devices) {
   at.only({"noise", "timers", "load", "faults"});

@@ -19,6 +19,9 @@ struct reality_spec {
   sim::load_steps load;
 };
 
+/// Reads the `noise` of one model of a workload.
+[[nodiscard]] noise_options parse_model_noise(const json_cursor& at);
+
 /// Reads the object. @param devices Faults are of devices below this.
 /// @throws input_error If it is not valid, naming the first place that is wrong.
 [[nodiscard]] reality_spec parse_reality(const json_cursor& at, std::uint32_t devices);

@@ -26,12 +26,14 @@ constexpr number_range positive_lengths_s{.low = 0, .high = 1e6, .above_low = tr
 constexpr number_range delays_us{.low = 0, .high = 1e9};
 constexpr number_range weights{.low = 0, .high = 1e12};
 constexpr number_range exponents{.low = 0, .high = 100};
+constexpr number_range rates_rps{.low = 0, .high = 1e9, .above_low = true};
 constexpr integer_range device_counts{.low = 1, .high = 1'000'000};
 constexpr integer_range batch_limits{.low = 0, .high = 65536};
+constexpr integer_range queue_capacities{.low = 0, .high = 100'000'000};
 constexpr std::size_t most_models = 10'000;
 constexpr std::size_t most_table_entries = 100'000'000;
-// Burstier than this, nearly all gaps would round to nothing.
-constexpr double smallest_shape = 1e-3;
+// Burstier than the least, nearly all gaps would round to nothing.
+constexpr number_range shapes{.low = 1e-3, .high = 1000};
 
 /// A time that is not rounded to nothing.
 duration positive(const json_cursor& at, duration d) {
@@ -78,8 +80,21 @@ sim::latency_spec read_latency(const json_cursor& at) {
   return l;
 }
 
+sim::own_arrivals read_own_arrivals(const json_cursor& at) {
+  at.only({"process", "shape"});
+  sim::own_arrivals a;
+  if (const auto process = at.find("process")) {
+    constexpr sim::arrival_process all[] = {
+        sim::arrival_process::poisson, sim::arrival_process::gamma, sim::arrival_process::uniform};
+    a.process = all[process->choice({"poisson", "gamma", "uniform"})];
+  }
+  if (const auto shape = at.find("shape")) a.shape = shape->number(shapes);
+  return a;
+}
+
 sim::model_spec read_model(const json_cursor& at, const deferred::network_delays& network) {
-  at.only({"name", "alpha_ms", "beta_ms", "latency_ms", "slo_ms", "share", "max_batch"});
+  at.only({"name", "alpha_ms", "beta_ms", "latency_ms", "slo_ms", "share", "max_batch",
+           "queue_capacity", "arrivals", "noise"});
   sim::model_spec m{.name = at.require("name", "a name").string("a name that is not empty"),
                     .latency = read_latency(at),
                     .slo = {}};
@@ -89,7 +104,7 @@ sim::model_spec read_model(const json_cursor& at, const deferred::network_delays
   if (m.slo < alone) {
     slo.refuse(fmt::format("at least {}, the latency of a batch of 1", to_ms(alone)));
   }
-  const duration least = alone + network.control + network.data_per_request;
+  const duration least = alone + network.before(1) + network.after();
   if (m.slo < least) {
     slo.refuse(fmt::format("at least {}, the latency of a batch of 1 with its network delays",
                            to_ms(least)));
@@ -98,6 +113,10 @@ sim::model_spec read_model(const json_cursor& at, const deferred::network_delays
   if (const auto most = at.find("max_batch")) {
     m.max_batch = static_cast<std::uint32_t>(most->integer(batch_limits));
   }
+  if (const auto most = at.find("queue_capacity")) {
+    m.queue_capacity = static_cast<std::uint32_t>(most->integer(queue_capacities));
+  }
+  if (const auto arrivals = at.find("arrivals")) m.arrivals = read_own_arrivals(*arrivals);
   return m;
 }
 
@@ -127,15 +146,43 @@ std::vector<sim::model_spec> read_models(const json_cursor& at,
   return models;
 }
 
-deferred::network_delays read_network(const json_cursor& at) {
-  at.only({"control_us", "data_us_per_request"});
-  deferred::network_delays d;
-  const auto read = [&](std::string_view name, duration& into) {
+void read_network(const json_cursor& at, sim::workload& w) {
+  at.only(
+      {"control_us", "data_us_per_request", "response_us", "response_margin_us", "wake_margin_us"});
+  const auto read = [&](std::string_view name, auto& into) {
     if (const auto us = at.find(name)) into = from_ms(us->number(delays_us) / 1e3);
   };
-  read("control_us", d.control);
-  read("data_us_per_request", d.data_per_request);
-  return d;
+  read("control_us", w.network.control);
+  read("data_us_per_request", w.network.data_per_request);
+  read("response_us", w.network.response);
+  read("response_margin_us", w.response_margin);
+  read("wake_margin_us", w.network.wake_margin);
+}
+
+/// Values of the command's options: what they mean is not known here.
+sim::policy_values read_policy(const json_cursor& at) {
+  at.only({"name", "gather", "tune", "objective", "fairness"});
+  sim::policy_values p;
+  p.name = at.require("name", "the name of a policy").string("a name that is not empty");
+  const auto read = [&](std::string_view name, std::string& into) {
+    if (const auto text = at.find(name)) into = text->string("a text that is not empty");
+  };
+  read("gather", p.gather);
+  read("tune", p.tune);
+  read("objective", p.objective);
+  if (const auto x = at.find("fairness")) p.fairness = fmt::to_string(x->number(exponents));
+  return p;
+}
+
+/// What models say of their noise, beside what is said of all.
+void read_own_noise(const json_cursor& models, cohort::reality& r) {
+  const std::vector<json_cursor> items = models.items("an array of at least one model");
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto noise = items[i].find("noise");
+    if (!noise) continue;
+    if (r.models.empty()) r.models.resize(items.size(), r.noise);
+    r.models[i] = parse_model_noise(*noise);
+  }
 }
 
 void read_trace(const std::string& file, const json_cursor& at, sim::workload& w) {
@@ -164,8 +211,7 @@ void read_arrivals(const std::string& file, const json_cursor& at, sim::workload
     w.arrivals = all[process->choice({"poisson", "gamma", "uniform", "trace"})];
   }
   if (const auto shape = at.find("shape")) {
-    w.shape = shape->number({.low = 0, .high = 1, .above_low = true});
-    if (w.shape < smallest_shape) shape->refuse(fmt::format("at least {}", smallest_shape));
+    w.shape = shape->number(shapes);
   }
   const auto trace = at.find("file");
   if (w.arrivals == sim::arrival_process::trace) {
@@ -182,13 +228,13 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"devices", "models", "arrivals", "popularity", "zipf_exponent", "warmup_s",
-             "duration_s", "network", "reality"});
+             "duration_s", "network", "reality", "rate_rps", "policy"});
   sim::workload w;
   w.devices = static_cast<std::uint32_t>(
       root.require("devices", device_counts.describe()).integer(device_counts));
-  if (const auto network = root.find("network")) w.network = read_network(*network);
+  if (const auto network = root.find("network")) read_network(*network, w);
   const json_cursor models = root.require("models", "an array of at least one model");
-  w.models = read_models(models, w.network);
+  w.models = read_models(models, w.told_delays());
   if (const auto how = root.find("popularity")) {
     constexpr sim::popularity all[] = {sim::popularity::given, sim::popularity::equal,
                                        sim::popularity::zipf};
@@ -217,6 +263,14 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
     w.reality = std::move(spec.machines);
     w.load = std::move(spec.load);
   }
+  read_own_noise(models, w.reality);
+  if (const auto rate = root.find("rate_rps")) {
+    w.rate = rate->number(rates_rps);
+    if (w.arrivals == sim::arrival_process::trace) {
+      rate->refuse("no rate with a trace, which says when requests come");
+    }
+  }
+  if (const auto policy = root.find("policy")) w.policy = read_policy(*policy);
   return w;
 }
 

@@ -68,13 +68,15 @@ struct infer_app::infer_job {
   std::atomic<std::size_t> left{0};
   std::optional<refusal> why_refused;
   bool abandoned = false;  // The client has gone.
+  time_point ended;        // In the engine, its last row; set before this thread is told.
 };
 
 infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics& counters)
-    : settings_{o}, http_{http}, counters_{counters}, parser_{o.max_rows} {}
+    : settings_{o}, http_{http}, counters_{counters}, parser_{o.max_rows}, watch_{o} {}
 
 void infer_app::start(model_service& s) {
   models_ = &s;
+  watch_.start(s);
   for (const served_model& m : s.models()) by_name_.emplace(m.meta.name, &m);
 }
 
@@ -100,12 +102,22 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     for (const served_model& m : models_->models()) {
       counters_.set_waiting(m.id, models_->waiting(m.id));
     }
+    if (!http_.is_draining()) watch_.show(counters_);
     client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
+  } else if (path == "/debug/workload") {
+    if (gets()) ask_workload(client);
   } else if (path.starts_with("/v2/models/")) {
     ask_model(path.substr(11), request, client);
   } else {
     say(client, 404, fmt::format("{} is unknown", path));
   }
+}
+
+void infer_app::ask_workload(const client_ptr& client) {
+  if (http_.is_draining()) return say(client, 503, "draining");
+  std::optional<std::string> text = watch_.workload(clock_.now());
+  if (!text) return say(client, 501, "a workload has no place for what --plan says");
+  client->answer({.body = std::move(*text)});
 }
 
 void infer_app::ask_model(std::string_view rest, const serve::http_request& request,
@@ -164,6 +176,7 @@ void infer_app::infer(const served_model& model, std::string_view body, const cl
   j->model = &model;
   j->asked = std::move(std::get<serve::infer_request>(parsed));
   const std::uint32_t n = j->asked.rows;
+  watch_.arrived(model.id, n, now);
   const std::size_t in = model.meta.input.count() * 4;
   const std::size_t out = model.meta.output ? model.meta.output->count() * 4 : 0;
   j->output.resize(out * n);
@@ -214,6 +227,9 @@ void infer_app::finish(infer_job* raw) {
     counters_.ended(j->model->id, r.how, now - r.arrival);
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
+  if (!j->why_refused && (!worst || *worst == outcome::late)) {
+    watch_.returned(now - j->rows.front().arrival, now - j->ended);
+  }
   if (j->abandoned) return;
   const std::string& name = j->model->meta.name;
   if (j->why_refused) {
@@ -246,7 +262,9 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
   auto& row = static_cast<infer_job::row&>(r);
   row.how = how;
   infer_job* j = row.owner;
-  if (j->left.fetch_sub(1) == 1) http_.post([this, j] { finish(j); });
+  if (j->left.fetch_sub(1) != 1) return;
+  j->ended = steady_clock{}.now();
+  http_.post([this, j] { finish(j); });
 }
 
 }  // namespace cohort::inference

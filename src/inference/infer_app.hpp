@@ -15,6 +15,7 @@
 
 #include "model_service.hpp"
 #include "options.hpp"
+#include "service_watch.hpp"
 
 namespace cohort::inference {
 
@@ -37,6 +38,7 @@ class infer_app final : public serve::http_app, public outcome_listener {
  private:
   struct infer_job;
 
+  void ask_workload(const std::shared_ptr<serve::http_client>& client);
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
   void infer(const served_model& model, std::string_view body,
@@ -51,6 +53,7 @@ class infer_app final : public serve::http_app, public outcome_listener {
   serve::infer_parser parser_;
   steady_clock clock_;
   model_service* models_ = nullptr;
+  service_watch watch_;
   std::unordered_map<std::string, const served_model*> by_name_;
 };
 

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/core/latency_model.hpp>
 #include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/learned_state.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
@@ -34,6 +37,13 @@ struct served_model {
   bool has_sizes = false;  ///< Inputs are token sequences, which end where only zeros follow.
 };
 
+/// What a service has measured since its start, and what it was told.
+struct service_state {
+  deferred::learned_state learned;      ///< Its models are those of the service, in order.
+  std::vector<latency_curve> profiles;  ///< Of theirs.
+  duration arrival_delay{0};            ///< From a request's arrival to the scheduler, on average.
+};
+
 /// Models ready to serve. Submit and cancel from any thread.
 class model_service {
  public:
@@ -46,6 +56,9 @@ class model_service {
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;
+  /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
+  /// a plan says. Not once it drains.
+  [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };

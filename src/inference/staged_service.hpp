@@ -79,6 +79,7 @@ class service_of final : public model_service {
           add(*backend_, added);
         });
     models_.push_back({id, m.meta, m.has_sizes});
+    profiles_.push_back(m.latency);
   }
 
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
@@ -93,6 +94,16 @@ class service_of final : public model_service {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return engine_.waiting(id);
   }
+  [[nodiscard]] std::optional<service_state> inspect() override {
+    std::vector<model_id> ids;
+    for (const served_model& m : models_) ids.push_back(m.id);
+    service_state out{.learned = {}, .profiles = profiles_};
+    engine_.inspect([&](const auto& loop) {
+      out.learned = deferred::copy_learned(loop.core().scheduler(), ids);
+      out.arrival_delay = loop.arrival_delay();
+    });
+    return out;
+  }
   void drain() noexcept override { engine_.drain(); }
 
  private:
@@ -100,6 +111,7 @@ class service_of final : public model_service {
   std::string description_;
   std::string notes_;
   std::vector<served_model> models_;
+  std::vector<latency_curve> profiles_;  // By position in `models_`.
   std::unique_ptr<Backend> backend_;
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;

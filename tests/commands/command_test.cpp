@@ -95,6 +95,27 @@ TEST_CASE("--duration-s replaces the workload's duration") {
   CHECK(a["arrived"].get<double>() == doctest::Approx(4000).epsilon(0.1));
 }
 
+TEST_CASE("a workload may say its rate and its policy, which options replace") {
+  const std::string own =
+      R"({"devices":2,"rate_rps":100,"policy":{"name":"timeout:0.5","gather":"drop-head"},
+    "models":[{"name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":50}],"duration_s":5})";
+  const json a = answer_of(cohort_command("simulate - --json", own));
+  CHECK(a["policy"] == "timeout:0.5");
+  CHECK(a["gather"] == "drop-head");
+  CHECK(a["offered_rps"] == 100);
+  CHECK(a["served_ms"]["p50"] == a["latency_ms"]["p50"]);
+  const json b =
+      answer_of(cohort_command("simulate - --policy eager --rate 50 --devices 3 --json", own));
+  CHECK(b["policy"] == "eager");
+  CHECK(b["gather"] == "head");
+  CHECK(b["offered_rps"] == 50);
+  CHECK(b["devices"] == 3);
+  const json g = answer_of(cohort_command("goodput - --devices 1 --json", own));
+  CHECK(g["goodput"][0]["policy"] == "timeout:0.5");
+  CHECK(g["goodput"][0]["at_peak"]["devices"] == 1);
+  CHECK(answer_of(cohort_command("min-devices - --json", own))["min_devices"][0]["devices"] == 1);
+}
+
 TEST_CASE("--trace writes a span for each batch and a name for each device") {
   const std::string file = test::scratch("trace.json");
   const json a = answer_of(cohort_command(
@@ -341,6 +362,11 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"--frobnicate", nothing, "\"--frobnicate\" is not allowed"},
       {"simulate", nothing, "missing"},
       {"simulate - --rate 10", brief, "--policy: missing"},
+      {"simulate - --rate 10",
+       R"({"devices":8,"policy":{"name":"best"},"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}]})",
+       "standard input: $.policy: --policy: \"best\" is not allowed"},
+      {"simulate - --policy deferred --rate 10 --devices 0", brief, "--devices: 0 is not allowed"},
+      {"goodput - --policy deferred --devices 1.5", brief, "--devices: 1.5 is not allowed"},
       {"simulate - --policy deferred", brief, "--rate: missing"},
       {"simulate - --policy deferred --rate", brief, "--rate: missing"},
       {"simulate - --policy deferred --rate 1 --rate 2", brief, "--rate: repeated"},

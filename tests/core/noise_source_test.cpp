@@ -81,6 +81,24 @@ TEST_CASE("correlated factors are common within their period and independent bey
   CHECK(noise.draw(m0, t0 + 10ms) != first);
 }
 
+TEST_CASE("a model may have noise of its own instead of that of all") {
+  noise_source noise{{.bias = 2}, 1, {{.bias = 3}, {}}};
+  CHECK(noise.draw(model_id{0}, t0) == 3);
+  CHECK(noise.draw(model_id{1}, t0) == 1);
+  CHECK(noise.draw(model_id{2}, t0) == 2);
+  // What is common to all for a while is common in units of each one's spread.
+  noise_source common{{.sigma = 0.1, .correlation = 10ms}, 1, {{.sigma = 0.2}}};
+  const double own = std::log(common.draw(model_id{0}, t0)) + 0.02;
+  const double other = std::log(common.draw(model_id{1}, t0)) + 0.005;
+  CHECK(own == doctest::Approx(2 * other));
+  reality r;
+  CHECK(r.is_ideal());
+  r.models = {{.sigma = 0.1}};
+  CHECK_FALSE(r.is_ideal());
+  r.models = {{.sigma = -1}};
+  CHECK_THROWS_AS(r.validate(), config_error);
+}
+
 TEST_CASE("equal seeds draw equal factors, others do not") {
   const noise_options o{.sigma = 0.2, .bias_spread = 0.5};
   noise_source a{o, 1};

@@ -132,6 +132,20 @@ TEST_CASE("what the loop's thread throws comes back as it was, and the engine go
   f.engine.run_inside([&] { ran = true; });
   CHECK(ran);
 }
+TEST_CASE("the loop can be looked at while it runs") {
+  fixture f;
+  counted r;
+  CHECK(f.submit(r, f.models[0]));
+  while (r.ends == 0) std::this_thread::yield();
+  std::uint64_t measured = 0;
+  f.engine.inspect([&](const auto& loop) {
+    measured = loop.core().scheduler().models().latency(f.models[0]).batches().count();
+    CHECK(loop.arrival_delay() >= 0ns);
+  });
+  CHECK(measured == 1);
+  CHECK_THROWS_AS(f.engine.inspect([](const auto&) { throw 1; }), int);
+}
+
 TEST_CASE("a model that cannot meet its SLO is refused to the caller, and the engine goes on") {
   fixture f;
   CHECK_THROWS_AS(

@@ -65,6 +65,20 @@ TEST_CASE("refusals are immediate and typed, and count waiting requests") {
   f.run_until(t0 + 1s);
   CHECK(f.loop.is_finished());
 }
+TEST_CASE("the loop knows how long after their arrival it sees requests") {
+  loop_fixture f;
+  std::deque<request> r(2);
+  CHECK(f.loop.arrival_delay() == 0ms);
+  CHECK_FALSE(f.submit(r[0], 20ms));
+  f.now = t0 + 1ms;
+  f.loop.turn(f.now);
+  CHECK(f.loop.arrival_delay() == 1ms);
+  CHECK_FALSE(f.submit(r[1], 20ms));
+  f.now = t0 + 4ms;
+  f.loop.turn(f.now);
+  CHECK(f.loop.arrival_delay() == 2ms);  // On average.
+  f.run_until(t0 + 1s);
+}
 TEST_CASE("cancelling: waiting at once, running with its batch, ended without effect") {
   loop_fixture f;
   std::deque<request> r(2);

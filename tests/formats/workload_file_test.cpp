@@ -86,7 +86,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
   const row rows[] = {
       {"[]",
        "$: [] is not allowed: expected an object with fields among devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network, reality"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy"},
       {R"({"models":[]})", "$.devices: missing: expected an integer from 1 to 1000000"},
       {R"({"devices":0})", "$.devices: 0 is not allowed: expected an integer from 1 to 1000000"},
       {R"({"devices":-8})", "$.devices: -8 is not allowed: expected an integer from 1 to 1000000"},
@@ -103,7 +103,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {with_model(""), "$.models: [] is not allowed: expected an array of at least one model"},
       {with_model("1"),
        "$.models[0]: 1 is not allowed: expected an object with fields among name, "
-       "alpha_ms, beta_ms, latency_ms, slo_ms, share, max_batch"},
+       "alpha_ms, beta_ms, latency_ms, slo_ms, share, max_batch, queue_capacity, arrivals, noise"},
       {model(R"("alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
        "$.models[0].name: missing: expected a name"},
       {model(R"("name":"","alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
@@ -158,7 +158,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
        "$.models[0].max_batch: 2.5 is not allowed: expected an integer from 0 to 65536"},
       {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"slo":9)"),
        "$.models[0].slo: unknown field: expected name, alpha_ms, beta_ms, latency_ms, slo_ms, "
-       "share, max_batch"},
+       "share, max_batch, queue_capacity, arrivals, noise"},
       {with_model(std::string{good_model} + "," + good_model),
        "$.models[1].name: \"m\" is not allowed: expected names that differ from model to model"},
       {with_field(R"("arrivals":[])"),
@@ -167,11 +167,11 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {with_field(R"("arrivals":{"process":"normal"})"),
        "$.arrivals.process: \"normal\" is not allowed: expected poisson, gamma, uniform, trace"},
       {with_field(R"("arrivals":{"process":"gamma","shape":0})"),
-       "$.arrivals.shape: 0 is not allowed: expected a number above 0 and at most 1"},
-      {with_field(R"("arrivals":{"process":"gamma","shape":1.5})"),
-       "$.arrivals.shape: 1.5 is not allowed: expected a number above 0 and at most 1"},
+       "$.arrivals.shape: 0 is not allowed: expected a number from 0.001 to 1000"},
+      {with_field(R"("arrivals":{"process":"gamma","shape":1500})"),
+       "$.arrivals.shape: 1500 is not allowed: expected a number from 0.001 to 1000"},
       {with_field(R"("arrivals":{"process":"gamma","shape":1e-9})"),
-       "$.arrivals.shape: 1e-9 is not allowed: expected at least 0.001"},
+       "$.arrivals.shape: 1e-9 is not allowed: expected a number from 0.001 to 1000"},
       {with_field(R"("arrivals":{"process":"trace"})"),
        "$.arrivals.file: missing: expected the name of a CSV file"},
       {with_field(R"("arrivals":{"process":"trace","file":""})"),
@@ -193,13 +193,14 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {with_field(R"("network":{"control_us":-1})"),
        "$.network.control_us: -1 is not allowed: expected a number from 0 to 1000000000"},
       {with_field(R"("network":{"delay_us":1})"),
-       "$.network.delay_us: unknown field: expected control_us, data_us_per_request"},
+       "$.network.delay_us: unknown field: expected control_us, data_us_per_request, response_us, "
+       "response_margin_us, wake_margin_us"},
       {with_field(R"("network":{"control_us":20000})"),
        "$.models[0].slo_ms: 25 is not allowed: expected at least 26.125, the latency of a batch of "
        "1 with its network delays"},
       {with_field(R"("speed":1)"),
        "$.speed: unknown field: expected devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network, reality"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy"},
   };
   for (const row& r : rows) {
     CAPTURE(r.text);
@@ -306,6 +307,58 @@ TEST_CASE("an impossible reality is refused by place") {
             .starts_with("$.reality.faults[0].for_s: 0 is not allowed"));
   CHECK(reality("[]").starts_with("$.reality"));
   CHECK(reality("null").starts_with("$.reality"));
+}
+
+TEST_CASE("what a server says of itself is read") {
+  const sim::workload w = parse(R"({
+    "devices": 2, "rate_rps": 120,
+    "policy": {"name": "adaptive", "tune": "on", "objective": "devices", "fairness": 0.5},
+    "models": [ {"name": "a", "alpha_ms": 1, "beta_ms": 5, "slo_ms": 20, "queue_capacity": 64,
+                 "arrivals": {"process": "gamma", "shape": 3},
+                 "noise": {"sigma": 0.1, "straggler_share": 0.01, "straggler_factor": 4}},
+                {"name": "b", "alpha_ms": 1, "beta_ms": 5, "slo_ms": 20} ],
+    "network": {"response_us": 300, "response_margin_us": 2000, "wake_margin_us": 200},
+    "reality": {"noise": {"bias": 1.5}} })");
+  CHECK(w.rate == 120);
+  CHECK(w.policy.name == "adaptive");
+  CHECK(w.policy.gather.empty());
+  CHECK(w.policy.tune == "on");
+  CHECK(w.policy.objective == "devices");
+  CHECK(w.policy.fairness == "0.5");
+  CHECK(w.models[0].queue_capacity == 64);
+  REQUIRE(w.models[0].arrivals.has_value());
+  CHECK(w.models[0].arrivals->process == sim::arrival_process::gamma);
+  CHECK(w.models[0].arrivals->shape == 3);
+  CHECK_FALSE(w.models[1].arrivals.has_value());
+  REQUIRE(w.reality.models.size() == 2);
+  CHECK(w.reality.models[0].sigma == 0.1);
+  CHECK(w.reality.models[0].bias == 1);  // Instead of all that is said of all.
+  CHECK(w.reality.models[1].bias == 1.5);
+  CHECK(w.network.response == 300us);
+  CHECK(w.told_delays().response == 2ms);
+  CHECK(w.told_delays().wake_margin == 200us);
+  CHECK(parse(with_field(R"("network": {"response_us": 7})")).told_delays().response == 7us);
+}
+
+TEST_CASE("what no server could say is refused by place") {
+  CHECK(complaint(with_field(R"("rate_rps": 0)")).starts_with("$.rate_rps: 0 is not allowed"));
+  CHECK(complaint(with_field(R"("policy": {})")).starts_with("$.policy.name: missing"));
+  CHECK(complaint(with_field(R"("policy": {"name": "x", "window": 1})")).starts_with("$.policy"));
+  const auto model = [](const std::string& fields) {
+    return complaint(
+        with_model(R"({"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9,)" + fields + "}"));
+  };
+  CHECK(model(R"("noise": {"sigma": 4})").starts_with("$.models[0].noise.sigma: 4"));
+  CHECK(model(R"("noise": {"correlation_ms": 1})").starts_with("$.models[0].noise"));
+  CHECK(model(R"("queue_capacity": -1)").starts_with("$.models[0].queue_capacity: -1"));
+  CHECK(model(R"("arrivals": {"process": "trace"})")
+            .starts_with("$.models[0].arrivals.process: \"trace\" is not allowed"));
+  // A batch of one takes 6.125 ms.
+  CHECK(complaint(
+            with_field(R"("network": {"response_margin_us": 18000, "wake_margin_us": 1000})")) ==
+        "$.models[0].slo_ms: 25 is not allowed: expected at least 25.125, the latency of a batch "
+        "of 1 "
+        "with its network delays");
 }
 
 }  // namespace

@@ -128,5 +128,15 @@ TEST_CASE(
   CHECK(arrival_stream{w, 1e-300, 1}.next() == never);
 }
 
+TEST_CASE("a model may have a process of its own") {
+  workload w = with_models(3);
+  w.models[1].arrivals = own_arrivals{arrival_process::uniform};
+  w.models[2].arrivals = own_arrivals{arrival_process::gamma, 4};
+  const auto at = draw(w, 3000, 1, 20s);
+  CHECK(gaps(at[0]).second == doctest::Approx(1).epsilon(0.1));
+  CHECK(gaps(at[1]).second < 1e-6);
+  CHECK(gaps(at[2]).second == doctest::Approx(0.25).epsilon(0.1));
+}
+
 }  // namespace
 }  // namespace cohort::sim

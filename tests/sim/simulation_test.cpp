@@ -101,6 +101,29 @@ TEST_CASE("the network delays a batch's start and its result") {
   CHECK(r.completed == 1);
 }
 
+TEST_CASE("what policies leave for a result may be more than it takes") {
+  // SLO 10, l(1) = 3: deferred starts a lone request when a second could no longer join, at 10 - 4
+  // less the 2 that it leaves; its result is there 1 after the end.
+  workload w = two_on_one({{0, 0}});
+  w.network.response = 1ms;
+  w.response_margin = 2ms;
+  const run_result r = run(w, deferred::scheduler{w.told_delays()});
+  REQUIRE(r.dispatches.size() == 1);
+  CHECK(r.dispatches[0].exec_at == time_point{4ms});
+  CHECK(r.latency_p50_ms == 8);
+  CHECK(r.completed == 1);
+}
+
+TEST_CASE("a queue of a given capacity refuses what is more, which counts as dropped") {
+  workload w = two_on_one({{0, 0}, {0, 0}, {0, 0}, {0, 0}});
+  w.models[0].queue_capacity = 2;
+  const run_result r = run(w, deferred::scheduler{});
+  CHECK(r.dropped == 2);
+  CHECK(r.completed == 2);
+  CHECK(r.served_p99_ms < 10);
+  CHECK(r.latency_p99_ms == infinitely_late);
+}
+
 TEST_CASE("a burst of thousands at one instant is not refused by a full queue") {
   workload w = two_on_one({});
   for (int i = 0; i < 20000; ++i) w.trace.push_back({time_point{1ms}, 0});

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace cohort {
@@ -19,9 +20,10 @@ namespace cohort {
 /// and order of calls. Thread safety: none. Allocates only where it meets a model of a larger id.
 class noise_source {
  public:
-  /// @param o Valid: see `reality::validate`.
-  explicit noise_source(const noise_options& o = {}, std::uint64_t seed = 1)
-      : options_{o}, seed_{seed}, random_{seed ^ 0x6e6f697365ULL} {}
+  /// @param o, by_model As in `reality`, and valid.
+  explicit noise_source(const noise_options& o = {}, std::uint64_t seed = 1,
+                        std::vector<noise_options> by_model = {})
+      : options_{o}, by_model_{std::move(by_model)}, seed_{seed}, random_{seed ^ 0x6e6f697365ULL} {}
 
   /// The mean factor of a model: the same whenever it is asked.
   [[nodiscard]] double bias(model_id m) {
@@ -30,7 +32,8 @@ class noise_source {
       std::mt19937_64 own{seed_ * 1'000'003 + biases_.size()};
       own.discard(8);  // Neighbouring seeds begin alike.
       std::uniform_real_distribution<double> part{-0.5, 0.5};
-      biases_.push_back(options_.bias + options_.bias_spread * part(own));
+      const noise_options& o = of(model_id{static_cast<std::uint32_t>(biases_.size())});
+      biases_.push_back(o.bias + o.bias_spread * part(own));
     }
     return biases_[m.index()];
   }
@@ -38,35 +41,40 @@ class noise_source {
   /// The factor of a batch that starts at `now`. Instants must not decrease if factors are
   /// correlated.
   [[nodiscard]] double draw(model_id m, time_point now) {
-    if (options_.is_none()) return 1;
+    const noise_options& o = of(m);
+    if (o.is_none()) return 1;
     double factor = bias(m);
-    if (options_.sigma > 0) factor *= lognormal(now);
-    if (options_.straggler_share > 0 && chance_(random_) < options_.straggler_share) {
-      factor *= options_.straggler_factor;
+    if (o.sigma > 0) factor *= std::exp(o.sigma * normal(now) - o.sigma * o.sigma / 2);
+    if (o.straggler_share > 0 && chance_(random_) < o.straggler_share) {
+      factor *= o.straggler_factor;
     }
     return factor;
   }
 
  private:
-  double lognormal(time_point now) {
-    const auto drawn = [this] {
-      return std::exp(options_.sigma * normal_(random_) - options_.sigma * options_.sigma / 2);
-    };
-    if (options_.correlation <= duration{0}) return drawn();
+  [[nodiscard]] const noise_options& of(model_id m) const noexcept {
+    return m.index() < by_model_.size() ? by_model_[m.index()] : options_;
+  }
+
+  double normal(time_point now) {
+    if (options_.correlation <= duration{0}) return normal_(random_);
     const std::int64_t period = now.time_since_epoch() / options_.correlation;
-    if (period != period_ || common_ == 0) common_ = drawn();
+    if (period != period_ || !has_common_) common_ = normal_(random_);
     period_ = period;
+    has_common_ = true;
     return common_;
   }
 
   noise_options options_;
+  std::vector<noise_options> by_model_;
   std::uint64_t seed_;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
   std::uniform_real_distribution<double> chance_{0, 1};
   std::vector<double> biases_;
   std::int64_t period_ = 0;
-  double common_ = 0;  // Of the period; 0 before the first.
+  double common_ = 0;  // Of the period.
+  bool has_common_ = false;
 };
 
 /// How late timers fire. As `noise_source`.

@@ -26,6 +26,19 @@ struct noise_options {
   [[nodiscard]] bool is_none() const noexcept {
     return sigma == 0 && bias == 1 && bias_spread == 0 && straggler_share == 0;
   }
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    expects(sigma >= 0 && sigma <= 3, "noise: sigma must be in 0 to 3");
+    expects(bias > 0 && bias <= 100, "noise: bias must be above 0, at most 100");
+    expects(bias_spread >= 0 && bias_spread < 2 * bias,
+            "noise: bias_spread must be at least 0 and below 2 * bias");
+    expects(straggler_share >= 0 && straggler_share <= 1,
+            "noise: straggler_share must be in 0 to 1");
+    expects(straggler_factor >= 1 && straggler_factor <= 1000,
+            "noise: straggler_factor must be in 1 to 1000");
+    expects(correlation >= duration{0}, "noise: correlation must be at least 0");
+  }
 };
 
 /// How late timers fire: exponential with this mean, and in a part of the cases `tail` more.
@@ -58,24 +71,20 @@ struct fault {
 /// All of it. Empty: machines are as their profiles say.
 struct reality {
   noise_options noise;
+  /// Of the first models, by id, instead of `noise`; `correlation` is that of `noise` for all.
+  std::vector<noise_options> models{};
   lateness_options timers;
   std::vector<fault> faults;
 
   [[nodiscard]] bool is_ideal() const noexcept {
-    return noise.is_none() && timers.is_none() && faults.empty();
+    return noise.is_none() && timers.is_none() && faults.empty() &&
+           std::ranges::all_of(models, &noise_options::is_none);
   }
 
   /// @throws config_error If a field is outside its range.
   void validate() const {
-    expects(noise.sigma >= 0 && noise.sigma <= 3, "noise: sigma must be in 0 to 3");
-    expects(noise.bias > 0 && noise.bias <= 100, "noise: bias must be above 0, at most 100");
-    expects(noise.bias_spread >= 0 && noise.bias_spread < 2 * noise.bias,
-            "noise: bias_spread must be at least 0 and below 2 * bias");
-    expects(noise.straggler_share >= 0 && noise.straggler_share <= 1,
-            "noise: straggler_share must be in 0 to 1");
-    expects(noise.straggler_factor >= 1 && noise.straggler_factor <= 1000,
-            "noise: straggler_factor must be in 1 to 1000");
-    expects(noise.correlation >= duration{0}, "noise: correlation must be at least 0");
+    noise.validate();
+    for (const noise_options& n : models) n.validate();
     expects(timers.mean >= duration{0} && timers.tail >= duration{0},
             "timers: mean and tail must be at least 0");
     expects(timers.tail_share >= 0 && timers.tail_share <= 1,

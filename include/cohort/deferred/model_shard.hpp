@@ -147,6 +147,9 @@ class basic_model_shard {
     learning_ = how;
     for_each([&](model& m, std::uint32_t slot) { correct(m, slot, now); });
   }
+  /// Whether decisions are by what was learned; and the delays that they are told of.
+  [[nodiscard]] bool learns() const noexcept { return learning_.is_on; }
+  [[nodiscard]] const network_delays& delays() const noexcept { return delays_; }
   /// From now on decides by these policies. Candidates follow at the next `advance`.
   void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
     window_ = std::move(window);

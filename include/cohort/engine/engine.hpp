@@ -108,6 +108,16 @@ class basic_engine {
     });
   }
 
+  /// Has `look(loop)` see the loop, and its core, on the loop's thread, and waits for it. Not from
+  /// a handler, nor once it is drained: then nobody looks. Throws what it throws.
+  template <class F>
+  void inspect(F look) {
+    ask<bool>([&](time_point) {
+      look(std::as_const(loop_));
+      return true;
+    });
+  }
+
   /// Takes no more requests; those accepted go on to their ends.
   void drain() noexcept { loop_.drain(); }
   /// Waits until it is drained and the last request has ended. Not from a handler.

@@ -203,6 +203,10 @@ class basic_loop {
   }
 
   [[nodiscard]] const Core& core() const noexcept { return core_; }
+  /// How long after its `arrival` it sees a request, on average over about the last 256.
+  [[nodiscard]] duration arrival_delay() const noexcept {
+    return duration{static_cast<duration::rep>(std::max(0.0, arrival_delay_))};
+  }
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] inbox& mail() noexcept { return inbox_; }
 
@@ -240,6 +244,9 @@ class basic_loop {
     while (!taken_.arrivals.empty()) {
       request& r = taken_.arrivals.front();
       taken_.arrivals.pop_front();
+      arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
+      arrival_delay_ +=
+          (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
       // Its model may have been removed, or its deadline become infeasible, on the way here.
       if (core_.submit(r, now, *this)) ended(r, outcome::dropped);
     }
@@ -281,6 +288,8 @@ class basic_loop {
   inbox inbox_;
   inbox::messages taken_;
   bool completing_ = false;
+  double arrival_delay_ = 0;  // In nanoseconds.
+  double arrivals_timed_ = 0;
 };
 
 }  // namespace cohort::engine

@@ -37,7 +37,7 @@ class profile_backend {
   /// @throws config_error If a field of `r` is outside its range.
   explicit profile_backend(reality r, std::uint64_t seed = 1) {
     r.validate();
-    noise_ = noise_source{r.noise, seed};
+    noise_ = noise_source{r.noise, seed, std::move(r.models)};
     faults_ = std::move(r.faults);
   }
   template <completion_target Engine>

@@ -53,6 +53,10 @@ class metrics : public metric_page {
                              .by = counted_by::model,
                              .buckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
                                          0.15, 0.2, 0.3, 0.5, 1, 2}}};
+  changing_gauge latency_seconds{
+      *this,
+      {.name = "cohort_request_quantile_seconds",
+       .help = "Quantiles of the latencies of about the last 16,000 requests that ran"}};
   gauge waiting{*this,
                 {.name = "cohort_waiting_requests",
                  .help = "Requests that wait for a batch",
@@ -73,6 +77,34 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_placed_requests_per_second",
        .help = "Models on partitions of devices, and the rate that the plan gives them there"}};
+  changing_gauge latency_correction{
+      *this,
+      {.name = "cohort_latency_correction",
+       .help = "Actual over profiled time of batches, as learned: quantiles of those of late"}};
+  changing_gauge latency_factor{
+      *this,
+      {.name = "cohort_latency_factor",
+       .help = "What the profile of a batch of one counts for in decisions, times itself"}};
+  changing_gauge latency_batches{
+      *this,
+      {.name = "cohort_latency_batches",
+       .help = "Batches measured since the level of a model's latencies shifted last"}};
+  changing_gauge latency_shifts{*this,
+                                {.name = "cohort_latency_shifts",
+                                 .help = "How often the level of a model's latencies has shifted"}};
+  changing_gauge device_factor{
+      *this,
+      {.name = "cohort_device_factor",
+       .help = "How many times as long as on other devices batches take on this one"}};
+  changing_gauge wake_late_seconds{
+      *this, {.name = "cohort_wake_late_seconds", .help = "How late the scheduler's timers fire"}};
+  changing_gauge wake_margin_seconds{
+      *this,
+      {.name = "cohort_wake_margin_seconds", .help = "How much earlier these timers are set"}};
+  changing_gauge handover_seconds{
+      *this,
+      {.name = "cohort_handover_seconds",
+       .help = "Mean time of late from arrival to the scheduler, and from a batch's end back"}};
   counter plans{
       *this,
       {.name = "cohort_plans_total",

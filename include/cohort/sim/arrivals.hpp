@@ -24,21 +24,18 @@ class arrival_stream {
  public:
   /// @param rate Requests a second over all models; above 0. Ignored for traces.
   arrival_stream(const workload& w, double rate, std::uint64_t seed)
-      : process_{w.arrivals},
-        shape_{w.shape},
-        trace_{&w.trace},
-        load_{&w.load},
-        heap_{w.models.size()} {
+      : process_{w.arrivals}, trace_{&w.trace}, load_{&w.load}, heap_{w.models.size()} {
     if (process_ == arrival_process::trace) return;
     const std::vector<double> part = w.normalised_shares();
     std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
     std::mt19937_64 root{seeds};
     for (std::size_t i = 0; i < part.size(); ++i) {
-      sources_.push_back(source{std::mt19937_64{root()}, 0, 0});
+      sources_.push_back(source{std::mt19937_64{root()}, 0, 0,
+                                w.models[i].arrivals.value_or(own_arrivals{w.arrivals, w.shape})});
       source& s = sources_.back();
       if (part[i] <= 0) continue;
       s.gap_ns = 1e9 / (rate * part[i]);
-      if (process_ == arrival_process::uniform) {
+      if (s.how.process == arrival_process::uniform) {
         s.at_ns = std::uniform_real_distribution<double>{0, s.gap_ns}(s.random);
       } else {
         s.at_ns = draw(s);
@@ -61,7 +58,7 @@ class arrival_stream {
     if (process_ == arrival_process::trace) return (*trace_)[position_++].model;
     const std::uint32_t model = heap_.top();
     source& s = sources_[model];
-    s.at_ns += process_ == arrival_process::uniform ? s.gap_ns : draw(s);
+    s.at_ns += s.how.process == arrival_process::uniform ? s.gap_ns : draw(s);
     heap_.set(model, s.at_ns);
     return model;
   }
@@ -71,6 +68,7 @@ class arrival_stream {
     std::mt19937_64 random;
     double gap_ns;  // Mean.
     double at_ns;   // Before steps. In floating point, so that constant gaps do not drift.
+    own_arrivals how;
   };
 
   static time_point at(double ns) noexcept {
@@ -79,15 +77,14 @@ class arrival_stream {
     return ns < 4e18 ? time_point{duration{std::llround(ns)}} : never;
   }
 
-  double draw(source& s) const noexcept {
-    if (process_ == arrival_process::gamma && shape_ != 1) {
-      return std::gamma_distribution<double>{shape_, s.gap_ns / shape_}(s.random);
+  static double draw(source& s) noexcept {
+    if (s.how.process == arrival_process::gamma && s.how.shape != 1) {
+      return std::gamma_distribution<double>{s.how.shape, s.gap_ns / s.how.shape}(s.random);
     }
     return std::exponential_distribution<double>{1}(s.random) * s.gap_ns;
   }
 
   arrival_process process_;
-  double shape_;
   const std::vector<trace_row>* trace_;
   const load_steps* load_;
   std::size_t position_ = 0;

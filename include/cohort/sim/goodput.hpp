@@ -27,7 +27,8 @@ namespace cohort::sim {
 template <class Factory, class Progress>
 run_result simulate(const workload& w, const Factory& make_scheduler, const run_options& options,
                     Progress&& progress) {
-  return simulation{w, make_scheduler(w.network), options}.run(std::forward<Progress>(progress));
+  return simulation{w, make_scheduler(w.told_delays()), options}.run(
+      std::forward<Progress>(progress));
 }
 
 /// Whose share of bad requests the limit is for.

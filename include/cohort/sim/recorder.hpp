@@ -142,6 +142,10 @@ class recorder {
     out.latency_p50_ms = percentile(latencies, 0.5);
     out.latency_p90_ms = percentile(latencies, 0.9);
     out.latency_p99_ms = percentile(latencies, 0.99);
+    std::erase(latencies, infinitely_late);
+    out.served_p50_ms = percentile(latencies, 0.5);
+    out.served_p90_ms = percentile(latencies, 0.9);
+    out.served_p99_ms = percentile(latencies, 0.99);
     out.advice = deferred::advise(workload_.devices, out.bad_rate, 1 - out.busy_fraction);
     out.dispatches = std::move(dispatches_);
     out.simulated_requests = simulated_;

@@ -65,6 +65,9 @@ struct run_result {
   double latency_p50_ms = 0;  ///< Arrival to end; `infinitely_late` where a dropped one is.
   double latency_p90_ms = 0;
   double latency_p99_ms = 0;
+  double served_p50_ms = 0;  ///< The same of the requests that ran.
+  double served_p90_ms = 0;
+  double served_p99_ms = 0;
   deferred::autoscale_advice advice;
   std::vector<model_result> per_model;
   std::vector<dispatch_record> dispatches;          ///< Of the whole run, if asked for.

@@ -50,7 +50,7 @@ class simulation {
         core_{std::move(scheduler), w.network.response},
         arrivals_{w, options.rate, options.seed},
         completions_{w.devices},
-        noise_{w.reality.noise, options.seed},
+        noise_{w.reality.noise, options.seed, w.reality.models},
         lateness_{w.reality.timers, options.seed},
         recorder_{w, options.rate, options.record_dispatches} {
     drawn_.devices.resize(w.devices);
@@ -127,9 +127,11 @@ class simulation {
     return [&m](std::uint32_t b) noexcept { return m.latency_of(b); };
   }
 
-  /// For each model, enough for all that can wait within its SLO: no simulated queue is ever full.
+  /// For each model what it is given; else enough for all that can wait within its SLO: such a
+  /// queue is never full.
   std::vector<std::uint32_t> queue_capacities() const {
-    std::vector<double> waiting(workload_.models.size(), 1);
+    const std::vector<model_spec>& models = workload_.models;
+    std::vector<double> waiting(models.size(), 1);
     if (workload_.arrivals == arrival_process::trace) {
       for (const trace_row& row : workload_.trace) ++waiting[row.model];
     } else {
@@ -141,7 +143,10 @@ class simulation {
     }
     std::vector<std::uint32_t> capacities;
     capacities.reserve(waiting.size());
-    for (double w : waiting) capacities.push_back(static_cast<std::uint32_t>(std::min(w, 1e8)));
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      const auto all = static_cast<std::uint32_t>(std::min(waiting[i], 1e8));
+      capacities.push_back(models[i].queue_capacity > 0 ? models[i].queue_capacity : all);
+    }
     return capacities;
   }
 

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +23,20 @@ namespace cohort::sim {
 /// ℓ(b), as a user gives it.
 using latency_spec = std::variant<linear_latency, table_latency>;
 
+/// How requests arrive.
+enum class arrival_process : std::uint8_t {
+  poisson,
+  gamma,    ///< Gamma-distributed gaps of the given shape: the smaller, the burstier.
+  uniform,  ///< Constant gaps, a random phase for each model.
+  trace,    ///< Given instants.
+};
+
+/// How one model's requests arrive, whatever the others' do.
+struct own_arrivals {
+  arrival_process process = arrival_process::poisson;  ///< Not a trace.
+  double shape = 1;                                    ///< Of gamma gaps; above 0.
+};
+
 /// One model of a workload.
 struct model_spec {
   std::string name;
@@ -29,18 +44,12 @@ struct model_spec {
   duration slo;
   double share = 1;             ///< Part of the offered rate if popularity is `given`; at least 0.
   std::uint32_t max_batch = 0;  ///< Largest batch; 0: as large as the SLO allows.
+  std::uint32_t queue_capacity = 0;        ///< Requests that may wait; 0: all.
+  std::optional<own_arrivals> arrivals{};  ///< Instead of the workload's, unless that is a trace.
 
   [[nodiscard]] duration latency_of(std::uint32_t batch) const noexcept {
     return std::visit([batch](const auto& l) { return l(batch); }, latency);
   }
-};
-
-/// How requests arrive.
-enum class arrival_process : std::uint8_t {
-  poisson,
-  gamma,    ///< Gamma-distributed gaps of the given shape: the smaller, the burstier.
-  uniform,  ///< Constant gaps, a random phase for each model.
-  trace,    ///< Given instants.
 };
 
 /// How the offered rate is divided over the models.
@@ -52,20 +61,41 @@ struct trace_row {
   std::uint32_t model;  ///< Index into workload::models.
 };
 
+/// By what a workload is served where nothing else is asked for: values of the options of these
+/// names, as a user would write them. Empty: not said.
+struct policy_values {
+  std::string name;
+  std::string gather;
+  std::string tune;
+  std::string objective;
+  std::string fairness;
+};
+
 /// The whole of it. Fields have the meaning and defaults of the command line's WORKLOAD.json.
 struct workload {
   std::uint32_t devices = 1;
   std::vector<model_spec> models;
   arrival_process arrivals = arrival_process::poisson;
-  double shape = 1;  ///< Of gamma gaps; in (0, 1].
+  double shape = 1;  ///< Of gamma gaps; above 0.
   std::vector<trace_row> trace;
+  double rate = 0;  ///< Requests a second over all models if no other is asked for; 0: not said.
+  policy_values policy;
   popularity shares = popularity::given;
   double zipf_exponent = 0.9;
   duration warmup = std::chrono::seconds{2};
   duration measured = std::chrono::seconds{20};
   deferred::network_delays network;
+  /// What policies leave of each deadline for `network.response`; without it, just that.
+  std::optional<duration> response_margin;
   cohort::reality reality;  ///< How devices and timers differ from what policies are told.
   load_steps load;          ///< Of the offered rate; not for traces.
+
+  /// The delays that policies are told of.
+  [[nodiscard]] deferred::network_delays told_delays() const noexcept {
+    deferred::network_delays told = network;
+    if (response_margin) told.response = *response_margin;
+    return told;
+  }
 
   /// Each model's part of the offered rate; sums to 1.
   [[nodiscard]] std::vector<double> normalised_shares() const {

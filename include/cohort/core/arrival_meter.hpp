@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The load of the last minutes: `arrival_meter`.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+/// Counts arrivals second by second, with the moments of their gaps, for the last two minutes: what
+/// `rate_tracker` is for decisions of the moment, this is for questions about a day like this one.
+/// Cost: `add` O(1) but for seconds that have passed; `measure` O(seconds kept). Memory: 3 KB, no
+/// allocation. Thread safety: none.
+class arrival_meter {
+ public:
+  static constexpr std::size_t kept = 128;  ///< Seconds, the present one included.
+
+  /// The load as it has been of late.
+  struct load {
+    double rate = 0;         ///< Arrivals a second.
+    double variability = 1;  ///< Squared coefficient of variation of the gaps; 1 if not known.
+    duration over{0};        ///< What it was measured over; 0 if nothing was.
+    std::uint64_t gaps = 0;  ///< That the variability was measured from.
+  };
+
+  /// Some requests came at one instant. Instants must not decrease.
+  void add(time_point now, std::uint32_t requests = 1) noexcept {
+    advance(now);
+    second& s = seconds_[index(present_)];
+    s.count += requests;
+    const double gap = last_ == distant_past ? HUGE_VAL : to_seconds(now - last_);
+    last_ = now;
+    if (gap > 1 && gap > 20 * typical_) return;  // A pause: no gap of this load.
+    s.gaps += requests;                          // All but the first of them follow at once.
+    s.sum += gap;
+    s.squares += gap * gap;
+    typical_ += (gap - typical_) / 32;
+  }
+
+  /// Over whole seconds up to now, as far back as the load was the same: blocks of five seconds
+  /// whose counts differ from the later ones by more than chance, or by more than a quarter where
+  /// chance is small, are not of this load. What changed within the last five seconds is averaged
+  /// over them. All 0 until a whole second has passed, and without arrivals in the last five.
+  [[nodiscard]] load measure(time_point now) noexcept {
+    advance(now);
+    const std::int64_t age = std::min<std::int64_t>(present_ - first_ - 1, kept - 1);
+    second all{};
+    std::int64_t used = 0;
+    while (used < age) {
+      second block{};
+      const std::int64_t length = std::min<std::int64_t>(5, age - used);
+      for (std::int64_t i = 1; i <= length; ++i) block += seconds_[index(present_ - used - i)];
+      if (used > 0 && !is_alike(all, used, block, length)) break;
+      all += block;
+      used += length;
+    }
+    if (used == 0 || all.count == 0) return {};
+    load l{.rate = static_cast<double>(all.count) / static_cast<double>(used),
+           .over = std::chrono::seconds{used},
+           .gaps = all.gaps};
+    if (all.gaps >= 32 && all.sum > 0) l.variability = all.variability();
+    return l;
+  }
+
+ private:
+  struct second {
+    std::uint32_t count = 0;
+    std::uint32_t gaps = 0;
+    double sum = 0;  // Of gaps, in seconds.
+    double squares = 0;
+
+    second& operator+=(const second& other) noexcept {
+      count += other.count;
+      gaps += other.gaps;
+      sum += other.sum;
+      squares += other.squares;
+      return *this;
+    }
+    [[nodiscard]] double variability() const noexcept {
+      const double mean = sum / gaps;
+      return std::max(0.0, squares / gaps / (mean * mean) - 1);
+    }
+  };
+
+  static std::size_t index(std::int64_t s) noexcept { return static_cast<std::size_t>(s) % kept; }
+
+  /// The variance of a count is its mean times the variability of the gaps, in the long run.
+  static bool is_alike(const second& later, std::int64_t later_s, const second& block,
+                       std::int64_t s) noexcept {
+    const double expected =
+        static_cast<double>(later.count) * static_cast<double>(s) / static_cast<double>(later_s);
+    const double off = std::abs(block.count - expected);
+    const double variance = expected * (later.gaps >= 32 ? std::max(1.0, later.variability()) : 1);
+    const double chance =
+        4 * std::sqrt((variance + 1) * (1 + static_cast<double>(s) / static_cast<double>(later_s)));
+    return off <= std::max(chance, 0.25 * expected);
+  }
+
+  void advance(time_point now) noexcept {
+    const std::int64_t s = now.time_since_epoch() / std::chrono::seconds{1};
+    if (first_ == none) first_ = present_ = s;
+    if (s - present_ >= static_cast<std::int64_t>(kept)) {
+      seconds_.fill({});
+      present_ = s;
+    }
+    while (present_ < s) seconds_[index(++present_)] = {};
+  }
+
+  static constexpr std::int64_t none = INT64_MIN;
+
+  std::array<second, kept> seconds_{};
+  std::int64_t first_ = none;  // The second of the first call, of which not all was seen.
+  std::int64_t present_ = none;
+  time_point last_ = distant_past;
+  double typical_ = 1;  // A gap of late, in seconds.
+};
+
+}  // namespace cohort

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A copy of all that a scheduler has measured: `learned_state`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_estimator.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/learned_latency.hpp>
+#include <cohort/deferred/view.hpp>
+#include <cohort/deferred/wake_lateness.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// What a scheduler has measured of models, devices and timers, for questions that are answered
+/// elsewhere: on another thread, in a file. A value.
+struct learned_state {
+  struct model {
+    latency_estimator learned;
+    double in_use = 1;  ///< What ℓ(1) counts for in decisions, in multiples of the profile.
+  };
+  struct device {
+    device_id id;
+    double factor = 1;  ///< How many times as long as on the others batches take; 1 unless known.
+    std::uint32_t capacity = 1;  ///< Batches that it may run at one time.
+  };
+
+  std::vector<model> models;    ///< As they were asked for.
+  std::vector<device> devices;  ///< Those present.
+  wake_lateness lateness;
+  network_delays delays;  ///< That it was told of.
+  bool learns = false;    ///< It decides by what it has learned.
+};
+
+/// Copies what a scheduler has measured. 3 KB a model; allocates. Call it where the scheduler
+/// lives.
+/// @tparam Scheduler One that has `models()`, `devices()`, `times()` and `lateness()`.
+/// @param ids Models that it serves.
+template <class Scheduler>
+[[nodiscard]] learned_state copy_learned(const Scheduler& s, std::span<const model_id> ids) {
+  learned_state out;
+  out.models.reserve(ids.size());
+  for (const model_id id : ids) {
+    const learned_latency& l = s.models().latency(id);
+    out.models.push_back({l.batches(), l.correction(1)});
+  }
+  for (device_id d{0}; s.devices().has_ever(d); d = device_id{d.value() + 1}) {
+    if (!s.devices().has_device(d)) continue;
+    out.devices.push_back({d, s.times().device_factor(d), s.capacity(d)});
+  }
+  out.lateness = s.lateness();
+  out.delays = s.models().delays();
+  out.learns = s.models().learns();
+  return out;
+}
+
+}  // namespace cohort::deferred

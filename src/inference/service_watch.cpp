@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service_watch.hpp"
+
+#include <cohort/deferred/learned_state.hpp>
+#include <cohort/sim/observed_workload.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <formats/workload_writer.hpp>
+#include <utility>
+
+namespace cohort::inference {
+
+void service_watch::start(model_service& s) {
+  service_ = &s;
+  for (const served_model& m : s.models()) {
+    loads_.resize(std::max<std::size_t>(loads_.size(), m.id.index() + 1));
+  }
+}
+
+void service_watch::returned(duration latency, duration after) noexcept {
+  latencies_.add(to_seconds(latency));
+  returned_ = std::min(returned_ + 1, 256.0);
+  way_back_ns_ += (static_cast<double>(after.count()) - way_back_ns_) / returned_;
+}
+
+std::optional<std::string> service_watch::workload(time_point now) {
+  const std::optional<service_state> known = service_->inspect();
+  if (!known) return std::nullopt;
+  std::vector<sim::served_model_facts> facts;
+  for (std::size_t i = 0; i < service_->models().size(); ++i) {
+    const served_model& m = service_->models()[i];
+    facts.push_back({.name = m.meta.name,
+                     .profile = known->profiles[i],
+                     .slo = m.meta.slo,
+                     .queue_capacity = settings_.queue_capacity,
+                     .load = loads_[m.id.index()].measure(now)});
+  }
+  const duration response = known->arrival_delay + duration{std::llround(way_back_ns_)};
+  sim::policy_values policy;
+  policy.name = settings_.policy.name;
+  if (const auto& t = settings_.policy.tuning) {
+    policy.tune = t->is_on ? "on" : "off";
+    if (t->is_on) {
+      policy.objective = t->strive_for == deferred::objective::latency ? "latency" : "devices";
+      policy.fairness = fmt::to_string(t->fairness);
+    }
+  }
+  return formats::write_workload(
+      sim::observed_workload(facts, known->learned, response, std::move(policy)));
+}
+
+void service_watch::show(serve::metrics& on) {
+  const std::optional<service_state> known = service_->inspect();
+  if (!known) return;
+  constexpr std::pair<const char*, double> quantiles[] = {
+      {"0.5", 0.5}, {"0.9", 0.9}, {"0.99", 0.99}};
+  for (std::size_t i = 0; i < service_->models().size(); ++i) {
+    const std::string& model = service_->models()[i].meta.name;
+    const deferred::learned_state::model& m = known->learned.models[i];
+    for (const auto& [name, q] : quantiles) {
+      on.latency_correction.set({{"model", model}, {"quantile", name}}, m.learned.quantile(q));
+    }
+    on.latency_factor.set({{"model", model}}, m.in_use);
+    on.latency_batches.set({{"model", model}}, static_cast<double>(m.learned.count()));
+    on.latency_shifts.set({{"model", model}}, static_cast<double>(m.learned.shifts()));
+  }
+  for (const auto& [name, q] : quantiles) {
+    on.latency_seconds.set({{"quantile", name}}, latencies_.quantile(q));
+  }
+  for (const deferred::learned_state::device& d : known->learned.devices) {
+    on.device_factor.set({{"device", fmt::to_string(d.id.value())}}, d.factor);
+  }
+  const deferred::wake_lateness& late = known->learned.lateness;
+  for (const auto& [name, q] : quantiles) {
+    on.wake_late_seconds.set({{"quantile", name}}, late.distribution().quantile(q) / 1e9);
+  }
+  on.wake_margin_seconds.set({}, to_seconds(late.margin()));
+  on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));
+  on.handover_seconds.set({{"way", "back"}}, way_back_ns_ / 1e9);
+}
+
+}  // namespace cohort::inference
