@@ -6,6 +6,12 @@ target_link_libraries(sim.policy_bars PRIVATE cohort_formats cohort_dev)
 add_test(NAME sim.policy_bars COMMAND sim.policy_bars --quick)
 set_tests_properties(sim.policy_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
 
+# adaptive in overload, noise and steps: some ten minutes.
+add_executable(sim.reality_bars sim/reality_bars.cpp)
+target_link_libraries(sim.reality_bars PRIVATE cohort_registry cohort_formats cohort_dev)
+add_test(NAME sim.reality_bars COMMAND sim.reality_bars --quick)
+set_tests_properties(sim.reality_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
 # adaptive beside its rivals on drawn workloads; scripts/sweep builds and starts it.
 add_executable(sim.sweep sim/sweep.cpp sim/drawn_workload.cpp sim/sweep_results.cpp)
 target_link_libraries(sim.sweep PRIVATE cohort_registry cohort_drawings cohort_dev)

@@ -3,9 +3,10 @@
 // that its constants were not found on, and do both follow the load below and above their peaks?
 // Prints a table; the exit status is 1 if a bar is missed. `--quick` runs a short pass of all and
 // judges nothing.
-#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/sim/goodput.hpp>
 
+#include "bars.hpp"
 #include "drawn_workload.hpp"
 
 #include <fmt/format.h>
@@ -14,16 +15,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <formats/zoo/zoo.hpp>
 #include <string>
 #include <string_view>
 
 namespace {
 using namespace cohort;
 using namespace std::chrono_literals;
-
-bool quick = false;
-bool missed = false;
+using namespace cohort::bench;
 
 template <class Make>
 double goodput(const sim::workload& w, Make make, sim::search_options o) {
@@ -36,49 +34,11 @@ double goodput(const sim::workload& w, Make make, sim::search_options o) {
 }
 const auto deferred_policy = [](deferred::network_delays d) { return deferred::scheduler{d}; };
 const auto adaptive_policy = [](deferred::network_delays d) {
-  return deferred::make_adaptive_scheduler(d);
+  return deferred::tuned_scheduler{d};
 };
 const auto eager_policy = [](deferred::network_delays d) {
   return deferred::basic_scheduler<deferred::eager, deferred::head>{d};
 };
-
-sim::workload prepared(sim::workload w, duration measured) {
-  w.measured = quick ? 1s : measured;
-  return w;
-}
-sim::workload copies(std::uint32_t devices, int count, double alpha, double beta, double slo) {
-  sim::workload w;
-  w.devices = devices;
-  for (int i = 0; i < count; ++i) {
-    w.models.push_back({.name = fmt::format("model-{}", i + 1),
-                        .latency = linear_latency{from_ms(beta), from_ms(alpha)},
-                        .slo = from_ms(slo)});
-  }
-  return w;
-}
-sim::workload zoo(std::string_view name, std::uint32_t devices) {
-  sim::workload w;
-  w.devices = devices;
-  for (const formats::zoo_row& r : formats::zoo(name)) {
-    w.models.push_back({.name = std::string{r.name},
-                        .latency = linear_latency{from_ms(r.beta_ms), from_ms(r.alpha_ms)},
-                        .slo = from_ms(r.slo_ms)});
-  }
-  return w;
-}
-
-constexpr double any = 1e300;
-
-void judge(std::string_view what, double figure, double least, double most) {
-  const bool met = figure >= least && figure <= most;
-  missed |= !met && !quick;
-  const std::string bar = most == any ? fmt::format("at least {:.4g}", least)
-                                      : fmt::format("{:.4g} to {:.4g}", least, most);
-  fmt::print("  {:<88} {:>9.4f}   bar {:<15} {}\n", what, figure, bar,
-             quick ? "not judged"
-             : met ? "met"
-                   : "MISSED");
-}
 
 void published() {
   fmt::print("deferred, 3 seeds, 20 s, precision 0.004\n");
@@ -170,11 +130,10 @@ int main(int argc, char** argv) {
   unseen();
   fmt::print(
       "\nflat top: 10 models like ResNet50, SLO 100 ms, 24 devices, 0.2 to 1.6 of the peak\n");
-  // With the idle valve it would use what idles.
   flat_top(
-      "adaptive without its idle valve",
+      "adaptive that strives for few devices",
       [](deferred::network_delays d) {
-        return deferred::make_adaptive_scheduler(d, {.idle_valve = 1});
+        return deferred::tuned_scheduler{d, {.strive_for = deferred::objective::devices}};
       },
       0.03);
   flat_top("deferred", deferred_policy, 0.04);

@@ -115,6 +115,10 @@ TEST_CASE("while enough devices idle a batch may start at once") {
   CHECK(adaptive_window{adaptive_options{.idle_valve = 1}}.opens(b) > t0);
   b.idle_fraction = 0;
   CHECK(adaptive_window{adaptive_options{.is_eager = true}}.opens(b) == distant_past);
+  const adaptive_options brief{.is_eager = true, .hold = 0.1};
+  CHECK(adaptive_window{brief}.opens(b) == b.arrival + b.slo / 10);
+  b.idle_fraction = 1;
+  CHECK(adaptive_window{brief}.opens(b) == b.arrival + b.slo / 10);
 }
 TEST_CASE("crowding is near 0 for a few models and near 1 for one of many") {
   CHECK(crowding({.device_part = 0.5}) < 1e-4);
@@ -134,6 +138,7 @@ TEST_CASE("adaptive policies reject options outside of their ranges") {
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.blocked_loss = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_priority{adaptive_options{.boost = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.idle_valve = 1.1}}, config_error);
+  CHECK_THROWS_AS(adaptive_window{adaptive_options{.hold = -0.1}}, config_error);
 }
 }  // namespace
 }  // namespace cohort::deferred

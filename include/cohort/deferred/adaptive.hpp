@@ -49,8 +49,10 @@ struct adaptive_options {
   /// Urgency gained for each hundredth of bad rate, up to three, in batches as others run; at least
   /// 0.
   double boost = 0.05;
-  /// Whether a batch may start as soon as a device is free.
+  /// Whether a batch may start as soon as a device is free, or, to keep bursts together, when its
+  /// first request has waited this part of the SLO; 0 to 1.
   bool is_eager = false;
+  double hold = 0;
   /// Idle fraction above which it may in any case; 0 to 1.
   double idle_valve = 0.3;
 
@@ -68,6 +70,7 @@ struct adaptive_options {
     expects(blocked_length >= 0, "adaptive: blocked_length must be at least 0");
     expects(blocked_loss >= 0, "adaptive: blocked_loss must be at least 0");
     expects(boost >= 0, "adaptive: boost must be at least 0");
+    expects(hold >= 0 && hold <= 1, "adaptive: hold must be in 0 to 1");
     expects(idle_valve >= 0 && idle_valve <= 1, "adaptive: idle_valve must be in 0 to 1");
   }
 };
@@ -157,6 +160,7 @@ class adaptive_window {
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
     const adaptive_options& o = options_;
     const double idle = b.load.pool.idle_fraction;
+    if (o.is_eager && o.hold > 0) return timeout{o.hold}.opens(b);
     if (o.is_eager || b.idle_fraction > o.idle_valve) return distant_past;
     if (is_blocked(b) &&
         efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *

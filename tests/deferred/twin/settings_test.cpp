@@ -27,10 +27,14 @@ TEST_CASE("windows differ in what they are named after") {
   const auto of = [](window_kind w) { return settings{.window = w}.policy(); };
   CHECK(of(window_kind::eager).is_eager);
   CHECK_FALSE(of(window_kind::reserved).is_eager);
+  CHECK(of(window_kind::brief).is_eager);
+  CHECK(of(window_kind::brief).hold == 0.1);
+  CHECK(of(window_kind::eager).hold == 0);
   CHECK(of(window_kind::reserved).ahead == adaptive_options{}.ahead);
   CHECK(of(window_kind::frontrun).ahead == 0);
   CHECK(of(window_kind::frontrun).idle_valve == adaptive_options{}.idle_valve);
   CHECK(std::string_view{name_of(window_kind::eager)} == "eager");
+  CHECK(std::string_view{name_of(window_kind::brief)} == "brief");
   CHECK(std::string_view{name_of(window_kind::reserved)} == "reserved");
   CHECK(std::string_view{name_of(window_kind::frontrun)} == "frontrun");
   CHECK(std::string_view{name_of(window_kind::deferred)} == "deferred");

@@ -33,10 +33,10 @@ bool is_eager(const settings& s) { return s.window == window_kind::eager; }
 TEST_CASE("rounds try windows, then quantiles, the present settings first") {
   tuner t{{}};
   const auto first = tried_by(t);
-  CHECK(first.size() == 4);
+  CHECK(first.size() == 5);
   CHECK(first[0] == settings{});
   CHECK(std::ranges::count_if(first, is_eager) == 1);
-  t.judge(first, std::vector<trial_result>(4, did(0, 0.01)));
+  t.judge(first, std::vector<trial_result>(5, did(0, 0.01)));
   const auto second = tried_by(t);
   REQUIRE(second.size() == 3);
   CHECK(second[0] == settings{});
