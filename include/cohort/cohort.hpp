@@ -62,6 +62,7 @@
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/load_watch.hpp>
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>

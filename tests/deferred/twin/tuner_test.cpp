@@ -30,18 +30,29 @@ std::vector<settings> tried_by(const tuner& t) {
 }
 bool is_eager(const settings& s) { return s.window == window_kind::eager; }
 
-TEST_CASE("rounds try windows, then quantiles, the present settings first") {
+TEST_CASE("rounds try windows twice, then quantiles and windows in turns, the present first") {
   tuner t{{}};
-  const auto first = tried_by(t);
-  CHECK(first.size() == 5);
-  CHECK(first[0] == settings{});
-  CHECK(std::ranges::count_if(first, is_eager) == 1);
-  t.judge(first, std::vector<trial_result>(5, did(0, 0.01)));
-  const auto second = tried_by(t);
-  REQUIRE(second.size() == 3);
-  CHECK(second[0] == settings{});
-  CHECK(second[1].quantile == 0.75);
-  CHECK(second[2].quantile == 0.97);
+  const auto is_of_windows = [&] {
+    const auto tried = tried_by(t);
+    CHECK(tried[0] == settings{});
+    const bool is = std::ranges::count_if(tried, is_eager) == 1;
+    CHECK(tried.size() == (is ? 5 : 3));
+    if (!is) {
+      CHECK(tried[1].quantile == 0.75);
+      CHECK(tried[2].quantile == 0.97);
+    }
+    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+    return is;
+  };
+  CHECK(is_of_windows());
+  CHECK(is_of_windows());
+  CHECK_FALSE(is_of_windows());
+  CHECK(is_of_windows());
+  CHECK_FALSE(is_of_windows());
+  t.wake();
+  CHECK(is_of_windows());
+  CHECK(is_of_windows());
+  CHECK_FALSE(is_of_windows());
 }
 
 /// A round in which all that `is_it` picks did otherwise. @returns Whether the settings changed.
@@ -50,9 +61,9 @@ bool round(tuner& t, trial_result usual, F is_it, trial_result other) {
   const auto tried = tried_by(t);
   return t.judge(tried, all(tried, usual, is_it, other));
 }
-/// A round of quantiles that tells nothing.
+/// A round of quantiles that tells nothing, if it is time for one.
 void pass(tuner& t, trial_result usual) {
-  REQUIRE(tried_by(t)[1].quantile != t.present().quantile);
+  if (tried_by(t)[1].quantile == t.present().quantile) return;
   CHECK_FALSE(round(
       t, usual, [](const settings&) { return false; }, usual));
 }

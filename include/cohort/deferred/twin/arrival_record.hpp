@@ -49,8 +49,7 @@ class arrival_record {
     return std::min(since(now - most), std::max(since(now - length), std::min(least, size())));
   }
 
- private:
-  /// Arrivals at or after an instant.
+  /// How many arrived at or after an instant. O(log size).
   [[nodiscard]] std::size_t since(time_point t) const noexcept {
     std::size_t low = 0;
     std::size_t high = size();
@@ -65,6 +64,7 @@ class arrival_record {
     return size() - low;
   }
 
+ private:
   std::vector<recorded_arrival> ring_;
   std::uint64_t added_ = 0;
 };

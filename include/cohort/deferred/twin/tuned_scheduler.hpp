@@ -10,6 +10,7 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/load_watch.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
@@ -135,6 +136,10 @@ class basic_tuned_scheduler {
 
   void note_arrival(const request& r, time_point now) noexcept {
     record_.add(now, r.deadline - now, r.model);
+    if (load_.add(now)) {
+      tuner_.wake();
+      if (!is_trying_) next_ = std::max(now, job_->start.now + tuner_.pause(job_->cost));
+    }
     if (next_ == never && !is_trying_) next_ = now + tuner_.pause(job_->cost);
   }
 
@@ -142,7 +147,8 @@ class basic_tuned_scheduler {
     next_ = never;  // Until something arrives.
     const tuning_options& o = tuner_.options();
     const std::size_t n =
-        std::min(most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window));
+        std::min({most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window),
+                  std::max(least_to_try, record_.since(load_.since()))});
     if (n < std::min<std::size_t>(o.least_requests, least_to_try)) {
       ++rounds_.without_enough;
       return;
@@ -226,6 +232,7 @@ class basic_tuned_scheduler {
 
   tuner tuner_;
   adaptive_scheduler scheduler_;
+  load_watch load_;
   arrival_record record_{most_arrivals};
   std::unique_ptr<tuning_job> job_;
   Runner runner_;

@@ -26,11 +26,11 @@ struct tuning_options {
   /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
   /// serves most requests in overload, and starves costly models for it.
   double fairness = 0.2;
-  duration window = std::chrono::seconds{4};           ///< Looked back upon; above 0.
-  std::uint32_t least_requests = 2000;                 ///< Further back for so many; at least 1,
+  duration window = std::chrono::seconds{4};            ///< Looked back upon; above 0.
+  std::uint32_t least_requests = 2000;                  ///< Further back for so many; at least 1,
   duration longest_window = std::chrono::seconds{300};  ///< but not beyond this.
-  duration period = std::chrono::milliseconds{500};    ///< Between trials; above 0,
-  duration longest_period = std::chrono::seconds{4};   ///< while nothing changes up to this.
+  duration period = std::chrono::milliseconds{500};     ///< Between trials; above 0,
+  duration longest_period = std::chrono::seconds{4};    ///< while nothing changes up to this.
   /// The part of a core that trials may use, 0 to 1, exclusive of 0, where their CPU time is known;
   /// and soon after something has changed.
   double core_part = 0.03;
@@ -78,7 +78,7 @@ class tuner {
       if (std::ranges::find(out, s) == out.end()) out.push_back(s);
     };
     settings s = present_;
-    if (turn_ % 2 == 0) {
+    if (turn_ == 0 || turn_ % 2 == 1) {
       for (const window_kind w : window_kinds) {
         s.window = w;
         add(s);
@@ -136,8 +136,12 @@ class tuner {
     const double part = idle_turns_ < 4 ? options_.core_part_soon : options_.core_part;
     return std::max(std::min(p, options_.longest_period), from_seconds(to_seconds(cost) / part));
   }
-  /// Something is different: look again soon.
-  void wake() noexcept { idle_turns_ = 0; }
+  /// Something is different: look again soon, and at windows twice.
+  void wake() noexcept {
+    idle_turns_ = 0;
+    turn_ = 0;
+    standings_.clear();
+  }
   [[nodiscard]] const tuning_options& options() const noexcept { return options_; }
 
  private:
