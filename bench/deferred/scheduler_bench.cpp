@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -71,6 +72,18 @@ void sizes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK(bm_request<scheduler>)->Apply(sizes);
 BENCHMARK(bm_request<adaptive_scheduler>)->Args({64, 64});
+
+/// Trials that are never done: what is left of tuning is its cost on the path of requests.
+struct endless_trials {
+  static void start(tuning_job&) noexcept {}
+  static bool is_done() noexcept { return false; }
+  static void stop() noexcept {}
+};
+struct learning_scheduler : adaptive_scheduler {
+  learning_scheduler() : adaptive_scheduler{make_adaptive_scheduler()} {}
+};
+BENCHMARK(bm_request<learning_scheduler>)->Args({64, 64});
+BENCHMARK(bm_request<basic_tuned_scheduler<endless_trials>>)->Args({64, 64});
 
 }  // namespace
 }  // namespace cohort::deferred
