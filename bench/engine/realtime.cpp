@@ -2,9 +2,10 @@
 // Question: does the real-time engine keep deadlines that simulation says can be kept? ResNet50
 // (1.053 b + 5.072 ms, SLO 25 ms), 8 emulated devices, Poisson arrivals from a thread of their own.
 // Usage: engine.realtime [RATE [SECONDS [RUNS]]]; 4500 20 3 by default.
-#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/profile_backend.hpp>
+#include <cohort/engine/trial_thread.hpp>
 
 #include <fmt/format.h>
 
@@ -96,7 +97,8 @@ int main(int argc, char** argv) {
     return best;
   };
   const deferred::network_delays delays{.wake_margin = margin};
-  const double best = policy("adaptive", [&] { return deferred::make_adaptive_scheduler(delays); });
+  const double best = policy(
+      "adaptive", [&] { return deferred::basic_tuned_scheduler<engine::trial_thread>{delays}; });
   policy("deferred", [&] { return deferred::scheduler{delays}; });
   return best <= 0.01 || seconds < 5 ? 0 : 1;  // A short pass judges nothing.
 }

@@ -45,6 +45,10 @@ void run(const options& o) {
   std::fflush(stdout);
   http.run(answers);
   models->drain();
+  if (const auto& last = answers.last_settings()) {
+    fmt::print("inference_server: settings --window {} --quantile {}\n",
+               deferred::name_of(last->window), last->quantile);
+  }
   fmt::print("inference_server: drained\n");
 }
 

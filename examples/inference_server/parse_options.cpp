@@ -80,6 +80,11 @@ options parse_options(int argc, char** argv) {
   app.add_option("--fairness", how.fairness,
                  "Of adaptive, what the worst model's share of bad requests counts for beside that "
                  "of all [0.2]");
+  app.add_option("--window", how.window,
+                 "Of adaptive, what it starts with, from early to late: eager, brief, reserved, "
+                 "frontrun or deferred [reserved]");
+  app.add_option("--quantile", how.quantile,
+                 "Of adaptive, the quantile of learned latencies that it starts with [0.9]");
   app.add_option(
          "--devices", o.devices,
          "Devices; 0: one less than the cores (cuda: 1, more are partitions of it; emulated: 8)")

@@ -46,7 +46,9 @@ inline constexpr number_range rates{.low = 0, .high = 1e9, .above_low = true};
     return parse(p.name, {.gather = said(how.gather, p.gather),
                           .tune = said(how.tune, p.tune),
                           .objective = said(how.objective, p.objective),
-                          .fairness = said(how.fairness, p.fairness)});
+                          .fairness = said(how.fairness, p.fairness),
+                          .window = said(how.window, p.window),
+                          .quantile = said(how.quantile, p.quantile)});
   } catch (const input_error& e) {
     throw input_error{
         fmt::format("{}: $.policy: {}", file == "-" ? "standard input" : file, e.what())};

@@ -161,7 +161,7 @@ void read_network(const json_cursor& at, sim::workload& w) {
 
 /// Values of the command's options: what they mean is not known here.
 sim::policy_values read_policy(const json_cursor& at) {
-  at.only({"name", "gather", "tune", "objective", "fairness"});
+  at.only({"name", "gather", "tune", "objective", "fairness", "window", "quantile"});
   sim::policy_values p;
   p.name = at.require("name", "the name of a policy").string("a name that is not empty");
   const auto read = [&](std::string_view name, std::string& into) {
@@ -170,7 +170,9 @@ sim::policy_values read_policy(const json_cursor& at) {
   read("gather", p.gather);
   read("tune", p.tune);
   read("objective", p.objective);
+  read("window", p.window);
   if (const auto x = at.find("fairness")) p.fairness = fmt::to_string(x->number(exponents));
+  if (const auto x = at.find("quantile")) p.quantile = fmt::to_string(x->number(exponents));
   return p;
 }
 

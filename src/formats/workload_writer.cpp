@@ -76,11 +76,16 @@ void write_model(json_writer& out, const sim::model_spec& m, double share,
 
 void write_policy(json_writer& out, const sim::policy_values& p) {
   out.key("policy").begin_object(layout::line).field("name", p.name);
-  for (const auto& [name, value] :
-       {std::pair{"gather", &p.gather}, {"tune", &p.tune}, {"objective", &p.objective}}) {
+  for (const auto& [name, value] : {std::pair{"gather", &p.gather},
+                                    {"tune", &p.tune},
+                                    {"objective", &p.objective},
+                                    {"window", &p.window}}) {
     if (!value->empty()) out.field(name, *value);
   }
-  if (!p.fairness.empty()) out.field("fairness", std::strtod(p.fairness.c_str(), nullptr));
+  for (const auto& [name, value] :
+       {std::pair{"fairness", &p.fairness}, {"quantile", &p.quantile}}) {
+    if (!value->empty()) out.field(name, std::strtod(value->c_str(), nullptr));
+  }
   out.end_object();
 }
 

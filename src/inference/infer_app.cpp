@@ -84,7 +84,10 @@ std::string infer_app::error_body(int, std::string_view message) {
   return serve::error_body(message);
 }
 void infer_app::answered(int status) { counters_.answered(status); }
-void infer_app::draining() { models_->drain(); }
+void infer_app::draining() {
+  last_settings_ = watch_.settings();
+  models_->drain();
+}
 
 void infer_app::asked(const serve::http_request& request, const client_ptr& client) {
   const std::string_view path = request.path;

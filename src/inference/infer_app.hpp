@@ -9,6 +9,7 @@
 #include <cohort/serve/metrics.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -35,6 +36,11 @@ class infer_app final : public serve::http_app, public outcome_listener {
   void draining() override;
   void ended(engine::tensor_request& r, outcome how) noexcept override;
 
+  /// What a scheduler that tunes itself decided by when the server began to drain.
+  [[nodiscard]] const std::optional<deferred::settings>& last_settings() const noexcept {
+    return last_settings_;
+  }
+
  private:
   struct infer_job;
 
@@ -54,6 +60,7 @@ class infer_app final : public serve::http_app, public outcome_listener {
   steady_clock clock_;
   model_service* models_ = nullptr;
   service_watch watch_;
+  std::optional<deferred::settings> last_settings_;
   std::unordered_map<std::string, const served_model*> by_name_;
 };
 

@@ -36,14 +36,18 @@ std::optional<std::string> service_watch::workload(time_point now) {
     facts.push_back({.name = m.meta.name,
                      .profile = known->profiles[i],
                      .slo = m.meta.slo,
-                     .queue_capacity = settings_.queue_capacity,
+                     .queue_capacity = options_.queue_capacity,
                      .load = loads_[m.id.index()].measure(now)});
   }
   const duration response = known->arrival_delay + duration{std::llround(way_back_ns_)};
   sim::policy_values policy;
-  policy.name = settings_.policy.name;
-  if (const auto& t = settings_.policy.tuning) {
+  policy.name = options_.policy.name;
+  if (const auto& t = options_.policy.tuning) {
     policy.tune = t->is_on ? "on" : "off";
+    const deferred::settings at_present =
+        known->learned.tuned ? known->learned.tuned->present : t->initial;
+    policy.window = deferred::name_of(at_present.window);
+    policy.quantile = fmt::to_string(at_present.quantile);
     if (t->is_on) {
       policy.objective = t->strive_for == deferred::objective::latency ? "latency" : "devices";
       policy.fairness = fmt::to_string(t->fairness);
@@ -51,6 +55,12 @@ std::optional<std::string> service_watch::workload(time_point now) {
   }
   return formats::write_workload(
       sim::observed_workload(facts, known->learned, response, std::move(policy)));
+}
+
+std::optional<deferred::settings> service_watch::settings() {
+  const std::optional<service_state> known = service_->inspect();
+  if (!known || !known->learned.tuned) return std::nullopt;
+  return known->learned.tuned->present;
 }
 
 void service_watch::show(serve::metrics& on) {
@@ -77,6 +87,20 @@ void service_watch::show(serve::metrics& on) {
   const deferred::wake_lateness& late = known->learned.lateness;
   for (const auto& [name, q] : quantiles) {
     on.wake_late_seconds.set({{"quantile", name}}, late.distribution().quantile(q) / 1e9);
+  }
+  if (const auto& t = known->learned.tuned) {
+    for (const deferred::window_kind w : deferred::window_kinds) {
+      on.setting_window.set({{"window", deferred::name_of(w)}}, w == t->present.window ? 1 : 0);
+    }
+    on.setting_quantile.set({}, t->present.quantile);
+    const auto rounds = [&](const char* result, std::uint64_t n) {
+      on.tuning_rounds.set({{"result", result}}, static_cast<double>(n));
+    };
+    rounds("changed", t->rounds.changed);
+    rounds("kept", t->rounds.judged - t->rounds.changed);
+    rounds("too_few_requests", t->rounds.without_enough);
+    rounds("no_answer", t->rounds.without_answer);
+    on.tuning_cpu_seconds.set({}, to_seconds(t->rounds.cost));
   }
   on.wake_margin_seconds.set({}, to_seconds(late.margin()));
   on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));

@@ -7,6 +7,7 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/quantile_sketch.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/twin/settings.hpp>
 #include <cohort/serve/metrics.hpp>
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace cohort::inference {
 /// Counts what comes, and asks the service what it has learned. On the HTTP server's thread.
 class service_watch {
  public:
-  explicit service_watch(const options& o) : settings_{o} {}
+  explicit service_watch(const options& o) : options_{o} {}
 
   /// Before anything else. @param s Outlives it.
   void start(model_service& s);
@@ -39,9 +40,11 @@ class service_watch {
   [[nodiscard]] std::optional<std::string> workload(time_point now);
   /// Brings the metrics of what was learned up to date. As `workload`.
   void show(serve::metrics& on);
+  /// What the scheduler decides by, if it tunes itself. As `workload`.
+  [[nodiscard]] std::optional<deferred::settings> settings();
 
  private:
-  const options& settings_;
+  const options& options_;
   model_service* service_ = nullptr;
   std::vector<arrival_meter> loads_;
   quantile_sketch latencies_{{.lowest = 1e-5, .highest = 1e3}, 16384};  // Seconds, of all models.

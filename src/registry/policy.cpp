@@ -42,10 +42,23 @@ std::string tuning_policies() {
   return out;
 }
 
+deferred::window_kind parse_window(const std::string& name) {
+  std::string all;
+  for (const deferred::window_kind w : deferred::window_kinds) {
+    if (name == deferred::name_of(w)) return w;
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", deferred::name_of(w));
+  }
+  fail("--window", quote_short(name), "one of " + all);
+}
+
 /// @param is_possible Whether there is a policy that can.
 deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible) {
   const std::pair<const char*, const std::optional<std::string>*> options[]{
-      {"--tune", &o.tune}, {"--objective", &o.objective}, {"--fairness", &o.fairness}};
+      {"--tune", &o.tune},
+      {"--objective", &o.objective},
+      {"--fairness", &o.fairness},
+      {"--window", &o.window},
+      {"--quantile", &o.quantile}};
   for (const auto& [name, value] : options) {
     if (*value && !is_possible) {
       fail(name, quote_short(**value), fmt::format("it with {} alone", tuning_policies()));
@@ -57,7 +70,8 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
     t.is_on = *o.tune == "on";
   }
   for (const auto& [name, value] : options) {
-    if (*value && !t.is_on && value != &o.tune) {
+    const bool is_of_trials = value == &o.objective || value == &o.fairness;
+    if (*value && !t.is_on && is_of_trials) {
       fail(name, quote_short(**value), "it without --tune off");
     }
   }
@@ -66,6 +80,10 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
       fail("--objective", quote_short(*o.objective), "latency or devices");
     }
     if (*o.objective == "devices") t.strive_for = deferred::objective::devices;
+  }
+  if (o.window) t.initial.window = parse_window(*o.window);
+  if (o.quantile) {
+    t.initial.quantile = parse_number("--quantile", *o.quantile, {.low = 0.5, .high = 0.999});
   }
   if (o.fairness) t.fairness = parse_number("--fairness", *o.fairness, {.low = 0, .high = 100});
   return t;

@@ -47,6 +47,8 @@ struct policy_options {
   std::optional<std::string> tune{};       ///< "on" or "off".
   std::optional<std::string> objective{};  ///< "latency" or "devices".
   std::optional<std::string> fairness{};
+  std::optional<std::string> window{};    ///< The first settings: a `deferred::window_kind`,
+  std::optional<std::string> quantile{};  ///< and 0.5 to 0.999.
 };
 
 /// The policies of a comma-separated list.

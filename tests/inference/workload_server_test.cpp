@@ -33,6 +33,9 @@ TEST_CASE("before any request the workload is the profile, without a rate") {
   CHECK(w.devices == 2);
   CHECK(w.rate == 0);
   CHECK(w.policy.name == "adaptive");
+  CHECK(w.policy.tune == "on");
+  CHECK(w.policy.window == "reserved");
+  CHECK(w.policy.quantile == "0.9");
   REQUIRE(w.models.size() == 2);
   CHECK(w.models[0].name == "ResNet50");
   CHECK(to_ms(w.models[0].latency_of(1)) == doctest::Approx(5.44));  // Symphony, table 4.
@@ -80,7 +83,9 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   CHECK(r.served_p50_ms > 1.4 * 5.44);
   const std::string metrics = c.ask("GET", "/metrics").second;
   for (const char* line :
-       {R"(cohort_latency_correction{model="ResNet50",quantile="0.9"} 1.)",
+       {R"(cohort_setting_window{window="reserved"} )", "cohort_setting_quantile 0.",
+        R"(cohort_tuning_rounds{result="kept"} )", "cohort_tuning_cpu_seconds ",
+        R"(cohort_latency_correction{model="ResNet50",quantile="0.9"} 1.)",
         R"(cohort_latency_correction{model="BERT",quantile="0.5"} 1)",
         R"(cohort_latency_factor{model="ResNet50"} 1.)",
         R"(cohort_latency_batches{model="BERT"} 0)", R"(cohort_latency_shifts{model="BERT"} 0)",

@@ -116,6 +116,14 @@ TEST_CASE("adaptive alone tunes itself, unless told not to") {
           "--fairness: \"1\" is not allowed: expected it with adaptive alone");
   refused("adaptive", {.tune = "off", .fairness = "1"},
           "--fairness: \"1\" is not allowed: expected it without --tune off");
+  const auto given =
+      parse_policies("adaptive", {.tune = "off", .window = "deferred", .quantile = "0.97"});
+  CHECK(given[0].tuning->initial ==
+        deferred::settings{.window = deferred::window_kind::deferred, .quantile = 0.97});
+  refused("adaptive", {.window = "late"},
+          "--window: \"late\" is not allowed: expected one of eager, brief, reserved, frontrun, "
+          "deferred");
+  CHECK_THROWS_AS((void)parse_policies("adaptive", {.quantile = "1"}), input_error);
   refused("adaptive", {.objective = "cost"},
           "--objective: \"cost\" is not allowed: expected latency or devices");
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.fairness = "-1"}), input_error);

@@ -7,10 +7,13 @@
 #include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/learned_latency.hpp>
+#include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +37,11 @@ struct learned_state {
   wake_lateness lateness;
   network_delays delays;  ///< That it was told of.
   bool learns = false;    ///< It decides by what it has learned.
+  struct tuning {
+    settings present;
+    tuning_rounds rounds;
+  };
+  std::optional<tuning> tuned;  ///< Of a scheduler that tunes itself.
 };
 
 /// Copies what a scheduler has measured. 3 KB a model; allocates. Call it where the scheduler
@@ -55,6 +63,7 @@ template <class Scheduler>
   out.lateness = s.lateness();
   out.delays = s.models().delays();
   out.learns = s.models().learns();
+  if constexpr (requires { s.rounds(); }) out.tuned = {s.present(), s.rounds()};
   return out;
 }
 

@@ -101,6 +101,20 @@ class metrics : public metric_page {
   changing_gauge wake_margin_seconds{
       *this,
       {.name = "cohort_wake_margin_seconds", .help = "How much earlier these timers are set"}};
+  changing_gauge setting_window{*this,
+                                {.name = "cohort_setting_window",
+                                 .help = "1 for the window that adaptive decides by, else 0"}};
+  changing_gauge setting_quantile{
+      *this,
+      {.name = "cohort_setting_quantile",
+       .help = "The quantile of learned latencies that adaptive decides by"}};
+  changing_gauge tuning_rounds{
+      *this,
+      {.name = "cohort_tuning_rounds",
+       .help = "Rounds of trials: that changed the settings, kept them, had too few requests "
+               "to go by, or no answer in time"}};
+  changing_gauge tuning_cpu_seconds{
+      *this, {.name = "cohort_tuning_cpu_seconds", .help = "CPU time of all trials"}};
   changing_gauge handover_seconds{
       *this,
       {.name = "cohort_handover_seconds",

@@ -69,6 +69,8 @@ struct policy_values {
   std::string tune;
   std::string objective;
   std::string fairness;
+  std::string window;
+  std::string quantile;
 };
 
 /// The whole of it. Fields have the meaning and defaults of the command line's WORKLOAD.json.

@@ -27,6 +27,7 @@ namespace cohort::deferred {
 /// What has become of rounds of trials.
 struct tuning_rounds {
   std::uint64_t judged = 0;          ///< Settings changed, or stayed as they were.
+  std::uint64_t changed = 0;         ///< Of these, where they changed.
   std::uint64_t without_enough = 0;  ///< There were too few requests to go by.
   /// Models or devices came or went meanwhile, the answer came too late, or memory ran out: the
   /// settings stayed.
@@ -211,6 +212,7 @@ class basic_tuned_scheduler {
     rounds_.cost += job_->cost;
     const settings before = tuner_.present();
     if (!tuner_.judge(job_->tried, job_->results)) return;
+    ++rounds_.changed;
     const settings& s = tuner_.present();
     const auto which = std::ranges::find(job_->tried, s) - job_->tried.begin();
     if (changes_.size() == most_changes) changes_.erase(changes_.begin());
