@@ -5,6 +5,7 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
+#include <support/dispatch_log.hpp>
 #include <support/random_source.hpp>
 
 #include <algorithm>
@@ -24,16 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
 using eager_head = basic_scheduler<eager, head>;
-
-struct log {
-  ~log() {
-    for (batch& b : running) b.requests.clear();
-  }
-  void dispatch(batch&& b) noexcept { running.push_back(std::move(b)); }
-  void drop(request&) noexcept { ++dropped; }
-  std::vector<batch> running;
-  int dropped = 0;
-};
+using log = test::dispatch_log;
 
 TEST_CASE("a batch counts as often as the device's capacity, and is sent that much earlier") {
   request r;

@@ -13,20 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include <support/dispatch_log.hpp>
+
 namespace cohort::deferred {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
-
-struct log {
-  ~log() {
-    for (batch& b : running) b.requests.clear();
-  }
-  void dispatch(batch&& b) noexcept { running.push_back(std::move(b)); }
-  void drop(request&) noexcept { ++dropped; }
-  std::vector<batch> running;
-  int dropped = 0;
-};
+using log = test::dispatch_log;
 
 /// A device and a model, ℓ(b) = 5 ms + b ms, SLO 60 ms. One request at a time, each batch taking
 /// `ratio` times its profile.
