@@ -102,11 +102,14 @@ void write_settings(json_writer& out, const std::vector<deferred::settings_chang
         .field("time_ms", to_ms(c.at))
         .field("window", deferred::name_of(c.now.window))
         .field("quantile", c.now.quantile)
-        .field("reason",
-               fmt::format("in {} requests bad {} instead of {}, mean latency {} instead "
-                           "of {} ms",
-                           c.after.requests, percent(c.after.bad), percent(c.before.bad),
-                           decimal(1e3 * c.after.latency, 2), decimal(1e3 * c.before.latency, 2)))
+        .field(
+            "reason",
+            fmt::format("on average of {} round{} score {:+.2f} points, cost {} of before; last in "
+                        "{} requests bad {} instead of {}, mean latency {} instead of {} ms",
+                        c.why.rounds, c.why.rounds == 1 ? "" : "s", 100 * c.why.excess,
+                        percent(c.why.ratio), c.after.requests, percent(c.after.bad),
+                        percent(c.before.bad), decimal(1e3 * c.after.latency, 2),
+                        decimal(1e3 * c.before.latency, 2)))
         .end_object();
   }
   out.end_array();

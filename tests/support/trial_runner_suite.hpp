@@ -16,7 +16,7 @@ namespace cohort::deferred {
 inline tuning_job trial_job(int requests) {
   using namespace std::chrono_literals;
   tuning_job j{network_delays{}};
-  j.add_model(model_id{0}, {.latency = latency_curve{linear_latency{5ms, 1ms}, 8}, .slo = 30ms});
+  j.set_models({model_config{.latency = latency_curve{linear_latency{5ms, 1ms}, 8}, .slo = 30ms}});
   j.start.capacities = {1};
   j.start.slowness = {1};
   for (int i = 0; i < requests; ++i) {
@@ -32,7 +32,7 @@ void check_trial_runner(Runner r, Wait wait) {
   tuning_job expected = trial_job(200);
   expected.run();
   CHECK(r.is_done());
-  r.stop();  // Of nothing.
+  r.cancel();  // Of nothing.
   for (int i = 0; i < 20; ++i) {
     tuning_job j = trial_job(200);
     r.start(j);
@@ -41,21 +41,24 @@ void check_trial_runner(Runner r, Wait wait) {
     CHECK(j.results[0].latency == expected.results[0].latency);
     CHECK(j.cost >= duration{0});
   }
-  for (int i = 0; i < 20; ++i) {  // Stopped, whether or not it is done: the job may go at once.
+  for (int i = 0; i < 20; ++i) {  // Cancelled, whether or not it is done.
     tuning_job j = trial_job(5000);
     r.start(j);
-    r.stop();
-    CHECK(r.is_done());
+    r.cancel();
+    wait(r);
     CHECK((j.results.empty() || j.results.size() == 2));
+    tuning_job next = trial_job(200);
+    r.start(next);
+    wait(r);
+    CHECK(next.results.size() == 2);  // Not this one.
   }
+  tuning_job j = trial_job(2000);  // Moved while at work.
+  r.start(j);
   Runner moved{std::move(r)};
-  tuning_job j = trial_job(200);
-  moved.start(j);
   wait(moved);
   CHECK(j.results.size() == 2);
-  tuning_job last = trial_job(5000);
-  moved.start(last);
-  moved.stop();
+  tuning_job last = trial_job(5000);  // And it may end while at work.
+  Runner{std::move(moved)}.start(last);
 }
 
 }  // namespace cohort::deferred

@@ -26,17 +26,19 @@ class trial_thread {
 
   void start(deferred::tuning_job& j) noexcept {
     shared_->job = &j;
+    shared_->is_cancelled = false;
     shared_->tell(state::busy);
   }
   [[nodiscard]] bool is_done() const noexcept { return shared_->now.load() != state::busy; }
-  void stop() noexcept { shared_->stop(); }
+  void cancel() noexcept { shared_->is_cancelled = true; }
 
  private:
   enum class state : std::uint8_t { idle, busy, over };
   struct shared {
     shared() : thread{[this] { run(); }} {}
     ~shared() {
-      stop();
+      is_cancelled = true;
+      now.wait(state::busy);
       tell(state::over);
       thread.join();
     }
@@ -47,18 +49,13 @@ class trial_thread {
       now.store(s);
       now.notify_all();
     }
-    void stop() noexcept {
-      is_stopped = true;
-      now.wait(state::busy);
-      is_stopped = false;
-    }
     void run() noexcept {
       setpriority(PRIO_PROCESS, 0, 10);  // Of this thread; where that is refused, all the same.
       for (;;) {
         now.wait(state::idle);
         if (now.load() == state::over) return;
         const std::chrono::nanoseconds before = cpu_time();
-        job->run(&is_stopped);
+        job->run(&is_cancelled);
         job->cost = cpu_time() - before;
         tell(state::idle);
       }
@@ -71,7 +68,7 @@ class trial_thread {
 
     deferred::tuning_job* job = nullptr;  // While busy, the thread's.
     std::atomic<state> now{state::idle};
-    std::atomic<bool> is_stopped{false};
+    std::atomic<bool> is_cancelled{false};
     std::thread thread;  // Last: it uses the rest.
   };
 

@@ -9,6 +9,6 @@ struct runner {
 #else
   int is_done() const noexcept { return 1; }
 #endif
-  void stop() noexcept {}
+  void cancel() noexcept {}
 };
 cohort::deferred::basic_tuned_scheduler<runner> scheduler;

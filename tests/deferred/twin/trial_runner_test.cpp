@@ -5,6 +5,10 @@
 
 #include <support/trial_runner_suite.hpp>
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
 namespace cohort::deferred {
 namespace {
 
@@ -13,19 +17,16 @@ TEST_CASE("inline trials are done when they have started") {
 }
 
 TEST_CASE("a job knows the models that are there, under their ids") {
+  using namespace std::chrono_literals;
   tuning_job j{network_delays{}};
-  const model_config c{.latency = latency_curve{linear_latency{std::chrono::milliseconds{5},
-                                                               std::chrono::milliseconds{1}},
-                                                8},
-                       .slo = std::chrono::milliseconds{30}};
-  j.add_model(model_id{0}, c);
-  j.add_model(model_id{1}, c);
-  j.remove_model(model_id{0});
-  CHECK_FALSE(j.start.models[0]);
-  CHECK(j.start.models[1]);
-  CHECK_FALSE(j.known.models().is_served(model_id{0}));
-  j.add_model(model_id{0}, c);
+  const model_config c{.latency = latency_curve{linear_latency{5ms, 1ms}, 8}, .slo = 30ms};
+  j.set_models({std::nullopt, c, std::nullopt, c});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    CHECK(j.known.models().is_served(model_id{i}) == (i % 2 == 1));
+  }
+  j.set_models({c});
   CHECK(j.known.models().is_served(model_id{0}));
+  CHECK_FALSE(j.known.models().is_served(model_id{1}));
 }
 
 }  // namespace

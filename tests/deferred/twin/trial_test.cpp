@@ -8,16 +8,19 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace cohort::deferred {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
 
+const model_config slow_model{.latency = latency_curve{linear_latency{5ms, 1ms}, 8}, .slo = 30ms};
+
 /// ℓ(b) = 5 ms + b ms, on one device; requests of 30 ms each `gap`.
 tuning_job job_of(int requests, duration gap, std::uint32_t capacity = 1) {
   tuning_job j{network_delays{}};
-  j.add_model(model_id{0}, {.latency = latency_curve{linear_latency{5ms, 1ms}, 8}, .slo = 30ms});
+  j.set_models({slow_model});
   j.start.now = t0;
   j.start.capacities = {capacity};
   j.start.slowness = {1};
@@ -149,8 +152,8 @@ TEST_CASE("a run that is stopped has no results, and the next is as if it had no
 
 TEST_CASE("requests of models that are gone, and devices of any capacity, are no trouble") {
   tuning_job j = job_of(100, 2ms, 3);
-  j.add_model(model_id{1}, {.latency = latency_curve{linear_latency{1ms, 1ms}, 8}, .slo = 30ms});
-  j.remove_model(model_id{0});
+  j.set_models({std::nullopt,
+                model_config{.latency = latency_curve{linear_latency{1ms, 1ms}, 8}, .slo = 30ms}});
   j.start.arrivals.push_back({t0 + 1s, 30ms, model_id{1}});
   j.start.arrivals.push_back({t0 + 1s, 30ms, model_id{9}});
   j.tried = {{}};

@@ -20,7 +20,7 @@ struct told_trials {
   struct state {
     tuning_job* job = nullptr;
     int started = 0;
-    int stopped = 0;
+    int cancelled = 0;
     bool is_eager_best = true;
   };
   std::shared_ptr<state> s = std::make_shared<state>();
@@ -31,9 +31,7 @@ struct told_trials {
     j.results.clear();
   }
   [[nodiscard]] bool is_done() const noexcept { return s->job == nullptr; }
-  void stop() noexcept {
-    if (std::exchange(s->job, nullptr) != nullptr) ++s->stopped;
-  }
+  void cancel() noexcept { ++s->cancelled; }
   /// The round ends.
   void answer(bool with_results = true) const {
     for (const settings& x : s->job->tried) {
@@ -54,6 +52,8 @@ struct server {
   server(const server&) = delete;
   server& operator=(const server&) = delete;
   ~server() {
+    while (!at_work.requests.empty()) at_work.requests.pop_front();
+    if (is_moved) return;
     if (end) finish();
     s.remove_model(m, now, *this);
   }
@@ -99,6 +99,7 @@ struct server {
   std::deque<request> pool;
   batch at_work;
   std::optional<time_point> end;
+  bool is_moved = false;
   told_trials runner;
   basic_tuned_scheduler<told_trials> s;
   model_id m;
@@ -182,29 +183,65 @@ TEST_CASE("a round without an answer, or one that comes too late, changes nothin
   CHECK(x.s.changes().empty());
 }
 
-TEST_CASE("models and devices that come and go stop a round, and the next knows them") {
+TEST_CASE("models and devices that come and go make a round void, and the next knows them") {
   server x;
   x.run(1s);
   REQUIRE(x.runner.s->started == 1);
+  const auto next_round = [&] {  // The one under way ends, and another begins.
+    if (x.runner.s->job != nullptr) x.runner.answer();
+    x.run(1s);
+    REQUIRE(x.runner.s->job != nullptr);
+  };
   const model_id other =
       x.s.add_model({.latency = latency_curve{linear_latency{1ms, 1ms}, 4}, .slo = 30ms});
-  CHECK(x.runner.s->stopped == 1);
-  x.run(1s);
-  REQUIRE(x.runner.s->started == 2);
+  CHECK(x.runner.s->cancelled == 1);
+  CHECK(x.runner.s->job->start.models.size() == 1);  // It is not the scheduler's while it runs.
+  next_round();
+  CHECK(x.s.present() == settings{});
+  CHECK(x.s.rounds().without_answer == 1);
   CHECK(x.runner.s->job->start.models.size() == 2);
   const device_id d = x.s.add_device(x.now);
-  CHECK(x.runner.s->stopped == 2);
+  CHECK(x.runner.s->cancelled == 2);
   x.s.remove_device(d, x.now);
-  x.run(1s);
-  REQUIRE(x.runner.s->started == 3);
+  next_round();
   CHECK(x.runner.s->job->start.capacities.size() == 1);
   x.s.remove_model(other, x.now, x);
-  CHECK(x.runner.s->stopped == 3);
-  x.run(1s);
-  REQUIRE(x.runner.s->started == 4);
+  next_round();
   CHECK_FALSE(x.runner.s->job->start.models[other.index()]);
   CHECK(x.s.rounds().without_answer == 3);
-  // It ends while a round is at work.
+  CHECK(x.s.rounds().judged == 0);
+}
+
+TEST_CASE("what arrived for a model that is gone is not taken for another's of its id") {
+  server x;
+  x.run(1s);
+  x.s.remove_model(x.m, x.now, x);
+  x.m = x.s.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 30ms});
+  REQUIRE(x.m == model_id{0});
+  const int before = x.runner.s->started;
+  if (x.runner.s->job != nullptr) x.runner.answer();
+  x.run(390ms);
+  CHECK(x.runner.s->started == before);  // Fewer than 200 of its own.
+  x.run(1s);
+  REQUIRE(x.runner.s->started == before + 1);
+  CHECK(x.runner.s->job->start.arrivals.size() < 720);
+}
+
+TEST_CASE("it may be moved while a round is under way") {
+  server x;
+  x.run(1s);
+  REQUIRE(x.runner.s->job != nullptr);
+  basic_tuned_scheduler<told_trials> other{std::move(x.s)};
+  x.runner.answer();
+  if (x.end) x.end.reset();
+  struct {
+    void dispatch(batch&&) noexcept {}
+    void drop(request& r) noexcept { r.state = request_state::idle; }
+  } nobody;
+  other.remove_model(x.m, x.now, nobody);
+  other.advance(x.now, nobody);
+  CHECK(other.rounds().without_answer == 1);
+  x.is_moved = true;
 }
 
 TEST_CASE("rounds pause as their cost demands") {

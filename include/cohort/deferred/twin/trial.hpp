@@ -52,6 +52,26 @@ struct trial_start {
   std::uint64_t seed = 1;  ///< Of the noise, the same for all settings.
 };
 
+/// Adds models to a scheduler without any, so that each has its place as id; those that are not
+/// there leave a gap.
+inline void add_models(adaptive_scheduler& s,
+                       const std::vector<std::optional<model_config>>& models,
+                       const network_delays& delays, time_point now) {
+  struct {
+    void dispatch(batch&&) noexcept {}
+    void drop(request&) noexcept {}
+  } nobody;
+  const model_config least{.latency = latency_curve{linear_latency{duration{1}, duration{0}}, 1},
+                           .slo = delays.before(1) + delays.after() + duration{1},
+                           .queue_capacity = 1};
+  std::vector<model_id> gaps;
+  for (const auto& m : models) {
+    const model_id id = s.add_model(m ? *m : least);
+    if (!m) gaps.push_back(id);
+  }
+  for (const model_id id : gaps) s.remove_model(id, now, nobody);
+}
+
 /// Runs a scheduler on recorded arrivals, over devices that take what was learned of batches: their
 /// ratios to the profile are drawn from the estimators. It starts with what the running scheduler
 /// has measured, with what waits in its queues and with devices as busy as they are. Deterministic.
@@ -66,8 +86,13 @@ class trial {
                          adaptive_priority{o}};
     s.learn(how.learns(), start.now);
     run_state r{*this, start, s, stop};
-    r.prepare(known);
-    r.go();
+    try {
+      r.prepare(known);
+      r.go();
+    } catch (...) {
+      r.release();  // Requests are kept from run to run.
+      throw;
+    }
     return r.result();
   }
 
@@ -112,15 +137,7 @@ class trial {
     time_point now = start.now;
 
     void prepare(const adaptive_scheduler& known) {
-      std::vector<model_id> gaps;
-      model_config least{.latency = latency_curve{linear_latency{duration{1}, duration{0}}, 1},
-                         .slo = start.delays.before(1) + start.delays.after() + duration{1},
-                         .queue_capacity = 1};
-      for (const auto& m : start.models) {
-        const model_id id = scheduler.add_model(m ? *m : least);
-        if (!m) gaps.push_back(id);
-      }
-      for (const model_id id : gaps) scheduler.remove_model(id, start.now, *this);
+      add_models(scheduler, start.models, start.delays, start.now);
       for (const std::uint32_t capacity : start.capacities) {
         const device_id id = scheduler.add_device(start.now, capacity);
         devices.push_back({static_cast<std::uint32_t>(entries.size()), capacity});
@@ -170,7 +187,12 @@ class trial {
     void arrive(const recorded_arrival& a, bool counts) {
       if (a.model.index() >= start.models.size() || !start.models[a.model.index()]) return;
       if (counts) ++models[a.model.index()].arrived;
-      if (self.idle_.empty()) self.idle_.push_back(&self.pool_.emplace_back());
+      if (self.idle_.empty()) {
+        self.idle_.reserve(2 * self.pool_.size() + 64);  // Later they all return, without a throw.
+        for (std::size_t n = self.pool_.size() + 64; self.pool_.size() < n;) {
+          self.idle_.push_back(&self.pool_.emplace_back());
+        }
+      }
       request& r = *self.idle_.back();
       self.idle_.pop_back();
       r.model = a.model;
@@ -219,7 +241,8 @@ class trial {
         }
       }
       for (std::uint32_t i = 0; i < start.models.size(); ++i) {
-        if (start.models[i]) scheduler.remove_model(model_id{i}, now, *this);
+        const model_id m{i};
+        if (scheduler.models().is_served(m)) scheduler.remove_model(m, now, *this);
       }
     }
 

@@ -27,22 +27,18 @@ struct tuning_job {
     start.delays = delays;
   }
 
-  /// `known` has the models that are tried, under the same ids, but not their queues.
-  void add_model(model_id id, model_config config) {
-    config.queue_capacity = std::min(config.queue_capacity, 4096U);
-    if (id.index() >= start.models.size()) start.models.resize(id.index() + 1);
-    model_config mirror = config;
-    mirror.queue_capacity = 1;
-    known.add_model(std::move(mirror));
-    start.models[id.index()] = std::move(config);
-  }
-  void remove_model(model_id id) noexcept {
-    struct {
-      void dispatch(batch&&) noexcept {}
-      void drop(request&) noexcept {}
-    } nobody;
-    known.remove_model(id, start.now, nobody);
-    start.models[id.index()].reset();
+  /// The models that are tried, by id; `known` has them without their queues. Not while it runs.
+  void set_models(const std::vector<std::optional<model_config>>& models) {
+    start.models = models;
+    for (auto& m : start.models) {
+      if (m) m->queue_capacity = std::min(m->queue_capacity, 4096U);
+    }
+    std::vector<std::optional<model_config>> mirrors = models;
+    for (auto& m : mirrors) {
+      if (m) m->queue_capacity = 1;
+    }
+    known = make_adaptive_scheduler(start.delays);
+    add_models(known, mirrors, start.delays, start.now);
   }
   /// Tries all of it, unless told to `stop` from another thread, or out of memory: then there are
   /// no results.
@@ -76,25 +72,25 @@ concept runner_tells_when_done = requires(const R& r) {
   noexcept->std::same_as<bool>;
 };
 template <class R>
-concept runner_can_be_stopped = requires(R& r) {
-  { r.stop() }
+concept runner_can_be_cancelled = requires(R& r) {
+  { r.cancel() }
   noexcept;
 };
 }  // namespace requirement
 
-/// Runs rounds of trials, one at a time: `start(job)` begins with one, which lives until it is done
-/// or stopped; `is_done()`: nobody is at work on it any more, its results are there; `stop()` ends
-/// it without, soon, and returns when nobody is. Called on one thread. Models: `inline_trials`,
-/// `engine::trial_thread`.
+/// Runs rounds of trials, one at a time: `start(job)` begins with one; `is_done()`: nobody is at
+/// work on it any more, and its results are there; `cancel()`: they are not wanted, so it may be
+/// done soon, without them. None of these waits; destroying a runner does, until nobody is at work.
+/// Called on one thread. Models: `inline_trials`, `engine::trial_thread`.
 template <class R>
 concept trial_runner = std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
-    requirement::runner_tells_when_done<R> && requirement::runner_can_be_stopped<R>;
+    requirement::runner_tells_when_done<R> && requirement::runner_can_be_cancelled<R>;
 
 /// Runs them at once, on the thread that starts them: for virtual time.
 struct inline_trials {
   static void start(tuning_job& j) noexcept { j.run(); }
   static bool is_done() noexcept { return true; }
-  static void stop() noexcept {}
+  static void cancel() noexcept {}
 };
 static_assert(trial_runner<inline_trials>);
 

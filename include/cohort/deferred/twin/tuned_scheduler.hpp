@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -58,40 +60,33 @@ class basic_tuned_scheduler {
     job_->results.reserve(tuner::most_tried);
     changes_.reserve(most_changes);
   }
-  basic_tuned_scheduler(basic_tuned_scheduler&&) = default;
-  basic_tuned_scheduler& operator=(basic_tuned_scheduler&&) = delete;
-  ~basic_tuned_scheduler() {
-    if (is_trying_) runner_.stop();
-  }
-
   model_id add_model(model_config config) {
-    settle();
     const model_id id = scheduler_.add_model(config);
-    job_->add_model(id, std::move(config));
-    tuner_.wake();
+    if (id.index() >= models_.size()) {
+      models_.resize(id.index() + 1);
+      first_arrivals_.resize(id.index() + 1);
+    }
+    models_[id.index()] = std::move(config);
+    first_arrivals_[id.index()] = record_.added();
+    are_models_new_ = true;
+    begin_anew();
     return id;
   }
   template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
-    settle();
     scheduler_.remove_model(id, now, sink);
-    job_->remove_model(id);
-    tuner_.wake();
+    models_[id.index()].reset();
+    are_models_new_ = true;
+    begin_anew();
   }
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
-    settle();
     const device_id id = scheduler_.add_device(now, capacity);
-    entries_ += capacity;
-    job_->start.capacities.reserve(id.index() + 1);
-    job_->start.slowness.reserve(id.index() + 1);
-    job_->start.work.reserve(entries_);
-    tuner_.wake();
+    begin_anew();
     return id;
   }
   void remove_device(device_id d, time_point now) noexcept {
-    settle();
     scheduler_.remove_device(d, now);
-    tuner_.wake();
+    begin_anew();
   }
 
   template <scheduler_sink Sink>
@@ -146,34 +141,56 @@ class basic_tuned_scheduler {
 
   void start_trials(time_point now) noexcept {
     next_ = never;  // Until something arrives.
+    try {
+      if (!prepare(now)) {
+        ++rounds_.without_enough;
+        return;
+      }
+    } catch (const std::bad_alloc&) {
+      ++rounds_.without_answer;
+      return;
+    }
+    is_trying_ = true;
+    is_void_ = false;
+    runner_.start(*job_);
+  }
+
+  /// Allocates where models or devices are new. @returns Whether there is enough to go by.
+  bool prepare(time_point now) {
     const tuning_options& o = tuner_.options();
+    tuning_job& j = *job_;
+    j.start.now = now;
+    if (are_models_new_) j.set_models(models_);
+    are_models_new_ = false;
     const std::size_t n =
         std::min({most_arrivals, record_.recent(now, o.window, o.least_requests, o.longest_window),
                   std::max(least_to_try, record_.since(load_.since()))});
-    if (n < std::min<std::size_t>(o.least_requests, least_to_try)) {
-      ++rounds_.without_enough;
-      return;
+    j.start.arrivals.clear();
+    if (n > 0) copy_arrivals(n, j.start);
+    if (j.start.arrivals.size() < std::min<std::size_t>(o.least_requests, least_to_try)) {
+      return false;
     }
-    tuning_job& j = *job_;
-    j.start.now = now;
+    j.start.unjudged = j.start.arrivals.size() * 3 / 10;  // A change takes a while to show.
     ++j.start.seed;
     copy_devices(j.start);
     copy_queues(j.start);
-    const std::size_t size = record_.size();
-    const duration shift = now - record_[size - n].at;
-    j.start.unjudged = n * 3 / 10;  // Queues take a while to be what they are.
-    j.start.arrivals.clear();
-    for (std::size_t i = size - n; i < size; ++i) {
-      j.start.arrivals.push_back(record_[i]);
-      j.start.arrivals.back().at += shift;
-    }
     j.known.assume(scheduler_, now);
     tuner_.candidates(j.tried);
-    is_trying_ = true;
-    runner_.start(j);
+    return true;
   }
 
-  void copy_devices(trial_start& to) noexcept {
+  /// The last n, as if the first came now; but for those of models that were others then.
+  void copy_arrivals(std::size_t n, trial_start& to) const {
+    const std::size_t size = record_.size();
+    const duration shift = to.now - record_[size - n].at;
+    for (std::size_t i = size - n; i < size; ++i) {
+      recorded_arrival a = record_[i];
+      if (record_.added() - size + i < first_arrivals_[a.model.index()]) continue;
+      a.at += shift;
+      to.arrivals.push_back(a);
+    }
+  }
+  void copy_devices(trial_start& to) const {
     to.capacities.clear();
     to.slowness.clear();
     to.work.clear();
@@ -190,7 +207,7 @@ class basic_tuned_scheduler {
       }
     }
   }
-  void copy_queues(trial_start& to) noexcept {
+  void copy_queues(trial_start& to) const {
     to.waiting.clear();
     for (std::uint32_t m = 0; m < to.models.size(); ++m) {
       if (!to.models[m]) continue;
@@ -204,7 +221,7 @@ class basic_tuned_scheduler {
   void take_answer(time_point now) noexcept {
     is_trying_ = false;
     const bool is_late = now - job_->start.now > 4 * tuner_.options().longest_period;
-    if (is_late || job_->results.size() != job_->tried.size()) {
+    if (is_void_ || is_late || job_->results.size() != job_->tried.size()) {
       ++rounds_.without_answer;
       return;
     }
@@ -216,20 +233,19 @@ class basic_tuned_scheduler {
     const settings& s = tuner_.present();
     const auto which = std::ranges::find(job_->tried, s) - job_->tried.begin();
     if (changes_.size() == most_changes) changes_.erase(changes_.begin());
-    changes_.push_back(
-        {now, s, job_->results.front(), job_->results[static_cast<std::size_t>(which)]});
+    changes_.push_back({now, s, tuner_.why(), job_->results.front(),
+                        job_->results[static_cast<std::size_t>(which)]});
     const adaptive_options p = s.policy();
     scheduler_.adopt(adaptive_window{p}, drop_head{}, adaptive_target{p}, adaptive_priority{p},
                      now);
     if (s.quantile != before.quantile) scheduler_.learn(s.learns(), now);
   }
 
-  /// No trial may run while models or devices come and go: its answer would be about others.
-  void settle() noexcept {
-    if (!is_trying_) return;
-    runner_.stop();
-    is_trying_ = false;
-    ++rounds_.without_answer;
+  /// Models or devices have come or gone: what a round that is under way says is of others.
+  void begin_anew() noexcept {
+    if (is_trying_) runner_.cancel();
+    is_void_ = true;
+    tuner_.wake();
   }
 
   tuner tuner_;
@@ -239,8 +255,11 @@ class basic_tuned_scheduler {
   std::unique_ptr<tuning_job> job_;
   Runner runner_;
   bool is_trying_ = false;
+  bool is_void_ = false;  // The round under way is of other models or devices.
+  std::vector<std::optional<model_config>> models_;  // By id.
+  std::vector<std::uint64_t> first_arrivals_;        // By id: how many the record had before it.
+  bool are_models_new_ = false;                      // To the job.
   tuning_rounds rounds_;
-  std::size_t entries_ = 0;  // Ever added.
   std::vector<settings_change> changes_;
   time_point next_ = never;
 };

@@ -51,11 +51,19 @@ struct tuning_options {
   }
 };
 
+/// What trials said of settings beside others, on average over some rounds.
+struct comparison {
+  double excess = 0;  ///< Of the score; below 0: better.
+  double ratio = 1;   ///< Of the cost, which is the mean latency or the devices at work.
+  std::uint32_t rounds = 0;
+};
+
 /// A change of settings, for whoever wants to know.
 struct settings_change {
   time_point at;
   settings now;
-  trial_result before;  ///< What the trials said of the settings that it leaves,
+  comparison why;       ///< Of the new settings beside those that it leaves.
+  trial_result before;  ///< What the last round said of the settings that it leaves,
   trial_result after;   ///< and of the new ones.
 };
 
@@ -98,8 +106,8 @@ class tuner {
   /// settings have changed.
   bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results) {
     ++turn_;
-    const double tolerance = tolerance_of(results);
-    const double clear = much * tolerance;
+    const differences tolerance = tolerance_of(results);
+    const double clear = much * tolerance.all;
     const double cost = cost_of(results[0]);
     if (standings_.size() + most_tried > most_standings) standings_.clear();
     std::array<const standing*, most_tried> known{};
@@ -115,14 +123,18 @@ class tuner {
     // Those that lose as few requests as the best, but for chance: of them the cheapest.
     const standing* chosen = nullptr;
     for (const standing* s : known) {
-      if (s == nullptr || s->excess > least + tolerance) continue;
+      if (s == nullptr || s->excess > least + tolerance.all) continue;
       if (chosen == nullptr || s->ratio < chosen->ratio) chosen = s;
     }
-    const bool is_better = least < -2 * tolerance;
-    if (chosen == nullptr || (!is_better && chosen->ratio >= 0.95)) {
+    const bool is_better = least < -2 * tolerance.all;
+    // That nothing is lost for a lower cost must be more than what chance may hide.
+    const bool is_as_good =
+        chosen != nullptr && chosen->excess + tolerance.chance <= 2 * tolerance.usual;
+    if (chosen == nullptr || (!is_better && !(is_as_good && chosen->ratio < 0.95))) {
       idle_turns_ = std::min(idle_turns_ + 1, 16U);
       return false;
     }
+    why_ = {chosen->excess, chosen->ratio, static_cast<std::uint32_t>(chosen->rounds)};
     change_to(*chosen);
     idle_turns_ = 0;
     return true;
@@ -143,6 +155,8 @@ class tuner {
     standings_.clear();
   }
   [[nodiscard]] const tuning_options& options() const noexcept { return options_; }
+  /// Why the settings have changed last.
+  [[nodiscard]] const comparison& why() const noexcept { return why_; }
 
  private:
   static constexpr double much = 8;  // Tolerances that are more than chance in one round.
@@ -182,21 +196,24 @@ class tuner {
   [[nodiscard]] double cost_of(const trial_result& r) const noexcept {
     return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
   }
-  /// A difference of scores that means nothing: a part of what is lost anyway, or what chance makes
-  /// of so many requests.
-  [[nodiscard]] double tolerance_of(const std::vector<trial_result>& results) const noexcept {
-    double least = score(results[0]);
+  /// Differences of scores that mean nothing.
+  struct differences {
+    double usual;   // A part of what is lost, or served, anyway.
+    double chance;  // What chance makes of so many requests.
+    double all;     // The larger.
+  };
+  [[nodiscard]] static differences tolerance_of(const std::vector<trial_result>& results) noexcept {
     double fewest = results[0].bad;
-    for (const trial_result& r : results) {
-      least = std::min(least, score(r));
-      fewest = std::min(fewest, r.bad);
-    }
+    for (const trial_result& r : results) fewest = std::min(fewest, r.bad);
     const auto n = static_cast<double>(std::max<std::uint64_t>(results[0].requests, 1));
-    return std::max(0.001 + 0.05 * least, 2 * std::sqrt(fewest * n + 1) / n);
+    const double usual = 0.001 + 0.02 * std::min(fewest, 1 - fewest);
+    const double chance = 2 * std::sqrt(fewest * (1 - fewest) * n + 1) / n;
+    return {usual, chance, std::max(usual, chance)};
   }
 
   tuning_options options_;
   settings present_;
+  comparison why_;
   std::vector<standing> standings_;  // Of others than the present ones.
   std::uint32_t turn_ = 0;
   std::uint32_t idle_turns_ = 0;
