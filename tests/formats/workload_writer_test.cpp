@@ -26,7 +26,7 @@ sim::workload full() {
               {.name = "b", .latency = linear_latency{1ms, 2ms}, .slo = 30ms, .share = 10}};
   w.arrivals = sim::arrival_process::uniform;
   w.rate = 40;
-  w.policy = {"timeout:0.25", "head", "", "", ""};
+  w.policy = {"timeout:0.25", "head", "", "", "", "eager", "0.97"};
   w.warmup = 1s;
   w.measured = 5s;
   w.network = {.control = 10us, .data_per_request = 2us, .response = 300us, .wake_margin = 50us};
@@ -56,6 +56,8 @@ TEST_CASE("what was written is read as it was") {
   CHECK(r.rate == 40);
   CHECK(r.policy.name == "timeout:0.25");
   CHECK(r.policy.gather == "head");
+  CHECK(r.policy.window == "eager");
+  CHECK(r.policy.quantile == "0.97");
   CHECK(r.network.response == 300us);
   CHECK(r.told_delays().response == 2ms);
   CHECK(r.reality.noise.correlation == 2ms);
