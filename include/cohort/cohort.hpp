@@ -50,7 +50,6 @@
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
-#include <cohort/deferred/learned_state.hpp>
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
@@ -62,6 +61,7 @@
 #include <cohort/deferred/sink.hpp>
 #include <cohort/deferred/target.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
+#include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/deferred/twin/load_watch.hpp>
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/deferred/twin/trial.hpp>

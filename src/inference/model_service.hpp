@@ -7,7 +7,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/learned_state.hpp>
+#include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>

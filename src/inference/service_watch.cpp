@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_watch.hpp"
 
-#include <cohort/deferred/learned_state.hpp>
+#include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/sim/observed_workload.hpp>
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/noise_fit.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/learned_state.hpp>
+#include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/sim/workload.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/learned_state.hpp>
+#include <cohort/deferred/twin/learned_state.hpp>
 
 #include <doctest/doctest.h>
 
