@@ -45,7 +45,7 @@ class basic_pooled_scheduler {
 
   /// Adds a model to a pool; its id is the smallest free one. Allocates.
   /// @throws config_error If a batch of one cannot meet the SLO.
-  model_id add_model(model_config config, pool_id where = {}) {
+  model_id add_model(const model_config& config, pool_id where = {}) {
     std::uint32_t id = 0;
     while (shard_.is_served(model_id{id})) ++id;
     pool& p = reach_pool(where);
@@ -54,7 +54,7 @@ class basic_pooled_scheduler {
     if (local == p.models.size()) p.models.emplace_back();
     if (id >= models_.size()) models_.resize(id + 1);
     p.matcher.reserve_models(local + 1);
-    shard_.add_model(model_id{id}, std::move(config), p.sharing);
+    shard_.add_model(model_id{id}, config, p.sharing);
     models_[id] = {.pool = where, .local = model_id{local}};
     p.models[local] = model_id{id};
     return model_id{id};

@@ -46,11 +46,11 @@ class basic_scheduler {
 
   /// Adds a model; its id is the smallest free one. Allocates.
   /// @throws config_error If a batch of one cannot meet the SLO.
-  model_id add_model(model_config config) {
+  model_id add_model(const model_config& config) {
     std::uint32_t id = 0;
     while (shard_.is_served(model_id{id})) ++id;
     rank_.reserve_models(id + 1);
-    shard_.add_model(model_id{id}, std::move(config), sharing_);
+    shard_.add_model(model_id{id}, config, sharing_);
     return model_id{id};
   }
   /// Removes a model; waiting requests are dropped through the sink, running batches go on.
