@@ -191,10 +191,24 @@ int subclusters_command(const subclusters_options& o);
 /// The values of --solver.
 [[nodiscard]] const name_list& solver_names();
 
+/// Load runs at rising rates, and what was predicted for them.
+struct sweep_options {
+  std::vector<std::string> runs;       ///< NAME=FILE.json of `cohort load --json`.
+  std::vector<std::string> predicted;  ///< NAME=FILE.json of `cohort simulate --json`.
+  std::string setting;                 ///< What was loaded, in words; may be empty.
+};
+/// Load runs, second by second.
+struct course_options {
+  std::vector<std::string> runs;  ///< NAME=FILE.json of `cohort load --json`.
+  std::string event;              ///< SECONDS=TEXT: what happened then; may be empty.
+  std::string learned;            ///< CSV file time_s,device,factor; may be empty.
+};
 struct page_options {
   std::string profile;
   std::vector<std::string> runs;     ///< NAME=FILE.json, as `cohort load --json` prints.
   std::vector<std::string> figures;  ///< CAPTION=FILE.svg.
+  sweep_options sweep;
+  course_options course;
   std::string out;
 };
 int page_command(const page_options& o);

@@ -313,6 +313,17 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--figure", o.figures,
          "A drawing of `cohort pipeline`, `pack` or `replan`, put into the page; repeatable",
          "CAPTION=FILE.svg");
+  option(sub, "--sweep", o.sweep.runs,
+         "A load run of those at rising rates, drawn over the rate; repeatable", "NAME=FILE");
+  option(sub, "--predicted", o.sweep.predicted,
+         "What `cohort simulate --json` says of such a run; repeatable", "NAME=FILE");
+  option(sub, "--setting", o.sweep.setting, "What --sweep has loaded, in words", "TEXT");
+  option(sub, "--course", o.course.runs, "A load run, drawn second by second; repeatable",
+         "NAME=FILE");
+  option(sub, "--event", o.course.event, "What happened so many seconds into --course",
+         "SECONDS=TEXT");
+  option(sub, "--learned", o.course.learned,
+         "How slow a server found its devices then: columns time_s,device,factor", "FILE.csv");
   option(sub, "--out", o.out, "The page: one file, no links to others", "FILE")->required();
 }
 

@@ -6,6 +6,7 @@
 #include <formats/text.hpp>
 #include "commands.hpp"
 #include "fit.hpp"
+#include "policy_panels.hpp"
 
 #include <fmt/format.h>
 
@@ -31,7 +32,7 @@ struct run_of_model {
 struct load_run {
   std::string name;
   std::string executor;
-  double offered, duration, goodput, bad, p50, p99, batch, busy;
+  double asked, offered, duration, goodput, bad, p50, p99, batch, busy;
   std::uint64_t sent, verified, wrong;
   std::vector<run_of_model> models;
   std::vector<std::pair<std::uint64_t, double>> batches;
@@ -49,9 +50,7 @@ std::string text_of(const json_cursor& c) {
 }
 
 load_run read_run(const std::string& argument) {
-  const std::size_t at = argument.find('=');
-  if (at == std::string::npos || at == 0) fail("--run", quote_short(argument), "NAME=FILE.json");
-  const std::string file = argument.substr(at + 1);
+  const auto [name, file] = split_named("--run", argument, "NAME=FILE.json");
   const json_value document = parse_json(file, read_file(file));
   const json_cursor root{file, document};
   const auto number = [&](const json_cursor& c, const char* field) {
@@ -59,9 +58,10 @@ load_run read_run(const std::string& argument) {
   };
   const json_cursor latency = root.require("latency_ms", "an object");
   const json_cursor verified = root.require("verified", "an object");
-  load_run r{.name = argument.substr(0, at),
+  load_run r{.name = name,
              .executor = text_of(root.require("executor", "a text")),
-             .offered = number(root, "offered_rps"),
+             .asked = number(root, "offered_rps"),
+             .offered = 0,
              .duration = number(root, "duration_s"),
              .goodput = number(root, "goodput_rps"),
              .bad = number(root, "bad_rate"),
@@ -75,6 +75,8 @@ load_run read_run(const std::string& argument) {
              .models = {},
              .batches = {},
              .good_per_second = {}};
+  // What was really sent, so that offered × (1 − bad) is the goodput.
+  if (r.duration > 0) r.offered = static_cast<double>(r.sent) / r.duration;
   for (const json_cursor& m : root.require("per_model", "models").items("models")) {
     run_of_model model{.name = m.require("name", "a text").string(),
                        .slo_ms = number(m, "slo_ms"),
@@ -126,7 +128,7 @@ std::string profile_charts(const profile_map& profiles) {
         .x_marker_label = {}};
     chart_series measured{
         .name = "measured", .color = 0, .how = chart_series::style::points, .points = {}};
-    chart_series line{.name = "fit", .color = 2, .points = {}};
+    chart_series line{.name = "fit", .color = palette_size - 1, .points = {}};
     double last = 0;
     for (const fit_point& p : points) {
       measured.points.emplace_back(p.batch, p.ms);
@@ -236,7 +238,7 @@ void print_summary(const std::vector<load_run>& runs, const std::string& page) {
 
 constexpr std::string_view style = R"(
 :root{color-scheme:light dark;--ink:#1d2433;--soft:#667085;--line:#e4e7ec;--page:#fff;
---c0:#2563eb;--c1:#ea580c;--c2:#98a2b3;--c3:#0d9488}
+--c0:#2563eb;--c1:#ea580c;--c2:#0d9488;--c3:#98a2b3}
 @media(prefers-color-scheme:dark){:root{--ink:#e7eaf0;--soft:#98a2b3;--line:#2c3444;--page:#12161f;
 --c0:#6ea0ff;--c1:#ff9a5c}}
 body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:1320px;
@@ -250,9 +252,12 @@ th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:le
 svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .title{font-size:13px;font-weight:600;fill:var(--ink)}
 svg line.grid{stroke:var(--line)}svg .marker{stroke:var(--soft);stroke-dasharray:4 3}
-svg path{fill:none;stroke-width:2;stroke-linejoin:round}
-.stroke0{stroke:var(--c0)}.stroke1{stroke:var(--c1)}.stroke2{stroke:var(--c2)}.stroke3{stroke:var(--c3)}
+svg path{stroke-width:2;stroke-linejoin:round}
+.stroke0,.stroke1,.stroke2,.stroke3{fill:none}
+.stroke0{stroke:var(--c0);stroke-width:4;opacity:.55}.stroke1{stroke:var(--c1);stroke-dasharray:9 4}
+.stroke2{stroke:var(--c2);stroke-dasharray:2 4}.stroke3{stroke:var(--c3)}
 .figure{max-width:1000px;background:#fff;padding:.5rem}.figure svg text{fill:inherit}
+svg circle,svg .fill1,svg .fill2,svg .fill3{opacity:.85}
 .fill0{fill:var(--c0)}.fill1{fill:var(--c1)}.fill2{fill:var(--c2)}.fill3{fill:var(--c3)}
 )";
 
@@ -260,15 +265,13 @@ svg path{fill:none;stroke-width:2;stroke-linejoin:round}
 std::string figures(const std::vector<std::string>& named) {
   std::string out;
   for (const std::string& f : named) {
-    const std::size_t at = f.find('=');
-    if (at == std::string::npos || at == 0) fail("--figure", quote_short(f), "CAPTION=FILE.svg");
-    const std::string path = f.substr(at + 1);
+    const auto [caption, path] = split_named("--figure", f, "CAPTION=FILE.svg");
     const std::string svg = read_file(path);
     const std::size_t start = svg.find("<svg");
     if (start == std::string::npos || svg.find("<script") != std::string::npos) {
       throw input_error{fmt::format("--figure: {}: not a drawing", path)};
     }
-    out += fmt::format("<h2>{}</h2><div class=\"figure\">{}</div>", escaped(f.substr(0, at)),
+    out += fmt::format("<h2>{}</h2><div class=\"figure\">{}</div>", escaped(caption),
                        svg.substr(start));
   }
   return out;
@@ -281,25 +284,34 @@ int page_command(const page_options& o) {
   std::vector<load_run> runs;
   for (const std::string& r : o.runs) runs.push_back(read_run(r));
   if (runs.size() > 4) fail("--run", fmt::format("{} runs", runs.size()), "at most 4");
+  run_colors colors;
+  for (const load_run& r : runs) (void)colors.of(r.name);
   const load_run& first = runs.front();
+  const std::string swept = sweep_panel(o.sweep, colors);
+  const std::string over_time = course_panel(o.course, colors);
   write_file(
       o.out,
       fmt::format(
           "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
           "content=\"width=device-width,initial-scale=1\"><title>cohort: load "
-          "report</title><style>{}</style></head><body><h1>Serving under an SLO</h1><p>{} r/s of "
-          "requests for {} models, {} s each policy, on the {}. A request is good if its answer "
-          "came within its model's SLO, counted from the moment at which it should have been "
-          "sent.</p>{}<h2>How long requests took</h2><p>The nearer a curve stays to the left until "
+          "report</title><style>{}</style></head><body><h1>Serving under an SLO</h1><p>A request "
+          "is "
+          "good if its answer came within its model's SLO, counted from the moment at which it "
+          "should have been sent; any other is bad.</p>{}{}<h2>{} models, {} r/s</h2><p>Each "
+          "policy "
+          "for {} s on the {}. Offered is what was really sent of that rate, by chance more or "
+          "less.</p>{}<h2>How long requests took</h2><p>The nearer a curve stays to the left until "
           "it reaches the top, the better; what is right of the dashed line is late. Requests that "
           "were refused or dropped are not in the curves but count as bad above.</p><div "
-          "class=\"grid\">{}</div><h2>How they were batched</h2><div "
+          "class=\"grid\">{}</div><h2>How they were batched</h2><p>How many requests each batch "
+          "had, "
+          "and how many answers of each second were in time.</p><div "
           "class=\"grid\">{}{}</div><h2>What the models cost</h2><p>Measured on this machine "
           "before the runs; the scheduler plans with these.</p><div "
           "class=\"grid\">{}</div>{}</body></html>\n",
-          style, decimal(first.offered, 1), first.models.size(), decimal(first.duration, 1),
-          escaped(first.executor), summary(runs), latency_charts(runs), batch_chart(runs),
-          time_chart(runs), profile_charts(profiles), figures(o.figures)));
+          style, swept, over_time, first.models.size(), decimal(first.asked, 1),
+          decimal(first.duration, 1), escaped(first.executor), summary(runs), latency_charts(runs),
+          batch_chart(runs), time_chart(runs), profile_charts(profiles), figures(o.figures)));
   print_summary(runs, o.out);
   return 0;
 }

@@ -15,7 +15,6 @@ constexpr double width = 420;
 constexpr double height = 260;
 constexpr double left = 52;
 constexpr double right = 14;
-constexpr double top = 34;
 constexpr double bottom = 44;
 
 /// 1, 2 or 5 times a power of ten, for about `count` ticks up to `most`.
@@ -31,13 +30,13 @@ double tick_step(double most, int count) {
 /// A frame with ticks: maps values to positions.
 class frame {
  public:
-  frame(double x_most, double y_most) : x_most_{x_most > 0 ? x_most : 1} {
+  frame(double x_most, double y_most, double top) : x_most_{x_most > 0 ? x_most : 1}, top_{top} {
     y_step_ = tick_step(y_most > 0 ? y_most : 1, 5);
     y_most_ = std::ceil((y_most > 0 ? y_most : 1) / y_step_ - 1e-9) * y_step_;
   }
   [[nodiscard]] double x(double v) const { return left + v / x_most_ * (width - left - right); }
   [[nodiscard]] double y(double v) const {
-    return height - bottom - v / y_most_ * (height - top - bottom);
+    return height - bottom - v / y_most_ * (height - top_ - bottom);
   }
 
   [[nodiscard]] std::string begin(const std::string& title, const std::string& x_label,
@@ -60,28 +59,69 @@ class frame {
     }
     s += fmt::format(
         R"svg(<text class="label" text-anchor="middle" x="{}" y="{}">{}</text><text class="label" text-anchor="middle" transform="translate(13 {}) rotate(-90)">{}</text>)svg",
-        (left + width - right) / 2, height - 8, escaped(x_label), (top + height - bottom) / 2,
+        (left + width - right) / 2, height - 8, escaped(x_label), (top_ + height - bottom) / 2,
         escaped(y_label));
     return s;
   }
 
  private:
   double x_most_;
+  double top_;
   double y_most_ = 1;
   double y_step_ = 1;
 };
 
-std::string legend(const std::vector<std::pair<std::string, std::size_t>>& names) {
-  std::string s;
-  double x = left;
-  for (const auto& [name, color] : names) {
-    s += fmt::format(
-        R"(<rect class="fill{}" x="{:.1f}" y="22" width="10" height="4"/><text class="tick" x="{:.1f}" y="28">{}</text>)",
-        color, x, x + 14, escaped(name));
-    x += 26 + 6.2 * static_cast<double>(name.size());
+/// A mark of a colour's own shape.
+std::string mark(std::size_t color, double x, double y) {
+  switch (color) {
+    case 0:
+      return fmt::format(R"(<circle class="fill0" cx="{:.1f}" cy="{:.1f}" r="3.6"/>)", x, y);
+    case 1:
+      return fmt::format(R"(<rect class="fill1" x="{:.1f}" y="{:.1f}" width="6" height="6"/>)",
+                         x - 3, y - 3);
+    case 2:
+      return fmt::format(R"(<path class="fill2" d="M{:.1f} {:.1f}l4 4l-4 4l-4 -4z"/>)", x, y - 4);
+    default:
+      return fmt::format(R"(<path class="fill{}" d="M{:.1f} {:.1f}l4 7h-8z"/>)", color, x, y - 4);
   }
-  return s;
 }
+
+/// Names above the plot, with a sample of each, in as many rows as they take.
+struct legend {
+  struct entry {
+    std::string name;
+    std::size_t color;
+    bool line, marks;  ///< Neither: a bar.
+  };
+  std::string drawn;
+  double bottom = 22;
+
+  explicit legend(const std::vector<entry>& entries) {
+    double x = left;
+    for (const entry& e : entries) {
+      const double wide = 42 + 6.2 * static_cast<double>(e.name.size());
+      if (x > left && x + wide - 16 > width) {
+        x = left;
+        bottom += 14;
+      }
+      const double y = bottom + 4;
+      if (e.line) {
+        drawn += fmt::format(R"(<path class="stroke{}" d="M{:.1f} {:.1f}h22"/>)", e.color, x, y);
+      }
+      if (e.marks) drawn += mark(e.color, x + 11, y);
+      if (!e.line && !e.marks) {
+        drawn +=
+            fmt::format(R"(<rect class="fill{}" x="{:.1f}" y="{:.1f}" width="22" height="5"/>)",
+                        e.color, x, y - 2);
+      }
+      drawn += fmt::format(R"(<text class="tick" x="{:.1f}" y="{:.1f}">{}</text>)", x + 26, y + 4,
+                           escaped(e.name));
+      x += wide;
+    }
+  }
+  /// Where the plot begins.
+  [[nodiscard]] double top() const { return bottom + 18; }
+};
 
 }  // namespace
 
@@ -117,27 +157,34 @@ std::string chart::svg() const {
       if (x_most <= 0 || x <= x_most) y_end = std::max(y_end, y);
     }
   }
-  const frame f{x_most > 0 ? x_most : x_end, y_end};
+  using style = chart_series::style;
+  std::vector<legend::entry> names;
+  for (const chart_series& s : series) {
+    if (s.name.empty()) continue;
+    names.push_back({.name = s.name,
+                     .color = s.color,
+                     .line = s.how != style::points,
+                     .marks = s.how == style::points || s.how == style::marked});
+  }
+  const legend above{names};
+  const frame f{x_most > 0 ? x_most : x_end, y_end, above.top()};
   std::string out = f.begin(title, x_label, y_label, true);
   if (x_marker > 0 && (x_most <= 0 || x_marker <= x_most)) {
     out += fmt::format(
         R"(<line class="marker" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/><text class="tick" text-anchor="end" x="{3:.1f}" y="{4}">{5}</text>)",
-        f.x(x_marker), top, height - bottom, f.x(x_marker) - 4, height - bottom - 6,
+        f.x(x_marker), above.top(), height - bottom, f.x(x_marker) - 4, height - bottom - 6,
         escaped(x_marker_label));
   }
-  std::vector<std::pair<std::string, std::size_t>> names;
+  // Marks after all lines, so that none is under one.
+  std::string marks;
   for (const chart_series& s : series) {
-    if (!s.name.empty()) names.emplace_back(s.name, s.color);
     std::string path;
     double previous = 0;
     for (const auto& [x, y] : s.points) {
       if (x_most > 0 && x > x_most) break;
-      if (s.how == chart_series::style::points) {
-        out += fmt::format(R"(<circle class="fill{}" cx="{:.1f}" cy="{:.1f}" r="3.2"/>)", s.color,
-                           f.x(x), f.y(y));
-        continue;
-      }
-      if (s.how == chart_series::style::steps && !path.empty()) {
+      if (s.how == style::points || s.how == style::marked) marks += mark(s.color, f.x(x), f.y(y));
+      if (s.how == style::points) continue;
+      if (s.how == style::steps && !path.empty()) {
         path += fmt::format("L{:.1f} {:.1f}", f.x(x), f.y(previous));
       }
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', f.x(x), f.y(y));
@@ -145,7 +192,7 @@ std::string chart::svg() const {
     }
     if (!path.empty()) out += fmt::format(R"(<path class="stroke{}" d="{}"/>)", s.color, path);
   }
-  return out + legend(names) + "</svg>";
+  return out + marks + above.drawn + "</svg>";
 }
 
 std::string bar_chart::svg() const {
@@ -154,13 +201,16 @@ std::string bar_chart::svg() const {
     for (const double v : values) most = std::max(most, v);
   }
   const auto groups = static_cast<double>(labels.size());
-  const frame f{groups, most};
+  std::vector<legend::entry> names;
+  for (std::size_t s = 0; s < series.size(); ++s) {
+    names.push_back({.name = series[s].first, .color = s, .line = false, .marks = false});
+  }
+  const legend above{names};
+  const frame f{groups, most, above.top()};
   std::string out = f.begin(title, "", y_label, false);
   const double slot = (width - left - right) / std::max(1.0, groups);
   const double bar = 0.8 * slot / std::max<double>(1, static_cast<double>(series.size()));
-  std::vector<std::pair<std::string, std::size_t>> names;
   for (std::size_t s = 0; s < series.size(); ++s) {
-    names.emplace_back(series[s].first, s);
     for (std::size_t i = 0; i < series[s].second.size() && i < labels.size(); ++i) {
       const double y = f.y(series[s].second[i]);
       out += fmt::format(
@@ -174,7 +224,7 @@ std::string bar_chart::svg() const {
                        left + slot * (static_cast<double>(i) + 0.5), height - bottom + 16,
                        escaped(labels[i]));
   }
-  return out + legend(names) + "</svg>";
+  return out + above.drawn + "</svg>";
 }
 
 }  // namespace cohort::drawings

@@ -10,9 +10,14 @@
 
 namespace cohort::drawings {
 
+/// Colours of a chart. Each has marks of its own shape, and the page a dash of its own, so that a
+/// line under another is seen.
+inline constexpr std::size_t palette_size = 4;
+
 /// A set of points drawn one way.
 struct chart_series {
-  enum class style : std::uint8_t { line, points, steps };
+  /// `marked` is a line with a mark at each point, `points` are marks alone.
+  enum class style : std::uint8_t { line, points, steps, marked };
   std::string name;   ///< In the legend; none if empty.
   std::size_t color;  ///< Index of the palette: the same for one thing in all charts.
   style how = style::line;

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy_panels.hpp"
+
+#include <drawings/chart.hpp>
+#include <drawings/table.hpp>
+#include <formats/csv.hpp>
+#include <formats/json_reader.hpp>
+#include <formats/text.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+namespace cohort::commands {
+namespace {
+
+constexpr number_range any{.low = 0, .high = 1e12};
+constexpr integer_range natural{};
+// The share of bad requests up to which a rate counts as served, as `cohort goodput` has it.
+constexpr double bad_limit = 0.01;
+
+/// One load run, counted by the requests that were sent: offered × (1 − bad) = in time.
+struct rate_run {
+  double offered_rps, good_rps, bad, p50, p99, send_delay_p99;
+  std::vector<double> sent_by_second, good_by_second;
+};
+/// The same of a simulation.
+struct rate_prediction {
+  double offered_rps, bad, p50, p99;
+};
+template <class Run>
+struct named_runs {
+  std::string name;
+  std::vector<Run> runs;
+};
+
+double number(const json_cursor& c, const char* field) {
+  return c.require(field, "a number").number(any);
+}
+std::vector<double> numbers(const json_cursor& c, const char* field) {
+  std::vector<double> out;
+  for (const json_cursor& n : c.require(field, "numbers").items("numbers")) {
+    out.push_back(n.number(any));
+  }
+  return out;
+}
+
+rate_run read_run(const json_cursor& root) {
+  const auto sent = static_cast<double>(root.require("sent", "an integer").integer(natural));
+  const auto good = static_cast<double>(root.require("good", "an integer").integer(natural));
+  const double seconds =
+      root.require("duration_s", "a number").number({.low = 0, .high = 1e5, .above_low = true});
+  const json_cursor latency = root.require("latency_ms", "an object");
+  return {.offered_rps = sent / seconds,
+          .good_rps = good / seconds,
+          .bad = sent > 0 ? std::max(0.0, 1 - good / sent) : 0,
+          .p50 = number(latency, "p50"),
+          .p99 = number(latency, "p99"),
+          .send_delay_p99 = number(root, "send_delay_p99_ms"),
+          .sent_by_second = numbers(root, "sent_per_second"),
+          .good_by_second = numbers(root, "good_per_second")};
+}
+
+rate_prediction read_prediction(const json_cursor& root) {
+  const json_cursor served = root.require("served_ms", "an object");
+  return {.offered_rps = number(root, "offered_rps"),
+          .bad = number(root, "bad_rate"),
+          .p50 = number(served, "p50"),
+          .p99 = number(served, "p99")};
+}
+
+/// Files of one name are one series, by rising rate; series as their names came first.
+template <class Run>
+std::vector<named_runs<Run>> read_all(const char* option, const std::vector<std::string>& arguments,
+                                      Run (*read)(const json_cursor&)) {
+  std::vector<named_runs<Run>> out;
+  for (const std::string& argument : arguments) {
+    const auto [name, file] = split_named(option, argument, "NAME=FILE.json");
+    const json_value document = parse_json(file, read_file(file));
+    const json_cursor root{file, document};
+    auto at = std::ranges::find(out, name, &named_runs<Run>::name);
+    if (at == out.end()) at = out.insert(out.end(), {name, {}});
+    at->runs.push_back(read(root));
+  }
+  for (named_runs<Run>& s : out) std::ranges::stable_sort(s.runs, {}, &Run::offered_rps);
+  return out;
+}
+
+using style = chart_series::style;
+
+template <class Run, class Value>
+void add_series(chart& c, const std::vector<named_runs<Run>>& all, const char* suffix, style how,
+                run_colors& colors, Value value) {
+  for (const named_runs<Run>& s : all) {
+    chart_series line{
+        .name = s.name + suffix, .color = colors.of(s.name), .how = how, .points = {}};
+    for (const Run& r : s.runs) line.points.emplace_back(r.offered_rps, value(r));
+    c.series.push_back(std::move(line));
+  }
+}
+
+chart over_rates(const char* title, const char* y_label) {
+  return {.title = title,
+          .x_label = "offered, requests/s",
+          .y_label = y_label,
+          .series = {},
+          .x_marker_label = {}};
+}
+
+constexpr auto bad_pct = [](const auto& r) { return 100 * r.bad; };
+constexpr auto p50_ms = [](const auto& r) { return r.p50; };
+constexpr auto p99_ms = [](const auto& r) { return r.p99; };
+
+std::string sweep_charts(const std::vector<named_runs<rate_run>>& all, run_colors& colors) {
+  const auto draw = [&](const char* title, const char* y_label, auto value) {
+    chart c = over_rates(title, y_label);
+    add_series(c, all, "", style::marked, colors, value);
+    return c.svg();
+  };
+  return draw("Bad requests", "late, dropped or refused, %", bad_pct) +
+         draw("Answered in time", "requests/s within SLO",
+              [](const rate_run& r) { return r.good_rps; }) +
+         draw("Median latency of answers", "p50, ms", p50_ms) +
+         draw("Slowest answers", "p99, ms", p99_ms);
+}
+
+/// The highest rate up to which no run was bad; 0 if the first was.
+double served_up_to(const named_runs<rate_run>& s) {
+  double out = 0;
+  for (const rate_run& r : s.runs) {
+    if (r.bad > bad_limit) break;
+    out = r.offered_rps;
+  }
+  return out;
+}
+
+/// Who wins and who loses, counted: the page must not leave that to the eye.
+std::string verdict(const std::vector<named_runs<rate_run>>& all) {
+  std::string out = "At most 1 % bad, of the rates tried: ";
+  for (const named_runs<rate_run>& s : all) {
+    const double most = served_up_to(s);
+    out += fmt::format("{}{} {}", &s == all.data() ? "" : ", ", s.name,
+                       most > 0 ? "up to " + fixed(most, 0) + " r/s" : "at none");
+  }
+  out += ".";
+  const named_runs<rate_run>& last = all.back();
+  for (const named_runs<rate_run>& s : all) {
+    if (&s == &last || s.runs.size() != last.runs.size()) continue;
+    const std::size_t n = s.runs.size();
+    const auto lower = [&](double rate_run::*field) {
+      std::size_t count = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        if (s.runs[i].*field < last.runs[i].*field) ++count;
+      }
+      return count;
+    };
+    out += fmt::format(
+        " Against {}, {} has fewer bad requests at {} of {} rates, a lower p50 at {}, a lower p99 "
+        "at {}.",
+        last.name, s.name, lower(&rate_run::bad), n, lower(&rate_run::p50), lower(&rate_run::p99));
+  }
+  return out;
+}
+
+std::string sweep_table(const std::vector<named_runs<rate_run>>& all) {
+  std::string out =
+      "<table><tr><th>policy</th><th>offered r/s</th><th>in time r/s</th><th>bad</th><th>p50 "
+      "ms</th><th>p99 ms</th></tr>";
+  for (const named_runs<rate_run>& s : all) {
+    for (const rate_run& r : s.runs) {
+      out +=
+          fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                      escaped(s.name), fixed(r.offered_rps, 1), fixed(r.good_rps, 1),
+                      percent(r.bad), fixed(r.p50, 1), fixed(r.p99, 1));
+    }
+  }
+  return out + "</table>";
+}
+
+/// What was measured at the rates for which there is a prediction, and that.
+std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
+                            const std::vector<named_runs<rate_prediction>>& predicted,
+                            run_colors& colors) {
+  std::vector<named_runs<rate_run>> measured;
+  for (const named_runs<rate_prediction>& p : predicted) {
+    const auto at = std::ranges::find(all, p.name, &named_runs<rate_run>::name);
+    if (at == all.end()) fail("--predicted", quote_short(p.name), "a name of --sweep");
+    measured.push_back(*at);
+  }
+  const auto draw = [&](const char* title, const char* y_label, auto value) {
+    chart c = over_rates(title, y_label);
+    add_series(c, predicted, ", predicted", style::line, colors, value);
+    add_series(c, measured, ", measured", style::points, colors, value);
+    return c.svg();
+  };
+  return "<h2>Predicted and measured</h2><p>Each server was asked once, at a low rate, what it had "
+         "learned of its models, devices and timers (GET /debug/workload), and <i>cohort "
+         "simulate</i> told from that alone how it would do at every rate: marks are measured, "
+         "lines are predicted. Clients measure a millisecond more or less than the simulator, "
+         "which knows no HTTP before a request is read.</p><div class=\"grid\">" +
+         draw("Bad requests", "late, dropped or refused, %", bad_pct) +
+         draw("Median latency of answers", "p50, ms", p50_ms) +
+         draw("Slowest answers", "p99, ms", p99_ms) + "</div>";
+}
+
+/// How long the generator was itself late: the noise of the machine on which all this was measured.
+std::string machine_noise(const std::vector<named_runs<rate_run>>& all) {
+  double worst = 0;
+  for (const named_runs<rate_run>& s : all) {
+    for (const rate_run& r : s.runs) worst = std::max(worst, r.send_delay_p99);
+  }
+  return fmt::format(
+      "Noise of this machine: 99 % of requests were sent at most {} ms after they should have "
+      "been, "
+      "in the worst run; that is part of the latencies.",
+      fixed(worst, 1));
+}
+
+std::string factor_chart(const std::string& file, double x_marker, const std::string& label) {
+  const std::string text = read_file(file);
+  csv_reader rows{file, text, {"time_s", "device", "factor"}};
+  std::map<std::uint64_t, std::vector<std::pair<double, double>>> by_device;
+  while (rows.next()) {
+    by_device[parse_integer(rows.place(1), rows.field(1), natural)].emplace_back(
+        parse_number(rows.place(0), rows.field(0), any),
+        parse_number(rows.place(2), rows.field(2), any));
+  }
+  chart c{.title = "What the server learned of its devices",
+          .x_label = "time, s",
+          .y_label = "time of batches, × the others'",
+          .series = {},
+          .x_marker = x_marker,
+          .x_marker_label = label,
+          .y_least = 2};
+  std::size_t color = 0;
+  for (auto& [device, points] : by_device) {
+    c.series.push_back({.name = fmt::format("device {}", device),
+                        .color = color++ % palette_size,
+                        .how = style::steps,
+                        .points = std::move(points)});
+  }
+  return c.svg();
+}
+
+}  // namespace
+
+std::size_t run_colors::of(const std::string& name) {
+  const auto index = static_cast<std::size_t>(std::ranges::find(names_, name) - names_.begin());
+  if (index == names_.size()) names_.push_back(name);
+  return index % palette_size;
+}
+
+std::pair<std::string, std::string> split_named(const char* option, const std::string& argument,
+                                                const char* expected) {
+  const std::size_t at = argument.find('=');
+  if (at == std::string::npos || at == 0) fail(option, quote_short(argument), expected);
+  return {argument.substr(0, at), argument.substr(at + 1)};
+}
+
+std::string sweep_panel(const sweep_options& o, run_colors& colors) {
+  const auto all = read_all<rate_run>("--sweep", o.runs, read_run);
+  const auto predicted = read_all<rate_prediction>("--predicted", o.predicted, read_prediction);
+  if (all.empty()) {
+    if (!predicted.empty()) fail("--predicted", quote_short(o.predicted.front()), "a --sweep");
+    return "";
+  }
+  std::string out = fmt::format(
+      "<h2>Policies, as the load rises beyond what the devices can do</h2><p>{} Why wait at all: a "
+      "batch costs little more than a single request, so a device that waits a little for more "
+      "requests answers more of them before their deadlines.</p><p>The later a curve of bad "
+      "requests leaves the bottom, the more load the policy can take; the lower its latencies, the "
+      "sooner it answers those that it takes.</p><div class=\"grid\">{}</div><p>{} {}</p>{}<p>"
+      "Offered is what was really sent, by chance a little more or less than the rate asked for. "
+      "Every request has its answer or its end before a run is counted: offered × (1 − bad) = in "
+      "time. Latencies are of answers; what was dropped or refused has none.</p>",
+      escaped(o.setting), sweep_charts(all, colors), escaped(verdict(all)), machine_noise(all),
+      sweep_table(all));
+  if (!predicted.empty()) out += prediction_part(all, predicted, colors);
+  return out;
+}
+
+std::string course_panel(const course_options& o, run_colors& colors) {
+  const auto all = read_all<rate_run>("--course", o.runs, read_run);
+  if (all.empty()) return "";
+  double event_at = 0;
+  std::string event;
+  if (!o.event.empty()) {
+    const auto [at, text] = split_named("--event", o.event, "SECONDS=TEXT");
+    event_at = parse_number("--event", at, any);
+    event = text;
+  }
+  chart c{.title = "Bad requests of each second",
+          .x_label = "time, s",
+          .y_label = "late, dropped or refused, %",
+          .series = {},
+          .x_marker = event_at,
+          .x_marker_label = event};
+  std::string sums;
+  for (const named_runs<rate_run>& s : all) {
+    for (const rate_run& r : s.runs) {
+      chart_series line{
+          .name = s.name, .color = colors.of(s.name), .how = style::marked, .points = {}};
+      double sent[2] = {0, 0};
+      double good[2] = {0, 0};
+      for (std::size_t t = 0; t < std::min(r.sent_by_second.size(), r.good_by_second.size()); ++t) {
+        const double middle = static_cast<double>(t) + 0.5;
+        const std::size_t half = middle < event_at ? 0 : 1;
+        sent[half] += r.sent_by_second[t];
+        good[half] += r.good_by_second[t];
+        const double n = std::max(1.0, r.sent_by_second[t]);
+        line.points.emplace_back(middle, 100 * std::max(0.0, 1 - r.good_by_second[t] / n));
+      }
+      c.series.push_back(std::move(line));
+      sums += fmt::format(" {}: {} bad before, {} after.", escaped(s.name),
+                          percent(sent[0] > 0 ? 1 - good[0] / sent[0] : 0),
+                          percent(sent[1] > 0 ? 1 - good[1] / sent[1] : 0));
+    }
+  }
+  std::string charts = c.svg();
+  if (!o.learned.empty()) charts += factor_chart(o.learned, event_at, event);
+  return fmt::format(
+      "<h2>A device slows down</h2><p>In real time, {} r/s all along. At the dashed line the event "
+      "happens that it names; nobody tells the server, which sees only that batches of one device "
+      "take longer.{}</p><div class=\"grid\">{}</div>",
+      fixed(all.front().runs.front().offered_rps, 0), sums, charts);
+}
+
+}  // namespace cohort::commands

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Parts of the report's page that set policies side by side: over rates, over time, and beside
+/// what the simulator predicts.
+#pragma once
+
+#include "commands.hpp"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::commands {
+
+/// The names of the page's runs, each once; a name has the same colour in all charts.
+class run_colors {
+ public:
+  [[nodiscard]] std::size_t of(const std::string& name);
+
+ private:
+  std::vector<std::string> names_;
+};
+
+/// NAME=FILE, or any two texts with "=" between; `expected` is said where there is none.
+[[nodiscard]] std::pair<std::string, std::string> split_named(const char* option,
+                                                              const std::string& argument,
+                                                              const char* expected);
+
+/// Nothing if there are no runs.
+[[nodiscard]] std::string sweep_panel(const sweep_options& o, run_colors& colors);
+
+/// Nothing if there are no runs.
+[[nodiscard]] std::string course_panel(const course_options& o, run_colors& colors);
+
+}  // namespace cohort::commands
