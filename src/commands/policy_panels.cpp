@@ -84,7 +84,7 @@ std::vector<named_runs<Run>> read_all(const char* option, const std::vector<std:
     if (at == out.end()) at = out.insert(out.end(), {name, {}});
     at->runs.push_back(read(root));
   }
-  for (named_runs<Run>& s : out) std::ranges::stable_sort(s.runs, {}, &Run::offered_rps);
+  for (named_runs<Run>& s : out) std::ranges::sort(s.runs, {}, &Run::offered_rps);
   return out;
 }
 
