@@ -233,6 +233,7 @@ std::string factor_chart(const std::string& file, double x_marker, const std::st
           .series = {},
           .x_marker = x_marker,
           .x_marker_label = label,
+          .x_marker_label_above = true,
           .y_least = 2};
   std::size_t color = 0;
   for (auto& [device, points] : by_device) {
@@ -296,7 +297,8 @@ std::string course_panel(const course_options& o, run_colors& colors) {
           .y_label = "late, dropped or refused, %",
           .series = {},
           .x_marker = event_at,
-          .x_marker_label = event};
+          .x_marker_label = event,
+          .x_marker_label_above = true};
   std::string sums;
   for (const named_runs<rate_run>& s : all) {
     for (const rate_run& r : s.runs) {
@@ -321,9 +323,9 @@ std::string course_panel(const course_options& o, run_colors& colors) {
   std::string charts = c.svg();
   if (!o.learned.empty()) charts += factor_chart(o.learned, event_at, event);
   return fmt::format(
-      "<h2>A device slows down</h2><p>In real time, {} r/s all along. At the dashed line the event "
-      "happens that it names; nobody tells the server, which sees only that batches of one device "
-      "take longer.{}</p><div class=\"grid\">{}</div>",
+      "<h2>Something happens meanwhile</h2><p>In real time, {} r/s all along: which share of each "
+      "second's requests was bad. Nobody tells the servers what happens at the dashed line; they "
+      "see only how long batches take.{}</p><div class=\"grid\">{}</div>",
       fixed(all.front().runs.front().offered_rps, 0), sums, charts);
 }
 

@@ -297,7 +297,7 @@ int page_command(const page_options& o) {
           "report</title><style>{}</style></head><body><h1>Serving under an SLO</h1><p>A request "
           "is "
           "good if its answer came within its model's SLO, counted from the moment at which it "
-          "should have been sent; any other is bad.</p>{}{}<h2>{} models, {} r/s</h2><p>Each "
+          "should have been sent; any other is bad.</p>{}{}<h2>{} models at {} r/s</h2><p>Each "
           "policy "
           "for {} s on the {}. Offered is what was really sent of that rate, by chance more or "
           "less.</p>{}<h2>How long requests took</h2><p>The nearer a curve stays to the left until "

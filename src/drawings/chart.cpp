@@ -172,8 +172,8 @@ std::string chart::svg() const {
   if (x_marker > 0 && (x_most <= 0 || x_marker <= x_most)) {
     out += fmt::format(
         R"(<line class="marker" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/><text class="tick" text-anchor="end" x="{3:.1f}" y="{4}">{5}</text>)",
-        f.x(x_marker), above.top(), height - bottom, f.x(x_marker) - 4, height - bottom - 6,
-        escaped(x_marker_label));
+        f.x(x_marker), above.top(), height - bottom, f.x(x_marker) - 4,
+        x_marker_label_above ? above.top() + 12 : height - bottom - 6, escaped(x_marker_label));
   }
   // Marks after all lines, so that none is under one.
   std::string marks;

@@ -32,8 +32,9 @@ struct chart {
   std::vector<chart_series> series;
   double x_marker = 0;  ///< A dashed vertical line, if above 0.
   std::string x_marker_label;
-  double y_least = 0;  ///< The y axis reaches at least this.
-  double x_most = 0;   ///< The x axis ends here, if above 0.
+  bool x_marker_label_above = false;  ///< At the line's upper end: where series lie low before it.
+  double y_least = 0;                 ///< The y axis reaches at least this.
+  double x_most = 0;                  ///< The x axis ends here, if above 0.
 
   [[nodiscard]] std::string svg() const;
 };

@@ -41,10 +41,13 @@ json answers() {
       {"batch_p50", 2},
       {"busy_fraction", 0.4},
       {"sent", 30},
+      {"good", 28},
+      {"send_delay_p99_ms", 0.25},
       {"verified", {{"answers", 4}, {"wrong", 0}}},
       {"per_model", {{{"name", "lenet<1>"}, {"slo_ms", 20}, {"latency_quantiles_ms", quantiles}}}},
       {"batches", {{{"up_to", 1}, {"count", 3}}, {{"up_to", 2}, {"count", 9}}}},
-      {"good_per_second", {9, 10, 9}}};
+      {"good_per_second", {9, 10, 9}},
+      {"sent_per_second", {10, 10, 10}}};
 }
 
 command_result report(const folder& f, const json& run,
@@ -116,6 +119,77 @@ TEST_CASE("drawings are put into the page; what is none is refused") {
   const command_result r = with("plan=" + f.path + "/other.txt");
   CHECK(r.status == 2);
   CHECK(r.err.find("not a drawing") != std::string::npos);
+}
+/// `answers` at another rate, for `--sweep`.
+void spill_run(const std::string& file, int sent, int good) {
+  json run = answers();
+  run["sent"] = sent;
+  run["good"] = good;
+  test::spill(file, run.dump());
+}
+
+TEST_CASE("offered, in time and bad of a page agree: offered is what was sent") {
+  const folder f;
+  json run = answers();
+  run["offered_rps"] = 12;  // What was asked for.
+  run["goodput_rps"] = 9.5;
+  CHECK(report(f, run).status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("<td>10.0</td><td>9.5</td><td>5.00 %</td>") != std::string::npos);
+}
+TEST_CASE("runs at rising rates are one series, and the page says who loses") {
+  const folder f;
+  const std::string profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n";
+  spill_run(f.path + "/low.json", 300, 300);
+  spill_run(f.path + "/high.json", 600, 540);
+  spill_run(f.path + "/best.json", 600, 600);
+  test::spill(f.path + "/simulated.json",
+              R"({"offered_rps": 200, "bad_rate": 0.1, "served_ms": {"p50": 5, "p99": 9}})");
+  // Not in order: series are drawn by rate.
+  const std::string sweep = " --setting \"made <up>\" --sweep eager=" + f.path +
+                            "/best.json --sweep eager=" + f.path +
+                            "/low.json --sweep adaptive=" + f.path +
+                            "/low.json --sweep adaptive=" + f.path + "/high.json";
+  const command_result r =
+      report(f, answers(), profile, sweep + " --predicted eager=" + f.path + "/simulated.json");
+  INFO(r.err);
+  CHECK(r.status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("made &lt;up&gt;") != std::string::npos);
+  CHECK(page.find("eager up to 200 r/s, adaptive up to 100 r/s") != std::string::npos);
+  CHECK(page.find("Against adaptive, eager has fewer bad requests at 1 of 2 rates") !=
+        std::string::npos);
+  CHECK(page.find("<td>adaptive</td><td>200.0</td><td>180.0</td><td>10.00 %</td>") !=
+        std::string::npos);
+  CHECK(page.find("0.2 ms after they should have been") != std::string::npos);
+  CHECK(page.find("eager, predicted") != std::string::npos);
+  CHECK(page.find("eager, measured") != std::string::npos);
+  CHECK(page.find("adaptive, predicted") == std::string::npos);
+  // A prediction of what was not measured.
+  CHECK(report(f, answers(), profile, sweep + " --predicted other=" + f.path + "/simulated.json")
+            .err.find("expected a name of --sweep") != std::string::npos);
+  CHECK(report(f, answers(), profile, " --predicted eager=" + f.path + "/simulated.json").status ==
+        2);
+}
+TEST_CASE("a course is drawn by second, with what happened and what was learned") {
+  const folder f;
+  const std::string profile = "lenet,1,100,0.5\nlenet,2,100,0.8\n";
+  const std::string course = " --course eager=" + f.path + "/run.json";
+  test::spill(f.path + "/learned.csv", "time_s,device,factor\n0.5,0,1\n0.5,1,1\n1.5,0,1.9\n");
+  const command_result r =
+      report(f, answers(), profile,
+             course + " --event \"2=slow <now>\" --learned " + f.path + "/learned.csv");
+  INFO(r.err);
+  CHECK(r.status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("eager: 5.00 % bad before, 10.00 % after.") != std::string::npos);
+  CHECK(page.find("slow &lt;now&gt;") != std::string::npos);
+  CHECK(page.find("device 1") != std::string::npos);
+  CHECK(report(f, answers(), profile, course + " --event soon").status == 2);
+  CHECK(report(f, answers(), profile, course + " --event soon=slow").status == 2);
+  json run = answers();
+  run.erase("sent_per_second");
+  CHECK(report(f, run, profile, course).err.find("sent_per_second") != std::string::npos);
 }
 TEST_CASE("a missing field is named") {
   for (const char* field : {"executor", "latency_ms", "verified", "per_model", "batches"}) {
