@@ -77,7 +77,7 @@ BENCHMARK(bm_request<adaptive_scheduler>)->Args({64, 64});
 struct endless_trials {
   static void start(tuning_job&) noexcept {}
   static bool is_done() noexcept { return false; }
-  static void stop() noexcept {}
+  static void cancel() noexcept {}
 };
 struct learning_scheduler : adaptive_scheduler {
   learning_scheduler() : adaptive_scheduler{make_adaptive_scheduler()} {}
