@@ -246,8 +246,8 @@ margin:2.5rem auto;padding:0 1.5rem}
 h1{font-size:1.7rem;margin:0 0 .3rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
 p{max-width:70ch;color:var(--soft);margin:.3rem 0 1rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{white-space:nowrap;padding:.45rem .9rem;border-bottom:1px solid var(--line);text-align:right}
-th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left;font-weight:600}
+th,td{white-space:nowrap;padding:.45rem .7rem;border-bottom:1px solid var(--line);text-align:right}
+th{color:var(--soft);font-weight:500;white-space:normal;vertical-align:bottom}th:first-child,td:first-child{text-align:left;font-weight:600}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:1.2rem}
 svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .title{font-size:13px;font-weight:600;fill:var(--ink)}

@@ -49,10 +49,10 @@ class basic_engine_core {
   /// Adds a model. Allocates. @throws config_error As `model_shard::add_model`.
   /// @param where What else the scheduler wants to know: for `pooled_scheduler`, the pool.
   template <class... Where>
-  model_id add_model(model_config config, Where... where) {
+  model_id add_model(const model_config& config, Where... where) {
     expects(config.max_request_size > 0, "model_config: max_request_size must be at least 1");
     const std::uint32_t max_size = config.max_request_size;
-    const model_id id = scheduler_.add_model(std::move(config.scheduling), where...);
+    const model_id id = scheduler_.add_model(config.scheduling, where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = model{.max_request_size = max_size, .accepting = true};
     return id;
