@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace cohort::deferred {
@@ -110,6 +111,23 @@ TEST_CASE("a batch on a device that ends later starts then") {
   f.arrive(0ms);
   f.shard.on_grant({m, device_id{0}, t0 + 5500us, {}}, t0 + 5ms, f.sink);
   CHECK(f.sink.starts.at(0) == t0 + 5500us);
+}
+TEST_CASE("on a slow device a batch is as long as its first request is in time there") {
+  for (const auto& [slowness, size] : {std::pair{1.0, 4U}, {1.25, 3U}, {1.4, 2U}, {4.0, 1U}}) {
+    CAPTURE(slowness);
+    fixture f;
+    for (int i = 0; i < 4; ++i) f.arrive(0ms, 30ms);
+    // The window opens at 30 - l(5) = 20 ms; 10 ms are left: 10, 8, 7.1 and 2.5 of its own.
+    f.shard.on_grant({.model = m,
+                      .device = device_id{0},
+                      .free_at = distant_past,
+                      .pool = {},
+                      .slowness = slowness},
+                     t0 + 20ms, f.sink);
+    CHECK(f.sink.batches == std::vector<std::uint32_t>{size});
+    CHECK(f.shard.queued_requests(m) == 4 - size);
+    CHECK(f.sink.dropped.empty());
+  }
 }
 TEST_CASE("cancelling takes a waiting request back and leaves others alone") {
   fixture f;

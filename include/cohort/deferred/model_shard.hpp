@@ -215,12 +215,13 @@ class basic_model_shard {
     }
     model& m = *models_[g.model.index()];
     m.load.pool = g.pool;
-    const candidate best = choose(g.model, m, now, g.free_at, sink);
+    candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
       publish(g.model, m, best, sink);
       sink.grant_returned(g.model, g.device);
       return;
     }
+    if (g.slowness > 1) best.size = shortened(m, best.size, now, g);
     batch b{.model = g.model,
             .device = g.device,
             .entry = g.entry,
@@ -305,6 +306,15 @@ class basic_model_shard {
 
   static duration stretched(duration d, double by) noexcept {
     return by == 1 ? d : duration{std::llround(static_cast<double>(d.count()) * by)};
+  }
+
+  /// The batch as far as its first request is in time on a slow device; at least that, for only
+  /// work shows whether the device is still slow.
+  [[nodiscard]] static std::uint32_t shortened(const model& m, std::uint32_t size, time_point now,
+                                               const grant& g) noexcept {
+    const duration left = m.queue.deadline(0) - std::max(now, g.free_at);
+    const std::uint32_t fits = m.latency.sent().largest_within(stretched(left, 1 / g.slowness));
+    return std::clamp(fits, 1U, size);
   }
 
   template <shard_sink Sink>
