@@ -140,8 +140,8 @@ void slow_device() {
           w.reality.faults = {{.at = 5s,
                                .device = device_id{0},
                                .kind = fault_kind::slow,
-                               .factor = factor,
-                               .lasts = 1000s}};
+                               .lasts = 1000s,
+                               .factor = factor}};
           const double rate = load * 534 * devices;  // Batches of 8 can do 593 on each.
           const double theirs = bad_share(eager, w, rate);
           judge(fmt::format("ResNet50, {} devices, SLO {} ms, load {}, factor {} (eager {:.4f})",
