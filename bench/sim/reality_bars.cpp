@@ -61,9 +61,9 @@ std::vector<named_workload> workloads() {
 }
 
 void peaks() {
-  fmt::print("goodput, 3 seeds, 20 s, precision 0.004\n");
+  fmt::print("goodput, 3 seeds, 20 s, precision 0.001\n");
   for (const named_workload& x : workloads()) {
-    judge(x.name, goodput(policy_of("adaptive"), prepared(x.w, 20s), {.precision = 0.004}), x.peak);
+    judge(x.name, goodput(policy_of("adaptive"), prepared(x.w, 20s), {.precision = 0.001}), x.peak);
   }
 }
 

@@ -79,11 +79,20 @@ TEST_CASE("a pause is no gap, and what was before it is not of this load") {
   CHECK(l.variability < 0.01);
 }
 
-TEST_CASE("a load that has ended is none") {
+TEST_CASE("a load that has ended is told as it was, while it is kept") {
   arrival_meter m;
-  regular(m, 0s, 20s, 10ms);
-  CHECK(m.measure(t0 + 26s).rate == 0);
-  CHECK(m.measure(t0 + 10min).rate == 0);  // More than is kept.
+  regular(m, 0s, 20500ms, 10ms);
+  for (const duration later : {26s, 80s, 140s}) {
+    CHECK(m.measure(t0 + later).rate == doctest::Approx(100));  // Not of its last half second.
+  }
+  CHECK(m.measure(t0 + 140s).over == 7s);  // 13 to 19: what is kept of it.
+  CHECK(m.measure(t0 + 10min).rate == 0);
+}
+
+TEST_CASE("a single arrival long ago is no load") {
+  arrival_meter m;
+  m.add(t0);
+  CHECK(m.measure(t0 + 30s).rate == 0);
 }
 
 }  // namespace

@@ -47,26 +47,12 @@ class arrival_meter {
   /// Over whole seconds up to now, as far back as the load was the same: blocks of five seconds
   /// whose counts differ from the later ones by more than chance, or by more than a quarter where
   /// chance is small, are not of this load. What changed within the last five seconds is averaged
-  /// over them. All 0 until a whole second has passed, and without arrivals in the last five.
+  /// over them. A load that has ended is told as it was before its last second, while it is kept.
+  /// All 0 until a whole second has passed.
   [[nodiscard]] load measure(time_point now) noexcept {
     advance(now);
-    const std::int64_t age = std::min<std::int64_t>(present_ - first_ - 1, kept - 1);
-    second all{};
-    std::int64_t used = 0;
-    while (used < age) {
-      second block{};
-      const std::int64_t length = std::min<std::int64_t>(5, age - used);
-      for (std::int64_t i = 1; i <= length; ++i) block += seconds_[index(present_ - used - i)];
-      if (used > 0 && !is_alike(all, used, block, length)) break;
-      all += block;
-      used += length;
-    }
-    if (used == 0 || all.count == 0) return {};
-    load l{.rate = static_cast<double>(all.count) / static_cast<double>(used),
-           .over = std::chrono::seconds{used},
-           .gaps = all.gaps};
-    if (all.gaps >= 32 && all.sum > 0) l.variability = all.variability();
-    return l;
+    const load l = measure_before(present_);
+    return l.rate > 0 || last_ == distant_past ? l : measure_before(second_of(last_));
   }
 
  private:
@@ -89,7 +75,33 @@ class arrival_meter {
     }
   };
 
+  static std::int64_t second_of(time_point t) noexcept {
+    return t.time_since_epoch() / std::chrono::seconds{1};
+  }
   static std::size_t index(std::int64_t s) noexcept { return static_cast<std::size_t>(s) % kept; }
+
+  /// Over seconds before `end`, which is at most the present one.
+  [[nodiscard]] load measure_before(std::int64_t end) const noexcept {
+    // Of the first second the meter may have missed a part; of the oldest some are overwritten.
+    const std::int64_t oldest =
+        std::max(first_ + 1, present_ - static_cast<std::int64_t>(kept) + 1);
+    second all{};
+    std::int64_t used = 0;
+    while (used < end - oldest) {
+      second block{};
+      const std::int64_t length = std::min<std::int64_t>(5, end - oldest - used);
+      for (std::int64_t i = 1; i <= length; ++i) block += seconds_[index(end - used - i)];
+      if (used > 0 && !is_alike(all, used, block, length)) break;
+      all += block;
+      used += length;
+    }
+    if (used == 0 || all.count == 0) return {};
+    load l{.rate = static_cast<double>(all.count) / static_cast<double>(used),
+           .over = std::chrono::seconds{used},
+           .gaps = all.gaps};
+    if (all.gaps >= 32 && all.sum > 0) l.variability = all.variability();
+    return l;
+  }
 
   /// The variance of a count is its mean times the variability of the gaps, in the long run.
   static bool is_alike(const second& later, std::int64_t later_s, const second& block,
@@ -104,7 +116,7 @@ class arrival_meter {
   }
 
   void advance(time_point now) noexcept {
-    const std::int64_t s = now.time_since_epoch() / std::chrono::seconds{1};
+    const std::int64_t s = second_of(now);
     if (first_ == none) first_ = present_ = s;
     if (s - present_ >= static_cast<std::int64_t>(kept)) {
       seconds_.fill({});
