@@ -29,17 +29,18 @@ class arrival_record {
   explicit arrival_record(std::size_t capacity = 65536) {
     expects(capacity > 0, "arrival_record: capacity must be at least 1");
     ring_.resize(std::bit_ceil(capacity));
+    mask_ = ring_.size() - 1;
   }
 
   void add(time_point at, duration slack, model_id m) noexcept {
-    ring_[added_++ & (ring_.size() - 1)] = {at, slack, m};
+    ring_[added_++ & mask_] = {at, slack, m};
   }
   [[nodiscard]] std::size_t size() const noexcept { return std::min(added_, ring_.size()); }
   /// Since the record was made.
   [[nodiscard]] std::uint64_t added() const noexcept { return added_; }
   /// From the oldest, 0, to the newest, size() − 1.
   [[nodiscard]] const recorded_arrival& operator[](std::size_t i) const noexcept {
-    return ring_[(added_ - size() + i) & (ring_.size() - 1)];
+    return ring_[(added_ - size() + i) & mask_];
   }
 
   /// How many of the newest to look at: all since `length` before `now`, but at least `least`, as
@@ -66,6 +67,7 @@ class arrival_record {
 
  private:
   std::vector<recorded_arrival> ring_;
+  std::size_t mask_ = 0;  // Its size less one: on the path of every request.
   std::uint64_t added_ = 0;
 };
 

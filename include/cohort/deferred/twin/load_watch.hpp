@@ -18,13 +18,20 @@ class load_watch {
  public:
   /// An arrival. @returns Whether the load has become another.
   bool add(time_point now) noexcept {
-    if (start_ == distant_past) start_ = last_ = now;
-    if (++count_ < block) return false;
+    if (left_ > 0) {
+      --left_;
+      return false;
+    }
+    left_ = block - 1;
+    if (start_ == distant_past) {
+      start_ = last_ = now;
+      --left_;  // This one is of the first block.
+      return false;
+    }
     const double took = std::max(1e-9, to_seconds(now - last_));
     const double log_rate = std::log(block / took);
     const time_point began = last_;
     last_ = now;
-    count_ = 0;
     const double off = log_rate - mean_;
     const double most = std::max(half, 5 * std::sqrt(spread_));
     if (blocks_ >= known && std::abs(off) > most) {
@@ -49,10 +56,10 @@ class load_watch {
 
   time_point start_ = distant_past;
   time_point last_ = distant_past;
-  std::uint32_t count_ = 0;
-  double mean_ = 0;    // Of the logarithm of the rates of blocks,
-  double spread_ = 0;  // and its variance.
-  double blocks_ = 0;  // That they are of.
+  std::uint32_t left_ = 0;  // Arrivals that the block lacks, but for its last.
+  double mean_ = 0;         // Of the logarithm of the rates of blocks,
+  double spread_ = 0;       // and its variance.
+  double blocks_ = 0;       // That they are of.
 };
 
 }  // namespace cohort::deferred
