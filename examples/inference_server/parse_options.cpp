@@ -81,8 +81,8 @@ options parse_options(int argc, char** argv) {
                  "Of adaptive, what the worst model's share of bad requests counts for beside that "
                  "of all [0.2]");
   app.add_option("--window", how.window,
-                 "Of adaptive, what it starts with, from early to late: eager, brief, reserved, "
-                 "frontrun or deferred [reserved]");
+                 "Of adaptive, what it starts with, from early to late: eager, brief, patient, "
+                 "reserved, frontrun or deferred [reserved]");
   app.add_option("--quantile", how.quantile,
                  "Of adaptive, the quantile of learned latencies that it starts with [0.9]");
   app.add_option(

@@ -90,11 +90,10 @@ void add_tuning_options(CLI::App* sub, policy_options& o) {
          "Of adaptive, what the worst model's share of bad requests counts for beside that of all "
          "[0.2]",
          "X");
-  option(
-      sub, "--window", o.window,
-      "Of adaptive, what it starts with, from early to late: eager, brief, reserved, frontrun or "
-      "deferred [reserved]",
-      "W");
+  option(sub, "--window", o.window,
+         "Of adaptive, what it starts with, from early to late: eager, brief, patient, reserved, "
+         "frontrun or deferred [reserved]",
+         "W");
   option(sub, "--quantile", o.quantile,
          "Of adaptive, the quantile of learned latencies that it starts with [0.9]", "Q");
 }

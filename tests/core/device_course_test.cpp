@@ -58,6 +58,16 @@ TEST_CASE("nothing goes on while a device hangs, and for ever if it does for eve
   CHECK(std::isinf(course({hang(0ms)}).slowness(t0)));
 }
 
+TEST_CASE("what would end after all time never ends") {
+  std::vector<fault> slow(5, {.device = device_id{0}, .kind = fault_kind::slow, .factor = 1000});
+  for (fault& f : slow) f.at = 1ms;
+  const device_course c{slow, device_id{0}};
+  CHECK(c.end(t0, 1ms).at == t0 + 1ms);
+  CHECK(c.end(t0, 6ms).at == never);  // 5 ms, 10^15 times as long.
+  slow.resize(4);
+  CHECK(device_course{slow, device_id{0}}.end(t0, 2ms).at == t0 + 1ms + 1'000'000'000s);
+}
+
 TEST_CASE("what runs when a device fails ends then, what starts later fails at once") {
   const device_course c = course({fail(5ms, 10ms)});
   CHECK(c.end(t0, 5ms).at == t0 + 5ms);

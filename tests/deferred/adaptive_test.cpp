@@ -106,6 +106,12 @@ TEST_CASE("a bad model gains urgency, up to a bound") {
   CHECK(adaptive_priority{}.urgency(bad(0.5)) == calm - 1500us);
   CHECK(adaptive_priority{adaptive_options{.boost = 0}}.urgency(bad(0.5)) == calm);
 }
+TEST_CASE("heads that are kept are given up for no target") {
+  const latency_curve l{linear_latency{10ms, 1ms}, 32};
+  const load_view load{.rate = 500, .variability = 1, .pool = {.devices = 2}};
+  CHECK(adaptive_target{}.target(load, 60ms, l) > 1);
+  CHECK(adaptive_target{adaptive_options{.keeps_heads = true}}.target(load, 60ms, l) == 1);
+}
 TEST_CASE("while enough devices idle a batch may start at once") {
   batch_view b = view({.pool = {.devices = 4, .idle_fraction = 0}});
   b.idle_fraction = 0.3;

@@ -93,6 +93,49 @@ TEST_CASE("batches that fail teach nothing") {
   CHECK(x.expected == 6ms);
 }
 
+TEST_CASE_TEMPLATE("a device that failed is used last, until it has done something", S, scheduler,
+                   pooled_scheduler) {
+  S s;
+  for (int i = 0; i < 2; ++i) s.add_device(t0);
+  const model_id m =
+      s.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 1}, .slo = 60ms});
+  log out;
+  time_point now = t0;
+  request a;
+  request b;
+  const auto send = [&](request& r) {
+    r.model = m;
+    r.arrival = now;
+    r.deadline = now + 60ms;
+    const std::size_t before = out.running.size();
+    s.on_arrival(r, now, out);
+    for (s.advance(now, out); out.running.size() == before; s.advance(now, out)) {
+      now = s.next_wake();
+    }
+    return out.running.back().device.value();
+  };
+  const auto complete = [&](bool failed) {
+    batch& first = out.running.front();
+    s.on_complete(first.at(), now + 1ms, failed);
+    for (request& r : first.requests) r.state = request_state::idle;
+    first.requests.clear();
+    out.running.erase(out.running.begin());
+    now += 10ms;
+  };
+  CHECK(send(a) == 0);
+  complete(true);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(send(a) == 1);
+    complete(false);
+  }
+  CHECK(send(a) == 1);
+  CHECK(send(b) == 0);  // The other is busy.
+  complete(false);
+  complete(false);
+  CHECK(send(a) == 0);
+  complete(false);
+}
+
 TEST_CASE("no model is shut out for good: a batch of one counts as 0.8 of its SLO at most") {
   server<scheduler> x{true};
   for (int i = 0; i < 300; ++i) x.serve(9.9);

@@ -121,8 +121,8 @@ TEST_CASE("adaptive alone tunes itself, unless told not to") {
   CHECK(given[0].tuning->initial ==
         deferred::settings{.window = deferred::window_kind::deferred, .quantile = 0.97});
   refused("adaptive", {.window = "late"},
-          "--window: \"late\" is not allowed: expected one of eager, brief, reserved, frontrun, "
-          "deferred");
+          "--window: \"late\" is not allowed: expected one of eager, brief, patient, reserved, "
+          "frontrun, deferred");
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.quantile = "1"}), input_error);
   refused("adaptive", {.objective = "cost"},
           "--objective: \"cost\" is not allowed: expected latency or devices");

@@ -68,7 +68,9 @@ class device_course {
       const bool is_last = turn == turns_.end();
       const double until = is_last ? HUGE_VAL : static_cast<double>((*turn - now).count());
       if (speed > 0 && left <= until * speed) {
-        return {now + duration{std::llround(left / speed)}};
+        const double takes = left / speed;
+        if (takes >= static_cast<double>((never - now).count())) return {never};
+        return {now + duration{std::llround(takes)}};
       }
       if (is_last) return {never};
       left -= until * speed;

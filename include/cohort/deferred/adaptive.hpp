@@ -53,6 +53,8 @@ struct adaptive_options {
   /// first request has waited this part of the SLO; 0 to 1.
   bool is_eager = false;
   double hold = 0;
+  /// Whether no request is given up for a larger batch: the target is 1.
+  bool keeps_heads = false;
   /// Idle fraction above which it may in any case; 0 to 1.
   double idle_valve = 0.3;
 
@@ -112,6 +114,7 @@ class adaptive_target {
 
   [[nodiscard]] std::uint32_t target(const load_view& load, duration slo,
                                      const latency_curve& latency) const noexcept {
+    if (options_.keeps_heads) return 1;
     const std::uint32_t staggered = staggered_target{}.target(load, slo, latency);
     const auto efficiency = [&](std::uint32_t b) {
       return b / static_cast<double>(latency(b).count());

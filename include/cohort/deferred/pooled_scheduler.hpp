@@ -114,9 +114,7 @@ class basic_pooled_scheduler {
     touch(place.pool);
     const batch_time t = times_.on_complete(at, now, failed, shard_);
     if (t.is_known) shard_.on_measured(t, now);
-    if (learns_) {
-      rank_of(place.pool).set_slow(place.local, times_.is_slow(at.device));
-    }
+    rank_of(place.pool).set_slow(place.local, failed || (learns_ && times_.is_slow(at.device)));
   }
 
   /// As `basic_scheduler::learn`.

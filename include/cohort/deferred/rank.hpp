@@ -53,6 +53,8 @@ class rank {
     devices_[d.index()] = device{.entries = std::vector<entry>(capacity), .present = true};
     ++present_;
     entries_ += capacity;
+    if (capacity >= with_capacity_.size()) with_capacity_.resize(std::size_t{capacity} + 1);
+    ++with_capacity_[capacity];
     refresh(d);
   }
 
@@ -62,10 +64,12 @@ class rank {
     devices_[d.index()].present = false;
     --present_;
     entries_ -= capacity(d);
+    --with_capacity_[capacity(d)];
     refresh(d);
   }
 
-  /// Whether a device is slower than others: then it is taken after those with as few batches.
+  /// Whether a device is slower than others, or fails: then it is taken after those with as few
+  /// batches.
   void set_slow(device_id d, bool is_slow) noexcept {
     device& dev = devices_[d.index()];
     if (dev.slow == is_slow) return;
@@ -100,13 +104,11 @@ class rank {
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     return static_cast<std::uint32_t>(devices_[d.index()].entries.size());
   }
-  /// The largest of the devices present; 0 without any. O(devices).
+  /// The largest of the devices present; 0 without any. O(largest there ever was).
   [[nodiscard]] std::uint32_t largest_capacity() const noexcept {
-    std::uint32_t largest = 0;
-    for (const device& dev : devices_) {
-      if (dev.present) largest = std::max(largest, static_cast<std::uint32_t>(dev.entries.size()));
-    }
-    return largest;
+    std::size_t largest = with_capacity_.size();
+    while (largest > 0 && with_capacity_[largest - 1] == 0) --largest;
+    return largest == 0 ? 0 : static_cast<std::uint32_t>(largest - 1);
   }
   /// Batches that a device has, at most `entry_depth` in each entry.
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
@@ -348,6 +350,7 @@ class rank {
   std::size_t present_ = 0;
   std::size_t entries_ = 0;  // Of the devices present.
   std::size_t idle_entries_ = 0;
+  std::vector<std::uint32_t> with_capacity_;  // Devices present, by capacity.
   pool_meter meter_;
 };
 

@@ -103,7 +103,8 @@ class basic_scheduler {
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, shard_);
     if (t.is_known) shard_.on_measured(t, now);
-    if (learns_) rank_.set_slow(at.device, times_.is_slow(at.device));
+    // What fails ends soon: its device would always be free, and get all that comes.
+    rank_.set_slow(at.device, failed || (learns_ && times_.is_slow(at.device)));
     if (!rank_.has_device(at.device)) {
       first_unused_device_ = std::min(first_unused_device_, at.device.value());
     }

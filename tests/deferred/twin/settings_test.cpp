@@ -29,12 +29,17 @@ TEST_CASE("windows differ in what they are named after") {
   CHECK_FALSE(of(window_kind::reserved).is_eager);
   CHECK(of(window_kind::brief).is_eager);
   CHECK(of(window_kind::brief).hold == 0.1);
+  CHECK_FALSE(of(window_kind::brief).keeps_heads);
+  CHECK(of(window_kind::patient).is_eager);
+  CHECK(of(window_kind::patient).hold == 0.35);
+  CHECK(of(window_kind::patient).keeps_heads);
   CHECK(of(window_kind::eager).hold == 0);
   CHECK(of(window_kind::reserved).ahead == adaptive_options{}.ahead);
   CHECK(of(window_kind::frontrun).ahead == 0);
   CHECK(of(window_kind::frontrun).idle_valve == adaptive_options{}.idle_valve);
   CHECK(std::string_view{name_of(window_kind::eager)} == "eager");
   CHECK(std::string_view{name_of(window_kind::brief)} == "brief");
+  CHECK(std::string_view{name_of(window_kind::patient)} == "patient");
   CHECK(std::string_view{name_of(window_kind::reserved)} == "reserved");
   CHECK(std::string_view{name_of(window_kind::frontrun)} == "frontrun");
   CHECK(std::string_view{name_of(window_kind::deferred)} == "deferred");

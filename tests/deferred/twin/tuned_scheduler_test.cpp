@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace cohort::deferred {
@@ -242,6 +243,34 @@ TEST_CASE("it may be moved while a round is under way") {
   other.advance(x.now, nobody);
   CHECK(other.rounds().without_answer == 1);
   x.is_moved = true;
+}
+
+TEST_CASE("it may not be assigned to: the round under way would lose its job") {
+  CHECK(std::is_move_constructible_v<tuned_scheduler>);
+  CHECK_FALSE(std::is_move_assignable_v<tuned_scheduler>);
+}
+
+TEST_CASE("after a jump of the clock it goes on, and drops what waited") {
+  for (const duration jump : {duration{1h}, duration{24h * 365}}) {
+    server x;
+    x.run(1s);
+    x.runner.answer();
+    x.run(500ms);
+    const int before = x.runner.s->started;
+    x.now += jump;
+    x.arrival = x.now;
+    x.run(10s);  // Goes on at once: nothing of before the jump waits.
+    CHECK(x.s.models().queued_requests(x.m) < 30);
+    CHECK(x.s.next_wake() > x.now - 30ms);
+    if (x.runner.s->job != nullptr) x.runner.answer();
+    x.run(5s);
+    CHECK(x.runner.s->started > before);
+    REQUIRE(x.runner.s->job != nullptr);
+    // A round looks at nothing from before it.
+    for (const recorded_arrival& a : x.runner.s->job->start.arrivals) {
+      CHECK(a.at - x.runner.s->job->start.now <= 20s);
+    }
+  }
 }
 
 TEST_CASE("rounds pause as their cost demands") {

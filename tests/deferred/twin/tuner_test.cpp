@@ -37,7 +37,7 @@ TEST_CASE("rounds try windows twice, then quantiles and windows in turns, the pr
     const auto tried = tried_by(t);
     CHECK(tried[0] == settings{});
     const bool is = std::ranges::count_if(tried, is_eager) == 1;
-    CHECK(tried.size() == (is ? 5 : 3));
+    CHECK(tried.size() == (is ? 6 : 3));
     if (!is) {
       CHECK(tried[1].quantile == 0.75);
       CHECK(tried[2].quantile == 0.97);
@@ -54,6 +54,25 @@ TEST_CASE("rounds try windows twice, then quantiles and windows in turns, the pr
   CHECK(is_of_windows());
   CHECK(is_of_windows());
   CHECK_FALSE(is_of_windows());
+}
+
+TEST_CASE("from between two of the quantiles that are tried, both are") {
+  const auto quantiles = [](double initial) {
+    tuner t{{.initial = {.quantile = initial}}};
+    for (int i = 0; i < 2; ++i) {
+      const auto windows = tried_by(t);
+      t.judge(windows, std::vector<trial_result>(windows.size(), did(0, 0.01)));
+    }
+    std::vector<double> out;
+    for (const settings& s : tried_by(t)) out.push_back(s.quantile);
+    return out;
+  };
+  CHECK(quantiles(0.9) == std::vector{0.9, 0.75, 0.97});
+  CHECK(quantiles(0.5) == std::vector{0.5, 0.75});
+  CHECK(quantiles(0.99) == std::vector{0.99, 0.97});
+  CHECK(quantiles(0.8) == std::vector{0.8, 0.75, 0.9, 0.97});
+  CHECK(quantiles(0.98) == std::vector{0.98, 0.97, 0.99});
+  CHECK(quantiles(0.999) == std::vector{0.999, 0.99});
 }
 
 /// A round in which all that `is_it` picks did otherwise. @returns Whether the settings changed.

@@ -17,17 +17,18 @@ namespace cohort::deferred {
 enum class window_kind : std::uint8_t {
   eager,     ///< As soon as a device is free.
   brief,     ///< When the first request has waited a tenth of its SLO: bursts stay together.
+  patient,   ///< When it has waited a third of it; gives up none for a larger batch.
   reserved,  ///< Adaptive: at once while devices idle, else with a reserve for busy devices.
   frontrun,  ///< The same without the reserve.
   deferred,  ///< When one request more could no longer join, in batches as large as can be.
 };
-inline constexpr std::array window_kinds{window_kind::eager, window_kind::brief,
-                                         window_kind::reserved, window_kind::frontrun,
-                                         window_kind::deferred};
+inline constexpr std::array window_kinds{window_kind::eager,    window_kind::brief,
+                                         window_kind::patient,  window_kind::reserved,
+                                         window_kind::frontrun, window_kind::deferred};
 
 /// Its name, as users read it.
 [[nodiscard]] constexpr const char* name_of(window_kind w) noexcept {
-  constexpr std::array names{"eager", "brief", "reserved", "frontrun", "deferred"};
+  constexpr std::array names{"eager", "brief", "patient", "reserved", "frontrun", "deferred"};
   return names[static_cast<std::size_t>(w)];
 }
 
@@ -38,8 +39,12 @@ struct settings {
 
   [[nodiscard]] adaptive_options policy() const noexcept {
     adaptive_options o;
-    o.is_eager = window == window_kind::eager || window == window_kind::brief;
+    o.is_eager = window <= window_kind::patient;
     if (window == window_kind::brief) o.hold = 0.1;
+    if (window == window_kind::patient) {
+      o.hold = 0.35;
+      o.keeps_heads = true;
+    }
     if (window == window_kind::frontrun) o.ahead = 0;
     if (window == window_kind::deferred) {
       o.ahead = o.spread = o.scarce_width = 0;

@@ -60,6 +60,10 @@ class basic_tuned_scheduler {
     job_->results.reserve(tuner::most_tried);
     changes_.reserve(most_changes);
   }
+  basic_tuned_scheduler(basic_tuned_scheduler&&) = default;
+  // The round that is under way would be left without its job.
+  basic_tuned_scheduler& operator=(basic_tuned_scheduler&&) = delete;
+
   model_id add_model(model_config config) {
     const model_id id = scheduler_.add_model(config);
     if (id.index() >= models_.size()) {

@@ -95,7 +95,7 @@ class tuner {
     }
     const auto at = static_cast<std::size_t>(
         std::ranges::lower_bound(tried_quantiles, present_.quantile) - tried_quantiles.begin());
-    for (const std::size_t i : {at - 1, at + 1}) {
+    for (const std::size_t i : {at - 1, at, at + 1}) {  // From between two, three.
       if (i >= tried_quantiles.size()) continue;
       s.quantile = tried_quantiles[i];
       add(s);
