@@ -213,8 +213,7 @@ std::string machine_noise(const std::vector<named_runs<rate_run>>& all) {
   }
   return fmt::format(
       "Noise of this machine: 99 % of requests were sent at most {} ms after they should have "
-      "been, "
-      "in the worst run; that is part of the latencies.",
+      "been, in the worst run; that is part of the latencies.",
       fixed(worst, 1));
 }
 

@@ -53,10 +53,10 @@ struct adaptive_options {
   /// first request has waited this part of the SLO; 0 to 1.
   bool is_eager = false;
   double hold = 0;
-  /// Whether no request is given up for a larger batch: the target is 1.
-  bool keeps_heads = false;
   /// Idle fraction above which it may in any case; 0 to 1.
   double idle_valve = 0.3;
+  /// Whether no request is given up for a larger batch: the target is 1.
+  bool keeps_heads = false;
 
   /// @throws config_error If a field is outside its range.
   constexpr void validate() const {

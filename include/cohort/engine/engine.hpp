@@ -72,9 +72,9 @@ class basic_engine {
   /// is there then, and only `setup` was told its id.
   /// @param where As for the core.
   template <class Setup, class... Where>
-  model_id add_model(model_config config, Setup setup, Where... where) {
+  model_id add_model(const model_config& config, Setup setup, Where... where) {
     return ask<model_id>([&](time_point) {
-      const model_id id = loop_.add_model(std::move(config), where...);
+      const model_id id = loop_.add_model(config, where...);
       setup(id);
       return id;
     });

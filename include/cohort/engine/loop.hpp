@@ -149,11 +149,11 @@ class basic_loop {
   /// @throws config_error As the core does, and above `max_models`.
   /// @param where As for the core.
   template <class... Where>
-  model_id add_model(model_config config, Where... where) {
+  model_id add_model(const model_config& config, Where... where) {
     const std::uint32_t capacity = config.scheduling.queue_capacity;
     const std::uint32_t max_size = config.max_request_size;
     expects(models_ < max_models_, "engine: more models than max_models");
-    const model_id id = core_.add_model(std::move(config), where...);
+    const model_id id = core_.add_model(config, where...);
     ++models_;
     door& d = doors_[id.index()];
     d.capacity = capacity;

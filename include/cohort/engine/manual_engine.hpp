@@ -58,8 +58,8 @@ class manual_engine {
   }
 
   template <class Setup, class... Where>
-  model_id add_model(model_config config, Setup setup, Where... where) {
-    const model_id id = loop_.add_model(std::move(config), where...);
+  model_id add_model(const model_config& config, Setup setup, Where... where) {
+    const model_id id = loop_.add_model(config, where...);
     setup(id);
     return id;
   }
