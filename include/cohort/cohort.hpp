@@ -64,6 +64,7 @@
 #include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/deferred/twin/load_watch.hpp>
 #include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/standing.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>

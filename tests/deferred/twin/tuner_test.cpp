@@ -24,6 +24,11 @@ std::vector<trial_result> all(const std::vector<settings>& tried, trial_result u
   for (const settings& s : tried) out.push_back(is_it(s) ? other : usual);
   return out;
 }
+/// Judges a round of requests that are all new.
+bool judge(tuner& t, const std::vector<settings>& tried, const std::vector<trial_result>& results) {
+  static std::uint64_t arrived = 0;
+  return t.judge(tried, results, arrived += results[0].requests);
+}
 std::vector<settings> tried_by(const tuner& t) {
   std::vector<settings> out;
   t.candidates(out);
@@ -42,7 +47,7 @@ TEST_CASE("rounds try windows twice, then quantiles and windows in turns, the pr
       CHECK(tried[1].quantile == 0.75);
       CHECK(tried[2].quantile == 0.97);
     }
-    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+    judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
     return is;
   };
   CHECK(is_of_windows());
@@ -61,7 +66,7 @@ TEST_CASE("from between two of the quantiles that are tried, both are") {
     tuner t{{.initial = {.quantile = initial}}};
     for (int i = 0; i < 2; ++i) {
       const auto windows = tried_by(t);
-      t.judge(windows, std::vector<trial_result>(windows.size(), did(0, 0.01)));
+      judge(t, windows, std::vector<trial_result>(windows.size(), did(0, 0.01)));
     }
     std::vector<double> out;
     for (const settings& s : tried_by(t)) out.push_back(s.quantile);
@@ -79,7 +84,7 @@ TEST_CASE("from between two of the quantiles that are tried, both are") {
 template <class F>
 bool round(tuner& t, trial_result usual, F is_it, trial_result other) {
   const auto tried = tried_by(t);
-  return t.judge(tried, all(tried, usual, is_it, other));
+  return judge(t, tried, all(tried, usual, is_it, other));
 }
 /// A round of quantiles that tells nothing, if it is time for one.
 void pass(tuner& t, trial_result usual) {
@@ -184,12 +189,73 @@ TEST_CASE("the worst model counts as much as fairness says") {
   CHECK(choice(0.2) == frontrun);          // .21 instead of .07.
 }
 
+/// Rounds that judge 2000 requests each, of which `fresh` are new, until the settings change.
+class rounds_of_windows {
+ public:
+  rounds_of_windows(tuner& t, double bad) : t_{t}, bad_{bad} {}
+  /// Eager loses `excess` more than the others. @returns Whether the settings changed.
+  bool operator()(double excess, std::uint64_t fresh, double eager_latency = 0.01) {
+    while (tried_by(t_)[1].quantile != t_.present().quantile) judge(t_, tried_by(t_), nothing());
+    const auto tried = tried_by(t_);
+    std::vector<trial_result> r;
+    for (const settings& s : tried) {
+      r.push_back(did(is_eager(s) ? bad_ + excess : bad_, is_eager(s) ? eager_latency : 0.01));
+      r.back().requests = 2000;
+    }
+    arrived_ += fresh;
+    return t_.judge(tried, r, arrived_);
+  }
+
+ private:
+  [[nodiscard]] std::vector<trial_result> nothing() const {
+    return std::vector<trial_result>(tried_by(t_).size(), did(bad_, 0.01));
+  }
+  tuner& t_;
+  double bad_;
+  std::uint64_t arrived_ = 0;
+};
+
+TEST_CASE("what loses somewhat fewer for long is adopted, though each round alone may be chance") {
+  // Of 2000 requests with 20 bad 2 √20.8 / 2000 = .0046 is chance; .002 is more than the usual
+  // .0012.
+  tuner t{{.initial = {.window = frontrun}, .fairness = 0}};
+  rounds_of_windows run{t, 0.01};
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(run(-0.002, 2000));
+  CHECK(run(-0.002, 2000));
+  CHECK(is_eager(t.present()));
+  CHECK(t.why().rounds == 3);
+  // Where the rounds judge the same requests again and again, nothing new is learned.
+  tuner same{{.initial = {.window = frontrun}, .fairness = 0}};
+  rounds_of_windows again{same, 0.01};
+  for (int i = 0; i < 40; ++i) CHECK_FALSE(again(-0.002, 0));
+  // And where it swings by more than that, it may be chance.
+  tuner swings{{.initial = {.window = frontrun}, .fairness = 0}};
+  rounds_of_windows swinging{swings, 0.02};
+  for (int i = 0; i < 40; ++i) CHECK_FALSE(swinging(i % 2 == 0 ? 0.006 : -0.010, 2000));
+}
+
+TEST_CASE("what loses more in bursts is not adopted for its cost in the calm between them") {
+  tuner t{{.initial = {.window = frontrun}, .fairness = 0}};
+  rounds_of_windows run{t, 0};
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(run(0.02, 2000, 0.005));
+  for (int i = 0; i < 12; ++i) CHECK_FALSE(run(0, 2000, 0.005));  // Mean of all: .06 / 15 = .004.
+  tuner calm{{.initial = {.window = frontrun}, .fairness = 0}};
+  rounds_of_windows runs{calm, 0};
+  bool has_changed = false;
+  for (int i = 0; i < 4; ++i) has_changed = runs(0, 2000, 0.005) || has_changed;
+  CHECK(has_changed);
+  // In the end the bursts are forgotten.
+  has_changed = false;
+  for (int i = 0; i < 60 && !has_changed; ++i) has_changed = run(0, 2000, 0.005);
+  CHECK(has_changed);
+}
+
 TEST_CASE("pauses grow while nothing changes, and something new ends them") {
   tuner t{{}};
   CHECK(t.pause() == 500ms);
   for (int i = 0; i < 20; ++i) {
     const auto tried = tried_by(t);
-    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+    judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
   }
   CHECK(t.pause() == 4s);
   t.wake();
@@ -202,7 +268,7 @@ TEST_CASE("pauses keep to a part of a core, a larger one soon after something ha
   CHECK(to_ms(t.pause(80ms)) == doctest::Approx(1000));
   for (int i = 0; i < 20; ++i) {
     const auto tried = tried_by(t);
-    t.judge(tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+    judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
   }
   CHECK(t.pause(90ms) == 4s);
   CHECK(to_ms(t.pause(150ms)) == doctest::Approx(5000));

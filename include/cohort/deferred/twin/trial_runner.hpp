@@ -56,6 +56,7 @@ struct tuning_job {
   adaptive_scheduler known;  ///< What the running scheduler has measured.
   std::vector<settings> tried;
   std::vector<trial_result> results;  ///< In their order.
+  std::uint64_t arrived = 0;          ///< Requests ever, when it was made.
   duration cost{0};                   ///< CPU time of the last run, if its runner measures that.
   trial bench;
 };

@@ -164,6 +164,7 @@ class basic_tuned_scheduler {
     const tuning_options& o = tuner_.options();
     tuning_job& j = *job_;
     j.start.now = now;
+    j.arrived = record_.added();
     if (are_models_new_) j.set_models(models_);
     are_models_new_ = false;
     const std::size_t n =
@@ -232,7 +233,7 @@ class basic_tuned_scheduler {
     ++rounds_.judged;
     rounds_.cost += job_->cost;
     const settings before = tuner_.present();
-    if (!tuner_.judge(job_->tried, job_->results)) return;
+    if (!tuner_.judge(job_->tried, job_->results, job_->arrived)) return;
     ++rounds_.changed;
     const settings& s = tuner_.present();
     const auto which = std::ranges::find(job_->tried, s) - job_->tried.begin();

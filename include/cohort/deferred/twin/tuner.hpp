@@ -6,6 +6,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/twin/settings.hpp>
+#include <cohort/deferred/twin/standing.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 
 #include <algorithm>
@@ -49,13 +50,6 @@ struct tuning_options {
     expects(core_part > 0 && core_part <= 1 && core_part_soon >= core_part && core_part_soon <= 1,
             "tuning: core_part must be in (0, 1], and core_part_soon at least as much");
   }
-};
-
-/// What trials said of settings beside others, on average over some rounds.
-struct comparison {
-  double excess = 0;  ///< Of the score; below 0: better.
-  double ratio = 1;   ///< Of the cost, which is the mean latency or the devices at work.
-  std::uint32_t rounds = 0;
 };
 
 /// A change of settings, for whoever wants to know.
@@ -104,7 +98,9 @@ class tuner {
 
   /// Takes the results of all of `candidates()`, in their order. @returns Whether the present
   /// settings have changed.
-  bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results) {
+  /// @param arrived Requests that have arrived ever: tells what is new in this round.
+  bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results,
+             std::uint64_t arrived) {
     ++turn_;
     const differences tolerance = tolerance_of(results);
     const double clear = much * tolerance.all;
@@ -112,29 +108,28 @@ class tuner {
     if (standings_.size() + most_tried > most_standings) standings_.clear();
     std::array<const standing*, most_tried> known{};
     double least = 0;
+    bool is_better = false;
+    bool was_better = false;
     for (std::size_t i = 1; i < results.size(); ++i) {
       standing& s = standing_of(tried[i]);
-      s.add(score(results[i]) - score(results[0]), cost > 0 ? cost_of(results[i]) / cost : 1,
-            clear);
+      s.add(score(results[i]) - score(results[0]), cost > 0 ? cost_of(results[i]) / cost : 1, clear,
+            results[0].requests, arrived);
       if (s.rounds < 2 && s.excess > -clear) continue;  // What one round says may be chance.
       known[i] = &s;
       least = std::min(least, s.excess);
+      is_better = is_better || s.excess < -2 * tolerance.all;
+      was_better = was_better || s.past_excess < -std::max(tolerance.usual, s.past_chance());
     }
-    // Those that lose as few requests as the best, but for chance: of them the cheapest.
-    const standing* chosen = nullptr;
-    for (const standing* s : known) {
-      if (s == nullptr || s->excess > least + tolerance.all) continue;
-      if (chosen == nullptr || s->ratio < chosen->ratio) chosen = s;
-    }
-    const bool is_better = least < -2 * tolerance.all;
+    const standing* chosen = cheapest_of(known, least, tolerance);
     // That nothing is lost for a lower cost must be more than what chance may hide.
     const bool is_as_good =
-        chosen != nullptr && chosen->excess + tolerance.chance <= 2 * tolerance.usual;
-    if (chosen == nullptr || (!is_better && !(is_as_good && chosen->ratio < 0.95))) {
+        chosen != nullptr &&
+        std::max(chosen->excess, chosen->past_excess) + tolerance.chance <= 2 * tolerance.usual;
+    if (chosen == nullptr || (!is_better && !was_better && !(is_as_good && chosen->ratio < 0.95))) {
       idle_turns_ = std::min(idle_turns_ + 1, 16U);
       return false;
     }
-    why_ = {chosen->excess, chosen->ratio, static_cast<std::uint32_t>(chosen->rounds)};
+    why_ = chosen->why(!is_better && was_better);
     change_to(*chosen);
     idle_turns_ = 0;
     return true;
@@ -162,31 +157,39 @@ class tuner {
   static constexpr double much = 8;  // Tolerances that are more than chance in one round.
   static constexpr std::size_t most_standings = 32;
 
-  /// How settings compare with the present ones, over the last rounds in which they were tried.
-  struct standing {
-    settings which;
-    double excess = 0;  // Of their score.
-    double ratio = 1;   // Of their cost.
-    double rounds = 0;
-
-    void add(double now, double cost_now, double clear) noexcept {
-      if (std::abs(now - excess) > clear) rounds = 0;  // The load is another.
-      rounds = std::min(rounds + 1, 4.0);
-      excess += (now - excess) / rounds;
-      ratio += (cost_now - ratio) / rounds;
-    }
+  /// Differences of scores that mean nothing.
+  struct differences {
+    double usual;   // A part of what is lost, or served, anyway.
+    double chance;  // What chance makes of so many requests.
+    double all;     // The larger.
   };
+
+  /// Those that lose as few requests as the best lately and, of these, as few as the best for long,
+  /// but for chance: of them the cheapest, or none but the present ones.
+  [[nodiscard]] static const standing* cheapest_of(std::array<const standing*, most_tried>& known,
+                                                   double least,
+                                                   const differences& tolerance) noexcept {
+    // The present ones, which are 0 beside themselves, may be among the best.
+    double past_least = least + tolerance.all < 0 ? HUGE_VAL : 0;
+    for (const standing*& s : known) {
+      if (s != nullptr && s->excess > least + tolerance.all) s = nullptr;
+      if (s != nullptr) past_least = std::min(past_least, s->past_excess);
+    }
+    const standing* chosen = nullptr;
+    for (const standing* s : known) {
+      if (s == nullptr || s->past_excess > past_least + tolerance.usual) continue;
+      if (chosen == nullptr || s->ratio < chosen->ratio) chosen = s;
+    }
+    return chosen;
+  }
   standing& standing_of(const settings& s) {
     const auto found = std::ranges::find(standings_, s, &standing::which);
     return found != standings_.end() ? *found : standings_.emplace_back(standing{.which = s});
   }
   void change_to(standing chosen) {
-    standings_.push_back({.which = present_, .rounds = chosen.rounds});
-    for (standing& s : standings_) {
-      s.excess -= chosen.excess;
-      s.ratio /= chosen.ratio;
-    }
     std::erase_if(standings_, [&](const standing& s) { return s.which == chosen.which; });
+    for (standing& s : standings_) s.rebase(chosen);
+    standings_.push_back(chosen.of_present(present_));
     present_ = chosen.which;
   }
 
@@ -196,12 +199,6 @@ class tuner {
   [[nodiscard]] double cost_of(const trial_result& r) const noexcept {
     return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
   }
-  /// Differences of scores that mean nothing.
-  struct differences {
-    double usual;   // A part of what is lost, or served, anyway.
-    double chance;  // What chance makes of so many requests.
-    double all;     // The larger.
-  };
   [[nodiscard]] static differences tolerance_of(const std::vector<trial_result>& results) noexcept {
     double fewest = results[0].bad;
     for (const trial_result& r : results) fewest = std::min(fewest, r.bad);
