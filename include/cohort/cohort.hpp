@@ -73,6 +73,7 @@
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
 #include <cohort/engine/completion.hpp>
+#include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/engine.hpp>

@@ -9,6 +9,7 @@ struct own {
   void complete(cohort::device_entry) {}
 #endif
   void complete_request(cohort::device_entry, const cohort::request&, bool) {}
+  void complete_probe(cohort::device_id, bool) {}
   template <class F>
   void nudge(F publish) {
     publish();

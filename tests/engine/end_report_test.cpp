@@ -12,12 +12,17 @@ struct least_target {
   int batches = 0;
   bool failed = false;
   const request* ended = nullptr;
+  device_id probed{9};
   int nudges = 0;
   void complete(device_entry, bool f) {
     ++batches;
     failed = f;
   }
   void complete_request(device_entry, const request& r, bool) { ended = &r; }
+  void complete_probe(device_id d, bool f) {
+    probed = d;
+    failed = f;
+  }
   template <class F>
   void nudge(F publish) {
     publish();
@@ -36,10 +41,18 @@ TEST_CASE("a backend's report reaches the least target there can be") {
   request r;
   report.request_ended(device_id{0}, r, false);
   CHECK(target.ended == &r);
+  report.probe_ended(device_id{3}, false);
+  CHECK(target.probed == device_id{3});
+  CHECK_FALSE(target.failed);
   std::atomic<int> state{0};
   report.publish(state, 3);
   CHECK(state == 3);  // What is published is there when the target wakes.
   CHECK(target.nudges == 1);
+  report.unbind();
+  report.batch_ended(device_id{0}, false);
+  report.publish(state, 4);
+  CHECK(target.batches == 1);
+  CHECK(state == 3);
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ struct least_core {
   template <engine_sink Sink>
   void on_request_complete(device_entry, const request&, bool, time_point, Sink&) noexcept {}
   template <engine_sink Sink>
+  void on_probe(device_id, bool, time_point, Sink&) noexcept {}
+  template <engine_sink Sink>
   void advance(time_point, Sink&) noexcept {}
   [[nodiscard]] time_point next_wake() const noexcept { return never; }
   [[nodiscard]] std::size_t in_flight() const noexcept { return batch.requests.size(); }

@@ -230,7 +230,8 @@ struct gated_engine {
   std::latch left;
   backend_type backend{executor};
   basic_engine<basic_engine_core<eager>, backend_type, inline_completion<deliver>> engine{
-      basic_engine_core<eager>{}, backend, inline_completion<deliver>{deliver{&left}}};
+      basic_engine_core<eager>{eager{}, 0s, {}, {.is_on = false}},  // The gate takes its time.
+      backend, inline_completion<deliver>{deliver{&left}}};
   model_id model;
   steady_clock clock;
 

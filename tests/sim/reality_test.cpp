@@ -53,7 +53,7 @@ TEST_CASE("a batch takes its bias longer") {
   CHECK(r.drawn->devices[0].batches == 1);
 }
 
-TEST_CASE("a hanging device keeps its batch for ever, and the run ends all the same") {
+TEST_CASE("a device that hangs for ever keeps its batch, and the run ends all the same") {
   workload w = one_model(1, {0, 1, 50});
   w.reality.faults = {{.at = 1ms, .device = device_id{0}, .kind = fault_kind::hang}};
   const run_result r = run(w, eager_scheduler{});
@@ -64,12 +64,13 @@ TEST_CASE("a hanging device keeps its batch for ever, and the run ends all the s
 }
 
 TEST_CASE("a failing device ends batches at once, without results") {
-  workload w = one_model(1, {0, 2, 50});
+  // The first request fails thrice at 1 ms; then its device is out, and probed at 101 ms.
+  workload w = one_model(1, {0, 2, 50, 102});
   w.reality.faults = {{.at = 1ms, .device = device_id{0}, .kind = fault_kind::fail, .lasts = 10ms}};
   const run_result r = run(w, eager_scheduler{});
-  CHECK(r.completed == 1);  // At 50.
-  CHECK(r.dropped == 2);
-  CHECK(r.drawn->devices[0].failed == 2);
+  CHECK(r.completed == 1);  // At 102.
+  CHECK(r.dropped == 3);
+  CHECK(r.drawn->devices[0].failed == 3);
   CHECK(r.dispatches[0].finish == time_point{1ms});
 }
 

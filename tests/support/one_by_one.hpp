@@ -33,6 +33,7 @@ struct one_by_one {
   }
   device_id add_device(time_point) noexcept { return device_id{0}; }
   void remove_device(device_id, time_point) noexcept {}
+  void set_in_service(device_id, bool, time_point) noexcept {}
 
   template <deferred::scheduler_sink Sink>
   void on_arrival(request& r, time_point, Sink&) noexcept {

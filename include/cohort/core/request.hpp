@@ -37,10 +37,14 @@ struct request {
   /// Written by the scheduler; read-only for the caller.
   request_state state = request_state::idle;
   bool cancel_requested = false;
+  std::uint8_t attempts =
+      0;  ///< Batches that failed or hung with it, after which it was queued anew.
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
   /// Of the real-time engine, under its inbox's lock.
   bool in_engine = false;
   bool cancel_posted = false;
+  /// Of the loop: counted among those that wait for a batch. It sees batches as const.
+  mutable bool is_waiting = false;
 
   /// Links the request into whatever holds it: an inbox or a batch. In no two at once.
   boost::intrusive::list_member_hook<> hook;

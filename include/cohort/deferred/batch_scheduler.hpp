@@ -43,6 +43,11 @@ concept scheduler_removes_devices = requires(S& s, device_id d, time_point now) 
   noexcept;
 };
 template <class S>
+concept scheduler_suspends_devices = requires(S& s, device_id d, time_point now) {
+  { s.set_in_service(d, true, now) }
+  noexcept;
+};
+template <class S>
 concept scheduler_tells_capacities = requires(const S& s, device_id d) {
   { s.capacity(d) }
   noexcept->std::same_as<std::uint32_t>;
@@ -92,7 +97,8 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 ///   and throw `config_error`; nothing else does either. They may take more arguments (a pool, a
 ///   capacity). `capacity(d)` is how many batches the device may run at one time, its entries.
 /// * `remove_model(id, now, sink)` drops what waits; batches at work go on.
-///   `remove_device(d, now)`: it gets no more work.
+///   `remove_device(d, now)`: it gets no more work. `set_in_service(d, whether, now)`: a device
+///   that is there gets none for a while.
 /// * `on_arrival(request, now, sink)`: of a model that is served and not full. From then on the
 ///   request is linked, until it is dropped, cancelled or taken out of its batch.
 /// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
@@ -107,9 +113,10 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
 template <class S>
 concept batch_scheduler = std::move_constructible<S> && requirement::scheduler_adds_models<S> &&
     requirement::scheduler_removes_models<S> && requirement::scheduler_adds_devices<S> &&
-    requirement::scheduler_removes_devices<S> && requirement::scheduler_tells_capacities<S> &&
-    requirement::scheduler_takes_arrivals<S> && requirement::scheduler_takes_cancels<S> &&
-    requirement::scheduler_takes_completions<S> && requirement::scheduler_advances<S> &&
-    requirement::scheduler_tells_next_wake<S> && requirement::scheduler_answers_for_models<S>;
+    requirement::scheduler_removes_devices<S> && requirement::scheduler_suspends_devices<S> &&
+    requirement::scheduler_tells_capacities<S> && requirement::scheduler_takes_arrivals<S> &&
+    requirement::scheduler_takes_cancels<S> && requirement::scheduler_takes_completions<S> &&
+    requirement::scheduler_advances<S> && requirement::scheduler_tells_next_wake<S> &&
+    requirement::scheduler_answers_for_models<S>;
 
 }  // namespace cohort::deferred

@@ -96,6 +96,13 @@ class basic_pooled_scheduler {
     touch(at.pool);
   }
 
+  /// Gives a device that is present no work for a while, or again. What it has still completes.
+  void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    const device_place at = devices_[d.index()];
+    rank_of(at.pool).set_in_service(at.local, is_in_service, now);
+    touch(at.pool);
+  }
+
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};

@@ -50,7 +50,8 @@ class rank {
     for (device_set& level : idle_) level.resize(devices_.size());
     COHORT_ASSERT(!devices_[d.index()].present && outstanding(d) == 0);
     measure(now);
-    devices_[d.index()] = device{.entries = std::vector<entry>(capacity), .present = true};
+    devices_[d.index()] =
+        device{.entries = std::vector<entry>(capacity), .present = true, .in_service = true};
     ++present_;
     entries_ += capacity;
     if (capacity >= with_capacity_.size()) with_capacity_.resize(std::size_t{capacity} + 1);
@@ -60,11 +61,22 @@ class rank {
 
   /// Takes a device away: it gets no more work; what it has still ends by `on_complete`.
   void remove_device(device_id d, time_point now) noexcept {
+    device& dev = devices_[d.index()];
     measure(now);
-    devices_[d.index()].present = false;
+    if (dev.in_service) entries_ -= capacity(d);
+    dev.present = dev.in_service = false;
     --present_;
-    entries_ -= capacity(d);
     --with_capacity_[capacity(d)];
+    refresh(d);
+  }
+  /// Gives a device that is present no work for a while, or again. What it has still ends.
+  void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    device& dev = devices_[d.index()];
+    COHORT_ASSERT(dev.present);
+    if (dev.in_service == is_in_service) return;
+    measure(now);
+    entries_ = is_in_service ? entries_ + capacity(d) : entries_ - capacity(d);
+    dev.in_service = is_in_service;
     refresh(d);
   }
 
@@ -88,7 +100,7 @@ class rank {
   }
 
   [[nodiscard]] std::size_t devices() const noexcept { return present_; }
-  /// How many batches the devices may run at one time.
+  /// How many batches the devices in service may run at one time.
   [[nodiscard]] std::size_t entries() const noexcept { return entries_; }
   [[nodiscard]] std::size_t idle_entries() const noexcept { return idle_entries_; }
   /// Devices without any work.
@@ -97,6 +109,10 @@ class rank {
   }
   [[nodiscard]] bool has_device(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
+  }
+  /// Whether it is present and may get work.
+  [[nodiscard]] bool is_in_service(device_id d) const noexcept {
+    return d.index() < devices_.size() && devices_[d.index()].in_service;
   }
   /// Whether a device of that id was ever added.
   [[nodiscard]] bool has_ever(device_id d) const noexcept { return d.index() < devices_.size(); }
@@ -242,6 +258,7 @@ class rank {
     std::vector<entry> entries;
     std::uint32_t idle = 0;  // Of the entries; as `idle_` has it.
     bool present = false;
+    bool in_service = false;  // Else it gets no work for a while.
     bool slow = false;
   };
   /// Which of `idle_` a device belongs to, if one of its entries is idle.
@@ -265,7 +282,7 @@ class rank {
     std::uint32_t idle = 0;
     time_point next_end = never;
     for (const entry& e : dev.entries) {
-      if (!dev.present) break;
+      if (!dev.in_service) break;
       idle += e.is_idle();
       if (e.is_ending()) next_end = std::min(next_end, e.free_at);
     }
@@ -348,7 +365,7 @@ class rank {
   timer_queue opening_;               // By model: when its window opens.
   indexed_heap<time_point> waiting_;  // By model: window open, no device; by urgency.
   std::size_t present_ = 0;
-  std::size_t entries_ = 0;  // Of the devices present.
+  std::size_t entries_ = 0;  // Of the devices in service.
   std::size_t idle_entries_ = 0;
   std::vector<std::uint32_t> with_capacity_;  // Devices present, by capacity.
   pool_meter meter_;

@@ -87,6 +87,11 @@ class basic_scheduler {
     first_unused_device_ = std::min(first_unused_device_, d.value());
   }
 
+  /// Gives a device that is present no work for a while, or again. What it has still completes.
+  void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    rank_.set_in_service(d, is_in_service, now);
+  }
+
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};

@@ -7,6 +7,7 @@
 #include <cohort/core/request.hpp>
 
 #include <atomic>
+#include <mutex>
 
 namespace cohort::engine {
 
@@ -20,25 +21,33 @@ concept hears_of_request_ends = requires(E& e, device_entry at, const request& r
   e.complete_request(at, r, failed);
 };
 template <class E>
+concept hears_of_probe_ends = requires(E& e, device_id d, bool failed) {
+  e.complete_probe(d, failed);
+};
+template <class E>
 concept can_be_nudged = requires(E& e, void (*publish)()) {
   e.nudge(publish);
 };
 }  // namespace requirement
 
 /// What hears of ends: `complete(entry, failed)`, the oldest batch of the entry has ended;
-/// `complete_request(entry, request, failed)`, a request that ends before its batch; and whose
-/// thread can be woken: `nudge(publish)` calls `publish()` and then has the backend's `advance`
-/// called. Thread safety: any thread. Models: `basic_engine`, `basic_loop`, `manual_engine`.
+/// `complete_request(entry, request, failed)`, a request that ends before its batch;
+/// `complete_probe(device, failed)`, a probe; and whose thread can be woken: `nudge(publish)` calls
+/// `publish()` and then has the backend's `advance` called. Thread safety: any thread. Models:
+/// `basic_engine`, `basic_loop`, `manual_engine`.
 template <class E>
-concept completion_target = requirement::hears_of_batch_ends<E> &&
-    requirement::hears_of_request_ends<E> && requirement::can_be_nudged<E>;
+concept completion_target =
+    requirement::hears_of_batch_ends<E> && requirement::hears_of_request_ends<E> &&
+    requirement::hears_of_probe_ends<E> && requirement::can_be_nudged<E>;
 
-/// Where a backend reports ends; `bind` it to the engine or loop. Thread safety: any thread, once
-/// bound.
+/// Where a backend reports ends; `bind` it to the engine or loop, and `unbind` it before that goes:
+/// a device may tell of a batch that was given up much later, and then tells nobody. Thread safety:
+/// any thread.
 class end_report {
  public:
   template <completion_target Engine>
   void bind(Engine& engine) noexcept {
+    const std::lock_guard lock{mutex_};
     engine_ = &engine;
     end_batch_ = [](void* e, device_entry at, bool failed) {
       static_cast<Engine*>(e)->complete(at, failed);
@@ -46,26 +55,42 @@ class end_report {
     end_request_ = [](void* e, device_entry at, const request& r, bool failed) {
       static_cast<Engine*>(e)->complete_request(at, r, failed);
     };
+    end_probe_ = [](void* e, device_id d, bool failed) {
+      static_cast<Engine*>(e)->complete_probe(d, failed);
+    };
     publish_ = [](void* e, std::atomic<int>& state, int value) {
       static_cast<Engine*>(e)->nudge([&] { state.store(value, std::memory_order_release); });
     };
   }
+  /// When it returns nobody is being told anything, nor will be.
+  void unbind() noexcept {
+    const std::lock_guard lock{mutex_};
+    engine_ = nullptr;
+  }
 
   /// The oldest batch of the entry; `failed` if without results.
-  void batch_ended(device_entry at, bool failed) const noexcept { end_batch_(engine_, at, failed); }
+  void batch_ended(device_entry at, bool failed) const noexcept { tell(end_batch_, at, failed); }
   /// A request of a batch that goes on.
   void request_ended(device_entry at, const request& r, bool failed) const noexcept {
-    end_request_(engine_, at, r, failed);
+    tell(end_request_, at, r, failed);
   }
+  /// A probe of a device.
+  void probe_ended(device_id d, bool failed) const noexcept { tell(end_probe_, d, failed); }
   /// Stores a value for the loop's thread and wakes it.
-  void publish(std::atomic<int>& state, int value) const noexcept {
-    publish_(engine_, state, value);
-  }
+  void publish(std::atomic<int>& state, int value) const noexcept { tell(publish_, state, value); }
 
  private:
+  template <class... Ts>
+  void tell(void (*const& how)(void*, Ts...), auto&&... what) const noexcept {
+    const std::lock_guard lock{mutex_};
+    if (engine_ != nullptr) how(engine_, what...);
+  }
+
+  mutable std::mutex mutex_;
   void* engine_ = nullptr;
   void (*end_batch_)(void*, device_entry, bool) = nullptr;
   void (*end_request_)(void*, device_entry, const request&, bool) = nullptr;
+  void (*end_probe_)(void*, device_id, bool) = nullptr;
   void (*publish_)(void*, std::atomic<int>&, int) = nullptr;
 };
 

@@ -60,6 +60,7 @@ class basic_engine {
   void complete_request(device_entry at, const request& r, bool failed) {
     loop_.complete_request(at, r, failed);
   }
+  void complete_probe(device_id d, bool failed) { loop_.complete_probe(d, failed); }
   template <class F>
   void nudge(F&& publish) noexcept {
     loop_.nudge(std::forward<F>(publish));

@@ -14,6 +14,7 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/device_health.hpp>
 #include <cohort/engine/engine_sink.hpp>
 
 #include <array>
@@ -29,11 +30,19 @@ namespace cohort::engine {
 struct model_config {
   deferred::model_config scheduling;
   std::uint32_t max_request_size = UINT32_MAX;  ///< Largest `request::size` accepted; at least 1.
+  /// Whether to run a request twice is as good as once: then those of a batch that failed or hangs
+  /// are tried again.
+  bool is_repeatable = false;
 };
 
 /// A scheduler with everything a request needs from submission to its one outcome. A value: it owns
 /// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
-/// code. It talks to an `engine_sink`. Cost: that of the scheduler; no allocation but in `add_*`.
+/// code. It talks to an `engine_sink`.
+/// Devices that hang or fail get no work until a probe succeeds (`device_health`). Requests of a
+/// batch that failed or hangs, if their model is repeatable and there is time for it, wait for
+/// another batch; else they end `failed`. Those of a batch that hangs do so only if the sink can
+/// have its device leave their memory alone (`abandon`); what a device says of it later is ignored.
+/// Cost: that of the scheduler; no allocation but in `add_*`.
 /// Thread safety: none.
 template <deferred::batch_scheduler Scheduler = deferred::scheduler,
           observer Observer = null_observer>
@@ -41,8 +50,11 @@ class basic_engine_core {
  public:
   /// @param response Delay from the end of a batch to where deadlines are judged; at least 0.
   explicit basic_engine_core(Scheduler scheduler = Scheduler{}, duration response = duration{0},
-                             Observer watcher = {})
-      : scheduler_{std::move(scheduler)}, response_{response}, observer_{std::move(watcher)} {
+                             Observer watcher = {}, const health_options& health = {})
+      : scheduler_{std::move(scheduler)},
+        response_{response},
+        observer_{std::move(watcher)},
+        health_{health} {
     expects(response >= duration{0}, "engine_core: response must be at least 0");
   }
 
@@ -54,7 +66,8 @@ class basic_engine_core {
     const std::uint32_t max_size = config.max_request_size;
     const model_id id = scheduler_.add_model(config.scheduling, where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
-    models_[id.index()] = model{.max_request_size = max_size, .accepting = true};
+    models_[id.index()] = model{
+        .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
     return id;
   }
 
@@ -79,10 +92,14 @@ class basic_engine_core {
     const device_id d = scheduler_.add_device(now, where...);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     devices_[d.index()].resize(scheduler_.capacity(d));
+    health_.add_device(d, scheduler_.capacity(d));
     return d;
   }
   /// Gives a device no more work; what it has still completes.
-  void remove_device(device_id d, time_point now) noexcept { scheduler_.remove_device(d, now); }
+  void remove_device(device_id d, time_point now) noexcept {
+    scheduler_.remove_device(d, now);
+    health_.remove_device(d);
+  }
 
   /// Takes a request, or says why not; then it is untouched and still the caller's.
   template <engine_sink Sink>
@@ -92,6 +109,7 @@ class basic_engine_core {
       return why;
     }
     r.cancel_requested = false;
+    r.attempts = 0;
     ++models_[r.model.index()].in_flight;
     ++in_flight_;
     forward<Sink> f{*this, now, sink};
@@ -115,52 +133,72 @@ class basic_engine_core {
     finish_removals(now, sink);
   }
 
-  /// The oldest batch of an entry ended; `failed` if without results. Ends its requests.
+  /// The oldest batch of an entry ended; `failed` if without results. Ends its requests, or has
+  /// them wait for another. Of an entry without batches: counted, and nothing else.
   template <engine_sink Sink>
   void on_complete(device_entry at, bool failed, time_point now, Sink& sink) noexcept {
-    lane& at_work = lane_of(at);
-    COHORT_ASSERT(at_work.count > 0);
-    deferred::batch& done = at_work.nth(0);
-    while (!done.requests.empty()) {
-      request& r = done.requests.front();
-      done.requests.pop_front();
-      r.state = request_state::idle;
-      end(r, how_it_ended(r, failed, now), now, sink);
+    if (!has_entry(at) || lane_of(at).count == 0) {
+      ++stray_ends_;
+      return;
     }
+    lane& at_work = lane_of(at);
+    request_list again;
+    end_batch(at_work.nth(0), failed, now, again, sink);
     at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
     --at_work.count;
     scheduler_.on_complete(at, now, failed);
+    if (const auto e = health_.on_complete(at, failed, now)) take_out(at.device, now);
+    try_again(again, now, sink);
     finish_removals(now, sink);
   }
 
   /// One request of a batch of the entry ended before its batch did. O(requests before it there).
+  /// Of one that is not there, for its batch was given up: counted, and nothing else.
   template <engine_sink Sink>
   void on_request_complete(device_entry at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    lane& at_work = lane_of(at);
-    for (std::uint32_t i = 0; i < at_work.count; ++i) {
-      request_list& list = at_work.nth(i).requests;
+    for (std::uint32_t i = 0; has_entry(at) && i < lane_of(at).count; ++i) {
+      request_list& list = lane_of(at).nth(i).requests;
       for (request& r : list) {
         if (&r != &only) continue;
         list.erase(list.iterator_to(r));
-        r.state = request_state::idle;
-        end(r, how_it_ended(r, failed, now), now, sink);
+        request_list again;
+        end_run(r, failed, now, again, sink);
+        try_again(again, now, sink);
         finish_removals(now, sink);
         return;
       }
     }
-    COHORT_ASSERT(false);
+    ++stray_ends_;
+  }
+
+  /// A probe that the sink was asked for has ended.
+  template <engine_sink Sink>
+  void on_probe(device_id d, bool failed, time_point now, Sink& /*sink*/) noexcept {
+    if (!health_.is_present(d) || !health_.on_probe(d, failed, now)) return;
+    scheduler_.set_in_service(d, true, now);
+    note_state(d, now);
   }
 
   /// Does all that is due at `now`.
   template <engine_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
+    while (const std::optional<health_event> e = health_.take_due(now)) {
+      if (e->what == health_event::kind::probe) {
+        probe(e->at.device, now, sink);
+      } else {
+        take_out(e->at.device, now);
+        give_up(e->at, now, sink);
+      }
+    }
     forward<Sink> f{*this, now, sink};
     scheduler_.advance(now, f);
     finish_removals(now, sink);
   }
   /// When `advance` must be called next, or `never`.
-  [[nodiscard]] time_point next_wake() const noexcept { return scheduler_.next_wake(); }
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(scheduler_.next_wake(), health_.next());
+  }
 
   /// From now on every request is refused; those accepted go on to their ends.
   void drain() noexcept { draining_ = true; }
@@ -184,11 +222,17 @@ class basic_engine_core {
     return l.batches[l.first];
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
+  /// Which devices hang or fail.
+  [[nodiscard]] const device_health& health() const noexcept { return health_; }
+  /// Ends of batches and requests that were not there: a backend told of one too many, or of one
+  /// that was given up before.
+  [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
 
  private:
   struct model {
     std::uint32_t max_request_size = 0;
+    bool is_repeatable = false;
     bool accepting = false;
     bool removing = false;
     std::size_t in_flight = 0;
@@ -203,6 +247,9 @@ class basic_engine_core {
       return batches[(first + i) % batches.size()];
     }
   };
+  [[nodiscard]] bool has_entry(device_entry at) const noexcept {
+    return at.device.index() < devices_.size() && at.entry < devices_[at.device.index()].size();
+  }
   [[nodiscard]] lane& lane_of(device_entry at) noexcept {
     return devices_[at.device.index()][at.entry];
   }
@@ -229,9 +276,13 @@ class basic_engine_core {
       deferred::batch& slot = at_work.nth(at_work.count);
       slot = std::move(b);
       ++at_work.count;
+      self.health_.on_dispatch(slot.at(), slot.exec_at, slot.expected);
       sink.launch(std::as_const(slot));
     }
-    void drop(request& r) noexcept { self.end(r, outcome::dropped, now, sink); }
+    void drop(request& r) noexcept {
+      // One that was tried before did run.
+      self.end(r, r.attempts > 0 ? outcome::failed : outcome::dropped, now, sink);
+    }
   };
 
   [[nodiscard]] std::optional<refusal> reason_to_refuse(const request& r,
@@ -244,6 +295,81 @@ class basic_engine_core {
       return refusal::deadline_infeasible;
     }
     return std::nullopt;
+  }
+
+  /// A request of a batch has run: it ends, or goes to those that are tried again.
+  template <engine_sink Sink>
+  void end_run(request& r, bool failed, time_point now, request_list& again, Sink& sink) noexcept {
+    r.state = request_state::idle;
+    if (failed && !r.cancel_requested && models_[r.model.index()].is_repeatable &&
+        r.attempts < health_.options().retries &&
+        scheduler_.models().is_feasible(r.model, r.deadline, now)) {
+      again.push_back(r);
+    } else {
+      end(r, how_it_ended(r, failed, now), now, sink);
+    }
+  }
+  template <engine_sink Sink>
+  void end_batch(deferred::batch& b, bool failed, time_point now, request_list& again,
+                 Sink& sink) noexcept {
+    while (!b.requests.empty()) {
+      request& r = b.requests.front();
+      b.requests.pop_front();
+      end_run(r, failed, now, again, sink);
+    }
+  }
+  /// Last in a call: the scheduler may drop some, which then waited.
+  template <engine_sink Sink>
+  void try_again(request_list& again, time_point now, Sink& sink) noexcept {
+    forward<Sink> f{*this, now, sink};
+    while (!again.empty()) {
+      request& r = again.front();
+      again.pop_front();
+      if constexpr (requirement::sink_hears_of_retries<Sink>) sink.waits_again(r);
+      ++r.attempts;
+      if (scheduler_.models().is_full(r.model)) {
+        end(r, outcome::failed, now, sink);
+      } else {
+        scheduler_.on_arrival(r, now, f);
+      }
+    }
+  }
+
+  /// A device gets no more work until a probe succeeds.
+  void take_out(device_id d, time_point now) noexcept {
+    if (health_.is_present(d)) scheduler_.set_in_service(d, false, now);
+    note_state(d, now);
+  }
+  /// The batches of an entry hang: their requests are to have their ends all the same.
+  template <engine_sink Sink>
+  void give_up(device_entry at, time_point now, Sink& sink) noexcept {
+    if constexpr (requirement::sink_abandons_batches<Sink>) {
+      lane& at_work = lane_of(at);
+      request_list again;
+      for (std::uint32_t i = 0; i < at_work.count; ++i) {
+        deferred::batch& b = at_work.nth(i);
+        if (b.requests.empty()) continue;
+        if (sink.abandon(std::as_const(b))) {
+          end_batch(b, true, now, again, sink);
+        } else {
+          health_.postpone(at, now);
+        }
+      }
+      try_again(again, now, sink);
+    }
+  }
+  template <engine_sink Sink>
+  void probe(device_id d, time_point now, Sink& sink) noexcept {
+    if constexpr (requirement::sink_probes_devices<Sink>) {
+      sink.probe(d);
+    } else {
+      on_probe(d, false, now, sink);  // Requests will tell.
+    }
+  }
+  void note_state(device_id d, time_point now) noexcept {
+    if constexpr (requires { observer_.device_changed(d, health_.state(d), now); }) {
+      observer_.device_changed(d, health_.state(d), now);
+    }
   }
 
   [[nodiscard]] outcome how_it_ended(const request& r, bool failed, time_point now) const noexcept {
@@ -277,10 +403,12 @@ class basic_engine_core {
   Scheduler scheduler_;
   duration response_;
   [[no_unique_address]] Observer observer_;
+  device_health health_;
   std::vector<model> models_;
   std::vector<std::vector<lane>> devices_;  // Their entries.
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
+  std::uint64_t stray_ends_ = 0;
   bool draining_ = false;
 };
 

@@ -8,6 +8,8 @@
 #include <cohort/core/request.hpp>
 #include <cohort/deferred/candidate.hpp>
 
+#include <concepts>
+
 namespace cohort::engine {
 
 namespace requirement {
@@ -31,6 +33,22 @@ template <class S>
 concept sink_cancels_running = requires(S& s, request& r) {
   s.cancel_running(r);
 };
+/// It can have a device leave the memory of requests alone whose batch hangs.
+template <class S>
+concept sink_abandons_batches = requires(S& s, const deferred::batch& b) {
+  { s.abandon(b) }
+  noexcept->std::same_as<bool>;
+};
+/// It wants to know who of a batch waits for another one.
+template <class S>
+concept sink_hears_of_retries = requires(S& s, request& r) {
+  s.waits_again(r);
+};
+/// It can try whether a device works.
+template <class S>
+concept sink_probes_devices = requires(S& s, device_id d) {
+  s.probe(d);
+};
 }  // namespace requirement
 
 /// Carries out what an engine core decides, during the core's own calls and on their thread:
@@ -39,8 +57,16 @@ concept sink_cancels_running = requires(S& s, request& r) {
 /// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller's
 ///   again, and may be destroyed or submitted anew later.
 /// * `model_removed(model_id)`: the last request of a removed model has ended.
-/// It may have `cancel_running(request&)`: a request of a batch at work is not wanted any more; it
-/// may end before its batch, by `on_request_complete`. Must not call back into the core, and must
+/// It may have more:
+/// * `cancel_running(request&)`: a request of a batch at work is not wanted any more; it may end
+///   before its batch, by `on_request_complete`.
+/// * `abandon(const deferred::batch&)`, whether from now on nobody touches the memory of the
+///   requests of a batch that hangs; they end then, while the device keeps all else that it has of
+///   the batch, whose end is still to be told. If not now, it is asked again.
+/// * `waits_again(request&)`: of a batch that failed or hangs; it waits for another one.
+/// * `probe(device_id)`: run something small on a device without work, and tell `on_probe`. Without
+///   it requests are the probes.
+/// Must not call back into the core, and must
 /// not throw. Models: `basic_loop`, `sim::simulation`.
 template <class S>
 concept engine_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_outcomes<S> &&

@@ -37,6 +37,8 @@ concept runs_batches_of_instances = requires(typename P::template instance<E, M>
   x.join(l);
   { x.launch(l, b, now) }
   noexcept;
+  { x.abandon(l, b, now) }
+  noexcept->std::same_as<bool>;
   x.warm_up(l, done, now);
 };
 }  // namespace requirement
@@ -44,8 +46,9 @@ concept runs_batches_of_instances = requires(typename P::template instance<E, M>
 /// How a model runs its batches on a device. Semantics: `lane` and `instance` are made of a
 /// `device_spec` on any thread, then live on the loop's. `join` ties an instance to the lane of its
 /// device; `launch` starts a batch there and reports its end, and before it may report single
-/// requests; `warm_up` runs one row and calls `done`. Where `is_driven`, an instance also has
-/// `next_wake()`, `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
+/// requests; `abandon` says whether from now on nothing touches the requests of a batch, whose end
+/// is still reported; `warm_up` runs one row and calls `done`. Where `is_driven`, an instance also
+/// has `next_wake()`, `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
 concept batch_pipeline = requirement::has_model_lane_and_instance<P, E, M> &&
     requirement::runs_batches_of_instances<P, E, M>;
@@ -64,9 +67,20 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
 class executor_backend {
   using lane = typename Pipeline::template lane<Executor>;
   using instance = typename Pipeline::template instance<Executor, Model>;
+  struct probe_end : runtime::completion {
+    const end_report* report = nullptr;
+    device_id id;
+  };
   struct device {
-    device(Executor& e, const device_spec& s, const end_report& r) : spec{s}, work{e, s, r} {}
+    device(Executor& e, const device_spec& s, const end_report& r) : spec{s}, work{e, s, r} {
+      probe.report = &r;
+      probe.invoke = [](runtime::completion& c, bool failed) noexcept {
+        const auto& self = static_cast<probe_end&>(c);
+        self.report->probe_ended(self.id, failed);
+      };
+    }
     device_spec spec;
+    probe_end probe;
     std::vector<std::unique_ptr<instance>> models;
     lane work;  // Last: destroyed first, which waits for work of the models.
   };
@@ -87,6 +101,8 @@ class executor_backend {
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
+  /// Nothing is reported from now on; the engine calls it at its end.
+  void unbind() noexcept { report_.unbind(); }
 
   /// @throws config_error As the executor, and for a capacity that the pipeline does not have.
   [[nodiscard]] prepared_device prepare_device(const device_spec& spec = {}) {
@@ -95,6 +111,7 @@ class executor_backend {
   void add_device(device_id id, prepared_device made) {
     if (id.index() >= devices_.size()) devices_.resize(id.index() + 1);
     made->work.set_id(id);
+    made->probe.id = id;
     devices_[id.index()] = std::move(made);
   }
   void add_device(device_id id, const device_spec& spec = {}) {
@@ -133,6 +150,17 @@ class executor_backend {
   void launch(const deferred::batch& b) noexcept {
     device& d = *devices_[b.device.index()];
     d.models[b.model.index()]->launch(d.work, b, now_);
+  }
+  [[nodiscard]] bool abandon(const deferred::batch& b) noexcept {
+    device& d = *devices_[b.device.index()];
+    return d.models[b.model.index()]->abandon(d.work, b, now_);
+  }
+  /// Runs one row of zeros of some model there.
+  void probe(device_id id) noexcept {
+    device& d = *devices_[id.index()];
+    const auto m = std::ranges::find_if(d.models, [](const auto& x) { return x != nullptr; });
+    if (m == d.models.end()) return report_.probe_ended(id, false);
+    (*m)->warm_up(d.work, d.probe, now_);
   }
   void cancel(const request& r) noexcept requires Pipeline::is_driven {
     for (const auto& d : devices_) {

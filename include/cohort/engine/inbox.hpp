@@ -25,6 +25,12 @@ struct batch_end {
   const request* only = nullptr;  ///< The request, if it ended alone.
 };
 
+/// A probe of a device ended.
+struct probe_end {
+  device_id device;
+  bool failed;
+};
+
 /// Messages to one loop from any thread: a lock held for a few instructions, a condition variable
 /// to sleep on, and no allocation once its lists have grown. Thread safety: any thread may post;
 /// one thread takes and waits.
@@ -36,11 +42,13 @@ class inbox {
   struct messages {
     request_list arrivals;
     std::vector<batch_end> ends;
+    std::vector<probe_end> probes;
     std::vector<request*> cancels;
     std::vector<control> controls;
 
     [[nodiscard]] bool any() const noexcept {
-      return !arrivals.empty() || !ends.empty() || !cancels.empty() || !controls.empty();
+      return !arrivals.empty() || !ends.empty() || !probes.empty() || !cancels.empty() ||
+             !controls.empty();
     }
   };
 
@@ -74,6 +82,11 @@ class inbox {
     waiting_.ends.push_back(e);
     wake();
   }
+  void post_probe_end(probe_end e) {
+    const std::lock_guard lock{mutex_};
+    waiting_.probes.push_back(e);
+    wake();
+  }
   void post_control(control c) {
     const std::lock_guard lock{mutex_};
     waiting_.controls.push_back(std::move(c));
@@ -96,6 +109,7 @@ class inbox {
     const std::lock_guard lock{mutex_};
     waiting_.arrivals.swap(empty.arrivals);
     waiting_.ends.swap(empty.ends);
+    waiting_.probes.swap(empty.probes);
     waiting_.cancels.swap(empty.cancels);
     waiting_.controls.swap(empty.controls);
     return empty.any();

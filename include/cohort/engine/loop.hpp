@@ -42,7 +42,8 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
 /// batches of an entry complete in order, those of different entries in any. It may report requests
-/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. Models:
+/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. One that
+/// has `unbind()` hears of the end of the loop: from then on it must report nothing. Models:
 /// `executor_backend`, `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
@@ -59,6 +60,25 @@ concept driven_backend = backend<B> && requires(B& b, time_point now) {
 template <class B>
 concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
   { b.cancel(r) }
+  noexcept;
+};
+
+/// A backend that lets go of batches that hang: `abandon(batch)`, called on the loop's thread, says
+/// whether from now on nothing touches the memory of its requests; what else the device has of it
+/// stays the backend's until the end of the batch, which is still to be reported. Without it the
+/// requests of a batch that hangs have no end before it has.
+template <class B>
+concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch& x) {
+  { b.abandon(x) }
+  noexcept->std::same_as<bool>;
+};
+
+/// A backend that can try whether a device works: `probe(device)`, called on the loop's thread for
+/// one without work, runs something small there and later calls `complete_probe(device, failed)`
+/// of the loop, from any thread.
+template <class B>
+concept probing_backend = backend<B> && requires(B& b, device_id d) {
+  { b.probe(d) }
   noexcept;
 };
 
@@ -90,6 +110,12 @@ class basic_loop {
         doors_{std::make_unique<door[]>(options.max_models)} {
     expects(options.max_models > 0, "loop_options: max_models must be at least 1");
   }
+  basic_loop(const basic_loop&) = delete;
+  basic_loop& operator=(const basic_loop&) = delete;
+  ~basic_loop() {
+    // A device may end what was given up after this.
+    if constexpr (requires { backend_.unbind(); }) backend_.unbind();
+  }
 
   /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
   /// block. An accepted request gets exactly one outcome, whatever happens.
@@ -120,6 +146,9 @@ class basic_loop {
 
   /// The oldest batch of an entry ended. For backends.
   void complete(device_entry at, bool failed) { inbox_.post_end({at, failed}); }
+
+  /// A probe of a device ended. For backends.
+  void complete_probe(device_id d, bool failed) { inbox_.post_probe_end({d, failed}); }
 
   /// One request of a batch of an entry ended before its batch. For backends.
   void complete_request(device_entry at, const request& r, bool failed) {
@@ -213,17 +242,27 @@ class basic_loop {
   // The core's `engine_sink`.
   void launch(const deferred::batch& b) noexcept {
     doors_[b.model.index()].waiting.fetch_sub(b.size(), std::memory_order_relaxed);
+    for (const request& r : b.requests) r.is_waiting = false;
     backend_.launch(b);
   }
   void ended(request& r, outcome how) noexcept {
-    // One that ends in a batch has left the queue before.
-    if (!completing_) doors_[r.model.index()].waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (std::exchange(r.is_waiting, false))
+      doors_[r.model.index()].waiting.fetch_sub(1, std::memory_order_relaxed);
     inbox_.forget(r, taken_);
     context_.deliver(r, how);
   }
   void cancel_running(request& r) noexcept {
     if constexpr (cancelling_backend<Backend>) backend_.cancel(r);
   }
+  [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
+      abandoning_backend<Backend> {
+    return backend_.abandon(b);
+  }
+  void waits_again(request& r) noexcept {
+    r.is_waiting = true;
+    doors_[r.model.index()].waiting.fetch_add(1, std::memory_order_relaxed);
+  }
+  void probe(device_id d) noexcept requires probing_backend<Backend> { backend_.probe(d); }
   void model_removed(model_id id) noexcept {
     --models_;
     if (auto gone = std::exchange(doors_[id.index()].gone, {})) gone();
@@ -244,6 +283,7 @@ class basic_loop {
     while (!taken_.arrivals.empty()) {
       request& r = taken_.arrivals.front();
       taken_.arrivals.pop_front();
+      r.is_waiting = true;
       arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
       arrival_delay_ +=
           (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
@@ -251,15 +291,15 @@ class basic_loop {
       if (core_.submit(r, now, *this)) ended(r, outcome::dropped);
     }
     for (const batch_end& e : taken_.ends) {
-      completing_ = true;
       if (e.only != nullptr) {
         core_.on_request_complete(e.at, *e.only, e.failed, now, *this);
       } else {
         core_.on_complete(e.at, e.failed, now, *this);
       }
-      completing_ = false;
     }
     taken_.ends.clear();
+    for (const probe_end& e : taken_.probes) core_.on_probe(e.device, e.failed, now, *this);
+    taken_.probes.clear();
     for (request*& slot : taken_.cancels) {
       if (request* r = std::exchange(slot, nullptr)) core_.cancel(*r, now, *this);
     }
@@ -287,7 +327,6 @@ class basic_loop {
   std::unique_ptr<door[]> doors_;
   inbox inbox_;
   inbox::messages taken_;
-  bool completing_ = false;
   double arrival_delay_ = 0;  // In nanoseconds.
   double arrivals_timed_ = 0;
 };

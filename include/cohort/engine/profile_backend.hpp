@@ -15,6 +15,7 @@
 #include <cohort/engine/loop.hpp>
 #include <cohort/runtime/emulated.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -44,6 +45,8 @@ class profile_backend {
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
+  /// Nothing is reported from now on; the engine calls it at its end.
+  void unbind() noexcept { report_.unbind(); }
   /// What `add_device` and `add_model` need, made beforehand; see `executor_backend`.
   using prepared_device = device_spec;
   using prepared_model = latency_curve;
@@ -56,6 +59,13 @@ class profile_backend {
     for (std::uint32_t e = 0; e < made.capacity; ++e) {
       lanes.push_back(
           std::make_unique<lane>(executor_.make_stream(made.share, device_course{faults_, id})));
+      slot& probe = lanes.back()->probe;
+      probe.owner = this;
+      probe.at = {id, e};
+      probe.invoke = [](runtime::completion& c, bool failed) noexcept {
+        const auto& self = static_cast<slot&>(c);
+        self.owner->report_.probe_ended(self.at.device, failed);
+      };
       for (slot& s : lanes.back()->slots) {
         s.owner = this;
         s.at = {id, e};
@@ -97,6 +107,15 @@ class profile_backend {
     executor_.notify(l.stream, l.slots[l.next]);
     l.next = (l.next + 1) % l.slots.size();
   }
+  /// It has no memory of requests.
+  [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
+  /// Runs a batch of one of some model.
+  void probe(device_id id) noexcept {
+    lane& l = *devices_[id.index()].front();
+    const auto m = std::ranges::find_if(models_, [](const auto& x) { return x.has_value(); });
+    if (m != models_.end()) executor_.busy(l.stream, (**m)(1));
+    executor_.notify(l.stream, l.probe);
+  }
   [[nodiscard]] time_point next_event() const noexcept { return executor_.next_event(); }
   void advance(time_point now) { executor_.advance(now); }
 
@@ -109,6 +128,7 @@ class profile_backend {
     explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}
     std::array<slot, deferred::rank::entry_depth> slots;
     std::size_t next = 0;
+    slot probe;
     runtime::emulated_executor::stream stream;
   };
 
@@ -119,6 +139,7 @@ class profile_backend {
   std::vector<std::vector<std::unique_ptr<lane>>> devices_;  // Their entries.
   std::vector<std::optional<latency_curve>> models_;
 };
-static_assert(driven_backend<profile_backend>);
+static_assert(driven_backend<profile_backend> && abandoning_backend<profile_backend> &&
+              probing_backend<profile_backend>);
 
 }  // namespace cohort::engine

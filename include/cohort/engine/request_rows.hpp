@@ -46,26 +46,33 @@ class device_entries {
     COHORT_ASSERT(e.count < e.left.size());
     const auto place = static_cast<std::uint32_t>((e.first + e.count) % e.left.size());
     e.left[place] = requests;
+    e.failures[place] = e.successes[place] = 0;
     ++e.count;
     return place;
   }
   /// A request of the batch in a place has ended, and its batch with its last one; batches of an
-  /// entry end in order.
-  void end_request(std::uint32_t entry, std::uint32_t place, const request& r,
-                   bool failed) noexcept {
-    report_->request_ended({id_, entry}, r, failed);
+  /// entry end in order. A batch failed if none of its requests succeeded, and the device is to
+  /// blame for one. @param r None if it was abandoned.
+  void end_request(std::uint32_t entry, std::uint32_t place, const request* r, bool failed,
+                   bool is_to_blame = true) noexcept {
+    if (r != nullptr) report_->request_ended({id_, entry}, *r, failed);
     entry_batches& e = entries_[entry];
+    if (!failed) ++e.successes[place];
+    if (failed && is_to_blame) ++e.failures[place];
     --e.left[place];
     while (e.count > 0 && e.left[e.first] == 0) {
+      const bool has_failed = e.successes[e.first] == 0 && e.failures[e.first] > 0;
       e.first = static_cast<std::uint32_t>((e.first + 1) % e.left.size());
       --e.count;
-      report_->batch_ended({id_, entry}, false);
+      report_->batch_ended({id_, entry}, has_failed);
     }
   }
 
  private:
   struct entry_batches {
     std::array<std::uint32_t, deferred::rank::entry_depth> left{};
+    std::array<std::uint32_t, deferred::rank::entry_depth> successes{};
+    std::array<std::uint32_t, deferred::rank::entry_depth> failures{};
     std::uint32_t first = 0;
     std::uint32_t count = 0;
   };
@@ -94,16 +101,9 @@ class request_rows {
         judge_{std::move(judge)},
         input_bytes_{input_bytes},
         output_bytes_{output_bytes},
-        records_(capacity) {
+        records_(capacity),
+        staging_{e, input_bytes * capacity, output_bytes * capacity} {
     for (std::uint32_t i = capacity; i-- > 0;) free_.push_back(i);
-    if constexpr (is_pinned) {
-      pinned_.in = e.allocate_pinned(input_bytes * capacity);
-      pinned_.out = e.allocate_pinned(output_bytes * capacity);
-    } else {
-      static_cast<void>(e);
-      zeros_.resize(input_bytes);
-      unread_.resize(output_bytes);
-    }
   }
 
   /// Its batches are those of this device.
@@ -112,17 +112,17 @@ class request_rows {
   /// A request of the batch in place `batch` of an entry. @returns Its tag.
   std::uint64_t add(const tensor_request& r, std::uint32_t entry, std::uint32_t batch) noexcept {
     const std::uint64_t tag = take({.of = &r, .entry = entry, .batch = batch});
-    if constexpr (is_pinned) {
-      std::memcpy(pinned_.in.data() + tag * input_bytes_, r.input.data(), input_bytes_);
-    }
+    std::memcpy(staging_.in() + tag * input_bytes_, r.input.data(), input_bytes_);
     return tag;
   }
   /// A row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its tag.
   std::uint64_t add_zeros(runtime::completion& done) noexcept {
     const std::uint64_t tag = take({.done = &done});
-    if constexpr (is_pinned) std::memset(pinned_.in.data() + tag * input_bytes_, 0, input_bytes_);
+    std::memset(staging_.in() + tag * input_bytes_, 0, input_bytes_);
     return tag;
   }
+  /// From now on nothing touches the request of a tag, nor speaks of it; its batch goes on.
+  void abandon(std::uint64_t tag) noexcept { records_[tag].of = nullptr; }
   [[nodiscard]] std::optional<std::uint64_t> find(const request& r) const noexcept {
     for (std::size_t i = 0; i < records_.size(); ++i) {
       if (records_[i].of == &r) return i;
@@ -132,25 +132,16 @@ class request_rows {
 
   // The host of the driver.
   [[nodiscard]] batching::staged_io io(std::uint64_t tag) {
-    if constexpr (is_pinned) {
-      return {pinned_.in.data() + tag * input_bytes_, pinned_.out.data() + tag * output_bytes_};
-    } else {
-      const tensor_request* r = records_[tag].of;
-      if (r == nullptr) return {zeros_.data(), unread_.data()};
-      return {r->input.data(), r->output.data()};
-    }
+    return {staging_.in() + tag * input_bytes_, staging_.out() + tag * output_bytes_};
   }
   void ended(const batching::staged_request& request, outcome how, time_point) {
     const record r = std::exchange(records_[request.tag], {});
     free_.push_back(static_cast<std::uint32_t>(request.tag));
     if (r.done != nullptr) return r.done->invoke(*r.done, how == outcome::failed);
-    if constexpr (is_pinned) {
-      if (how == outcome::completed) {
-        std::memcpy(r.of->output.data(), pinned_.out.data() + request.tag * output_bytes_,
-                    output_bytes_);
-      }
+    if (r.of != nullptr && how == outcome::completed) {
+      std::memcpy(r.of->output.data(), staging_.out() + request.tag * output_bytes_, output_bytes_);
     }
-    device_->end_request(r.entry, r.batch, *r.of, how == outcome::failed);
+    device_->end_request(r.entry, r.batch, r.of, how == outcome::failed);
   }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
@@ -163,7 +154,6 @@ class request_rows {
   }
 
  private:
-  static constexpr bool is_pinned = needs_pinned_memory<Executor>;
   struct record {
     const tensor_request* of = nullptr;
     runtime::completion* done = nullptr;
@@ -186,9 +176,7 @@ class request_rows {
   std::size_t output_bytes_;
   std::vector<record> records_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::byte> zeros_;   // For rows that nobody sent, if not pinned;
-  std::vector<std::byte> unread_;  // and for what they give.
-  [[no_unique_address]] typename detail::pinned_rows_of<Executor>::type pinned_;
+  staging_rows<Executor> staging_;  // By tag.
 };
 
 }  // namespace cohort::engine

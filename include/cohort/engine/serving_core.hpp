@@ -61,6 +61,8 @@ concept core_takes_completions = requires(C& c, device_entry at, const request& 
   noexcept;
   { c.on_request_complete(at, only, failed, now, sink) }
   noexcept;
+  { c.on_probe(at.device, failed, now, sink) }
+  noexcept;
 };
 template <class C>
 concept core_advances = requires(C& c, time_point now, any_engine_sink& sink) {

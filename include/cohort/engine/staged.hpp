@@ -122,7 +122,7 @@ class pipeline_instance {
     for (const request& r : b.requests) {
       const std::uint32_t bucket = bucket_of(r.size);
       if (bucket == profile_.buckets()) {
-        l.entries.end_request(b.entry, at, r, true);
+        l.entries.end_request(b.entry, at, &r, true, false);  // It is too large.
         continue;
       }
       const auto& t = static_cast<const tensor_request&>(r);
@@ -137,6 +137,16 @@ class pipeline_instance {
     const std::optional<std::uint64_t> tag = requests_.find(r);
     if (tag) stages_.on_cancel(*tag, now, driver_);
     return tag.has_value();
+  }
+  /// Leaves the memory of the batch's requests alone, and has them go when they can.
+  bool abandon(pipeline_lane& /*l*/, const deferred::batch& b, time_point now) noexcept {
+    for (const request& r : b.requests) {
+      const std::optional<std::uint64_t> tag = requests_.find(r);
+      if (!tag) continue;
+      requests_.abandon(*tag);
+      stages_.on_cancel(*tag, now, driver_);
+    }
+    return true;
   }
   /// Runs one row of zeros, of the largest size, like any other; then calls `done`. One at a time.
   void warm_up(pipeline_lane& /*l*/, runtime::completion& done, time_point now) {

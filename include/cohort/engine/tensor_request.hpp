@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace cohort::engine {
 
@@ -25,21 +26,30 @@ concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
   { e.allocate_pinned(bytes).data() } -> std::same_as<std::byte*>;
 };
 
-namespace detail {
-struct no_pinned_rows {};
-/// Rows on their way in and out, in the executor's host memory.
-template <class Pinned>
-struct pinned_rows {
-  Pinned in, out;
+/// Rows of requests on their way in and out, in host memory that is no request's: a device that
+/// hangs may keep it when its requests have ended.
+template <class Executor>
+class staging_rows {
+ public:
+  staging_rows() = default;
+  staging_rows(Executor& e, std::size_t input_bytes, std::size_t output_bytes)
+      : in_{make(e, input_bytes)}, out_{make(e, output_bytes)} {}
+
+  [[nodiscard]] std::byte* in() noexcept { return in_.data(); }
+  [[nodiscard]] std::byte* out() noexcept { return out_.data(); }
+
+ private:
+  static auto make(Executor& e, std::size_t bytes) {
+    if constexpr (needs_pinned_memory<Executor>) {
+      return e.allocate_pinned(bytes);
+    } else {
+      static_cast<void>(e);
+      return std::vector<std::byte>(bytes);
+    }
+  }
+  using memory = decltype(make(std::declval<Executor&>(), 1));
+
+  memory in_, out_;
 };
-template <class E>
-struct pinned_rows_of {
-  using type = no_pinned_rows;
-};
-template <needs_pinned_memory E>
-struct pinned_rows_of<E> {
-  using type = pinned_rows<decltype(std::declval<E&>().allocate_pinned(1))>;
-};
-}  // namespace detail
 
 }  // namespace cohort::engine

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -39,9 +40,9 @@ struct whole_batch_model {
 /// Runs each batch as its model's stages on the stream of its device: copies the rows in, runs
 /// every stage on the whole batch, copies the rows out. The stream runs one batch after the other,
 /// so devices have capacity 1. A model on a device has two sets of buffers, so that a batch sent
-/// ahead waits in the stream. With an executor that needs pinned memory, rows are gathered there
-/// first, and handed to their requests on the executor's thread, before the batch is reported. A
-/// pipeline of `executor_backend`.
+/// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
+/// and handed to their requests on the executor's thread, before the batch is reported, unless it
+/// was abandoned. A pipeline of `executor_backend`.
 struct whole_batch {
   static constexpr bool is_driven = false;
   template <class Model>
@@ -58,8 +59,8 @@ struct whole_batch {
   template <class Executor>
   struct batch_rows {
     std::array<typename Executor::buffer, 2> rows;
-    [[no_unique_address]] typename detail::pinned_rows_of<Executor>::type pinned;
-    std::vector<std::span<std::byte>> outputs;  // Of the batch's requests, if pinned.
+    staging_rows<Executor> staging;
+    std::vector<std::span<std::byte>> outputs;  // Of the batch's requests.
   };
 };
 
@@ -77,10 +78,12 @@ class whole_batch::lane {
       s.invoke = [](runtime::completion& c, bool failed) noexcept {
         auto& self = static_cast<slot&>(c);
         const bool bad = failed || std::exchange(self.refused, false);
-        if constexpr (needs_pinned_memory<Executor>) {
-          const std::byte* row = self.rows->pinned.out.data();
+        auto expected = holder::device;
+        const bool is_wanted = self.held_by.compare_exchange_strong(expected, holder::outcome);
+        if (is_wanted && !bad) {
+          const std::byte* row = self.rows->staging.out();
           for (const std::span<std::byte> to : self.rows->outputs) {
-            if (!bad) std::memcpy(to.data(), row, to.size());
+            std::memcpy(to.data(), row, to.size());
             row += to.size();
           }
         }
@@ -96,8 +99,12 @@ class whole_batch::lane {
  private:
   template <runtime::executor, class>
   friend class whole_batch::instance;
+  /// Who may write to the outputs of a batch: nobody, once it is abandoned.
+  enum class holder : std::uint8_t { device, outcome, nobody };
   struct slot : runtime::completion {
     lane* owner = nullptr;
+    const deferred::batch* batch = nullptr;
+    std::atomic<holder> held_by{holder::nobody};
     bool refused = false;
     batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
   };
@@ -123,13 +130,9 @@ class whole_batch::instance {
     }
     for (batch_rows<Executor>& set : sets_) {
       for (auto& rows : set.rows) rows = e.allocate(row * m.batch_max);
-      if constexpr (is_pinned) {
-        set.pinned.in = e.allocate_pinned(input_bytes() * m.batch_max);
-        set.pinned.out = e.allocate_pinned(output_bytes() * m.batch_max);
-        set.outputs.reserve(m.batch_max);
-      }
+      set.staging = {e, input_bytes() * m.batch_max, output_bytes() * m.batch_max};
+      set.outputs.reserve(m.batch_max);
     }
-    zeros_.resize(input_bytes());
   }
 
   void join(lane<Executor>& /*l*/) noexcept {}
@@ -138,6 +141,8 @@ class whole_batch::instance {
     COHORT_ASSERT(b.entry == 0);
     auto& s = l.slots_[l.next_];
     s.rows = &sets_[l.next_];
+    s.batch = &b;
+    s.held_by.store(lane<Executor>::holder::device, std::memory_order_relaxed);
     l.next_ = (l.next_ + 1) % depth;
     try {
       copy_in(l, *s.rows, b);
@@ -149,18 +154,22 @@ class whole_batch::instance {
     l.executor_->notify(l.stream_, s);
   }
 
+  /// Leaves the memory of the batch's requests alone. @returns False if its end is on its way.
+  bool abandon(lane<Executor>& l, const deferred::batch& b, time_point /*now*/) noexcept {
+    using holder = typename lane<Executor>::holder;
+    const auto s = std::ranges::find_if(l.slots_, [&](const auto& x) { return x.batch == &b; });
+    auto expected = holder::device;
+    return s != l.slots_.end() && s->held_by.compare_exchange_strong(expected, holder::nobody);
+  }
+
   /// Runs one row of zeros, behind what the device has, then calls `done`.
   void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
     batch_rows<Executor>& set = sets_[0];
-    const std::byte* from = zeros_.data();
-    if constexpr (is_pinned) {
-      std::memcpy(set.pinned.in.data(), from, zeros_.size());
-      from = set.pinned.in.data();
-    }
+    std::memset(set.staging.in(), 0, input_bytes());
     try {
-      l.executor_->copy(
-          l.stream_,
-          {.destination = set.rows[0].data(), .source = from, .row_bytes = zeros_.size()});
+      l.executor_->copy(l.stream_, {.destination = set.rows[0].data(),
+                                    .source = set.staging.in(),
+                                    .row_bytes = input_bytes()});
       run_stages(l, set, 1);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
@@ -169,7 +178,6 @@ class whole_batch::instance {
   }
 
  private:
-  static constexpr bool is_pinned = needs_pinned_memory<Executor>;
   using rows_type = batch_rows<Executor>;
 
   [[nodiscard]] std::size_t input_bytes() const { return model_->boundary_bytes(0); }
@@ -190,49 +198,28 @@ class whole_batch::instance {
   }
   void copy_in(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
     const std::size_t bytes = input_bytes();
-    std::byte* row = s.rows[0].data();
-    if constexpr (is_pinned) {
-      std::byte* to = s.pinned.in.data();
-      for (const request& r : b.requests) {
-        std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
-        to += bytes;
-      }
-      l.executor_->copy(
-          l.stream_,
-          {.destination = row, .source = s.pinned.in.data(), .row_bytes = bytes * b.size()});
-    } else {
-      for (const request& r : b.requests) {
-        const auto& t = static_cast<const tensor_request&>(r);
-        l.executor_->copy(l.stream_,
-                          {.destination = row, .source = t.input.data(), .row_bytes = bytes});
-        row += bytes;
-      }
+    std::byte* to = s.staging.in();
+    for (const request& r : b.requests) {
+      std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
+      to += bytes;
     }
+    l.executor_->copy(
+        l.stream_,
+        {.destination = s.rows[0].data(), .source = s.staging.in(), .row_bytes = bytes * b.size()});
   }
   void copy_out(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
     const std::size_t bytes = output_bytes();
-    const std::byte* row = s.rows[model_->stages() % 2].data();
-    if constexpr (is_pinned) {
-      s.outputs.clear();
-      for (const request& r : b.requests) {
-        s.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
-      }
-      l.executor_->copy(
-          l.stream_,
-          {.destination = s.pinned.out.data(), .source = row, .row_bytes = bytes * b.size()});
-    } else {
-      for (const request& r : b.requests) {
-        const auto& t = static_cast<const tensor_request&>(r);
-        l.executor_->copy(l.stream_,
-                          {.destination = t.output.data(), .source = row, .row_bytes = bytes});
-        row += bytes;
-      }
+    s.outputs.clear();
+    for (const request& r : b.requests) {
+      s.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
     }
+    l.executor_->copy(l.stream_, {.destination = s.staging.out(),
+                                  .source = s.rows[model_->stages() % 2].data(),
+                                  .row_bytes = bytes * b.size()});
   }
 
   std::unique_ptr<Model> model_;
   std::array<rows_type, depth> sets_;  // By slot.
-  std::vector<std::byte> zeros_;       // An input to warm up with.
 };
 
 }  // namespace cohort::engine

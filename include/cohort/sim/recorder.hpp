@@ -64,8 +64,7 @@ class recorder {
     }
     for (const request& r : b.requests) {
       if (!is_measured(r.arrival)) continue;
-      if (start != never) queueing_.push_back(to_ms(start - r.arrival));
-      if (finish == never) --unresolved_;  // The device hangs.
+      if (start != never && r.attempts == 0) queueing_.push_back(to_ms(start - r.arrival));
     }
     if (!record_dispatches_) return;
     dispatch_record d{.at = now,

@@ -38,9 +38,9 @@ struct run_options {
 
 /// Drives an engine core through a workload: the code that serves is the code that is simulated.
 /// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
-/// measured part until every measured request has ended that ever will; one that never does counts
-/// as dropped. What policies are told is what a server would tell them: profiles, arrivals and
-/// completions. Deterministic. Single use: construct, `run`.
+/// measured part until every measured request has ended; those of batches that hang do so when the
+/// engine gives them up. Models are repeatable. What policies are told is what a server would tell
+/// them: profiles, arrivals and completions. Deterministic. Single use: construct, `run`.
 template <deferred::batch_scheduler Scheduler>
 class simulation {
  public:
@@ -50,6 +50,7 @@ class simulation {
         core_{std::move(scheduler), w.network.response},
         arrivals_{w, options.rate, options.seed},
         completions_{w.devices},
+        probes_{w.devices},
         noise_{w.reality.noise, options.seed, w.reality.models},
         lateness_{w.reality.timers, options.seed},
         recorder_{w, options.rate, options.record_dispatches} {
@@ -67,7 +68,8 @@ class simulation {
       core_.add_model(
           {.scheduling = {.latency = latency_curve{latency_of(m), effective_max_batch(m)},
                           .slo = m.slo,
-                          .queue_capacity = capacities[i]}});
+                          .queue_capacity = capacities[i]},
+           .is_repeatable = true});
     }
   }
 
@@ -76,10 +78,14 @@ class simulation {
   run_result run(Progress&& progress) {
     time_point report = time_point{};
     for (;;) {
-      const time_point now = std::min({arrivals_.next(), completions_.next(), next_wake()});
+      const time_point now =
+          std::min({arrivals_.next(), completions_.next(), probes_.next(), next_wake()});
       if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
       while (arrivals_.next() == now) arrive(now);
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
+      for (std::uint32_t d; (d = probes_.pop_due(now)) != timer_queue::none;) {
+        core_.on_probe(device_id{d}, devices_[d].probe_fails, now, *this);
+      }
       clock_ = now;
       core_.advance(now, *this);
       if (now >= report) {
@@ -121,6 +127,14 @@ class simulation {
     idle_.push_back(r);
   }
   void model_removed(model_id) noexcept {}
+  [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
+  /// A batch of one of the first model.
+  void probe(device_id d) noexcept {
+    simulated_device& on = devices_[d.index()];
+    const auto end = on.course.end(clock_, workload_.models.front().latency_of(1));
+    on.probe_fails = end.failed;
+    probes_.arm(d.index(), end.at);
+  }
 
  private:
   static auto latency_of(const model_spec& m) {
@@ -191,6 +205,7 @@ class simulation {
     std::array<device_course::ending, deferred::rank::entry_depth> ends{};  // Of its batches.
     std::uint32_t sent = 0;
     time_point free_at{};
+    bool probe_fails = false;
   };
 
   std::deque<request> pool_;  // First: outlives the batches that the core still links.
@@ -199,6 +214,7 @@ class simulation {
   engine::basic_engine_core<Scheduler> core_;
   arrival_stream arrivals_;
   timer_queue completions_;
+  timer_queue probes_;  // By device: when its probe ends.
   std::vector<simulated_device> devices_;
   noise_source noise_;
   lateness_source lateness_;

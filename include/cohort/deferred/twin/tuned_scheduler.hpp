@@ -93,6 +93,11 @@ class basic_tuned_scheduler {
     begin_anew();
   }
 
+  void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    scheduler_.set_in_service(d, is_in_service, now);
+    begin_anew();
+  }
+
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     if (tuner_.options().is_on) note_arrival(r, now);
@@ -201,7 +206,7 @@ class basic_tuned_scheduler {
     to.work.clear();
     const rank& r = scheduler_.devices();
     for (device_id d{0}; r.has_ever(d); d = device_id{d.value() + 1}) {
-      if (!r.has_device(d)) continue;
+      if (!r.is_in_service(d)) continue;
       to.capacities.push_back(r.capacity(d));
       to.slowness.push_back(scheduler_.times().device_factor(d));
       for (std::uint32_t e = 0; e < r.capacity(d); ++e) {

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which devices hang or fail, as far as the ends of their batches tell: `device_health`.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/rank.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cohort::engine {
+
+/// When a device is taken out of service, and when it is tried again.
+struct health_options {
+  bool is_on = true;
+  /// A device is suspect when a batch has run for `factor` times as long as it should at most, and
+  /// `floor`; at least 1, and above 0.
+  double factor = 3;
+  duration floor = std::chrono::milliseconds{250};
+  /// It hangs when one has run for so many times as long as that; at least 1. Stragglers come back.
+  double patience = 4;
+  /// It fails when `failures` of its last `window` batches did; 1 to `window`, which is 1 to 64.
+  std::uint32_t failures = 3;
+  std::uint32_t window = 10;
+  /// From then to the first probe, and at most between probes, of which each waits twice as long;
+  /// above 0.
+  duration first_probe = std::chrono::milliseconds{100};
+  duration longest_probe = std::chrono::seconds{60};
+  /// Most times that a repeatable request is tried again; at least 0.
+  std::uint32_t retries = 3;
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    expects(factor >= 1 && factor < 1e6, "health: factor must be in 1 to 1e6");
+    expects(floor > duration{0}, "health: floor must be above 0");
+    expects(patience >= 1 && patience < 1e6, "health: patience must be in 1 to 1e6");
+    expects(window >= 1 && window <= 64, "health: window must be in 1 to 64");
+    expects(failures >= 1 && failures <= window, "health: failures must be in 1 to window");
+    expects(first_probe > duration{0} && longest_probe >= first_probe,
+            "health: first_probe must be above 0, and longest_probe at least as long");
+  }
+};
+
+/// What is known of a device.
+enum class device_state : std::uint8_t {
+  healthy,
+  suspect,      ///< A batch runs for too long. Its entry gets no more work.
+  quarantined,  ///< It hangs or fails: it gets no work but probes.
+};
+
+[[nodiscard]] constexpr std::string_view to_string(device_state s) noexcept {
+  switch (s) {
+    case device_state::healthy:
+      return "healthy";
+    case device_state::suspect:
+      return "suspect";
+    case device_state::quarantined:
+      return "quarantined";
+  }
+  return "?";
+}
+
+/// What is to be done about a device.
+struct health_event {
+  enum class kind : std::uint8_t {
+    hangs,  ///< The batches of the entry are to be given up, and the device to get no more work.
+    fails,  ///< It is to get no more work.
+    probe,  ///< It is to be probed, and the outcome told by `on_probe`.
+  };
+  kind what;
+  device_entry at;
+};
+
+/// Follows the batches of each device from dispatch to end, and says who is to be taken out of
+/// service and when to try again. A batch should end, at the latest, `expected` after its start:
+/// when it was sent for, or when the one before it in its entry ended. A device that is back is on
+/// trial: the first of its next `window` batches that fails takes it out again, for twice as long.
+/// A value: owns no thread, reads no clock. Cost: O(log devices + capacity) a call; allocates only
+/// in `add_device`. Thread safety: none. Source: none of the papers.
+class device_health {
+ public:
+  /// @throws config_error If an option is outside its range.
+  explicit device_health(const health_options& o = {}) : options_{o} { o.validate(); }
+
+  /// An idle device, under an id that may have been another's.
+  void add_device(device_id d, std::uint32_t capacity) {
+    if (d.index() >= devices_.size()) {
+      devices_.resize(d.index() + 1);
+      due_.resize(d.index() + 1);
+    }
+    devices_[d.index()] = device{.lanes = std::vector<lane>(capacity), .present = true};
+    refresh(d);
+  }
+  /// It gets no more work for good. What it has is still followed.
+  void remove_device(device_id d) noexcept {
+    devices_[d.index()].present = false;
+    devices_[d.index()].probe_at = never;
+    refresh(d);
+  }
+  [[nodiscard]] bool is_present(device_id d) const noexcept {
+    return d.index() < devices_.size() && devices_[d.index()].present;
+  }
+
+  /// A batch was sent. @param start At the earliest. @param expected How long it runs at most.
+  void on_dispatch(device_entry at, time_point start, duration expected) noexcept {
+    lane& l = lane_of(at);
+    COHORT_ASSERT(l.count < l.sent.size());
+    l.sent[l.count++] = {start, expected};
+    if (l.count == 1) begin(l, start);
+    refresh(at.device);
+  }
+  /// The oldest batch of an entry ended. @returns What is to be done about it, if anything.
+  std::optional<health_event> on_complete(device_entry at, bool failed, time_point now) noexcept {
+    device& d = devices_[at.device.index()];
+    lane& l = lane_of(at);
+    COHORT_ASSERT(l.count > 0);
+    const bool was_given_up = l.is_given_up;
+    l.sent[0] = l.sent[1];
+    if (--l.count == 0) {
+      l = lane{};
+    } else if (!was_given_up) {
+      begin(l, std::max(now, l.sent[0].start));
+    }
+    std::optional<health_event> out;
+    if (!was_given_up && options_.is_on) out = judge(d, at, failed, now);
+    if (d.state == device_state::suspect && std::ranges::none_of(d.lanes, &lane::is_late)) {
+      d.state = device_state::healthy;
+    }
+    wait_for_probe(d, now);
+    refresh(at.device);
+    return out;
+  }
+  /// The probe ended. @returns Whether the device may get work again.
+  bool on_probe(device_id id, bool failed, time_point now) noexcept {
+    device& d = devices_[id.index()];
+    if (!d.is_probing) return false;  // Of a device that was here before.
+    d.is_probing = false;
+    if (failed) {
+      d.pause = std::min(2 * d.pause, options_.longest_probe);
+      d.since = now;
+    } else {
+      d.state = device_state::healthy;
+      d.failed = 0;
+      d.on_trial = options_.window;
+    }
+    wait_for_probe(d, now);
+    refresh(id);
+    return !failed;
+  }
+
+  /// When `take_due` must be called next, or `never`.
+  [[nodiscard]] time_point next() const noexcept { return due_.next(); }
+  /// What is to be done at `now`, one after the other, until there is nothing. Whoever asks later
+  /// than that by more than `floor` was stopped himself: then batches have their time once more.
+  std::optional<health_event> take_due(time_point now) noexcept {
+    while (due_.next() <= now) {
+      const device_id id{due_.next_slot()};
+      device& d = devices_[id.index()];
+      if (d.probe_at <= now) {
+        d.probe_at = never;
+        d.is_probing = true;
+        refresh(id);
+        return health_event{health_event::kind::probe, {id, 0}};
+      }
+      const auto l = std::ranges::find_if(d.lanes, [now](const lane& x) { return x.due <= now; });
+      const device_entry at{id, static_cast<std::uint32_t>(l - d.lanes.begin())};
+      if (now - l->due > options_.floor) {
+        l->due = now + l->allowed;  // The driver itself was stopped, and the device perhaps, too.
+        refresh(id);
+        continue;
+      }
+      if (!l->is_late) {
+        l->is_late = true;
+        l->due = l->started + scaled(l->allowed, options_.patience);
+        if (d.state == device_state::healthy) d.state = device_state::suspect;
+        refresh(id);
+        continue;
+      }
+      l->is_given_up = true;
+      l->due = never;
+      take_out(d, now);
+      refresh(id);
+      return health_event{health_event::kind::hangs, at};
+    }
+    return std::nullopt;
+  }
+  /// The batches of an entry that hangs could not be given up yet: says so again after `floor`.
+  void postpone(device_entry at, time_point now) noexcept {
+    lane_of(at).due = now + options_.floor;
+    refresh(at.device);
+  }
+
+  [[nodiscard]] device_state state(device_id d) const noexcept { return devices_[d.index()].state; }
+  [[nodiscard]] const health_options& options() const noexcept { return options_; }
+
+ private:
+  struct sent_batch {
+    time_point start;
+    duration expected{0};
+  };
+  struct lane {
+    std::array<sent_batch, deferred::rank::entry_depth> sent{};
+    std::uint32_t count = 0;
+    time_point started{};  // The oldest,
+    duration allowed{0};   // for so long.
+    time_point due = never;
+    bool is_late = false;
+    bool is_given_up = false;
+  };
+  struct device {
+    std::vector<lane> lanes;
+    bool present = false;
+    device_state state = device_state::healthy;
+    bool is_probing = false;
+    std::uint64_t failed = 0;    // The last batches, the newest in bit 0.
+    std::uint32_t on_trial = 0;  // Batches that are left of it.
+    duration pause{0};           // To the next probe.
+    time_point since{};          // When it was taken out, or a probe failed.
+    time_point probe_at = never;
+  };
+
+  [[nodiscard]] lane& lane_of(device_entry at) noexcept {
+    return devices_[at.device.index()].lanes[at.entry];
+  }
+  /// Saturating, as what is expected of a strange profile may be long.
+  [[nodiscard]] static duration scaled(duration d, double by) noexcept {
+    const double out = static_cast<double>(d.count()) * by;
+    return out < 1e17 ? duration{std::llround(out)} : duration{100'000'000'000'000'000};
+  }
+  void begin(lane& l, time_point start) noexcept {
+    l.started = start;
+    l.allowed = scaled(l.sent[0].expected, options_.factor) + options_.floor;
+    l.due = options_.is_on ? start + l.allowed : never;
+    l.is_late = false;
+  }
+
+  std::optional<health_event> judge(device& d, device_entry at, bool failed,
+                                    time_point now) noexcept {
+    const std::uint64_t mask = ~std::uint64_t{0} >> (64 - options_.window);
+    d.failed = ((d.failed << 1U) | (failed ? 1U : 0U)) & mask;
+    const bool on_trial = d.on_trial > 0;
+    if (on_trial && !failed && --d.on_trial == 0) d.pause = duration{0};
+    const auto count = static_cast<std::uint32_t>(std::popcount(d.failed));
+    const bool is_out = d.state == device_state::quarantined;
+    if (is_out || !failed || (!on_trial && count < options_.failures)) return std::nullopt;
+    take_out(d, now);
+    return health_event{health_event::kind::fails, at};
+  }
+  void take_out(device& d, time_point now) noexcept {
+    if (d.state == device_state::quarantined) return;
+    d.state = device_state::quarantined;
+    d.since = now;
+    d.pause = d.pause == duration{0} ? options_.first_probe
+                                     : std::min(2 * d.pause, options_.longest_probe);
+    d.on_trial = 0;
+  }
+  /// A device is probed when it has let go of all that it had.
+  void wait_for_probe(device& d, time_point now) const noexcept {
+    if (!d.present || d.state != device_state::quarantined || d.is_probing) return;
+    if (std::ranges::any_of(d.lanes, [](const lane& l) { return l.count > 0; })) return;
+    d.probe_at = std::max(now, d.since + d.pause);
+  }
+  void refresh(device_id id) noexcept {
+    const device& d = devices_[id.index()];
+    time_point next = d.probe_at;
+    for (const lane& l : d.lanes) next = std::min(next, l.due);
+    due_.arm(id.index(), next);
+  }
+
+  health_options options_;
+  std::vector<device> devices_;
+  timer_queue due_;  // By device.
+};
+
+}  // namespace cohort::engine

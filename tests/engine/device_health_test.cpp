@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/engine/device_health.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <optional>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+using kind = health_event::kind;
+
+constexpr time_point at(duration since) { return time_point{} + since; }
+constexpr device_entry first{device_id{0}, 0};
+
+struct fixture {
+  explicit fixture(const health_options& o = {.floor = 50ms, .first_probe = 1s},
+                   std::uint32_t capacity = 1)
+      : health{o} {
+    health.add_device(device_id{0}, capacity);
+  }
+  void run(duration from, bool failed) {
+    health.on_dispatch(first, at(from), 10ms);
+    last = health.on_complete(first, failed, at(from + 10ms));
+  }
+  [[nodiscard]] device_state state() const { return health.state(device_id{0}); }
+
+  device_health health;
+  std::optional<health_event> last;
+};
+
+TEST_CASE(
+    "a batch that runs three times as long as it should and the floor is suspect, and ends all the "
+    "same") {
+  fixture f;
+  f.health.on_dispatch(first, at(100ms), 10ms);
+  CHECK(f.health.next() == at(180ms));  // 100 + 3 · 10 + 50.
+  CHECK_FALSE(f.health.take_due(at(180ms) - 1ns));
+  CHECK(f.state() == device_state::healthy);
+  CHECK_FALSE(f.health.take_due(at(180ms)));
+  CHECK(f.state() == device_state::suspect);
+  CHECK(f.health.next() == at(420ms));  // 100 + 4 · 80.
+  CHECK_FALSE(f.health.on_complete(first, false, at(300ms)));
+  CHECK(f.state() == device_state::healthy);
+  CHECK(f.health.next() == never);
+}
+
+TEST_CASE(
+    "one that runs four times as long as that hangs: it is given up, and probed when it has let "
+    "go") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  f.health.on_dispatch(first, at(10ms), 20ms);  // Sent ahead: it has not begun.
+  CHECK_FALSE(f.health.take_due(at(80ms)));
+  const auto e = f.health.take_due(at(320ms));
+  REQUIRE(e);
+  CHECK(e->what == kind::hangs);
+  CHECK(e->at == first);
+  CHECK(f.state() == device_state::quarantined);
+  CHECK(f.health.next() == never);
+  CHECK_FALSE(f.health.on_complete(first, false, at(5s)));
+  CHECK(f.health.next() == never);  // The second one is still there.
+  CHECK_FALSE(f.health.on_complete(first, true, at(6s)));
+  CHECK(f.health.next() == at(6s));  // 1 s after 320 ms has passed.
+  const auto p = f.health.take_due(at(6s));
+  REQUIRE(p);
+  CHECK(p->what == kind::probe);
+  CHECK(f.health.next() == never);
+  CHECK(f.health.on_probe(device_id{0}, false, at(6s)));
+  CHECK(f.state() == device_state::healthy);
+}
+
+TEST_CASE("a batch sent ahead has its time from the end of the one before it") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  f.health.on_dispatch(first, at(10ms), 20ms);
+  CHECK_FALSE(f.health.on_complete(first, false, at(70ms)));
+  CHECK(f.health.next() == at(180ms));  // 70 + 3 · 20 + 50.
+}
+
+TEST_CASE("three of ten batches that fail take a device out, two do not") {
+  fixture f;
+  for (int round = 0; round < 3; ++round) {
+    f.run(0ms, true);
+    f.run(10ms, true);
+    for (int i = 0; i < 9; ++i) f.run(20ms, false);  // Of the last ten, one at most.
+    CHECK(f.state() == device_state::healthy);
+  }
+  f.run(1s, true);
+  f.run(2s, false);
+  f.run(3s, true);
+  CHECK_FALSE(f.last);
+  f.run(4s, true);
+  REQUIRE(f.last);
+  CHECK(f.last->what == kind::fails);
+  CHECK(f.state() == device_state::quarantined);
+  CHECK(f.health.next() == at(5s + 10ms));
+}
+
+TEST_CASE(
+    "probes wait twice as long each time, up to a limit, and a device that is back is on trial") {
+  fixture f{{.failures = 1, .first_probe = 1s, .longest_probe = 3s}};
+  f.run(0s, true);
+  CHECK(f.health.next() == at(1010ms));
+  const auto probe = [&](duration when, bool failed) {
+    const auto e = f.health.take_due(at(when));
+    REQUIRE(e);
+    CHECK(e->what == kind::probe);
+    return f.health.on_probe(device_id{0}, failed, at(when));
+  };
+  CHECK_FALSE(probe(2s, true));
+  CHECK(f.health.next() == at(4s));
+  CHECK_FALSE(probe(4s, true));
+  CHECK(f.health.next() == at(7s));  // 3 s, not 4.
+  CHECK(probe(7s, false));
+  CHECK(f.health.next() == never);
+  f.run(8s, true);
+  CHECK(f.state() == device_state::quarantined);
+  CHECK(f.health.next() == at(11s + 10ms));
+  CHECK(probe(12s, false));
+  for (int i = 0; i < 10; ++i) f.run(12s, false);
+  f.run(13s, true);  // What it did before is forgiven.
+  CHECK(f.health.next() == at(14s + 10ms));
+}
+
+TEST_CASE("on trial one failure is enough") {
+  fixture f{{.failures = 3, .first_probe = 1s}};
+  for (int i = 0; i < 3; ++i) f.run(0ms, true);
+  REQUIRE(f.health.take_due(at(2s)));
+  CHECK(f.health.on_probe(device_id{0}, false, at(2s)));
+  for (int i = 0; i < 9; ++i) f.run(2s, false);
+  f.run(3s, true);
+  CHECK(f.state() == device_state::quarantined);
+}
+
+TEST_CASE("entries hang one by one; a device is suspect while one does") {
+  fixture f{{.floor = 50ms}, 2};
+  const device_entry second{device_id{0}, 1};
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  f.health.on_dispatch(second, at(0ms), 20ms);
+  CHECK_FALSE(f.health.take_due(at(110ms)));  // Both are late: 80, and 3 · 20 + 50.
+  CHECK_FALSE(f.health.on_complete(first, false, at(111ms)));
+  CHECK(f.state() == device_state::suspect);
+  const auto e = f.health.take_due(at(440ms));
+  REQUIRE(e);
+  CHECK(e->at == second);
+}
+
+TEST_CASE("what could not be given up is told again") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK_FALSE(f.health.take_due(at(80ms)));
+  REQUIRE(f.health.take_due(at(320ms)));
+  f.health.postpone(first, at(320ms));
+  CHECK(f.health.next() == at(370ms));
+  const auto e = f.health.take_due(at(370ms));
+  REQUIRE(e);
+  CHECK(e->what == kind::hangs);
+}
+
+TEST_CASE("a device that was removed is not probed, and what it has is still followed") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  f.health.remove_device(device_id{0});
+  CHECK_FALSE(f.health.is_present(device_id{0}));
+  CHECK_FALSE(f.health.take_due(at(80ms)));
+  REQUIRE(f.health.take_due(at(320ms)));
+  f.health.on_complete(first, true, at(1s));
+  CHECK(f.health.next() == never);
+  f.health.add_device(device_id{0}, 1);
+  CHECK(f.state() == device_state::healthy);
+  CHECK_FALSE(f.health.on_probe(device_id{0}, false, at(2s)));  // Of the one before.
+}
+
+TEST_CASE("who asks far too late was stopped himself: batches have their time once more") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK_FALSE(f.health.take_due(at(80ms) + 51ms));
+  CHECK(f.state() == device_state::healthy);
+  CHECK(f.health.next() == at(131ms + 80ms));
+  CHECK_FALSE(f.health.take_due(at(211ms)));
+  CHECK(f.state() == device_state::suspect);
+}
+
+TEST_CASE("off, it says nothing") {
+  fixture f{{.is_on = false}};
+  for (int i = 0; i < 10; ++i) f.run(0ms, true);
+  CHECK_FALSE(f.last);
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK(f.health.next() == never);
+}
+
+TEST_CASE("options outside their ranges are refused") {
+  const auto refuses = [](const health_options& o, const char* text) {
+    CHECK_THROWS_WITH_AS(device_health{o}, text, config_error);
+  };
+  refuses({.factor = 0.5}, "health: factor must be in 1 to 1e6");
+  refuses({.floor = 0ms}, "health: floor must be above 0");
+  refuses({.patience = 0}, "health: patience must be in 1 to 1e6");
+  refuses({.failures = 2, .window = 65}, "health: window must be in 1 to 64");
+  refuses({.failures = 0}, "health: failures must be in 1 to window");
+  refuses({.failures = 11}, "health: failures must be in 1 to window");
+  refuses({.first_probe = 2s, .longest_probe = 1s},
+          "health: first_probe must be above 0, and longest_probe at least as long");
+}
+
+}  // namespace
+}  // namespace cohort::engine

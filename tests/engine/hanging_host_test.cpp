@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device of the host that hangs: its requests end, and their memory may go, while it still runs.
+#include <cohort/engine/executor_backend.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cohort/engine/engine.hpp>
+#include <cohort/engine/staged.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <latch>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+
+/// y = 2 x, over two stages; the first waits at the gate where x is 13.
+struct gated {
+  runtime::host_executor* on;
+  std::latch* gate;
+  std::string_view name() const { return "gated"; }
+  std::size_t stages() const { return 2; }
+  std::size_t boundary_bytes(std::size_t) const { return sizeof(float); }
+  void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [stage, x, gate = gate] {
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) {
+        if (stage == 0 && in[i] == 13) gate->wait();
+        out[i] = stage == 0 ? 2 * in[i] : in[i];
+      }
+    });
+  }
+};
+
+struct number : tensor_request {
+  explicit number(float x) : in{x} {
+    input = std::as_bytes(std::span{&in, 1});
+    output = std::as_writable_bytes(std::span{&out, 1});
+  }
+  float in;
+  float out = 0;
+  outcome how = outcome::dropped;
+  std::latch has_ended{1};
+};
+struct deliver {
+  void operator()(request& r, outcome how) const {
+    static_cast<number&>(r).how = how;
+    static_cast<number&>(r).has_ended.count_down();
+  }
+};
+
+/// How a model is made for a pipeline of the backend.
+template <class Pipeline>
+struct maker;
+template <>
+struct maker<whole_batch> {
+  template <class Model>
+  static Model of(runtime::host_executor& e, std::latch& gate) {
+    return {.batch_max = 4, .instance = std::make_unique<gated>(gated{&e, &gate})};
+  }
+};
+template <>
+struct maker<staged<>> {
+  template <class Model>
+  static Model of(runtime::host_executor& e, std::latch& gate) {
+    Model m{.batch_max = 4, .policy = [](const batching::stage_profile& p) {
+              return batching::diversity{p, {}};
+            }};
+    for (int s = 0; s < 2; ++s) {
+      m.instances.push_back(std::make_unique<gated>(gated{&e, &gate}));
+      m.stages.push_back({{.batch = 4, .time = 1us}});
+    }
+    return m;
+  }
+};
+
+/// An engine over two devices of the host, which gives up what takes a few milliseconds.
+template <class Pipeline>
+struct fixture {
+  using backend_type = executor_backend<runtime::host_executor, gated, Pipeline>;
+  using core = basic_engine_core<eager>;
+
+  explicit fixture(bool is_repeatable, std::uint32_t devices) {
+    backend.bind(engine);
+    model = engine.add_model(
+        {.scheduling = {.latency = latency_curve{linear_latency{1us, 0us}, 4}, .slo = 1h},
+         .is_repeatable = is_repeatable},
+        [](model_id) {});
+    for (std::uint32_t i = 0; i < devices; ++i) {
+      engine.add_device([&](device_id d) {
+        backend.add_device(d);
+        backend.add_model(
+            model, d,
+            maker<Pipeline>::template of<typename backend_type::model_type>(executor, gate));
+      });
+    }
+  }
+  ~fixture() {
+    if (!gate.try_wait()) gate.count_down();
+  }
+  void submit(number& x) {
+    x.model = model;
+    x.arrival = clock.now();
+    x.deadline = x.arrival + 1h;
+    REQUIRE_FALSE(engine.submit(x));
+  }
+
+  std::latch gate{1};
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  backend_type backend{executor};
+  basic_engine<core, backend_type, inline_completion<deliver>> engine{
+      core{
+          eager{}, 0s, {}, {.floor = 2ms, .patience = 1, .first_probe = 1ms, .longest_probe = 1ms}},
+      backend, inline_completion<deliver>{{}}};
+  model_id model;
+  steady_clock clock;
+};
+
+TEST_CASE_TEMPLATE("requests of a device that hangs fail, their memory goes, and it comes back",
+                   Pipeline, whole_batch, staged<>) {
+  fixture<Pipeline> f{false, 1};
+  {
+    auto hanging = std::make_unique<number>(13);
+    f.submit(*hanging);
+    hanging->has_ended.wait();
+    CHECK(hanging->how == outcome::failed);
+  }  // The device still runs, and is to write nothing here.
+  f.gate.count_down();
+  // Whatever a slow machine has it believe: in the end the device is probed, and works.
+  for (;;) {
+    number next{4};
+    f.submit(next);
+    next.has_ended.wait();
+    if (next.how == outcome::failed) continue;
+    CHECK(next.how == outcome::completed);
+    CHECK(next.out == 8);
+    break;
+  }
+}
+
+TEST_CASE_TEMPLATE("a repeatable request of a device that hangs ends on another one", Pipeline,
+                   whole_batch, staged<>) {
+  fixture<Pipeline> f{true, 2};
+  number hanging{13};
+  std::thread opens{[&] {
+    // The other one waits at the gate, too; with it open, both go on.
+    for (;;) {
+      std::uint8_t attempts = 0;
+      f.engine.inspect([&](const auto&) { attempts = hanging.attempts; });
+      if (attempts > 0) break;
+    }
+    f.gate.count_down();
+  }};
+  f.submit(hanging);
+  hanging.has_ended.wait();
+  opens.join();
+  // A slow machine may have had it tried too often; its result is right or there is none.
+  if (hanging.how == outcome::completed) CHECK(hanging.out == 26);
+  CHECK((hanging.how == outcome::completed || hanging.how == outcome::failed));
+}
+
+TEST_CASE("an engine with a device that hangs drains") {
+  fixture<whole_batch> f{false, 1};
+  number first{13};
+  number second{1};
+  f.submit(first);
+  f.submit(second);
+  first.has_ended.wait();
+  f.engine.cancel(second);  // It may wait for a device for an hour.
+  f.engine.drain();
+  f.engine.join();
+  CHECK(first.how == outcome::failed);
+  CHECK(second.how != outcome::completed);
+}
+
+}  // namespace
+}  // namespace cohort::engine
