@@ -98,10 +98,10 @@ kept_settings parse_kept_settings(const std::string& file, std::string_view text
 std::string difference(const std::string& file, const start_key& kept, const start_key& now) {
   for (const auto& [name, value] : now) {
     const auto same = std::ranges::find(kept, name, &start_key::value_type::first);
-    const std::string was = same == kept.end() ? "nothing" : quote_short(same->second);
+    const std::string was = same == kept.end() ? "nothing" : quote(same->second);
     if (same == kept.end() || same->second != value) {
       return fmt::format("{}: $.key.{}: {} is not what it is now: {}", file, name, was,
-                         quote_short(value));
+                         quote(value));
     }
   }
   if (kept.size() != now.size()) {

@@ -144,11 +144,18 @@ struct measure_options {
   int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
 };
 
-/// The median latency of each batch size, on a stream of its own. The sizes are measured in turns:
-/// a machine that is slower for a while is so for all.
+/// How long batches of one size took.
+struct measured_latency {
+  std::uint32_t batch;
+  duration median;
+  duration least;
+};
+
+/// The latency of each batch size, on a stream of its own. The sizes are measured in turns: a
+/// machine that is slower for a while is so for all.
 template <class Executor>
-[[nodiscard]] std::vector<latency_point> measure(any_model_factory<Executor>& f, Executor& e,
-                                                 const measure_options& o) {
+[[nodiscard]] std::vector<measured_latency> measure(any_model_factory<Executor>& f, Executor& e,
+                                                    const measure_options& o) {
   expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
   measured_model<Executor> model{e, f, o.max_batch, 0};
   typename Executor::stream stream = e.make_stream();
@@ -160,11 +167,12 @@ template <class Executor>
       ms[k].push_back(model.run(stream, sizes[k]).whole_ms);
     }
   }
-  std::vector<latency_point> points;
+  std::vector<measured_latency> all;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
-    points.push_back({sizes[k], from_ms(median(std::move(ms[k])))});
+    const double least = std::ranges::min(ms[k]);
+    all.push_back({sizes[k], from_ms(median(std::move(ms[k]))), from_ms(least)});
   }
-  return points;
+  return all;
 }
 
 /// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with

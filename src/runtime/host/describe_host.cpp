@@ -20,14 +20,19 @@ std::string describe_processor() {
   constexpr std::array<std::string_view, 8> told{"model name",  "cpu family",     "model",
                                                  "stepping",    "cache size",     "CPU part",
                                                  "CPU variant", "CPU implementer"};
-  std::string text;
+  std::array<std::string, told.size()> values;
   std::ifstream file{"/proc/cpuinfo"};
   for (std::string line; std::getline(file, line) && !line.empty();) {
-    const std::string_view name{line.data(), line.find_first_of("\t:")};
+    const std::string_view name = std::string_view{line}.substr(0, line.find_first_of("\t:"));
+    const auto field = std::ranges::find(told, name);
     const std::size_t colon = line.find(": ");
-    if (colon == std::string::npos || std::ranges::find(told, name) == told.end()) continue;
-    const std::string value = line.substr(colon + 2);
-    text += text.empty() ? value : fmt::format(", {} {}", name, value);
+    if (field == told.end() || colon == std::string::npos) continue;
+    values[static_cast<std::size_t>(field - told.begin())] = line.substr(colon + 2);
+  }
+  std::string text = values[0];
+  for (std::size_t i = 1; i < told.size(); ++i) {
+    if (values[i].empty()) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", told[i], values[i]);
   }
   return text.empty() ? "unknown processor" : text;
 }
