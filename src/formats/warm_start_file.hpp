@@ -21,7 +21,7 @@ using start_key = std::vector<std::pair<std::string, std::string>>;
 struct kept_point {
   std::uint32_t batch = 1;
   double median_ms = 0;
-  double least_ms = 0;  ///< Of all runs: what other work on the machine changes least.
+  double least_ms = 0;  ///< Of all runs, without the turns of other programs if they are known.
   friend bool operator==(const kept_point&, const kept_point&) = default;
 };
 
