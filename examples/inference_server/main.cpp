@@ -9,9 +9,12 @@
 #include <fmt/format.h>
 #include <inference/infer_app.hpp>
 #include <inference/model_service.hpp>
+#include <inference/settings_keeper.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "parse_options.hpp"
@@ -43,9 +46,23 @@ void run(const options& o) {
              names, models->description(), o.policy.name);
   fmt::print("{}", models->notes());
   std::fflush(stdout);
+  std::optional<settings_keeper> keeper;
+  if (const kept_settings* s = models->settings()) {
+    keeper.emplace(
+        [&] {
+          http.post([&] {
+            if (const auto found = answers.settings()) keeper->found(*found);
+          });
+        },
+        [s](const deferred::settings& found) {
+          s->cache->keep_settings({s->key, found});
+        },
+        std::chrono::seconds{5}, s->first);
+  }
   http.run(answers);
   models->drain();
   if (const auto& last = answers.last_settings()) {
+    if (keeper) keeper->found(*last);
     fmt::print("inference_server: settings --window {} --quantile {}\n",
                deferred::name_of(last->window), last->quantile);
   }

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <inference/model_service.hpp>
+#include <inference/start_cache.hpp>
+#include <system_error>
 
 namespace cohort::inference {
 namespace {
@@ -40,6 +43,18 @@ CLI::Validator within(double least, double most) {
           fmt::format("{} to {}", least, most)};
 }
 
+/// @param given The option's value; null: it was not given.
+std::string cache_folder(const std::string* given) {
+  if (given == nullptr) return default_cache_folder();
+  if (*given == "off") return {};
+  std::error_code ignored;
+  if (given->empty() || (std::filesystem::exists(*given, ignored) &&
+                         !std::filesystem::is_directory(*given, ignored))) {
+    fail(fmt::format("--cache: \"{}\" is not allowed: expected off or a folder", *given));
+  }
+  return *given;
+}
+
 /// Splits each NAME=VALUE.
 template <class Use>
 void pairs(const std::string& option, const std::vector<std::string>& texts, Use use) {
@@ -64,6 +79,7 @@ options parse_options(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   std::vector<std::string> slos;
   std::vector<std::string> weights;
+  std::string cache;
   std::string policy = o.policy.name;
   registry::policy_options how;
   app.add_option("--host", o.host, "Address to listen on");
@@ -106,6 +122,9 @@ options parse_options(int argc, char** argv) {
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
       ->check(within(1.0, 10.0));
+  app.add_option("--cache", cache,
+                 "Folder where profiles and settings of adaptive are kept for the next start, or "
+                 "off [cohort in $XDG_CACHE_HOME or ~/.cache]");
   app.add_option("--pipeline", o.pipeline,
                  "Run models as pipelines of stages that requests enter and leave in between: "
                  "stages.json, or auto: cut by the slicer from a profile measured at the start "
@@ -174,6 +193,8 @@ options parse_options(int argc, char** argv) {
   if (app.count("--pipeline") > 0 && o.pipeline.empty()) {
     fail("--pipeline: an empty name is not allowed: expected auto or a file");
   }
+  o.has_settings = app.count("--window") > 0 || app.count("--quantile") > 0;
+  o.cache_dir = cache_folder(app.count("--cache") > 0 ? &cache : nullptr);
   if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {
     fail("--pipeline-entries: only with --pipeline");
   }

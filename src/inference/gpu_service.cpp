@@ -25,6 +25,7 @@ std::unique_ptr<model_service> make_gpu_service(const options& o, outcome_listen
       {.description = fmt::format("CUDA executor, {}, {} SMs in {} partition{}", d.name,
                                   d.multiprocessors, devices, devices == 1 ? "" : "s"),
        .platform = "cohort_cuda",
+       .machine = fmt::format("{}, {} SMs", d.name, d.multiprocessors),
        .executor = std::make_unique<runtime::cuda_executor>(
            runtime::cuda_options{.pool_bytes = d.memory_bytes / 2}),
        .devices = devices,

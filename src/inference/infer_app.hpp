@@ -36,6 +36,10 @@ class infer_app final : public serve::http_app, public outcome_listener {
   void draining() override;
   void ended(engine::tensor_request& r, outcome how) noexcept override;
 
+  /// What a scheduler that tunes itself decides by. Nothing while draining.
+  [[nodiscard]] std::optional<deferred::settings> settings() {
+    return http_.is_draining() ? std::nullopt : watch_.settings();
+  }
   /// What a scheduler that tunes itself decided by when the server began to drain.
   [[nodiscard]] const std::optional<deferred::settings>& last_settings() const noexcept {
     return last_settings_;

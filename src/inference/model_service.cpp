@@ -33,6 +33,7 @@ std::unique_ptr<model_service> make_host_service(const options& o, outcome_liste
       {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
                                   why.empty() ? "" : fmt::format(" (no GPU: {})", why)),
        .platform = "cohort_host",
+       .machine = runtime::describe_host(),
        .executor = std::make_unique<runtime::host_executor>(
            runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}),
        .devices = devices,

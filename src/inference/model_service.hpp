@@ -8,6 +8,7 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/twin/learned_state.hpp>
+#include <cohort/deferred/twin/settings.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
@@ -17,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include <formats/warm_start_file.hpp>
 #include "options.hpp"
+#include "start_cache.hpp"
 
 namespace cohort::inference {
 
@@ -44,6 +47,13 @@ struct service_state {
   duration arrival_delay{0};            ///< From a request's arrival to the scheduler, on average.
 };
 
+/// Where the settings that a scheduler finds best are kept for the next start.
+struct kept_settings {
+  formats::start_key key;
+  std::shared_ptr<start_cache> cache;  ///< Not used by the service itself any more.
+  deferred::settings first;            ///< What it starts with: not worth keeping.
+};
+
 /// Models ready to serve. Submit and cancel from any thread.
 class model_service {
  public:
@@ -53,6 +63,8 @@ class model_service {
   [[nodiscard]] virtual const std::string& description() const noexcept = 0;
   /// How it was made ready, in whole lines; may be empty.
   [[nodiscard]] virtual const std::string& notes() const noexcept = 0;
+  /// Nothing if they are not kept. Lives as long as the service.
+  [[nodiscard]] virtual const kept_settings* settings() const noexcept { return nullptr; }
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;

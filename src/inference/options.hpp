@@ -35,6 +35,8 @@ struct options {
   bool has_max_batch = false;  ///< It was given: with a plan else as large as was measured.
   std::uint32_t queue_capacity = 1024;
   std::uint32_t max_rows = 64;
+  std::string cache_dir;      ///< What was measured and found best at earlier starts; empty: none.
+  bool has_settings = false;  ///< What adaptive starts with was given: not what was found best.
   double profile_margin = 1.15;
   double wake_margin_us = -1;  ///< Below 0: measured.
   double http_margin_us = 2000;

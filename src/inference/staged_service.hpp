@@ -13,30 +13,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <models/measured_model.hpp>
-#include <models/profile.hpp>
 #include <models/registry.hpp>
 #include <registry/policies.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model_service.hpp"
 #include "pipeline_service.hpp"
+#include "prepared_models.hpp"
 
 namespace cohort::inference {
-
-/// A model before it has an id.
-struct prepared_model {
-  serve::model_meta meta;
-  bool has_sizes = false;
-  latency_curve latency;
-};
 
 struct deliver {
   outcome_listener* listener;
@@ -50,9 +41,11 @@ template <class Scheduler, class Backend>
 class service_of final : public model_service {
  public:
   service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
-             outcome_listener& listener, serve::metrics& counters, std::string notes = {})
+             outcome_listener& listener, serve::metrics& counters, std::string notes = {},
+             std::optional<kept_settings> settings = {})
       : description_{std::move(description)},
         notes_{std::move(notes)},
+        settings_{std::move(settings)},
         backend_{std::move(backend)},
         engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
                 engine::inline_completion{deliver{&listener}}},
@@ -87,6 +80,9 @@ class service_of final : public model_service {
   }
   [[nodiscard]] const std::string& description() const noexcept override { return description_; }
   [[nodiscard]] const std::string& notes() const noexcept override { return notes_; }
+  [[nodiscard]] const kept_settings* settings() const noexcept override {
+    return settings_ ? &*settings_ : nullptr;
+  }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     return engine_.submit(r);
   }
@@ -110,6 +106,7 @@ class service_of final : public model_service {
   using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
   std::string description_;
   std::string notes_;
+  std::optional<kept_settings> settings_;
   std::vector<served_model> models_;
   std::vector<latency_curve> profiles_;  // By position in `models_`.
   std::unique_ptr<Backend> backend_;
@@ -145,102 +142,12 @@ inline deferred::network_delays delays(const options& o, const std::vector<prepa
   return d;
 }
 
-/// SLOs for models that share devices and have none given: room to gather half a largest batch
-/// while another such runs, behind one largest batch of every model; as often as batches share a
-/// device.
-inline void default_slos(std::vector<prepared_model>& models, std::uint32_t capacity) {
-  duration ahead{0};
-  for (const prepared_model& m : models) ahead += m.latency(m.latency.max_batch());
-  for (prepared_model& m : models) {
-    if (m.meta.slo > duration{0}) continue;
-    const duration half = m.latency(std::max(1U, m.latency.max_batch() / 2));
-    m.meta.slo = from_ms(std::ceil(to_ms(capacity * (2 * half + ahead)) / 5) * 5);
-  }
-}
-
-inline void check_names(const options& o, const std::vector<std::string>& known) {
-  const auto check = [&](const std::string& option, const std::string& name) {
-    if (std::ranges::find(known, name) == known.end()) {
-      throw config_error{fmt::format("{}: model '{}' is unknown: expected one of {}", option, name,
-                                     fmt::join(known, ", "))};
-    }
-  };
-  for (const std::string& m : o.models) check("--models", m);
-  for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
-  for (const auto& [m, file] : o.weights) check("--weights", m);
-}
-
-inline serve::tensor_meta served(const models::tensor_info& t) {
-  return {t.name, t.datatype, t.shape};
-}
-
-/// What a server of staged models needs beyond its options.
-template <class Executor>
-struct staged_parts {
-  std::string description;
-  std::string platform;
-  std::unique_ptr<Executor> executor;
-  unsigned devices;
-  /// Gives the factory of a model, from a file of weights or generated if the path is empty.
-  std::function<std::unique_ptr<models::any_model_factory<Executor>>(
-      const std::string& name, Executor& e, const std::string& weights)>
-      make_factory;
-};
-
-/// The names of the models to serve. @throws config_error If one is not among `known`.
-inline std::vector<std::string> chosen_models(const options& o,
-                                              std::span<const std::string_view> known,
-                                              std::span<const std::string_view> by_default) {
-  check_names(o, {known.begin(), known.end()});
-  if (!o.models.empty()) return o.models;
-  return {by_default.begin(), by_default.end()};
-}
-
-/// An executor and the weights on it: what outlives a backend.
-template <class Executor>
-struct resources {
-  std::unique_ptr<Executor> executor;
-  std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
-};
 /// A backend behind its resources, in this order.
 template <class Executor, class Backend>
 struct parts : resources<Executor>, Backend {
   explicit parts(resources<Executor> r)
       : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
 };
-
-/// Loads the models into `made` and measures them.
-/// @param capacity Of the devices, for default SLOs.
-template <class Executor>
-std::vector<prepared_model> prepare(const options& o, const std::vector<std::string>& names,
-                                    const staged_parts<Executor>& with, resources<Executor>& made,
-                                    std::uint32_t capacity) {
-  std::vector<prepared_model> prepared;
-  for (const std::string& name : names) {
-    const auto weights = o.weights.find(name);
-    made.factories.push_back(
-        with.make_factory(name, *made.executor, weights == o.weights.end() ? "" : weights->second));
-    const models::model_info& info = made.factories.back()->info();
-    std::vector<latency_point> points =
-        o.profile_dir.empty() ? models::measure(*made.factories.back(), *made.executor,
-                                                {.max_batch = o.max_batch, .repeats = 5})
-                              : models::read_profile(o.profile_dir, name);
-    for (latency_point& p : points) {
-      p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
-    }
-    const latency_curve latency{table_latency{points}, o.max_batch};
-    const auto slo = o.slo_ms.find(name);
-    prepared.push_back({.meta = {.name = name,
-                                 .platform = with.platform,
-                                 .input = served(info.input),
-                                 .output = served(info.output),
-                                 .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
-                        .has_sizes = models::has_sizes(info),
-                        .latency = latency});
-  }
-  default_slos(prepared, capacity);
-  return prepared;
-}
 
 /// Each device runs up to `pipeline_entries` batches at one time.
 template <class Executor>
@@ -259,7 +166,8 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
     }
   }
   resources<Executor> made{std::move(with.executor), {}};
-  const std::vector<prepared_model> prepared = prepare(o, names, with, made, o.pipeline_entries);
+  const prepared_models ready = prepare(o, names, with, made, o.pipeline_entries);
+  const std::vector<prepared_model>& prepared = ready.models;
   std::vector<pipelined_model> cut;
   std::string stages;
   std::string trials;
@@ -270,12 +178,13 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
     trials += describe_trial(names[i], cut.back());
   }
   return registry::with_scheduler<engine::trial_thread>(
-      o.policy, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
+      ready.policy, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
         both_parts& p = *both;
-        auto s = std::make_unique<kind>(with.description + stages, std::move(scheduler),
-                                        std::move(both), listener, counters, trials);
+        auto s =
+            std::make_unique<kind>(with.description + stages, std::move(scheduler), std::move(both),
+                                   listener, counters, trials + ready.notes, ready.settings);
         std::vector<device_id> ids;
         for (unsigned d = 0; d < with.devices; ++d) {
           s->add_device(
@@ -314,14 +223,15 @@ std::unique_ptr<model_service> make_staged_service(const options& o, outcome_lis
   using both_parts =
       parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   resources<Executor> made{std::move(with.executor), {}};
-  const std::vector<prepared_model> prepared = prepare(o, names, with, made, 1);
+  const prepared_models ready = prepare(o, names, with, made, 1);
+  const std::vector<prepared_model>& prepared = ready.models;
   return registry::with_scheduler<engine::trial_thread>(
-      o.policy, delays(o, prepared), [&](auto scheduler) {
+      ready.policy, delays(o, prepared), [&](auto scheduler) {
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
         both_parts& p = *both;
         auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
-                                        listener, counters);
+                                        listener, counters, ready.notes, ready.settings);
         const unsigned devices = with.devices;
         std::vector<device_id> ids;
         for (unsigned d = 0; d < devices; ++d) {

@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -37,16 +38,32 @@ class stage_clock<runtime::host_executor> {
  public:
   stage_clock(runtime::host_executor& e, std::size_t marks) : executor_{e}, at_(marks) {}
   void mark(runtime::host_executor::stream& s, std::size_t i) {
+    if (i == 0) {
+      executor_.launch(s, [this]() noexcept { first_cpu_ms_ = thread_cpu_ms(); });
+    }
     executor_.launch(s, [at = &at_[i]]() noexcept { *at = std::chrono::steady_clock::now(); });
+    if (i + 1 == at_.size()) {
+      executor_.launch(s, [this]() noexcept { last_cpu_ms_ = thread_cpu_ms(); });
+    }
   }
+  /// CPU time of the stream's thread from the first mark to the last.
+  [[nodiscard]] double busy_ms() const noexcept { return last_cpu_ms_ - first_cpu_ms_; }
   /// Once the stream has passed both.
   [[nodiscard]] double ms_between(std::size_t i, std::size_t j) const {
     return std::chrono::duration<double, std::milli>(at_[j] - at_[i]).count();
   }
 
  private:
+  static double thread_cpu_ms() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+  }
+
   runtime::host_executor& executor_;
   std::vector<std::chrono::steady_clock::time_point> at_;
+  double first_cpu_ms_ = 0;
+  double last_cpu_ms_ = 0;
 };
 
 /// A completion to wait for.
@@ -126,8 +143,11 @@ class measured_model {
       clock_.mark(s, i + 1);
     }
     const std::chrono::duration<double, std::milli> whole = finish(executor_, s) - start;
-    measurement m{.whole_ms = whole.count(), .stages_ms = {}};
+    measurement m{.whole_ms = whole.count(), .stages_ms = {}, .busy_ms = whole.count()};
     for (std::size_t i = 0; i < stages(); ++i) m.stages_ms.push_back(clock_.ms_between(i, i + 1));
+    // Two clocks: what they disagree by must not make more of the work than of all.
+    if constexpr (requires { clock_.busy_ms(); })
+      m.busy_ms = std::min(whole.count(), clock_.busy_ms());
     return m;
   }
 
@@ -144,27 +164,37 @@ struct measure_options {
   int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
 };
 
-/// The median latency of each batch size, on a stream of its own. The sizes are measured in turns:
-/// a machine that is slower for a while is so for all.
+/// How long batches of one size took.
+struct measured_latency {
+  std::uint32_t batch;
+  duration median;  ///< Of the whole runs.
+  duration least;   ///< Of the work itself: see `measurement::busy_ms`.
+};
+
+/// The latency of each batch size, on a stream of its own. The sizes are measured in turns: a
+/// machine that is slower for a while is so for all.
 template <class Executor>
-[[nodiscard]] std::vector<latency_point> measure(any_model_factory<Executor>& f, Executor& e,
-                                                 const measure_options& o) {
+[[nodiscard]] std::vector<measured_latency> measure(any_model_factory<Executor>& f, Executor& e,
+                                                    const measure_options& o) {
   expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
   measured_model<Executor> model{e, f, o.max_batch, 0};
   typename Executor::stream stream = e.make_stream();
   const std::vector<std::uint32_t> sizes = measured_sizes(o.max_batch);
   for (const std::uint32_t b : sizes) (void)model.run(stream, b);  // Warm.
   std::vector<std::vector<double>> ms(sizes.size());
+  std::vector<double> least(sizes.size(), std::numeric_limits<double>::infinity());
   for (int i = 0; i < o.repeats; ++i) {
     for (std::size_t k = 0; k < sizes.size(); ++k) {
-      ms[k].push_back(model.run(stream, sizes[k]).whole_ms);
+      const measurement m = model.run(stream, sizes[k]);
+      ms[k].push_back(m.whole_ms);
+      least[k] = std::min(least[k], m.busy_ms);
     }
   }
-  std::vector<latency_point> points;
+  std::vector<measured_latency> all;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
-    points.push_back({sizes[k], from_ms(median(std::move(ms[k])))});
+    all.push_back({sizes[k], from_ms(median(std::move(ms[k]))), from_ms(least[k])});
   }
-  return points;
+  return all;
 }
 
 /// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with

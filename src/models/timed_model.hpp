@@ -19,6 +19,9 @@ namespace cohort::models {
 struct measurement {
   double whole_ms;                ///< From the first call to the completion.
   std::vector<double> stages_ms;  ///< Between the ends of the stages, on the stream.
+  /// Of `whole_ms` what the work itself took, without the turns of other programs on its core;
+  /// where that is not known, all of it.
+  double busy_ms = 0;
 };
 
 /// What to make ready.

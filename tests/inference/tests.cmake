@@ -1,9 +1,15 @@
 if(TARGET inference_server)
   # They start the server, and are its clients over raw sockets.
-  foreach(name plan_server server workload_server)
+  foreach(name plan_server server warm_server workload_server)
     cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models cohort_registry TIMEOUT 300 SERIAL)
     add_dependencies(inference.${name}_test inference_server)
     target_compile_definitions(inference.${name}_test
                                PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
+  endforeach()
+  target_link_libraries(inference.warm_server_test PRIVATE cohort_inference)
+endif()
+if(TARGET cohort_inference)
+  foreach(name default_slo settings_keeper start_cache warm_start)
+    cohort_add_test(inference/${name}_test.cpp LIBS cohort_inference)
   endforeach()
 endif()

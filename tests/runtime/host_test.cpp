@@ -138,5 +138,11 @@ TEST_CASE("the host refuses what it cannot compute, and options outside of their
                        "free block has 64 of pool_bytes 64",
                        resource_error);
 }
+TEST_CASE("a host is described in one line, the same each time") {
+  const std::string text = describe_host();
+  CHECK(text.find(" cores; ") != std::string::npos);
+  CHECK(text.find('\n') == std::string::npos);
+  CHECK(text == describe_host());
+}
 }  // namespace
 }  // namespace cohort::runtime

@@ -39,6 +39,9 @@ class child_server {
       dup2(out[1], STDERR_FILENO);
       close(out[0]);
       close(out[1]);
+      // What servers of this user have kept for their next start is no part of a test.
+      unsetenv("XDG_CACHE_HOME");
+      unsetenv("HOME");
       std::vector<char*> argv;
       for (std::string& o : options) argv.push_back(o.data());
       argv.push_back(nullptr);
@@ -49,6 +52,7 @@ class child_server {
     output_ = fdopen(out[0], "r");
     char line[4096];
     while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
+      told_before += first_line;
       first_line = line;
       const std::size_t at = first_line.find("http://127.0.0.1:");
       if (at != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line + at + 17));
@@ -80,7 +84,8 @@ class child_server {
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] pid_t pid() const { return pid_; }
-  std::string first_line;
+  std::string first_line;   ///< The ready line, or the last one of a server that did not start.
+  std::string told_before;  ///< Whole lines.
 
  private:
   pid_t pid_ = -1;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -166,5 +167,9 @@ static_assert(executor<host_executor>);
 /// not recognise: sets OPENBLAS_CORETYPE and starts the program anew, once. Call it first in
 /// `main`; returns if there is nothing to do. A value already set by the user is kept.
 void prepare_blas(char** argv);
+
+/// What decides how long work takes here, as far as it is known: the processor, the cores that this
+/// program may use, the BLAS with its version and its threads for each product. One line.
+[[nodiscard]] std::string describe_host();
 
 }  // namespace cohort::runtime

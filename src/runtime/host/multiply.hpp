@@ -5,6 +5,8 @@
 
 #include <cohort/runtime/executor.hpp>
 
+#include <string>
+
 namespace cohort::runtime::detail {
 
 /// Products from now on use one thread each, that of their stream.
@@ -14,5 +16,8 @@ void use_one_thread();
 /// `check`ed, not when it runs.
 void check_product(const gemm_request& g);
 void multiply(const gemm_request& g);
+
+/// Whose products these are.
+[[nodiscard]] std::string describe_products();
 
 }  // namespace cohort::runtime::detail

@@ -23,6 +23,11 @@ void check_range(std::size_t value, const char* what) {
 
 void use_one_thread() { openblas_set_num_threads(1); }
 
+std::string describe_products() {
+  // The core whose kernels it took is not always the processor's: see prepare_blas.
+  return fmt::format("{}, kernels {}, 1 thread", openblas_get_config(), openblas_get_corename());
+}
+
 void check_product(const gemm_request& g) {
   check_range(g.m, "m");
   check_range(g.n, "n");

@@ -5,6 +5,7 @@
 namespace cohort::runtime::detail {
 
 void use_one_thread() {}
+std::string describe_products() { return "plain loops"; }
 void check_product(const gemm_request&) {}
 
 void multiply(const gemm_request& g) {

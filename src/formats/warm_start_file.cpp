@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warm_start_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include "json_reader.hpp"
+#include "json_writer.hpp"
+#include "text.hpp"
+
+namespace cohort::formats {
+namespace {
+
+constexpr std::uint64_t version = 1;
+constexpr number_range kept_times_ms{.low = 0, .high = 1e6, .above_low = true};
+
+void begin(json_writer& out, const char* format, const start_key& key) {
+  out.begin_object().field("format", format).field("version", version);
+  out.key("key").begin_object();
+  for (const auto& [name, value] : key) out.field(name, value);
+  out.end_object();
+}
+
+start_key read_header(const json_cursor& root, const std::string& format) {
+  const json_cursor what = root.require("format", quote(format));
+  if (what.string(quote(format)) != format) what.refuse(quote(format));
+  // Before all else: what another version means by its fields is not known here.
+  const json_cursor written = root.require("version", "1");
+  if (written.integer({}) != version) written.refuse("1");
+  start_key key;
+  const char* expected = "an object with a text for each name";
+  for (const auto& [name, value] : root.require("key", expected).members(expected)) {
+    key.emplace_back(name, value.string());
+  }
+  return key;
+}
+
+}  // namespace
+
+std::string write_kept(const kept_profile& p) {
+  json_writer out;
+  begin(out, "cohort profile", p.key);
+  out.key("points").begin_array();
+  for (const kept_point& x : p.points) {
+    out.begin_object(json_writer::layout::line)
+        .field("batch", x.batch)
+        .field("median_ms", x.median_ms)
+        .field("least_ms", x.least_ms)
+        .end_object();
+  }
+  out.end_array().end_object();
+  return out.take();
+}
+
+std::string write_kept(const kept_settings& s) {
+  json_writer out;
+  begin(out, "cohort settings", s.key);
+  out.field("window", deferred::name_of(s.settings.window)).field("quantile", s.settings.quantile);
+  out.end_object();
+  return out.take();
+}
+
+kept_profile parse_kept_profile(const std::string& file, std::string_view text) {
+  const json_value document = parse_json(file, text);
+  const json_cursor root{file, document};
+  kept_profile p{.key = read_header(root, "cohort profile"), .points = {}};
+  root.only({"format", "version", "key", "points"});
+  const char* expected = "an array of measured batch sizes";
+  for (const json_cursor& item : root.require("points", expected).items(expected)) {
+    item.only({"batch", "median_ms", "least_ms"});
+    const std::uint64_t above = p.points.empty() ? 0 : p.points.back().batch;
+    const integer_range sizes{.low = above + 1, .high = 1U << 20U};
+    kept_point x;
+    x.batch = static_cast<std::uint32_t>(item.require("batch", sizes.describe()).integer(sizes));
+    x.median_ms = item.require("median_ms", kept_times_ms.describe()).number(kept_times_ms);
+    const number_range up_to_median{.low = 0, .high = x.median_ms, .above_low = true};
+    x.least_ms = item.require("least_ms", up_to_median.describe()).number(up_to_median);
+    p.points.push_back(x);
+  }
+  return p;
+}
+
+kept_settings parse_kept_settings(const std::string& file, std::string_view text) {
+  const json_value document = parse_json(file, text);
+  const json_cursor root{file, document};
+  kept_settings s{.key = read_header(root, "cohort settings"), .settings = {}};
+  root.only({"format", "version", "key", "window", "quantile"});
+  const std::size_t window =
+      root.require("window", "the name of a window")
+          .choice({"eager", "brief", "patient", "reserved", "frontrun", "deferred"});
+  s.settings.window = deferred::window_kinds[window];
+  constexpr number_range quantiles{.low = 0.5, .high = 0.999};
+  s.settings.quantile = root.require("quantile", quantiles.describe()).number(quantiles);
+  return s;
+}
+
+std::string difference(const std::string& file, const start_key& kept, const start_key& now) {
+  for (const auto& [name, value] : now) {
+    const auto same = std::ranges::find(kept, name, &start_key::value_type::first);
+    const std::string was = same == kept.end() ? "nothing" : quote(same->second);
+    if (same == kept.end() || same->second != value) {
+      return fmt::format("{}: $.key.{}: {} is not what it is now: {}", file, name, was,
+                         quote(value));
+    }
+  }
+  if (kept.size() != now.size()) {
+    return fmt::format("{}: $.key: {} fields are not allowed: expected {}", file, kept.size(),
+                       now.size());
+  }
+  return {};
+}
+
+}  // namespace cohort::formats

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How the server makes models ready that run on an executor: loads them, finds out how long they
+/// take, and gives them SLOs. Included by the sources that do so for one kind of executor each.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <models/profile.hpp>
+#include <models/registry.hpp>
+#include <registry/policy.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "default_slo.hpp"
+#include "model_service.hpp"
+#include "options.hpp"
+#include "start_cache.hpp"
+#include "warm_start.hpp"
+
+namespace cohort::inference {
+
+/// A model before it has an id.
+struct prepared_model {
+  serve::model_meta meta;
+  bool has_sizes = false;
+  latency_curve latency;
+};
+
+/// What `prepare` has made of the options.
+struct prepared_models {
+  std::vector<prepared_model> models;
+  registry::policy policy;  ///< Starts with the settings that were found best before.
+  std::optional<kept_settings> settings;
+  std::string notes;
+};
+
+inline void check_names(const options& o, const std::vector<std::string>& known) {
+  const auto check = [&](const std::string& option, const std::string& name) {
+    if (std::ranges::find(known, name) == known.end()) {
+      throw config_error{fmt::format("{}: model '{}' is unknown: expected one of {}", option, name,
+                                     fmt::join(known, ", "))};
+    }
+  };
+  for (const std::string& m : o.models) check("--models", m);
+  for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
+  for (const auto& [m, file] : o.weights) check("--weights", m);
+}
+
+inline serve::tensor_meta served(const models::tensor_info& t) {
+  return {t.name, t.datatype, t.shape};
+}
+
+/// What a server of staged models needs beyond its options.
+template <class Executor>
+struct staged_parts {
+  std::string description;
+  std::string platform;
+  std::string machine;  ///< What decides how long its work takes, as far as it is known.
+  std::unique_ptr<Executor> executor;
+  unsigned devices;
+  /// Gives the factory of a model, from a file of weights or generated if the path is empty.
+  std::function<std::unique_ptr<models::any_model_factory<Executor>>(
+      const std::string& name, Executor& e, const std::string& weights)>
+      make_factory;
+};
+
+inline void warn_of_cache(const std::string& line) {
+  std::fprintf(stderr, "inference_server: %s\n", line.c_str());
+}
+
+/// Has the policy start with the settings that are kept for such a server, if it was told none.
+inline void warm_settings(prepared_models& p, const options& o, const std::string& platform,
+                          const std::string& machine, unsigned devices,
+                          const std::shared_ptr<start_cache>& cache) {
+  std::string served;
+  for (const prepared_model& m : p.models) {
+    served += fmt::format("{}{} {} ms", served.empty() ? "" : ", ", m.meta.name, to_ms(m.meta.slo));
+  }
+  const auto key = settings_key(o, served, platform, machine, devices);
+  if (!key) return;
+  const std::optional<deferred::settings> kept = cache->find_settings(*key);
+  if (kept && !o.has_settings) {
+    p.policy.tuning->initial = *kept;
+    p.notes += fmt::format("settings: --window {} --quantile {} as kept in {}\n",
+                           deferred::name_of(kept->window), kept->quantile, cache->folder());
+  }
+  p.settings = kept_settings{*key, cache, p.policy.tuning->initial};
+}
+
+/// The names of the models to serve. @throws config_error If one is not among `known`.
+inline std::vector<std::string> chosen_models(const options& o,
+                                              std::span<const std::string_view> known,
+                                              std::span<const std::string_view> by_default) {
+  check_names(o, {known.begin(), known.end()});
+  if (!o.models.empty()) return o.models;
+  return {by_default.begin(), by_default.end()};
+}
+
+/// An executor and the weights on it: what outlives a backend.
+template <class Executor>
+struct resources {
+  std::unique_ptr<Executor> executor;
+  std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
+};
+/// A model's latencies as they were measured.
+struct profile_points {
+  std::vector<latency_point> expected;
+  std::vector<latency_point> least;
+};
+
+/// Gives SLOs to those that have none. @param slower As `default_slo_of` has it.
+/// @returns Why, a line for each.
+inline std::string set_default_slos(std::vector<prepared_model>& models,
+                                    const std::vector<profile_points>& points,
+                                    std::uint32_t capacity, double slower) {
+  std::vector<slo_model> all;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const std::uint32_t most = models[i].latency.max_batch();
+    const latency_curve best{table_latency{at_best(points[i].least)}, most};
+    all.push_back({best(std::max(1U, most / 2)), best(most), models[i].latency(1)});
+  }
+  std::string lines;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (models[i].meta.slo > duration{0}) continue;
+    const default_slo d = default_slo_of(i, all, capacity, slower);
+    models[i].meta.slo = d.slo;
+    lines += fmt::format("slo: {} {} ms: {}\n", models[i].meta.name, to_ms(d.slo), d.reason);
+  }
+  return lines;
+}
+
+/// Loads the models into `made`, and measures them unless their profiles are known.
+/// @param capacity Of the devices, for default SLOs.
+template <class Executor>
+prepared_models prepare(const options& o, const std::vector<std::string>& names,
+                        const staged_parts<Executor>& with, resources<Executor>& made,
+                        std::uint32_t capacity) {
+  prepared_models out{.models = {}, .policy = o.policy, .settings = {}, .notes = {}};
+  const auto cache = std::make_shared<start_cache>(o.cache_dir, warn_of_cache);
+  std::vector<profile_points> profiles;
+  std::vector<std::string> kept;
+  std::vector<std::string> measured;
+  for (const std::string& name : names) {
+    const auto given = o.weights.find(name);
+    const std::string weights = given == o.weights.end() ? "" : given->second;
+    made.factories.push_back(with.make_factory(name, *made.executor, weights));
+    models::any_model_factory<Executor>& factory = *made.factories.back();
+    profile_points points;
+    if (o.profile_dir.empty()) {
+      const formats::start_key key =
+          cache->is_on() ? profile_key(o, name, weights, with.platform, with.machine)
+                         : formats::start_key{};
+      const found_profile found =
+          find_profile(*cache, key, name, o.max_batch, factory, *made.executor);
+      (found.was_kept ? kept : measured).push_back(name);
+      for (const formats::kept_point& p : found.points) {
+        points.expected.push_back({p.batch, from_ms(p.median_ms)});
+        points.least.push_back({p.batch, from_ms(p.least_ms)});
+      }
+    } else {
+      points.expected = points.least = models::read_profile(o.profile_dir, name);
+    }
+    for (latency_point& p : points.expected) {
+      p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
+    }
+    const auto slo = o.slo_ms.find(name);
+    const models::model_info& info = factory.info();
+    out.models.push_back(
+        {.meta = {.name = name,
+                  .platform = with.platform,
+                  .input = served(info.input),
+                  .output = served(info.output),
+                  .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
+         .has_sizes = models::has_sizes(info),
+         .latency = latency_curve{table_latency{points.expected}, o.max_batch}});
+    profiles.push_back(std::move(points));
+  }
+  // On machines that do other things, too, medians are up to 1.4 times what is measured at best.
+  out.notes = set_default_slos(out.models, profiles, capacity, std::max(1.5, o.profile_margin));
+  if (!kept.empty()) {
+    out.notes += fmt::format("profiles: {} as kept in {}, checked\n", fmt::join(kept, ", "),
+                             cache->folder());
+  }
+  if (!measured.empty()) {
+    out.notes += fmt::format("profiles: {} measured\n", fmt::join(measured, ", "));
+  }
+  if (cache->is_on()) warm_settings(out, o, with.platform, with.machine, with.devices, cache);
+  return out;
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Profiles and settings of an earlier start, where they still hold. Included by the sources that
+/// put services together.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <fmt/format.h>
+#include <models/identity.hpp>
+#include <models/measured_model.hpp>
+#include <models/medians.hpp>
+#include <models/quick_check.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <formats/warm_start_file.hpp>
+#include "options.hpp"
+#include "start_cache.hpp"
+
+namespace cohort::inference {
+
+/// What the profile of a model depends on.
+/// @param platform Kind of executor. @param machine As far as it decides how long work takes.
+/// @throws config_error If the model's weights cannot be read.
+inline formats::start_key profile_key(const options& o, const std::string& model,
+                                      const std::string& weights, const std::string& platform,
+                                      const std::string& machine) {
+  const models::model_identity m = models::identify(model, o.seed, weights);
+  static const std::string program = models::fingerprint_of_file("/proc/self/exe");
+  return {{"model", model},
+          {"tensors", m.tensors},
+          {"weights", m.weights},
+          {"executor", platform},
+          {"largest_batch", fmt::to_string(o.max_batch)},
+          {key_machine, machine},
+          // Its kernels: another build may be faster.
+          {key_program, program}};
+}
+
+/// What the settings depend on that a scheduler finds best: all but the load. Nothing if it does
+/// not look for any.
+/// @param models Their names and SLOs, in words.
+inline std::optional<formats::start_key> settings_key(const options& o, const std::string& models,
+                                                      const std::string& platform,
+                                                      const std::string& machine,
+                                                      unsigned devices) {
+  if (!o.policy.tuning || !o.policy.tuning->is_on) return std::nullopt;
+  const bool for_latency = o.policy.tuning->strive_for == deferred::objective::latency;
+  return formats::start_key{
+      {"models", models},
+      {"policy", o.policy.name},
+      {"objective", for_latency ? "latency" : "devices"},
+      {"fairness", fmt::to_string(o.policy.tuning->fairness)},
+      {"executor", platform},
+      {"devices", fmt::to_string(devices)},
+      {"largest_batch", fmt::to_string(o.max_batch)},
+      {"pipeline",
+       o.pipeline.empty() ? "none" : fmt::format("{} x {}", o.pipeline_entries, o.pipeline)},
+      {key_machine, machine}};
+}
+
+/// Runs a batch of 1, and the largest that takes no more than 10 ms, beside what is kept of them.
+/// @returns What does not hold; empty if all does.
+template <class Executor>
+std::string check_profile(const std::vector<formats::kept_point>& kept, std::uint32_t max_batch,
+                          models::any_model_factory<Executor>& f, Executor& e) {
+  const bool same_sizes =
+      std::ranges::equal(kept, models::measured_sizes(max_batch), {}, &formats::kept_point::batch);
+  if (!same_sizes) return fmt::format("its batches are not 1, 2, 4, ... and {}", max_batch);
+  constexpr double longest_ms = 10;  // What is checked delays every start.
+  const formats::kept_point* largest = &kept.front();
+  for (const formats::kept_point& p : kept) {
+    if (p.least_ms <= longest_ms) largest = &p;
+  }
+  models::measured_model<Executor> model{e, f, largest->batch, 0};
+  typename Executor::stream stream = e.make_stream();
+  std::vector<const formats::kept_point*> sizes{&kept.front()};
+  if (largest != sizes.front()) sizes.push_back(largest);
+  for (const formats::kept_point* p : sizes) {
+    (void)model.run(stream, p->batch);  // Warm.
+    const models::checked_time c =
+        models::quick_check(p->least_ms, [&] { return model.run(stream, p->batch).busy_ms; });
+    if (c.how != models::drift::none) {
+      return fmt::format("a batch of {} takes {:.4g} ms, at best of {} runs, not {:.4g}", p->batch,
+                         c.least_ms, c.runs, p->least_ms);
+    }
+  }
+  return {};
+}
+
+/// A model's profile and where it is from.
+struct found_profile {
+  std::vector<formats::kept_point> points;
+  bool was_kept = false;
+};
+
+/// What is kept of the model, if it holds; else measures the model and keeps that.
+template <class Executor>
+found_profile find_profile(start_cache& cache, const formats::start_key& key,
+                           const std::string& name, std::uint32_t max_batch,
+                           models::any_model_factory<Executor>& f, Executor& e) {
+  if (auto kept = cache.find_profile(name, key)) {
+    const std::string why = check_profile(*kept, max_batch, f, e);
+    if (why.empty()) return {std::move(*kept), true};
+    cache.warn(fmt::format("cache: {}: {}; ignored", cache.file_of("profile", name, key), why));
+  }
+  found_profile found;
+  for (const models::measured_latency& l :
+       models::measure(f, e, {.max_batch = max_batch, .repeats = 5})) {
+    found.points.push_back({l.batch, to_ms(l.median), to_ms(l.least)});
+  }
+  cache.keep_profile(name, {key, found.points});
+  return found;
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "identity.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <fstream>
+#include <vector>
+
+#include "definition.hpp"
+
+namespace cohort::models {
+namespace {
+
+std::string describe(const tensor_info& t) {
+  return fmt::format("{} {} [{}]", t.name, t.datatype, fmt::join(t.shape, ","));
+}
+
+}  // namespace
+
+std::string fingerprint::text() const { return fmt::format("{:016x}", state_); }
+
+std::string fingerprint_of_file(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  fingerprint f;
+  std::vector<char> chunk(std::size_t{1} << 20U);
+  while (file) {
+    file.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
+    f.add(std::string_view{chunk.data(), static_cast<std::size_t>(file.gcount())});
+  }
+  if (!file.eof()) throw config_error{fmt::format("{}: cannot be read", path)};
+  return f.text();
+}
+
+model_identity identify(const std::string& name, std::uint64_t seed, const std::string& path) {
+  const definition d = definition_of(name);
+  fingerprint parameters;
+  for (const tensor_spec& t : d.tensors) {
+    parameters.add(fmt::format("{} [{}];", t.name, fmt::join(t.shape, ",")));
+  }
+  return {.tensors = fmt::format("{} to {}, {} parameter tensors {}", describe(d.info.input),
+                                 describe(d.info.output), d.tensors.size(), parameters.text()),
+          .weights = path.empty() ? fmt::format("generated from seed {}", seed)
+                                  : fmt::format("content {}", fingerprint_of_file(path))};
+}
+
+}  // namespace cohort::models

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/warm_start_file.hpp>
+
+#include <doctest/doctest.h>
+#include <formats/text.hpp>
+
+#include <string>
+#include <utility>
+
+namespace cohort::formats {
+namespace {
+
+const start_key key{{"model", "a"}, {"machine", "CPU \"x\", 2 cores"}};
+
+const std::string profile = R"({"format":"cohort profile","version":1,"key":{"model":"a"},
+  "points":[{"batch":1,"median_ms":2,"least_ms":1.5},{"batch":4,"median_ms":5,"least_ms":5}]})";
+const std::string settings = R"({"format":"cohort settings","version":1,"key":{"model":"a"},
+  "window":"brief","quantile":0.75})";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string complaint_about_profile(const std::string& text) try {
+  (void)parse_kept_profile("f", text);
+  return "none";
+} catch (const input_error& e) {
+  return e.what();
+}
+std::string complaint_about_settings(const std::string& text) try {
+  (void)parse_kept_settings("f", text);
+  return "none";
+} catch (const input_error& e) {
+  return e.what();
+}
+
+TEST_CASE("a profile that was written is read as it was") {
+  const kept_profile p{key, {{1, 0.3, 0.1}, {16, 68.5, 68.5}}};
+  const kept_profile again = parse_kept_profile("f", write_kept(p));
+  CHECK(again.key == key);
+  CHECK(again.points == p.points);
+}
+
+TEST_CASE("settings that were written are read as they were, whatever the window") {
+  for (const deferred::window_kind w : deferred::window_kinds) {
+    const kept_settings s{key, {w, 0.97}};
+    const kept_settings again = parse_kept_settings("f", write_kept(s));
+    CHECK(again.key == key);
+    CHECK(again.settings == s.settings);
+  }
+}
+
+TEST_CASE("a file cut off anywhere is no profile") {
+  const std::string whole = write_kept(kept_profile{key, {{1, 0.3, 0.1}}});
+  // The last two bytes are the outermost bracket and a newline.
+  for (std::size_t n = 0; n + 1 < whole.size(); ++n) {
+    CAPTURE(n);
+    CHECK(complaint_about_profile(whole.substr(0, n)).starts_with("f: "));
+  }
+}
+
+TEST_CASE("bad profiles are refused by field, value and range") {
+  CHECK(complaint_about_profile(profile) == "none");
+  const std::pair<std::string, const char*> bad[] = {
+      {replaced(profile, "profile", "settings"),
+       "f: $.format: \"cohort settings\" is not allowed: expected \"cohort profile\""},
+      {replaced(profile, "\"version\":1", "\"version\":2"),
+       "f: $.version: 2 is not allowed: expected 1"},
+      {replaced(profile, "{\"model\":\"a\"}", "{}"), "f: $.key: {} is not allowed"},
+      {replaced(profile, "\"a\"", "3"), "f: $.key.model: 3 is not allowed"},
+      {replaced(profile, "\"batch\":4", "\"batch\":1"),
+       "f: $.points[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
+      {replaced(profile, "\"batch\":1", "\"batch\":0"), "f: $.points[0].batch: 0 is not allowed"},
+      {replaced(profile, "\"median_ms\":2", "\"median_ms\":0"),
+       "f: $.points[0].median_ms: 0 is not allowed: expected a number above 0 and at most"},
+      {replaced(profile, "\"least_ms\":1.5", "\"least_ms\":2.5"),
+       "f: $.points[0].least_ms: 2.5 is not allowed: expected a number above 0 and at most 2"},
+      {replaced(profile, "\"least_ms\":1.5", "\"x\":1"), "f: $.points[0]"},
+      {replaced(profile, "\"median_ms\":2", "\"median_ms\":1e999"), "f: $.points[0].median_ms"},
+      {R"({"format":"cohort profile","version":1,"key":{"model":"a"},"points":[]})",
+       "f: $.points: [] is not allowed"},
+      {"", "f: "},
+      {"[]", "f: "},
+      {std::string("\0\0\0", 3), "f: "}};
+  for (const auto& [text, message] : bad) {
+    CAPTURE(text);
+    CAPTURE(complaint_about_profile(text));
+    CHECK(complaint_about_profile(text).starts_with(message));
+  }
+}
+
+TEST_CASE("bad settings are refused by field, value and range") {
+  CHECK(complaint_about_settings(settings) == "none");
+  const std::pair<std::string, const char*> bad[] = {
+      {profile, "f: $.format: \"cohort profile\" is not allowed"},
+      {replaced(settings, "\"version\":1", "\"version\":\"1\""), "f: $.version: \"1\""},
+      {replaced(settings, "brief", "late"), "f: $.window: \"late\" is not allowed: expected eager"},
+      {replaced(settings, "0.75", "0.4"),
+       "f: $.quantile: 0.4 is not allowed: expected a number from 0.5 to 0.999"},
+      {replaced(settings, "0.75", "null"), "f: $.quantile: null is not allowed"}};
+  for (const auto& [text, message] : bad) {
+    CAPTURE(text);
+    CAPTURE(complaint_about_settings(text));
+    CHECK(complaint_about_settings(text).starts_with(message));
+  }
+}
+
+TEST_CASE("what differs between keys is named, wherever it stands") {
+  CHECK(difference("f", key, key).empty());
+  CHECK(difference("f", {{"machine", key[1].second}, {"model", "a"}}, key).empty());
+  CHECK(difference("f", {{"model", "b"}, {"machine", key[1].second}}, key) ==
+        "f: $.key.model: \"b\" is not what it is now: \"a\"");
+  CHECK(difference("f", {{"model", "a"}}, key) ==
+        "f: $.key.machine: nothing is not what it is now: \"CPU \\\"x\\\", 2 cores\"");
+  CHECK(difference("f", key, {{"model", "a"}}) == "f: $.key: 2 fields are not allowed: expected 1");
+}
+
+}  // namespace
+}  // namespace cohort::formats
