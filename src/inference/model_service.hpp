@@ -9,6 +9,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/deferred/twin/settings.hpp>
+#include <cohort/engine/device_health.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
@@ -45,6 +46,7 @@ struct service_state {
   deferred::learned_state learned;      ///< Its models are those of the service, in order.
   std::vector<latency_curve> profiles;  ///< Of theirs.
   duration arrival_delay{0};            ///< From a request's arrival to the scheduler, on average.
+  std::vector<engine::device_state> health{};  ///< Of the devices that `learned` has.
 };
 
 /// Where the settings that a scheduler finds best are kept for the next start.

@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "service_observer.hpp"
+
 namespace cohort::inference {
 
 /// The engine's devices are partitions here, and its models instances: this tells whose they are.
@@ -143,6 +145,16 @@ struct placements_observer : null_observer {
     e.model = notes->model_of(e.model);
     e.device = notes->device_of(e.device);
     into->dispatched(e);
+  }
+  void retried(const request& r, time_point) const noexcept {
+    into->retries.add(1, notes->model_of(r.model).index());
+  }
+  /// A partition; its GPU's other ones may be well.
+  void device_changed(device_id d, engine::device_state s, std::string_view why,
+                      time_point) const noexcept {
+    const device_id gpu = notes->device_of(d);
+    into->device_changes.add(1, gpu.index(), s == engine::device_state::healthy ? 1 : 0);
+    log_device(gpu, s, why);
   }
 };
 static_assert(observer<placements_observer>);

@@ -84,6 +84,15 @@ void service_watch::show(serve::metrics& on) {
   for (const deferred::learned_state::device& d : known->learned.devices) {
     on.device_factor.set({{"device", fmt::to_string(d.id.value())}}, d.factor);
   }
+  using engine::device_state;
+  for (std::size_t i = 0; i < known->health.size(); ++i) {
+    const std::string device = fmt::to_string(known->learned.devices[i].id.value());
+    for (const device_state s :
+         {device_state::healthy, device_state::suspect, device_state::quarantined}) {
+      on.device_state.set({{"device", device}, {"state", std::string{to_string(s)}}},
+                          s == known->health[i] ? 1 : 0);
+    }
+  }
   const deferred::wake_lateness& late = known->learned.lateness;
   for (const auto& [name, q] : quantiles) {
     on.wake_late_seconds.set({{"quantile", name}}, late.distribution().quantile(q) / 1e9);

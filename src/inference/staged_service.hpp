@@ -26,6 +26,7 @@
 #include "model_service.hpp"
 #include "pipeline_service.hpp"
 #include "prepared_models.hpp"
+#include "service_observer.hpp"
 
 namespace cohort::inference {
 
@@ -47,7 +48,7 @@ class service_of final : public model_service {
         notes_{std::move(notes)},
         settings_{std::move(settings)},
         backend_{std::move(backend)},
-        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters}}, *backend_,
+        engine_{core_type{std::move(scheduler), duration{0}, {{{}, &counters}}}, *backend_,
                 engine::inline_completion{deliver{&listener}}},
         counters_{counters} {
     backend_->bind(engine_);
@@ -66,7 +67,8 @@ class service_of final : public model_service {
   template <class AddToBackend>
   void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
     const model_id id = engine_.add_model(
-        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity}},
+        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity},
+         .is_repeatable = true},  // It keeps nothing from one request to the next.
         [&](model_id added) {
           counters_.add_model(added, m.meta.name);
           add(*backend_, added);
@@ -97,13 +99,16 @@ class service_of final : public model_service {
     engine_.inspect([&](const auto& loop) {
       out.learned = deferred::copy_learned(loop.core().scheduler(), ids);
       out.arrival_delay = loop.arrival_delay();
+      for (const auto& d : out.learned.devices) {
+        out.health.push_back(loop.core().health().state(d.id));
+      }
     });
     return out;
   }
   void drain() noexcept override { engine_.drain(); }
 
  private:
-  using core_type = engine::basic_engine_core<Scheduler, serve::metrics_observer>;
+  using core_type = engine::basic_engine_core<Scheduler, service_observer>;
   std::string description_;
   std::string notes_;
   std::optional<kept_settings> settings_;

@@ -82,6 +82,7 @@ struct health_event {
   };
   kind what;
   device_entry at;
+  bool is_new = true;  ///< Else the device is out of service already.
 };
 
 /// Follows the batches of each device from dispatch to end, and says who is to be taken out of
@@ -191,9 +192,10 @@ class device_health {
       }
       l->is_given_up = true;
       l->due = never;
+      const bool is_new = d.state != device_state::quarantined;
       take_out(d, now);
       refresh(id);
-      return health_event{health_event::kind::hangs, at};
+      return health_event{health_event::kind::hangs, at, is_new};
     }
     return std::nullopt;
   }

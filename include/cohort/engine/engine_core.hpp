@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,7 +148,7 @@ class basic_engine_core {
     at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
     --at_work.count;
     scheduler_.on_complete(at, now, failed);
-    if (const auto e = health_.on_complete(at, failed, now)) take_out(at.device, now);
+    if (const auto e = health_.on_complete(at, failed, now)) take_out(*e, now);
     try_again(again, now, sink);
     finish_removals(now, sink);
   }
@@ -177,7 +178,7 @@ class basic_engine_core {
   void on_probe(device_id d, bool failed, time_point now, Sink& /*sink*/) noexcept {
     if (!health_.is_present(d) || !health_.on_probe(d, failed, now)) return;
     scheduler_.set_in_service(d, true, now);
-    note_state(d, now);
+    note_state(d, "a probe succeeded", now);
   }
 
   /// Does all that is due at `now`.
@@ -187,7 +188,7 @@ class basic_engine_core {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, sink);
       } else {
-        take_out(e->at.device, now);
+        take_out(*e, now);
         give_up(e->at, now, sink);
       }
     }
@@ -327,6 +328,7 @@ class basic_engine_core {
       again.pop_front();
       if constexpr (requirement::sink_hears_of_retries<Sink>) sink.waits_again(r);
       ++r.attempts;
+      if constexpr (requires { observer_.retried(r, now); }) observer_.retried(r, now);
       if (scheduler_.models().is_full(r.model)) {
         end(r, outcome::failed, now, sink);
       } else {
@@ -336,9 +338,11 @@ class basic_engine_core {
   }
 
   /// A device gets no more work until a probe succeeds.
-  void take_out(device_id d, time_point now) noexcept {
+  void take_out(const health_event& e, time_point now) noexcept {
+    const device_id d = e.at.device;
+    if (!e.is_new) return;
     if (health_.is_present(d)) scheduler_.set_in_service(d, false, now);
-    note_state(d, now);
+    note_state(d, e.what == health_event::kind::hangs ? "a batch hangs" : "batches fail", now);
   }
   /// The batches of an entry hang: their requests are to have their ends all the same.
   template <engine_sink Sink>
@@ -366,9 +370,9 @@ class basic_engine_core {
       on_probe(d, false, now, sink);  // Requests will tell.
     }
   }
-  void note_state(device_id d, time_point now) noexcept {
-    if constexpr (requires { observer_.device_changed(d, health_.state(d), now); }) {
-      observer_.device_changed(d, health_.state(d), now);
+  void note_state(device_id d, std::string_view why, time_point now) noexcept {
+    if constexpr (requires { observer_.device_changed(d, health_.state(d), why, now); }) {
+      observer_.device_changed(d, health_.state(d), why, now);
     }
   }
 

@@ -96,6 +96,20 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_device_factor",
        .help = "How many times as long as on other devices batches take on this one"}};
+  changing_gauge device_state{
+      *this,
+      {.name = "cohort_device_state",
+       .help = "1 for the state that a device is in: healthy, suspect or quarantined; else 0"}};
+  counter device_changes{*this,
+                         {.name = "cohort_device_changes_total",
+                          .help = "How often a device was taken out of service, or came back",
+                          .by = counted_by::device,
+                          .label = "to",
+                          .values = {"quarantined", "healthy"}}};
+  counter retries{*this,
+                  {.name = "cohort_retried_requests_total",
+                   .help = "Requests of batches that failed or hung which wait for another one",
+                   .by = counted_by::model}};
   changing_gauge wake_late_seconds{
       *this, {.name = "cohort_wake_late_seconds", .help = "How late the scheduler's timers fire"}};
   changing_gauge wake_margin_seconds{
@@ -191,6 +205,7 @@ class metrics : public metric_page {
 struct metrics_observer : null_observer {
   metrics* into = nullptr;
   void dispatched(const dispatch_event& e, time_point) noexcept { into->dispatched(e); }
+  void retried(const request& r, time_point) noexcept { into->retries.add(1, r.model.index()); }
 };
 static_assert(observer<metrics_observer>);
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What the server counts and says of its engine's decisions: `service_observer`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/device_health.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <cstdio>
+#include <string_view>
+
+namespace cohort::inference {
+
+/// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
+inline void log_device(device_id d, engine::device_state s, std::string_view why) noexcept {
+  std::fprintf(stderr, "device %u: %s: %.*s\n", d.value(), engine::to_string(s).data(),
+               static_cast<int>(why.size()), why.data());
+}
+
+/// Counts batches, retries, and devices that go out of service and come back.
+struct service_observer : serve::metrics_observer {
+  void device_changed(device_id d, engine::device_state s, std::string_view why,
+                      time_point) noexcept {
+    into->device_changes.add(1, d.index(), s == engine::device_state::healthy ? 1 : 0);
+    log_device(d, s, why);
+  }
+};
+
+}  // namespace cohort::inference
