@@ -92,6 +92,16 @@ TEST_CASE("ids of models and devices are used again, in whatever pool") {
   CHECK(s.add_model({.latency = l, .slo = 12ms}, pool_id{1}) == model_id{3});
 }
 
+TEST_CASE("a device out of service keeps its id, and its pool is served by the others") {
+  pooled_scheduler s;
+  for (int i = 0; i < 2; ++i) s.add_device(t0, pool_id{1});
+  s.set_in_service(device_id{0}, false, t0);
+  CHECK(s.devices(pool_id{1}).entries() == 1);
+  CHECK(s.add_device(t0, pool_id{0}) == device_id{2});
+  s.set_in_service(device_id{0}, true, t0);
+  CHECK(s.devices(pool_id{1}).entries() == 2);
+}
+
 /// One pool's scheduler under the same events as that pool of the other.
 struct twin {
   scheduler alone;

@@ -153,6 +153,33 @@ TEST_CASE("a device that was removed gets no more work") {
   CHECK(f.sink.grants.at(0).device == device_id{1});
   CHECK(f.ranking.devices() == 1);
 }
+TEST_CASE("a device out of service gets no work, counts for nothing and keeps its place") {
+  fixture f{2};
+  f.ranking.set_in_service(device_id{0}, false, t0);
+  f.ranking.set_in_service(device_id{0}, false, t0);
+  CHECK(f.ranking.entries() == 1);
+  CHECK(f.ranking.idle_entries() == 1);
+  CHECK(f.ranking.has_device(device_id{0}));
+  CHECK_FALSE(f.ranking.is_in_service(device_id{0}));
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 9ms), t0);
+  f.use(0ms, 5ms);
+  CHECK(f.granted(0).device == device_id{1});
+  f.ranking.on_candidate(model_id{1}, opening(0ms, 9ms), t0);
+  f.use(1ms, 5ms);
+  CHECK(f.sink.grants.size() == 1);  // It waits.
+  f.ranking.set_in_service(device_id{0}, true, t0 + 2ms);
+  f.use(2ms, 5ms);
+  CHECK(f.granted(1).device == device_id{0});
+  CHECK(f.ranking.entries() == 2);
+  // What it has when it goes still ends; and it may be removed meanwhile.
+  f.ranking.set_in_service(device_id{0}, false, t0 + 3ms);
+  f.ranking.remove_device(device_id{0}, t0 + 3ms);
+  CHECK(f.ranking.entries() == 1);
+  CHECK(f.ranking.outstanding(device_id{0}) == 1);
+  f.ranking.on_complete(device_id{0}, t0 + 7ms);
+  CHECK(f.ranking.outstanding(device_id{0}) == 0);
+  CHECK(f.ranking.idle_entries() == 0);
+}
 TEST_CASE("the typical batch is the one met on a busy device, so long ones count more") {
   fixture f{1};
   duration at = 0ms;

@@ -170,7 +170,7 @@ TEST_CASE("a device that was removed is not probed, and what it has is still fol
   CHECK(f.health.next() == never);
   f.health.add_device(device_id{0}, 1);
   CHECK(f.state() == device_state::healthy);
-  CHECK_FALSE(f.health.on_probe(device_id{0}, false, at(2s)));  // Of the one before.
+  CHECK_FALSE(f.health.is_probing(device_id{0}));
 }
 
 TEST_CASE("who asks far too late was stopped himself: batches have their time once more") {

@@ -144,10 +144,14 @@ class device_health {
     refresh(at.device);
     return out;
   }
+  /// Whether a probe of the device has not ended.
+  [[nodiscard]] bool is_probing(device_id d) const noexcept {
+    return d.index() < devices_.size() && devices_[d.index()].is_probing;
+  }
   /// The probe ended. @returns Whether the device may get work again.
   bool on_probe(device_id id, bool failed, time_point now) noexcept {
     device& d = devices_[id.index()];
-    if (!d.is_probing) return false;  // Of a device that was here before.
+    COHORT_ASSERT(d.is_probing);
     d.is_probing = false;
     if (failed) {
       d.pause = std::min(2 * d.pause, options_.longest_probe);

@@ -98,8 +98,9 @@ class basic_engine_core {
   }
   /// Gives a device no more work; what it has still completes.
   void remove_device(device_id d, time_point now) noexcept {
-    scheduler_.remove_device(d, now);
     health_.remove_device(d);
+    // Its id must not be another's while a probe may tell of it.
+    if (!health_.is_probing(d)) scheduler_.remove_device(d, now);
   }
 
   /// Takes a request, or says why not; then it is untouched and still the caller's.
@@ -176,7 +177,13 @@ class basic_engine_core {
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
   void on_probe(device_id d, bool failed, time_point now, Sink& /*sink*/) noexcept {
-    if (!health_.is_present(d) || !health_.on_probe(d, failed, now)) return;
+    if (!health_.is_probing(d)) {
+      ++stray_ends_;
+      return;
+    }
+    const bool is_back = health_.on_probe(d, failed, now);
+    if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
+    if (!is_back) return;
     scheduler_.set_in_service(d, true, now);
     note_state(d, "a probe succeeded", now);
   }
