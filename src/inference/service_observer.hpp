@@ -15,8 +15,10 @@ namespace cohort::inference {
 
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
 inline void log_device(device_id d, engine::device_state s, std::string_view why) noexcept {
-  std::fprintf(stderr, "device %u: %s: %.*s\n", d.value(), engine::to_string(s).data(),
-               static_cast<int>(why.size()), why.data());
+  const auto size = [](std::string_view text) { return static_cast<int>(text.size()); };
+  const std::string_view state = engine::to_string(s);
+  std::fprintf(stderr, "device %u: %.*s: %.*s\n", d.value(), size(state), state.data(), size(why),
+               why.data());
 }
 
 /// Counts batches, retries, and devices that go out of service and come back.
