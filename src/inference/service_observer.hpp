@@ -8,17 +8,21 @@
 #include <cohort/engine/device_health.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <fmt/format.h>
+
 #include <cstdio>
+#include <exception>
 #include <string_view>
 
 namespace cohort::inference {
 
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
 inline void log_device(device_id d, engine::device_state s, std::string_view why) noexcept {
-  const auto size = [](std::string_view text) { return static_cast<int>(text.size()); };
-  const std::string_view state = engine::to_string(s);
-  std::fprintf(stderr, "device %u: %.*s: %.*s\n", d.value(), size(state), state.data(), size(why),
-               why.data());
+  try {
+    fmt::print(stderr, "device {}: {}: {}\n", d.value(), engine::to_string(s), why);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // The log cannot be written; the metrics have it.
+  }
 }
 
 /// Counts batches, retries, and devices that go out of service and come back.
