@@ -54,7 +54,7 @@ int status_of(refusal why) {
 }  // namespace
 
 /// One infer request: its rows, each a request of the engine. Belongs to itself until the last row
-/// has ended: `finish` on the HTTP thread frees it.
+/// has ended.
 struct infer_app::infer_job {
   struct row : engine::tensor_request {
     infer_job* owner = nullptr;
@@ -78,35 +78,50 @@ void infer_app::start(model_service& s) {
   models_ = &s;
   watch_.start(s);
   for (const served_model& m : s.models()) by_name_.emplace(m.meta.name, &m);
+  is_started_ = true;
 }
 
 std::string infer_app::error_body(int, std::string_view message) {
   return serve::error_body(message);
 }
 void infer_app::answered(int status) { counters_.answered(status); }
-void infer_app::draining() {
-  last_settings_ = watch_.settings();
-  models_->drain();
+void infer_app::draining() { last_settings_ = watch_.settings(); }
+
+bool infer_app::is_probe(std::string_view path) const {
+  return !settings_.management_port && serve::page_at(path) != serve::managed_page::none;
+}
+
+serve::http_reply infer_app::live() { return {.body = R"({"live":true})"}; }
+
+serve::http_reply infer_app::ready() {
+  if (!is_started_) return {.status = 503, .body = serve::error_body("starting")};
+  if (http_.is_leaving()) return {.status = 503, .body = serve::error_body("draining")};
+  return {.body = R"({"ready":true})"};
+}
+
+serve::http_reply infer_app::metrics() {
+  if (is_started_) {
+    for (const served_model& m : models_->models()) {
+      counters_.set_waiting(m.id, models_->waiting(m.id));
+    }
+    watch_.show(counters_);
+  }
+  return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
 void infer_app::asked(const serve::http_request& request, const client_ptr& client) {
   const std::string_view path = request.path;
   const auto gets = [&] { return is_allowed(client, request.reads(), path, "GET"); };
   if (path == "/v2/health/live") {
-    if (gets()) client->answer({.body = R"({"live":true})"});
+    if (gets()) client->answer(live());
   } else if (path == "/v2/health/ready") {
-    if (!gets()) return;
-    if (http_.is_draining()) return say(client, 503, "draining");
-    client->answer({.body = R"({"ready":true})"});
+    if (gets()) client->answer(ready());
+  } else if (path == "/metrics" && !settings_.management_port) {
+    if (gets()) client->answer(metrics());
+  } else if (!is_started_) {
+    say(client, 503, "starting", {{"Retry-After", "1"}});
   } else if (path == "/v2" || path == "/v2/") {
     if (gets()) client->answer({.body = metadata()});
-  } else if (path == "/metrics") {
-    if (!gets()) return;
-    for (const served_model& m : models_->models()) {
-      counters_.set_waiting(m.id, models_->waiting(m.id));
-    }
-    if (!http_.is_draining()) watch_.show(counters_);
-    client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
   } else if (path == "/debug/workload") {
     if (gets()) ask_workload(client);
   } else if (path.starts_with("/v2/models/")) {
@@ -117,7 +132,6 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
 }
 
 void infer_app::ask_workload(const client_ptr& client) {
-  if (http_.is_draining()) return say(client, 503, "draining");
   std::optional<std::string> text = watch_.workload(clock_.now());
   if (!text) return say(client, 501, "a workload has no place for what --plan says");
   client->answer({.body = std::move(*text)});
@@ -144,7 +158,7 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
     if (gets()) client->answer({.body = serve::write_model_metadata(model.meta)});
   } else if (rest == "/ready") {
     if (!gets()) return;
-    if (http_.is_draining()) return say(client, 503, "draining");
+    if (http_.is_leaving()) return say(client, 503, "draining");
     client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
                                         serve::json_string(model.meta.name))});
   } else if (rest == "/infer") {
@@ -209,7 +223,11 @@ void infer_app::infer(const served_model& model, std::string_view body, const cl
     // All or nothing: rows already accepted are taken back.
     for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
     const std::size_t never = n - accepted;
-    if (mine->left.fetch_sub(never) == never) return finish(mine);
+    if (mine->left.fetch_sub(never) == never) {
+      finish(*mine);
+      delete mine;
+      return;
+    }
   }
   client->on_gone([this, mine] { abandon(*mine); });
 }
@@ -221,8 +239,8 @@ void infer_app::abandon(infer_job& j) {
 }
 
 /// All rows have ended: answers, unless nobody is there any more.
-void infer_app::finish(infer_job* raw) {
-  const std::unique_ptr<infer_job> j{raw};
+void infer_app::finish(infer_job& ended) {
+  infer_job* const j = &ended;
   const time_point now = clock_.now();
   std::optional<outcome> worst;
   for (const infer_job::row& r : j->rows) {
@@ -267,7 +285,8 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
   infer_job* j = row.owner;
   if (j->left.fetch_sub(1) != 1) return;
   j->ended = steady_clock{}.now();
-  http_.post([this, j] { finish(j); });
+  // Owned, as the server may have stopped: then nobody calls it.
+  http_.post([this, owned = std::shared_ptr<infer_job>{j}] { finish(*owned); });
 }
 
 }  // namespace cohort::inference

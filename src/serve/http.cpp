@@ -5,18 +5,22 @@
 
 #include <fmt/format.h>
 
+#include <linux/filter.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
+#include <cstdint>
+#include <iterator>
+#include <list>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -31,8 +35,25 @@ using tcp = asio::ip::tcp;
 
 class session;
 
+/// How long a drain waits for a request whose connection has just come, or that has begun to: a
+/// client that was let in should be served, one that only holds a connection open should not.
+constexpr std::chrono::milliseconds drain_patience{500};
+/// How long a connection beyond the limit may take to say what it wants.
+constexpr std::chrono::milliseconds probe_patience{1000};
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
+}
+
+/// Drops what would begin a connection, so that none comes between the last that is accepted and
+/// the closing of the port. Where the system has no such filter, one that does is reset.
+void let_nobody_in(int listener) {
+  constexpr unsigned flags_at = 13;  // Of a TCP segment.
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, flags_at),
+                           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  (void)setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
 }
 
 }  // namespace
@@ -42,24 +63,28 @@ struct http_server::state {
       : settings{std::move(o)},
         context{1},
         acceptor{context},
-        signals{context},
         drain_timer{context},
         accept_timer{context} {}
 
   void accept();
-  void begin_drain(int signal);
+  void admit(tcp::socket socket);
+  void empty_the_queue();
+  void begin_drain(std::chrono::milliseconds within);
   void maybe_stop();
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
+  std::list<session*> extras;             // Those beyond the limit, the latest last.
+  std::atomic<std::size_t> under_way{0};
   asio::io_context context;
   tcp::acceptor acceptor;
-  asio::signal_set signals;
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
   http_app* app = nullptr;
-  bool draining = false;
+  std::chrono::steady_clock::time_point patient_until;  // While it drains.
+  std::atomic<bool> draining{false};
+  std::atomic<bool> leaving{false};  // Or draining.
 };
 
 namespace {
@@ -67,19 +92,27 @@ namespace {
 /// One connection: reads a request, has it answered, reads the next.
 class session final : public http_client, public std::enable_shared_from_this<session> {
  public:
-  session(tcp::socket socket, http_server::state& server)
-      : stream_{std::move(socket)}, arrival_{stream_.get_executor()}, server_{server} {
+  session(tcp::socket socket, http_server::state& server, bool is_extra)
+      : stream_{std::move(socket)},
+        arrival_{stream_.get_executor()},
+        server_{server},
+        is_extra_{is_extra} {
     server_.sessions.insert(this);
+    if (is_extra_) server_.extras.push_back(this);
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
   }
-  ~session() override { server_.sessions.erase(this); }
+  ~session() override {
+    move_to(phase::closed);
+    server_.sessions.erase(this);
+    if (is_extra_) server_.extras.remove(this);
+  }
 
   void read() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
     parser_->body_limit(server_.settings.body_limit);
-    phase_ = phase::idle;
+    move_to(phase::idle);
     expect_request();
     http::async_read_header(
         stream_, buffer_, *parser_,
@@ -89,10 +122,16 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Answers a connection that is one too many, and closes it.
   void turn_away() { refuse(http::status::service_unavailable, "too many connections", 1); }
 
-  /// Closes a connection on which no request has arrived yet.
-  void close_if_idle() {
-    if (phase_ == phase::idle) shut();
+  /// Closes a connection on which no request has arrived yet, and none is on its way.
+  /// @param patiently Nor has it only just come.
+  void close_if_idle(bool patiently) {
+    if (phase_ != phase::idle) return;
+    beast::error_code ignored;
+    const bool is_coming =
+        is_fresh_ || buffer_.size() > 0 || stream_.socket().available(ignored) > 0;
+    if (!patiently || !is_coming) shut();
   }
+  [[nodiscard]] bool is_silent() const noexcept { return phase_ == phase::idle; }
   /// Whether an answer is being made.
   [[nodiscard]] bool is_asked() const noexcept {
     return phase_ == phase::asked || phase_ == phase::streaming;
@@ -104,7 +143,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void answer(http_reply r) override {
     if (phase_ != phase::asked) return;
-    phase_ = phase::answering;
+    move_to(phase::answering);
     gone_ = nullptr;
     server_.app->answered(r.status);
     reply_.emplace(static_cast<http::status>(r.status), version_);
@@ -112,7 +151,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     reply_->set(http::field::content_type, r.type);
     for (const auto& [name, value] : r.fields) reply_->set(name, value);
     reply_->body() = std::move(r.body);
-    reply_->keep_alive(keep_alive_ && !server_.draining);
+    keep_alive_ = keep_alive_ && !server_.leaving;
+    reply_->keep_alive(keep_alive_);
     const std::size_t length = reply_->body().size();
     if (head_only_) reply_->body().clear();
     reply_->content_length(length);
@@ -130,15 +170,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void begin(const std::string& type) override {
     if (phase_ != phase::asked) return;
-    phase_ = phase::streaming;
+    move_to(phase::streaming);
     server_.app->answered(200);
     is_chunked_ = version_ >= 11;  // Else the end of the connection ends the body.
-    if (!is_chunked_) keep_alive_ = false;
+    if (!is_chunked_ || server_.leaving) keep_alive_ = false;
     unsent_ += fmt::format(
         "HTTP/1.{} 200 OK\r\nServer: cohort/{}\r\nContent-Type: {}\r\nCache-Control: no-cache\r\n"
         "{}{}\r\n",
         version_ % 10, version_string, type, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-        keep_alive_ && !server_.draining ? "" : "Connection: close\r\n");
+        keep_alive_ ? "" : "Connection: close\r\n");
     pump();
   }
   void send(std::string_view bytes) override {
@@ -154,7 +194,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
   void end() override {
     if (phase_ != phase::streaming) return;
-    phase_ = phase::answering;
+    move_to(phase::answering);
     gone_ = nullptr;
     if (is_chunked_) unsent_ += "0\r\n\r\n";
     pump();
@@ -177,11 +217,22 @@ class session final : public http_client, public std::enable_shared_from_this<se
     closed,
   };
 
+  /// Keeps count of those that are asked and not yet wholly answered.
+  void move_to(phase next) {
+    const auto counts = [](phase p) {
+      return p == phase::asked || p == phase::streaming || p == phase::answering;
+    };
+    if (counts(next) && !counts(phase_)) ++server_.under_way;
+    if (!counts(next) && counts(phase_)) --server_.under_way;
+    phase_ = next;
+  }
+
   /// A stream's own timeout would close it, and the client would not learn why.
   void expect_request() {
     is_overdue_ = false;
     has_arrived_ = false;
-    arrival_.expires_after(milliseconds_of(server_.settings.read_timeout_s));
+    const auto patience = milliseconds_of(server_.settings.read_timeout_s);
+    arrival_.expires_after(is_extra_ ? std::min(patience, probe_patience) : patience);
     arrival_.async_wait([self = shared_from_this()](beast::error_code e) {
       if (e || self->has_arrived_) return;
       self->is_overdue_ = true;
@@ -194,7 +245,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void shut() {
-    phase_ = phase::closed;
+    move_to(phase::closed);
     request_arrived();
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
@@ -203,7 +254,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   /// The client is gone: its request need not run.
   void lose() {
-    if (is_asked()) phase_ = phase::closed;
+    if (is_asked()) move_to(phase::closed);
     if (auto gone = std::exchange(gone_, nullptr)) gone();
   }
 
@@ -211,7 +262,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
               std::optional<unsigned> retry_after = {}) {
     request_arrived();
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
-    phase_ = phase::asked;
+    move_to(phase::asked);
     http_reply r{.status = static_cast<int>(status),
                  .body = server_.app->error_body(static_cast<int>(status), message)};
     if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
@@ -229,6 +280,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
                     fmt::format("the body is over {} bytes", server_.settings.body_limit));
     }
     if (e == asio::error::operation_aborted && is_overdue_) {
+      if (is_extra_) return turn_away();
       // A connection kept open without a request is no fault.
       if (!parser_->got_some() && buffer_.size() == 0) return shut();
       return refuse(http::status::request_timeout, "the request did not arrive in time");
@@ -241,17 +293,19 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void on_header(beast::error_code e) {
-    if (phase_ == phase::closed) return;
+    if (phase_ != phase::idle) return;  // Closed, or turned away meanwhile.
     if (e) return on_bad_read(e);
-    phase_ = phase::arriving;
+    move_to(phase::arriving);
     const auto& request = parser_->get();
+    is_fresh_ = false;
     version_ = request.version();
-    keep_alive_ = request.keep_alive();
+    keep_alive_ = request.keep_alive() && !is_extra_;
     head_only_ = request.method() == http::verb::head;
     if (const auto length = parser_->content_length();
         length && *length > server_.settings.body_limit) {
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
+    if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -283,24 +337,27 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void read_body() {
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code e, std::size_t) {
-                       if (self->phase_ == phase::closed) return;
+                       if (self->phase_ != phase::arriving) return;
                        if (e) return self->on_bad_read(e);
                        self->request_arrived();
                        self->ask();
                      });
   }
 
-  void ask() {
-    phase_ = phase::asked;
-    const auto& request = parser_->get();
-    const auto view = [](auto text) { return std::string_view{text.data(), text.size()}; };
+  static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+  static std::string_view path_of(const http::request<http::string_body>& request) {
     std::string_view path = view(request.target());
     if (path.starts_with("http://")) {  // The absolute form, which proxies send.
       path.remove_prefix(std::min(path.size(), path.find('/', 7)));
     }
-    path = path.substr(0, path.find('?'));
+    return path.substr(0, path.find('?'));
+  }
+
+  void ask() {
+    move_to(phase::asked);
+    const auto& request = parser_->get();
     server_.app->asked({.method = view(request.method_string()),
-                        .path = path,
+                        .path = path_of(request),
                         .body = request.body(),
                         .authorization = view(request[http::field::authorization])},
                        shared_from_this());
@@ -347,7 +404,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (phase_ == phase::closed) return;
     stream_.expires_never();
     reply_.reset();
-    if (e || !keep_alive_ || server_.draining) {
+    if (e || !keep_alive_) {
       shut();
       server_.maybe_stop();
       return;
@@ -368,6 +425,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
   std::string sending_;
   unsigned version_ = 11;
   phase phase_ = phase::idle;
+  bool is_extra_;         // Beyond the limit of connections: for a probe alone.
+  bool is_fresh_ = true;  // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
   bool is_chunked_ = false;
@@ -385,6 +444,7 @@ std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
 
 void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
+    if (!e) admit(std::move(socket));  // Also one that came just before the port was closed.
     if (draining) return;
     if (e) {  // Out of file descriptors, most likely: they come back when clients leave.
       accept_timer.expires_after(std::chrono::milliseconds{50});
@@ -393,34 +453,54 @@ void http_server::state::accept() {
       });
       return;
     }
-    // Whoever makes the answer may be the last to let go, on a thread of their own.
-    const auto end = [this](session* last) {
-      asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
-    };
-    const std::shared_ptr<session> s{new session{std::move(socket), *this}, end};
-    if (sessions.size() > settings.max_connections) {
-      s->turn_away();
-    } else {
-      s->read();
-    }
     accept();
   });
 }
 
-void http_server::state::begin_drain(int signal) {
-  const auto under_way = std::ranges::count_if(sessions, &session::is_asked);
-  fmt::print("{}: {}: draining {} requests\n", settings.name,
-             signal == SIGTERM ? "SIGTERM" : "SIGINT", under_way);
-  std::fflush(stdout);
+void http_server::state::admit(tcp::socket socket) {
+  // Whoever makes the answer may be the last to let go, on a thread of their own.
+  const auto end = [this](session* last) {
+    asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
+  };
+  const bool is_extra = sessions.size() - extras.size() >= settings.max_connections;
+  const std::shared_ptr<session> s{new session{std::move(socket), *this, is_extra}, end};
+  if (extras.size() > settings.probe_connections) {
+    // Who has said nothing yet goes first: probes send their request with their connection.
+    const auto silent = std::ranges::find_if(extras, &session::is_silent);
+    session* const goes = settings.probe_connections > 0 ? *silent : s.get();
+    goes->shared_from_this()->turn_away();
+    if (goes == s.get()) return;
+  }
+  s->read();
+}
+
+/// Takes the connections that the system has accepted for us, before the port is closed: it would
+/// reset them.
+void http_server::state::empty_the_queue() {
+  let_nobody_in(acceptor.native_handle());
+  beast::error_code e;
+  acceptor.non_blocking(true, e);
+  while (!e || e == asio::error::connection_aborted) {
+    tcp::socket socket{context};
+    acceptor.accept(socket, e);
+    if (!e) admit(std::move(socket));
+  }
+  acceptor.close(e);
+}
+
+void http_server::state::begin_drain(std::chrono::milliseconds within) {
+  if (draining) return;
+  leaving = true;
   draining = true;
-  beast::error_code ignored;
-  acceptor.close(ignored);
+  empty_the_queue();
   app->draining();
-  for (const auto& s : everyone()) s->close_if_idle();
-  drain_timer.expires_after(milliseconds_of(settings.drain_timeout_s));
+  patient_until = std::chrono::steady_clock::now() + drain_patience;
+  drain_timer.expires_after(within);
   drain_timer.async_wait([this](beast::error_code e) {
     if (e) return;
+    const std::size_t left = under_way;
     for (const auto& s : everyone()) s->close_now();
+    under_way = left;
     context.stop();
   });
   maybe_stop();
@@ -434,7 +514,8 @@ void http_server::state::maybe_stop() {
     context.stop();
     return;
   }
-  for (const auto& s : everyone()) s->close_if_idle();
+  const bool patiently = std::chrono::steady_clock::now() < patient_until;
+  for (const auto& s : everyone()) s->close_if_idle(patiently);
   accept_timer.expires_after(std::chrono::milliseconds{2});
   accept_timer.async_wait([this](beast::error_code e) {
     if (!e) maybe_stop();
@@ -472,16 +553,18 @@ std::uint16_t http_server::port() const { return state_->acceptor.local_endpoint
 void http_server::run(http_app& app) {
   state& me = *state_;
   me.app = &app;
-  me.signals.add(SIGTERM);
-  me.signals.add(SIGINT);
-  me.signals.async_wait([&me](beast::error_code e, int signal) {
-    if (!e) me.begin_drain(signal);
-  });
   me.accept();
   me.context.run();
 }
 
+void http_server::leave() { state_->leaving = true; }
+void http_server::drain(double within_s) {
+  post([me = state_.get(), within = milliseconds_of(within_s)] { me->begin_drain(within); });
+}
+void http_server::stop() { state_->context.stop(); }
+bool http_server::is_leaving() const noexcept { return state_->leaving; }
 bool http_server::is_draining() const noexcept { return state_->draining; }
+std::size_t http_server::under_way() const noexcept { return state_->under_way; }
 
 void http_server::post(std::function<void()> work) { asio::post(state_->context, std::move(work)); }
 

@@ -1,6 +1,6 @@
 if(TARGET inference_server)
   # They start the server, and are its clients over raw sockets.
-  foreach(name plan_server server workload_server)
+  foreach(name life_server plan_server server workload_server)
     cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models cohort_registry TIMEOUT 300 SERIAL)
     add_dependencies(inference.${name}_test inference_server)
     target_compile_definitions(inference.${name}_test
