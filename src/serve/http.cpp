@@ -38,6 +38,8 @@ class session;
 /// How long a drain waits for a request whose connection has just come, or that has begun to: a
 /// client that was let in should be served, one that only holds a connection open should not.
 constexpr std::chrono::milliseconds drain_patience{500};
+/// Of one read; more of bodies that are known to be long.
+constexpr std::size_t read_size = std::size_t{16} << 10U;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr std::chrono::milliseconds probe_patience{1000};
 
@@ -64,12 +66,14 @@ struct http_server::state {
         context{1},
         acceptor{context},
         drain_timer{context},
-        accept_timer{context} {}
+        accept_timer{context},
+        clock_timer{context} {}
 
   void accept();
   void admit(tcp::socket socket);
   void empty_the_queue();
   void begin_drain(std::chrono::milliseconds within);
+  void check_times();
   void maybe_stop();
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
 
@@ -77,10 +81,12 @@ struct http_server::state {
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
   std::list<session*> extras;             // Those beyond the limit, the latest last.
   std::atomic<std::size_t> under_way{0};
+  std::size_t held_bytes = 0;  // Of bodies.
   asio::io_context context;
   tcp::acceptor acceptor;
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
+  asio::steady_timer clock_timer;
   http_app* app = nullptr;
   std::chrono::steady_clock::time_point patient_until;  // While it drains.
   std::atomic<bool> draining{false};
@@ -93,17 +99,16 @@ namespace {
 class session final : public http_client, public std::enable_shared_from_this<session> {
  public:
   session(tcp::socket socket, http_server::state& server, bool is_extra)
-      : stream_{std::move(socket)},
-        arrival_{stream_.get_executor()},
-        server_{server},
-        is_extra_{is_extra} {
+      : stream_{std::move(socket)}, server_{server}, is_extra_{is_extra} {
     server_.sessions.insert(this);
     if (is_extra_) server_.extras.push_back(this);
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
+    stream_.socket().non_blocking(true, ignored);
   }
   ~session() override {
     move_to(phase::closed);
+    let_go();
     server_.sessions.erase(this);
     if (is_extra_) server_.extras.remove(this);
   }
@@ -112,11 +117,28 @@ class session final : public http_client, public std::enable_shared_from_this<se
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
     parser_->body_limit(server_.settings.body_limit);
+    let_go();
     move_to(phase::idle);
-    expect_request();
-    http::async_read_header(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](beast::error_code e, std::size_t) { self->on_header(e); });
+    is_expecting_ = true;
+    due_ = std::chrono::steady_clock::now() + patience();
+    if (buffer_.size() == 0) {
+      if (buffer_.capacity() > std::size_t{4} * read_size) buffer_ = {};
+      return receive();
+    }
+    // A pipelined request. Not at once: who sends many would have their turn before all others.
+    asio::post(server_.context, [self = shared_from_this()] {
+      if (self->phase_ == phase::idle) self->feed();
+    });
+  }
+
+  /// Ends the wait for a request that takes too long.
+  void check_time(std::chrono::steady_clock::time_point now) {
+    if (!is_expecting_ || now < due_) return;
+    is_expecting_ = false;
+    if (is_extra_) return turn_away();
+    // A connection kept open without a request is no fault.
+    if (!parser_->got_some() && buffer_.size() == 0) return shut();
+    refuse(http::status::request_timeout, "the request did not arrive in time");
   }
 
   /// Answers a connection that is one too many, and closes it.
@@ -131,6 +153,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         is_fresh_ || buffer_.size() > 0 || stream_.socket().available(ignored) > 0;
     if (!patiently || !is_coming) shut();
   }
+  [[nodiscard]] bool is_gone() const noexcept override { return phase_ == phase::closed; }
   [[nodiscard]] bool is_silent() const noexcept { return phase_ == phase::idle; }
   /// Whether an answer is being made.
   [[nodiscard]] bool is_asked() const noexcept {
@@ -146,26 +169,20 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::answering);
     gone_ = nullptr;
     server_.app->answered(r.status);
-    reply_.emplace(static_cast<http::status>(r.status), version_);
-    reply_->set(http::field::server, std::string{"cohort/"} + version_string);
-    reply_->set(http::field::content_type, r.type);
-    for (const auto& [name, value] : r.fields) reply_->set(name, value);
-    reply_->body() = std::move(r.body);
     keep_alive_ = keep_alive_ && !server_.leaving;
-    reply_->keep_alive(keep_alive_);
-    const std::size_t length = reply_->body().size();
-    if (head_only_) reply_->body().clear();
-    reply_->content_length(length);
-    stream_.expires_after(milliseconds_of(server_.settings.write_timeout_s));
-    serializer_.emplace(*reply_);
-    const auto done = [self = shared_from_this()](beast::error_code e, std::size_t) {
-      self->on_written(e);
-    };
-    if (head_only_) {
-      http::async_write_header(stream_, *serializer_, done);
-    } else {
-      http::async_write(stream_, *serializer_, done);
+    const auto reason = http::obsolete_reason(static_cast<http::status>(r.status));
+    const auto to = std::back_inserter(unsent_);
+    fmt::format_to(to,
+                   "HTTP/1.{} {} {}\r\nServer: cohort/{}\r\nContent-Type: {}\r\n"
+                   "Content-Length: {}\r\n",
+                   version_ % 10, r.status, view(reason), version_string, r.type, r.body.size());
+    for (const auto& [name, value] : r.fields) fmt::format_to(to, "{}: {}\r\n", name, value);
+    if (keep_alive_ != (version_ >= 11)) {
+      fmt::format_to(to, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
     }
+    unsent_ += "\r\n";
+    if (!head_only_) unsent_ += r.body;
+    pump();
   }
 
   void begin(const std::string& type) override {
@@ -197,6 +214,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::answering);
     gone_ = nullptr;
     if (is_chunked_) unsent_ += "0\r\n\r\n";
+    if (sending_.empty() && unsent_.empty()) return on_sent();
     pump();
   }
   void on_gone(std::function<void()> gone) override {
@@ -217,36 +235,40 @@ class session final : public http_client, public std::enable_shared_from_this<se
     closed,
   };
 
-  /// Keeps count of those that are asked and not yet wholly answered.
   void move_to(phase next) {
-    const auto counts = [](phase p) {
-      return p == phase::asked || p == phase::streaming || p == phase::answering;
-    };
-    if (counts(next) && !counts(phase_)) ++server_.under_way;
-    if (!counts(next) && counts(phase_)) --server_.under_way;
     phase_ = next;
+    count(next == phase::asked || next == phase::streaming || next == phase::answering);
+  }
+  /// Whether it is among those that are asked and not yet wholly answered.
+  void count(bool is_under_way) {
+    if (is_under_way == is_counted_) return;
+    is_counted_ = is_under_way;
+    if (is_under_way) {
+      ++server_.under_way;
+    } else {
+      --server_.under_way;
+    }
   }
 
-  /// A stream's own timeout would close it, and the client would not learn why.
-  void expect_request() {
-    is_overdue_ = false;
-    has_arrived_ = false;
+  [[nodiscard]] std::chrono::milliseconds patience() const {
     const auto patience = milliseconds_of(server_.settings.read_timeout_s);
-    arrival_.expires_after(is_extra_ ? std::min(patience, probe_patience) : patience);
-    arrival_.async_wait([self = shared_from_this()](beast::error_code e) {
-      if (e || self->has_arrived_) return;
-      self->is_overdue_ = true;
-      self->stream_.cancel();
-    });
+    return is_extra_ ? std::min(patience, probe_patience) : patience;
   }
-  void request_arrived() {
-    has_arrived_ = true;  // The timer may have fired already, its handler not yet run.
-    arrival_.cancel();
+
+  /// Counts bytes of the body among those that all connections hold.
+  /// @returns Whether there was room. There is for one request, however large.
+  bool hold(std::size_t more) {
+    const std::size_t others = server_.held_bytes - held_;
+    if (others > 0 && server_.held_bytes + more > server_.settings.max_body_bytes) return false;
+    held_ += more;
+    server_.held_bytes += more;
+    return true;
   }
+  void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
 
   void shut() {
     move_to(phase::closed);
-    request_arrived();
+    is_expecting_ = false;
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -260,7 +282,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void refuse(http::status status, std::string_view message,
               std::optional<unsigned> retry_after = {}) {
-    request_arrived();
+    is_expecting_ = false;
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
     move_to(phase::asked);
     http_reply r{.status = static_cast<int>(status),
@@ -279,22 +301,54 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return refuse(http::status::payload_too_large,
                     fmt::format("the body is over {} bytes", server_.settings.body_limit));
     }
-    if (e == asio::error::operation_aborted && is_overdue_) {
-      if (is_extra_) return turn_away();
-      // A connection kept open without a request is no fault.
-      if (!parser_->got_some() && buffer_.size() == 0) return shut();
-      return refuse(http::status::request_timeout, "the request did not arrive in time");
-    }
-    if (e == http::error::end_of_stream || e == http::error::partial_message) return shut();
     if (e.category() == http::make_error_code(http::error::bad_method).category()) {
       return refuse(http::status::bad_request, fmt::format("not valid HTTP: {}", e.message()));
     }
     shut();
   }
 
-  void on_header(beast::error_code e) {
-    if (phase_ != phase::idle) return;  // Closed, or turned away meanwhile.
-    if (e) return on_bad_read(e);
+  void receive() {
+    const std::uint64_t most = parser_->is_header_done()
+                                   ? parser_->content_length_remaining().value_or(read_size)
+                                   : read_size;
+    const std::size_t size = std::clamp<std::uint64_t>(most, read_size, 16 * read_size);
+    stream_.socket().async_read_some(
+        buffer_.prepare(size), [self = shared_from_this()](beast::error_code e, std::size_t n) {
+          if (self->phase_ != phase::idle && self->phase_ != phase::arriving) return;
+          if (e) return self->shut();
+          self->buffer_.commit(n);
+          self->feed();
+        });
+  }
+
+  /// Parses what has arrived, of one request at most.
+  void feed() {
+    while (buffer_.size() > 0) {
+      beast::error_code e;
+      const std::size_t before = parser_->get().body().size();
+      const std::size_t n = parser_->put(buffer_.data(), e);
+      buffer_.consume(n);
+      if (e == http::error::need_more) break;
+      if (e) return on_bad_read(e);
+      if (phase_ == phase::idle && parser_->is_header_done()) {
+        on_header();
+        if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
+      }
+      if (parser_->chunked() && !hold(parser_->get().body().size() - before)) return no_room();
+      if (parser_->is_done()) {
+        is_expecting_ = false;
+        return ask();
+      }
+      if (n == 0) break;
+    }
+    receive();
+  }
+
+  void no_room() {
+    refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
+  }
+
+  void on_header() {
     move_to(phase::arriving);
     const auto& request = parser_->get();
     is_fresh_ = false;
@@ -306,6 +360,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
+    if (!hold(parser_->content_length().value_or(0))) return no_room();
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -324,24 +379,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (request.count(http::field::expect) > 0) {
       go_on_.emplace(http::status::continue_, version_);
+      is_waiting_to_go_on_ = true;
       http::async_write(stream_, *go_on_,
                         [self = shared_from_this()](beast::error_code error, std::size_t) {
+                          self->is_waiting_to_go_on_ = false;
+                          if (self->phase_ != phase::arriving) return;
                           if (error) return self->shut();
-                          self->read_body();
+                          self->feed();
                         });
-      return;
     }
-    read_body();
-  }
-
-  void read_body() {
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](beast::error_code e, std::size_t) {
-                       if (self->phase_ != phase::arriving) return;
-                       if (e) return self->on_bad_read(e);
-                       self->request_arrived();
-                       self->ask();
-                     });
   }
 
   static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
@@ -381,57 +427,56 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                 });
   }
 
-  /// Sends what there is of a stream, one write at a time.
+  /// Sends what there is, one write at a time; what the system takes at once without waiting for
+  /// it.
   void pump() {
     if (!sending_.empty() || unsent_.empty()) return;
     sending_.swap(unsent_);
+    if (phase_ == phase::answering) count(false);  // Before the client can know.
+    beast::error_code later;  // Errors are told by the write that waits, not to who calls this.
+    const std::size_t sent = stream_.socket().write_some(asio::buffer(sending_), later);
+    if (!later && sent == sending_.size()) return on_sent();
+    move_to(phase_);
     stream_.expires_after(milliseconds_of(server_.settings.write_timeout_s));
-    asio::async_write(stream_, asio::buffer(sending_),
+    asio::async_write(stream_, asio::buffer(sending_) + (later ? 0 : sent),
                       [self = shared_from_this()](beast::error_code e, std::size_t) {
-                        self->sending_.clear();
                         if (self->phase_ == phase::closed) return;
-                        if (e) {
-                          self->lose();
-                          return self->shut();
-                        }
-                        if (!self->unsent_.empty()) return self->pump();
                         self->stream_.expires_never();
-                        if (self->phase_ == phase::answering) self->on_written({});
+                        if (!e) return self->on_sent();
+                        self->lose();
+                        self->shut();
                       });
   }
 
-  void on_written(beast::error_code e) {
-    if (phase_ == phase::closed) return;
-    stream_.expires_never();
-    reply_.reset();
-    if (e || !keep_alive_) {
-      shut();
-      server_.maybe_stop();
-      return;
-    }
-    read();
+  void on_sent() {
+    sending_.clear();
+    if (!unsent_.empty()) return pump();
+    if (phase_ != phase::answering) return;
+    if (keep_alive_) return read();
+    shut();
+    server_.maybe_stop();
   }
 
   beast::tcp_stream stream_;
-  asio::steady_timer arrival_;  // Until the request has arrived.
   http_server::state& server_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::optional<http::response<http::string_body>> reply_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
   std::string sending_;
   unsigned version_ = 11;
   phase phase_ = phase::idle;
+  bool is_counted_ = false;
   bool is_extra_;         // Beyond the limit of connections: for a probe alone.
   bool is_fresh_ = true;  // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
   bool is_chunked_ = false;
-  bool has_arrived_ = false;
-  bool is_overdue_ = false;
+  bool is_waiting_to_go_on_ = false;
+  bool is_expecting_ = false;  // A request, until `due_`.
+  std::chrono::steady_clock::time_point due_;
+  std::size_t held_ = 0;  // Bytes of its body.
 };
 
 }  // namespace
@@ -486,6 +531,19 @@ void http_server::state::empty_the_queue() {
     if (!e) admit(std::move(socket));
   }
   acceptor.close(e);
+}
+
+/// One timer for all, as a timer of its own costs a request more than its parsing.
+void http_server::state::check_times() {
+  const auto often =
+      std::min(std::chrono::milliseconds{50}, milliseconds_of(settings.read_timeout_s / 4));
+  clock_timer.expires_after(often + std::chrono::milliseconds{1});
+  clock_timer.async_wait([this](beast::error_code e) {
+    if (e) return;
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& s : everyone()) s->check_time(now);
+    check_times();
+  });
 }
 
 void http_server::state::begin_drain(std::chrono::milliseconds within) {
@@ -554,6 +612,7 @@ void http_server::run(http_app& app) {
   state& me = *state_;
   me.app = &app;
   me.accept();
+  me.check_times();
   me.context.run();
 }
 

@@ -150,6 +150,48 @@ TEST_CASE("beyond the limit of connections only probes are let in, the latest fi
   thread.join();
 }
 
+TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
+  http_server server{{.body_limit = 1000, .max_body_bytes = 100}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection large{server.port()};
+  CHECK(large.ask("POST", "/a", std::string(500, 'x')).first == 202);
+  test::connection half{server.port()};  // It holds 60 from when its header has come.
+  half.send("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 60\r\n\r\n");
+  CHECK(half.wait_for_bytes());
+  test::connection fits{server.port()};
+  CHECK(fits.ask("POST", "/c", std::string(40, 'x')).first == 202);
+  CHECK(fits.ask("POST", "/d", std::string(40, 'x')).first == 202);  // What was held is let go.
+  CHECK(fits.ask("POST", "/e", std::string(41, 'x')) == std::pair{503, std::string{"503"}});
+  CHECK(fits.head.find("Retry-After: 1\r\n") != std::string::npos);
+  test::connection chunks{server.port()};
+  chunks.send("POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n29\r\n" +
+              std::string(41, 'x') + "\r\n0\r\n\r\n");
+  CHECK(chunks.answer().first == 503);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("requests sent in one go are answered in turn, however many") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection c{server.port()};
+  std::string all;
+  for (int i = 0; i < 2000; ++i) {
+    all += "POST /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";
+  }
+  std::thread sender{[&] { c.send(all); }};
+  for (int i = 0; i < 2000; ++i) {
+    REQUIRE(c.answer() == std::pair{202, "POST /" + std::to_string(i) + " abc"});
+  }
+  sender.join();
+  server.drain(5);
+  thread.join();
+}
+
 TEST_CASE("a port in use is an exhausted resource, a host that is none a bad setting") {
   http_server first{{}};
   first.listen();

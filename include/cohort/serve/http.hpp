@@ -22,6 +22,9 @@ struct http_options {
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;   ///< For a client to send a request.
   double write_timeout_s = 10;  ///< For a client to take what is sent.
+  /// Bytes of the bodies of all requests that are arriving or being answered. One alone may have
+  /// more, up to `body_limit`; others are answered 503 before their body is read.
+  std::size_t max_body_bytes = std::size_t{256} << 20U;
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
@@ -64,6 +67,8 @@ class http_client {
   /// Calls `gone`, once, if the client leaves before its answer has ended: it closed, sends no
   /// acknowledgements, or does not read. Forgotten when the answer ends.
   virtual void on_gone(std::function<void()> gone) = 0;
+  /// Whether nobody waits for an answer any more.
+  [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
 /// What a server does. All calls come on the server's thread.
