@@ -8,6 +8,7 @@
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 #include <cohort/serve/server_life.hpp>
+#include <cohort/serve/unread_queue.hpp>
 
 #include <atomic>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "model_service.hpp"
 #include "options.hpp"
@@ -57,8 +59,33 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void ask_workload(const std::shared_ptr<serve::http_client>& client);
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
-  void infer(const served_model& model, std::string_view body,
+  /// An infer request as it came.
+  struct unread {
+    const served_model* model;
+    std::string_view body;  ///< Of the client's.
+    std::shared_ptr<serve::http_client> client;
+  };
+
+  /// The way of a model's requests from the socket to the service.
+  struct lane {
+    serve::unread_queue<unread> queue;
+    serve::recent_duration rest;  ///< From when one is taken to its answer.
+    serve::serving_window window;
+    std::size_t inside = 0;  ///< Rows that the service has.
+    [[nodiscard]] bool may_serve() const noexcept {
+      return !queue.empty() && window.has_room(inside);
+    }
+  };
+
+  void offer(const served_model& model, std::string_view body,
              const std::shared_ptr<serve::http_client>& client);
+  void keep_serving();
+  void serve_some();
+  [[nodiscard]] lane* next_lane() noexcept;
+  void shed(const served_model& model, serve::http_client& client);
+  [[nodiscard]] serve::time_budget budget_of(const served_model& model) const;
+  void infer(const served_model& model, std::string_view body,
+             const std::shared_ptr<serve::http_client>& client, time_point arrival);
   void abandon(infer_job& j);
   void finish(infer_job& j);
   [[nodiscard]] std::string metadata() const;
@@ -73,6 +100,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   service_watch watch_;
   std::optional<deferred::settings> last_settings_;
   std::unordered_map<std::string, const served_model*> by_name_;
+  std::vector<lane> lanes_;       // By model.
+  std::size_t turn_ = 0;          // The lane that is looked at next.
+  duration slice_{0};             // So long it serves before it looks for what has arrived.
+  serve::recent_duration cycle_;  // From one such look to the next, while there is work.
+  time_point cycle_began_;
+  bool is_serving_ = false;
 };
 
 }  // namespace cohort::inference
