@@ -5,6 +5,7 @@
 #include <cohort/runtime/host.hpp>
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/serve/server_life.hpp>
 
 #include <fmt/format.h>
 #include <inference/infer_app.hpp>
@@ -22,28 +23,37 @@
 namespace cohort::inference {
 namespace {
 
-void run(const options& o) {
+int run(const options& o) {
   serve::http_server http{{.name = "inference_server",
                            .host = o.host,
                            .port = o.port,
                            .body_limit = o.body_limit,
                            .read_timeout_s = o.read_timeout_s,
                            .write_timeout_s = o.read_timeout_s,
-                           .drain_timeout_s = o.drain_timeout_s,
-                           .max_connections = o.max_connections}};
-  http.listen();  // Before the models are loaded: a port that is taken is known at once.
+                           .max_connections = o.max_connections,
+                           .probe_connections = o.management_port ? std::size_t{0} : 8}};
   serve::metrics counters;
   infer_app answers{o, http, counters};
+  // Before the models are loaded: a port that is taken is known at once, and probes are answered.
+  serve::server_life life{http,
+                          answers,
+                          answers,
+                          {.name = "inference_server",
+                           .host = o.host,
+                           .management_port = o.management_port,
+                           .lame_duck_s = o.lame_duck_s,
+                           .drain_timeout_s = o.drain_timeout_s}};
+  life.begin();
   const auto models = make_service(o, answers, counters);
-  answers.start(*models);
   std::string names;
   for (const served_model& m : models->models()) {
     names +=
         fmt::format("{}{} (SLO {} ms)", names.empty() ? "" : ", ", m.meta.name, to_ms(m.meta.slo));
   }
   if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
-  fmt::print("inference_server: ready on http://{}:{} | {} | {} | policy {}\n", o.host, http.port(),
-             names, models->description(), o.policy.name);
+  life.become_ready([&] { answers.start(*models); });
+  fmt::print("inference_server: ready on http://{}:{}{} | {} | {} | policy {}\n", o.host,
+             http.port(), life.management_url(), names, models->description(), o.policy.name);
   fmt::print("{}", models->notes());
   std::fflush(stdout);
   std::optional<settings_keeper> keeper;
@@ -59,14 +69,16 @@ void run(const options& o) {
         },
         std::chrono::seconds{5}, s->first);
   }
-  http.run(answers);
+  const int status = life.wait();
+  answers.end();
   models->drain();
   if (const auto& last = answers.last_settings()) {
     if (keeper) keeper->found(*last);
     fmt::print("inference_server: settings --window {} --quantile {}\n",
                deferred::name_of(last->window), last->quantile);
   }
-  fmt::print("inference_server: drained\n");
+  if (status == 0) fmt::print("inference_server: drained\n");
+  return status;
 }
 
 }  // namespace
@@ -77,8 +89,7 @@ int main(int argc, char** argv) {
   const inference::options options = inference::parse_options(argc, argv);
   if (options.executor == "host" || options.executor == "auto") runtime::prepare_blas(argv);
   try {
-    inference::run(options);
-    return 0;
+    return inference::run(options);
   } catch (const device_error& e) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());
     return 1;

@@ -82,6 +82,7 @@ options parse_options(int argc, char** argv) {
   std::string cache;
   std::string policy = o.policy.name;
   registry::policy_options how;
+  double lame_duck_ms = -1;
   app.add_option("--host", o.host, "Address to listen on");
   app.add_option("--port", o.port, "Port to listen on; 0: any free one")->check(within(0, 65535));
   app.add_option("--executor", o.executor, "Where models run:\n" + executor_names().help())
@@ -151,8 +152,16 @@ options parse_options(int argc, char** argv) {
       ->check(within(1024, 1 << 30));
   app.add_option("--read-timeout-s", o.read_timeout_s, "For a client to send a request")
       ->check(within(0.1, 3600.0));
-  app.add_option("--drain-timeout-s", o.drain_timeout_s, "For the last answers after SIGTERM")
+  app.add_option("--drain-timeout-s", o.drain_timeout_s,
+                 "From SIGTERM to the last answer; the process ends within a second of it")
       ->check(within(0.1, 3600.0));
+  app.add_option("--lame-duck-ms", lame_duck_ms,
+                 "The first part of it: not ready any more, but still serving "
+                 "[1000, or a quarter of it]")
+      ->check(within(0, 3.6e6));
+  app.add_option("--management-port", o.management_port,
+                 "Port for live, ready and metrics alone; 0: any free one [they are on --port]")
+      ->check(within(0, 65535));
   app.add_option("--max-connections", o.max_connections, "Connections at one time")
       ->check(within(1, 1 << 16));
   app.footer("Example:\n  inference_server --port 8000 --policy adaptive --slo-ms lenet=20\n");
@@ -201,6 +210,11 @@ options parse_options(int argc, char** argv) {
   if (app.count("--replan-period-s") > 0 && o.plan.empty()) {
     fail("--replan-period-s: only with --plan");
   }
+  if (lame_duck_ms > o.drain_timeout_s * 1e3) {
+    fail(fmt::format("--lame-duck-ms: {} is not allowed: expected at most {}, --drain-timeout-s",
+                     lame_duck_ms, o.drain_timeout_s * 1e3));
+  }
+  o.lame_duck_s = lame_duck_ms < 0 ? std::min(1.0, o.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   o.has_max_batch = app.count("--max-batch") > 0;
   if (app.count("--plan") > 0) {
     if (o.plan.empty()) fail("--plan: an empty name is not allowed: expected a file");

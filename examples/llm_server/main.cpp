@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server of text over the protocol of OpenAI: a Llama on the host or a GPU, batched by cohort.
 #include <cohort/core/error.hpp>
+#include <cohort/serve/server_life.hpp>
 
 #include <fmt/format.h>
 
@@ -55,10 +56,16 @@ std::uint64_t column_bytes(const llama::llama_config& c, const llama::chosen_exe
                                                            : c.column_bytes();
 }
 
-void run(options o) {
+int run(options o) {
   const llama::chosen_executor on = registry::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
-  http.listen();  // Before the weights are loaded: a port that is taken is known at once.
+  chat_metrics counters{0};
+  chat_app answers{http, counters, o.api_keys, o.life.management_port.has_value()};
+  o.life.name = o.http.name;
+  o.life.host = o.http.host;
+  // Before the weights are loaded: a port that is taken is known at once, and probes are answered.
+  serve::server_life life{http, answers, answers, o.life};
+  life.begin();
   llama::llama_weights weights =
       o.model.empty() ? llama::random_weights(llama::named_config(o.random), o.weights_seed)
                       : llama::load_weights(o.model);
@@ -69,8 +76,7 @@ void run(options o) {
 
   llama::generator_options& memory = o.service.generator;
   size_memory(memory, o.memory, c, column_bytes(c, on));
-  chat_metrics counters{o.service.generator.kv_bytes};
-  chat_app answers{http, counters, o.api_keys};
+  counters.kv_budget.set(static_cast<double>(o.service.generator.kv_bytes));
   text_service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
                      c,
                      words,
@@ -89,16 +95,19 @@ void run(options o) {
                             .context = texts.context(),
                             .max_choices = static_cast<std::uint32_t>(
                                 std::min<std::size_t>(o.max_choices, texts.capacity()))};
-  answers.start(served, texts, o.service.generator.slots);
+  life.become_ready([&] { answers.start(served, texts, o.service.generator.slots); });
   fmt::print(
-      "llm_server: ready on http://{}:{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
+      "llm_server: ready on http://{}:{}{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
       "| chat template {}\n",
-      o.http.host, http.port(), served.name, static_cast<double>(c.parameters()) / 1e6,
+      o.http.host, http.port(), life.management_url(), served.name,
+      static_cast<double>(c.parameters()) / 1e6,
       o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
       to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form()));
   std::fflush(stdout);
-  http.run(answers);
-  fmt::print("llm_server: drained\n");
+  const int status = life.wait();
+  answers.end();
+  if (status == 0) fmt::print("llm_server: drained\n");
+  return status;
 }
 
 }  // namespace
@@ -107,8 +116,7 @@ void run(options o) {
 int main(int argc, char** argv) {
   try {
     const auto options = cohort::chat::parse_options(argc, argv);
-    cohort::chat::run(options);
-    return 0;
+    return cohort::chat::run(options);
   } catch (const cohort::config_error& e) {
     std::fprintf(stderr, "llm_server: %s\n", e.what());
     return 2;

@@ -47,6 +47,7 @@ options parse_options(int argc, char** argv) {
   std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
   std::string type = "bf16";
   double ttft_ms = 0;
+  double lame_duck_ms = -1;
   double inter_token_ms = 0;
   app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
   app.add_option("--random", o.random, "Size of random weights")
@@ -102,8 +103,16 @@ options parse_options(int argc, char** argv) {
       ->check(within(0.1, 3600.0));
   app.add_option("--write-timeout-s", o.http.write_timeout_s, "For a client to take an answer")
       ->check(within(0.1, 3600.0));
-  app.add_option("--drain-timeout-s", o.http.drain_timeout_s, "For the last texts after SIGTERM")
+  app.add_option("--drain-timeout-s", o.life.drain_timeout_s,
+                 "From SIGTERM to the last text; the process ends within a second of it")
       ->check(within(0.1, 3600.0));
+  app.add_option("--lame-duck-ms", lame_duck_ms,
+                 "The first part of it: not ready any more, but still serving "
+                 "[1000, or a quarter of it]")
+      ->check(within(0, 3.6e6));
+  app.add_option("--management-port", o.life.management_port,
+                 "Port for live, ready and metrics alone; 0: any free one [they are on --port]")
+      ->check(within(0, 65535));
   app.add_option("--max-connections", o.http.max_connections, "Connections at one time")
       ->check(within(1, 1 << 16));
   app.footer("Example:\n  llm_server --model /models/llama --port 8000 --slots 16\n");
@@ -128,6 +137,13 @@ options parse_options(int argc, char** argv) {
   for (const std::string& key : o.api_keys) {
     if (key.empty()) fail("--api-key: an empty key is not allowed");
   }
+  if (lame_duck_ms > o.life.drain_timeout_s * 1e3) {
+    fail(fmt::format("--lame-duck-ms: {} is not allowed: expected at most {}, --drain-timeout-s",
+                     lame_duck_ms, o.life.drain_timeout_s * 1e3));
+  }
+  o.life.lame_duck_s =
+      lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;
+  if (o.life.management_port) o.http.probe_connections = 0;
   g.prefix_bytes = prefix_mib << 20U;
   g.max_overtaking = g.max_prefilling;
   if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/serve/http.hpp>
+#include <cohort/serve/server_life.hpp>
 
 #include <llama/gpu_generator.hpp>
 
@@ -18,10 +19,8 @@ namespace cohort::chat {
 
 /// As the user wrote them, checked and with defaults.
 struct options {
-  serve::http_options http{.name = "llm_server",
-                           .port = 8000,
-                           .body_limit = std::size_t{1} << 20U,
-                           .drain_timeout_s = 30};
+  serve::http_options http{.name = "llm_server", .port = 8000, .body_limit = std::size_t{1} << 20U};
+  serve::life_options life{.drain_timeout_s = 30};
   service_options service{};  ///< But the memory.
   memory_options memory{};
   std::string executor = "host";  ///< Or cuda, or auto: a GPU if there is one.

@@ -62,13 +62,23 @@ struct chat_app::client_job : job {
 };
 
 chat_app::chat_app(serve::http_server& http, chat_metrics& counters,
-                   std::vector<std::string> api_keys)
-    : http_{http}, counters_{counters}, api_keys_{std::move(api_keys)}, seeds_{draw_seed()} {}
+                   std::vector<std::string> api_keys, bool has_management)
+    : http_{http},
+      counters_{counters},
+      api_keys_{std::move(api_keys)},
+      has_management_{has_management},
+      seeds_{draw_seed()} {}
 
 void chat_app::start(const served_model& model, text_service& s, std::uint32_t slots) {
   model_ = model;
   service_ = &s;
   slots_ = slots;
+  is_started_ = true;
+}
+
+void chat_app::end() {
+  reader_.stop();
+  reader_.join();
 }
 
 std::string chat_app::error_body(int status, std::string_view message) {
@@ -76,6 +86,29 @@ std::string chat_app::error_body(int status, std::string_view message) {
 }
 
 void chat_app::answered(int status) { counters_.answered(status); }
+
+bool chat_app::is_probe(std::string_view path) const {
+  return !has_management_ && serve::page_at(path) != serve::managed_page::none;
+}
+
+namespace {
+serve::http_reply state(const char* why_not) {
+  if (why_not == nullptr) return {.body = R"({"status":"ok"})"};
+  return {.status = 503, .body = fmt::format(R"({{"status":"{}"}})", why_not)};
+}
+}  // namespace
+
+serve::http_reply chat_app::live() {
+  return state(is_started_ && service_->is_broken() ? "broken" : nullptr);
+}
+serve::http_reply chat_app::ready() {
+  if (!is_started_) return state("starting");
+  if (service_->is_broken()) return state("broken");
+  return state(http_.is_leaving() ? "draining" : nullptr);
+}
+serve::http_reply chat_app::metrics() {
+  return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
+}
 
 bool chat_app::is_allowed(std::string_view authorization) const {
   constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
@@ -104,27 +137,10 @@ void chat_app::asked(const serve::http_request& request,
     }
     return allowed;
   };
-  const auto state = [&](bool good, const char* why) {
-    client->answer(
-        good ? serve::http_reply{.body = R"({"status":"ok"})"}
-             : serve::http_reply{.status = 503, .body = fmt::format(R"({{"status":"{}"}})", why)});
-  };
-  if (path == "/health") {
-    if (only(request.reads(), "GET")) state(!service_->is_broken(), "broken");
-    return;
-  }
-  if (path == "/ready") {
-    const bool broken = service_->is_broken();
-    if (only(request.reads(), "GET")) {
-      state(!broken && !http_.is_draining(), broken ? "broken" : "draining");
-    }
-    return;
-  }
-  if (path == "/metrics") {
-    if (only(request.reads(), "GET")) {
-      client->answer({.body = counters_.text(), .type = "text/plain; version=0.0.4"});
-    }
-    return;
+  const bool has_metrics = !has_management_;
+  if (path == "/health" || path == "/ready" || (path == "/metrics" && has_metrics)) {
+    if (!only(request.reads(), "GET")) return;
+    return client->answer(path == "/health" ? live() : path == "/ready" ? ready() : metrics());
   }
   if (!is_allowed(request.authorization)) {
     return fail(
@@ -134,6 +150,9 @@ void chat_app::asked(const serve::http_request& request,
                                                   : "The API key is not valid",
          .code = "invalid_api_key"},
         {{"WWW-Authenticate", "Bearer"}});
+  }
+  if (!is_started_) {
+    return fail(*client, error_of(503, "The server is starting"), {{"Retry-After", "1"}});
   }
   constexpr std::string_view one_model = "/v1/models/";
   if (path == "/v1/models") {
@@ -166,7 +185,6 @@ void chat_app::refuse(serve::http_client& client, std::size_t texts) {
 
 void chat_app::generate(std::string_view body, bool is_chat,
                         const std::shared_ptr<serve::http_client>& client) {
-  if (http_.is_draining()) return fail(*client, error_of(503, "The server is shutting down"));
   if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
   // Each of those that are being read is a text at least. So no more wait for the reader than for
   // a slot, whatever their clients send.

@@ -5,7 +5,9 @@
 
 #include <cohort/core/clock.hpp>
 #include <cohort/serve/http.hpp>
+#include <cohort/serve/server_life.hpp>
 
+#include <atomic>
 #include <boost/asio/thread_pool.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -20,21 +22,32 @@
 
 namespace cohort::chat {
 
-/// Answers requests. All on the HTTP server's thread but `said`; bodies are read, and prompts
-/// turned into tokens, on a thread of its own, one after the other in the order in which they came.
-class chat_app final : public serve::http_app, public piece_listener {
+/// Answers requests. All on the HTTP server's thread but `said`, and `live`, `ready` and `metrics`,
+/// which any thread may call; bodies are read, and prompts turned into tokens, on a thread of its
+/// own, one after the other in the order in which they came.
+class chat_app final : public serve::http_app, public serve::managed, public piece_listener {
  public:
   /// @param http, counters Must outlive it.
-  chat_app(serve::http_server& http, chat_metrics& counters, std::vector<std::string> api_keys);
+  /// @param has_management Metrics are on a port of their own.
+  chat_app(serve::http_server& http, chat_metrics& counters, std::vector<std::string> api_keys,
+           bool has_management = false);
 
-  /// Before any request. @param s Has this as its listener.
+  /// From now on it is ready. Until then only probes are answered. @param s Has this as its
+  /// listener.
   void start(const served_model& model, text_service& s, std::uint32_t slots);
+
+  /// Reads no more bodies: what they are read with may go. No request may come any more.
+  void end();
 
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
   std::string error_body(int status, std::string_view message) override;
   void answered(int status) override;
   void draining() override {}
+  [[nodiscard]] bool is_probe(std::string_view path) const override;
+  [[nodiscard]] serve::http_reply live() override;
+  [[nodiscard]] serve::http_reply ready() override;
+  [[nodiscard]] serve::http_reply metrics() override;
   void said(std::vector<piece> pieces) override;
 
  private:
@@ -55,6 +68,8 @@ class chat_app final : public serve::http_app, public piece_listener {
   serve::http_server& http_;
   chat_metrics& counters_;
   std::vector<std::string> api_keys_;
+  bool has_management_;
+  std::atomic<bool> is_started_{false};
   served_model model_;
   text_service* service_ = nullptr;
   std::uint32_t slots_ = 1;

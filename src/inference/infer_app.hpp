@@ -7,12 +7,16 @@
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/serve/server_life.hpp>
+#include <cohort/serve/unread_queue.hpp>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "model_service.hpp"
 #include "options.hpp"
@@ -20,20 +24,28 @@
 
 namespace cohort::inference {
 
-/// Answers requests. All on the HTTP server's thread but `ended`.
-class infer_app final : public serve::http_app, public outcome_listener {
+/// Answers requests. All on the HTTP server's thread but `ended`, and `live`, `ready` and
+/// `metrics`, which any thread may call.
+class infer_app final : public serve::http_app, public serve::managed, public outcome_listener {
  public:
   /// @param http, counters Must outlive it.
   infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
 
-  /// Before any request. @param s Has this as its listener.
+  /// From now on it is ready. Until then only probes are answered. @param s Has this as its
+  /// listener.
   void start(model_service& s);
+  /// Asks nothing of the service any more, which may go. No request may come any more.
+  void end() { watch_.end(); }
 
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
   std::string error_body(int status, std::string_view message) override;
   void answered(int status) override;
   void draining() override;
+  [[nodiscard]] bool is_probe(std::string_view path) const override;
+  [[nodiscard]] serve::http_reply live() override;
+  [[nodiscard]] serve::http_reply ready() override;
+  [[nodiscard]] serve::http_reply metrics() override;
   void ended(engine::tensor_request& r, outcome how) noexcept override;
 
   /// What a scheduler that tunes itself decides by. Nothing while draining.
@@ -51,10 +63,35 @@ class infer_app final : public serve::http_app, public outcome_listener {
   void ask_workload(const std::shared_ptr<serve::http_client>& client);
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
-  void infer(const served_model& model, std::string_view body,
+  /// An infer request as it came.
+  struct unread {
+    const served_model* model;
+    std::string_view body;  ///< Of the client's.
+    std::shared_ptr<serve::http_client> client;
+  };
+
+  /// The way of a model's requests from the socket to the service.
+  struct lane {
+    serve::unread_queue<unread> queue;
+    serve::recent_duration rest;  ///< From when one is taken to its answer.
+    serve::serving_window window;
+    std::size_t inside = 0;  ///< Rows that the service has.
+    [[nodiscard]] bool may_serve() const noexcept {
+      return !queue.empty() && window.has_room(inside);
+    }
+  };
+
+  void offer(const served_model& model, std::string_view body,
              const std::shared_ptr<serve::http_client>& client);
+  void keep_serving();
+  void serve_some();
+  [[nodiscard]] lane* next_lane() noexcept;
+  void shed(const served_model& model, serve::http_client& client);
+  [[nodiscard]] serve::time_budget budget_of(const served_model& model) const;
+  void infer(const served_model& model, std::string_view body,
+             const std::shared_ptr<serve::http_client>& client, time_point arrival);
   void abandon(infer_job& j);
-  void finish(infer_job* j);
+  void finish(infer_job& j);
   [[nodiscard]] std::string metadata() const;
 
   const options& settings_;
@@ -63,9 +100,16 @@ class infer_app final : public serve::http_app, public outcome_listener {
   serve::infer_parser parser_;
   steady_clock clock_;
   model_service* models_ = nullptr;
+  std::atomic<bool> is_started_{false};
   service_watch watch_;
   std::optional<deferred::settings> last_settings_;
   std::unordered_map<std::string, const served_model*> by_name_;
+  std::vector<lane> lanes_;       // By model.
+  std::size_t turn_ = 0;          // The lane that is looked at next.
+  duration slice_{0};             // So long it serves before it looks for what has arrived.
+  serve::recent_duration cycle_;  // From one such look to the next, while there is work.
+  time_point cycle_began_;
+  bool is_serving_ = false;
 };
 
 }  // namespace cohort::inference

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,9 @@ struct options {
   double http_margin_us = 2000;
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;
+  std::optional<std::uint16_t> management_port{};  ///< 0: any free one; none by default.
   double drain_timeout_s = 10;
+  double lame_duck_s = 1;
   std::size_t max_connections = 1024;
 };
 

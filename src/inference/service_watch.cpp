@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <formats/workload_writer.hpp>
@@ -14,7 +15,51 @@
 
 namespace cohort::inference {
 
+void surveyor::start(model_service& s) {
+  service_ = &s;
+  thread_ = std::thread{[this] { run(); }};
+}
+
+std::optional<service_state> surveyor::ask() {
+  // An engine that works answers within a turn of its loop, well under a millisecond.
+  constexpr std::chrono::milliseconds patience{500};
+  std::unique_lock lock{mutex_};
+  if (is_ending_ || is_overdue_) return last_;
+  const std::uint64_t mine = ++asked_;
+  wanted_.notify_one();
+  is_overdue_ = !told_.wait_for(lock, patience, [&] { return answered_ >= mine || is_ending_; });
+  return last_;
+}
+
+void surveyor::end() {
+  {
+    const std::lock_guard lock{mutex_};
+    is_ending_ = true;
+  }
+  wanted_.notify_one();
+  told_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void surveyor::run() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    wanted_.wait(lock, [&] { return is_ending_ || asked_ > answered_; });
+    if (is_ending_) return;
+    const std::uint64_t upto = asked_;
+    lock.unlock();
+    std::optional<service_state> state = service_->inspect();
+    lock.lock();
+    last_ = std::move(state);
+    answered_ = upto;
+    is_overdue_ = false;
+    told_.notify_all();
+  }
+}
+
 void service_watch::start(model_service& s) {
+  surveyor_.start(s);
+  const std::lock_guard lock{mutex_};
   service_ = &s;
   for (const served_model& m : s.models()) {
     loads_.resize(std::max<std::size_t>(loads_.size(), m.id.index() + 1));
@@ -22,14 +67,16 @@ void service_watch::start(model_service& s) {
 }
 
 void service_watch::returned(duration latency, duration after) noexcept {
+  const std::lock_guard lock{mutex_};
   latencies_.add(to_seconds(latency));
   returned_ = std::min(returned_ + 1, 256.0);
   way_back_ns_ += (static_cast<double>(after.count()) - way_back_ns_) / returned_;
 }
 
 std::optional<std::string> service_watch::workload(time_point now) {
-  const std::optional<service_state> known = service_->inspect();
+  const std::optional<service_state> known = surveyor_.ask();
   if (!known) return std::nullopt;
+  const std::lock_guard lock{mutex_};
   std::vector<sim::served_model_facts> facts;
   for (std::size_t i = 0; i < service_->models().size(); ++i) {
     const served_model& m = service_->models()[i];
@@ -58,14 +105,15 @@ std::optional<std::string> service_watch::workload(time_point now) {
 }
 
 std::optional<deferred::settings> service_watch::settings() {
-  const std::optional<service_state> known = service_->inspect();
+  const std::optional<service_state> known = surveyor_.ask();
   if (!known || !known->learned.tuned) return std::nullopt;
   return known->learned.tuned->present;
 }
 
 void service_watch::show(serve::metrics& on) {
-  const std::optional<service_state> known = service_->inspect();
+  const std::optional<service_state> known = surveyor_.ask();
   if (!known) return;
+  const std::lock_guard lock{mutex_};
   constexpr std::pair<const char*, double> quantiles[] = {
       {"0.5", 0.5}, {"0.9", 0.9}, {"0.99", 0.99}};
   for (std::size_t i = 0; i < service_->models().size(); ++i) {

@@ -10,9 +10,12 @@
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "model_service.hpp"
@@ -20,23 +23,55 @@
 
 namespace cohort::inference {
 
-/// Counts what comes, and asks the service what it has learned. On the HTTP server's thread.
+/// Asks a service for its state on a thread of its own: one that hangs holds up nobody for long,
+/// and after the first who asked, nobody. Thread safety: any thread.
+class surveyor {
+ public:
+  ~surveyor() { end(); }
+  /// @param s Lives until `end` has returned.
+  void start(model_service& s);
+  /// The state as it is now. As it was last if the service does not answer in time, or `end` was
+  /// called; nothing if it has none.
+  [[nodiscard]] std::optional<service_state> ask();
+  /// Does not ask any more. Waits for the service if it is being asked.
+  void end();
+
+ private:
+  void run();
+
+  model_service* service_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable wanted_;
+  std::condition_variable told_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t answered_ = 0;
+  bool is_overdue_ = false;  // Somebody waited in vain, and the answer is not there yet.
+  bool is_ending_ = false;
+  std::optional<service_state> last_;
+  std::thread thread_;
+};
+
+/// Counts what comes, and asks the service what it has learned. Thread safety: `arrived` and
+/// `returned` from one thread, the rest from any.
 class service_watch {
  public:
   explicit service_watch(const options& o) : options_{o} {}
 
   /// Before anything else. @param s Outlives it.
   void start(model_service& s);
+  /// After anything else but `show`, before the service goes.
+  void end() { surveyor_.end(); }
 
   /// Requests of one client's call, whether they are accepted or not. O(1), no allocation.
   void arrived(model_id m, std::uint32_t rows, time_point now) noexcept {
+    const std::lock_guard lock{mutex_};
     loads_[m.index()].add(now, rows);
   }
   /// A client's request that ran, `latency` after it came and `after` its end in the engine.
   void returned(duration latency, duration after) noexcept;
 
   /// WORKLOAD.json: the server as it is. Nothing, if models lie where a plan says, for which the
-  /// format has no place. Waits for the engine: not while draining.
+  /// format has no place. Waits for the engine, but not for one that hangs: then it is as it was.
   [[nodiscard]] std::optional<std::string> workload(time_point now);
   /// Brings the metrics of what was learned up to date. As `workload`.
   void show(serve::metrics& on);
@@ -46,6 +81,8 @@ class service_watch {
  private:
   const options& options_;
   model_service* service_ = nullptr;
+  surveyor surveyor_;
+  std::mutex mutex_;  // Of what is below.
   std::vector<arrival_meter> loads_;
   quantile_sketch latencies_{{.lowest = 1e-5, .highest = 1e3}, 16384};  // Seconds, of all models.
   double way_back_ns_ = 0;  // On average over about the last 256.

@@ -5,18 +5,22 @@
 
 #include <fmt/format.h>
 
+#include <linux/filter.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
+#include <cstdint>
+#include <iterator>
+#include <list>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -31,8 +35,27 @@ using tcp = asio::ip::tcp;
 
 class session;
 
+/// How long a drain waits for a request whose connection has just come, or that has begun to: a
+/// client that was let in should be served, one that only holds a connection open should not.
+constexpr std::chrono::milliseconds drain_patience{500};
+/// Of one read; more of bodies that are known to be long.
+constexpr std::size_t read_size = std::size_t{16} << 10U;
+/// How long a connection beyond the limit may take to say what it wants.
+constexpr std::chrono::milliseconds probe_patience{1000};
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
+}
+
+/// Drops what would begin a connection, so that none comes between the last that is accepted and
+/// the closing of the port. Where the system has no such filter, one that does is reset.
+void let_nobody_in(int listener) {
+  constexpr unsigned flags_at = 13;  // Of a TCP segment.
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, flags_at),
+                           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  (void)setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
 }
 
 }  // namespace
@@ -42,24 +65,32 @@ struct http_server::state {
       : settings{std::move(o)},
         context{1},
         acceptor{context},
-        signals{context},
         drain_timer{context},
-        accept_timer{context} {}
+        accept_timer{context},
+        clock_timer{context} {}
 
   void accept();
-  void begin_drain(int signal);
+  void admit(tcp::socket socket);
+  void empty_the_queue();
+  void begin_drain(std::chrono::milliseconds within);
+  void check_times();
   void maybe_stop();
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
+  std::list<session*> extras;             // Those beyond the limit, the latest last.
+  std::atomic<std::size_t> under_way{0};
+  std::size_t held_bytes = 0;  // Of bodies.
   asio::io_context context;
   tcp::acceptor acceptor;
-  asio::signal_set signals;
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
+  asio::steady_timer clock_timer;
   http_app* app = nullptr;
-  bool draining = false;
+  std::chrono::steady_clock::time_point patient_until;  // While it drains.
+  std::atomic<bool> draining{false};
+  std::atomic<bool> leaving{false};  // Or draining.
 };
 
 namespace {
@@ -67,32 +98,63 @@ namespace {
 /// One connection: reads a request, has it answered, reads the next.
 class session final : public http_client, public std::enable_shared_from_this<session> {
  public:
-  session(tcp::socket socket, http_server::state& server)
-      : stream_{std::move(socket)}, arrival_{stream_.get_executor()}, server_{server} {
+  session(tcp::socket socket, http_server::state& server, bool is_extra)
+      : stream_{std::move(socket)}, server_{server}, is_extra_{is_extra} {
     server_.sessions.insert(this);
+    if (is_extra_) server_.extras.push_back(this);
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
+    stream_.socket().non_blocking(true, ignored);
   }
-  ~session() override { server_.sessions.erase(this); }
+  ~session() override {
+    move_to(phase::closed);
+    let_go();
+    server_.sessions.erase(this);
+    if (is_extra_) server_.extras.remove(this);
+  }
 
   void read() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
     parser_->body_limit(server_.settings.body_limit);
-    phase_ = phase::idle;
-    expect_request();
-    http::async_read_header(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](beast::error_code e, std::size_t) { self->on_header(e); });
+    let_go();
+    move_to(phase::idle);
+    is_expecting_ = true;
+    due_ = std::chrono::steady_clock::now() + patience();
+    if (buffer_.size() == 0) {
+      if (buffer_.capacity() > std::size_t{4} * read_size) buffer_ = {};
+      return receive();
+    }
+    // A pipelined request. Not at once: who sends many would have their turn before all others.
+    asio::post(server_.context, [self = shared_from_this()] {
+      if (self->phase_ == phase::idle) self->feed();
+    });
+  }
+
+  /// Ends the wait for a request that takes too long.
+  void check_time(std::chrono::steady_clock::time_point now) {
+    if (!is_expecting_ || now < due_) return;
+    is_expecting_ = false;
+    if (is_extra_) return turn_away();
+    // A connection kept open without a request is no fault.
+    if (!parser_->got_some() && buffer_.size() == 0) return shut();
+    refuse(http::status::request_timeout, "the request did not arrive in time");
   }
 
   /// Answers a connection that is one too many, and closes it.
   void turn_away() { refuse(http::status::service_unavailable, "too many connections", 1); }
 
-  /// Closes a connection on which no request has arrived yet.
-  void close_if_idle() {
-    if (phase_ == phase::idle) shut();
+  /// Closes a connection on which no request has arrived yet, and none is on its way.
+  /// @param patiently Nor has it only just come.
+  void close_if_idle(bool patiently) {
+    if (phase_ != phase::idle) return;
+    beast::error_code ignored;
+    const bool is_coming =
+        is_fresh_ || buffer_.size() > 0 || stream_.socket().available(ignored) > 0;
+    if (!patiently || !is_coming) shut();
   }
+  [[nodiscard]] bool is_gone() const noexcept override { return phase_ == phase::closed; }
+  [[nodiscard]] bool is_silent() const noexcept { return phase_ == phase::idle; }
   /// Whether an answer is being made.
   [[nodiscard]] bool is_asked() const noexcept {
     return phase_ == phase::asked || phase_ == phase::streaming;
@@ -104,41 +166,36 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void answer(http_reply r) override {
     if (phase_ != phase::asked) return;
-    phase_ = phase::answering;
+    move_to(phase::answering);
     gone_ = nullptr;
     server_.app->answered(r.status);
-    reply_.emplace(static_cast<http::status>(r.status), version_);
-    reply_->set(http::field::server, std::string{"cohort/"} + version_string);
-    reply_->set(http::field::content_type, r.type);
-    for (const auto& [name, value] : r.fields) reply_->set(name, value);
-    reply_->body() = std::move(r.body);
-    reply_->keep_alive(keep_alive_ && !server_.draining);
-    const std::size_t length = reply_->body().size();
-    if (head_only_) reply_->body().clear();
-    reply_->content_length(length);
-    stream_.expires_after(milliseconds_of(server_.settings.write_timeout_s));
-    serializer_.emplace(*reply_);
-    const auto done = [self = shared_from_this()](beast::error_code e, std::size_t) {
-      self->on_written(e);
-    };
-    if (head_only_) {
-      http::async_write_header(stream_, *serializer_, done);
-    } else {
-      http::async_write(stream_, *serializer_, done);
+    keep_alive_ = keep_alive_ && !server_.leaving;
+    const auto reason = http::obsolete_reason(static_cast<http::status>(r.status));
+    const auto to = std::back_inserter(unsent_);
+    fmt::format_to(to,
+                   "HTTP/1.{} {} {}\r\nServer: cohort/{}\r\nContent-Type: {}\r\n"
+                   "Content-Length: {}\r\n",
+                   version_ % 10, r.status, view(reason), version_string, r.type, r.body.size());
+    for (const auto& [name, value] : r.fields) fmt::format_to(to, "{}: {}\r\n", name, value);
+    if (keep_alive_ != (version_ >= 11)) {
+      fmt::format_to(to, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
     }
+    unsent_ += "\r\n";
+    if (!head_only_) unsent_ += r.body;
+    pump();
   }
 
   void begin(const std::string& type) override {
     if (phase_ != phase::asked) return;
-    phase_ = phase::streaming;
+    move_to(phase::streaming);
     server_.app->answered(200);
     is_chunked_ = version_ >= 11;  // Else the end of the connection ends the body.
-    if (!is_chunked_) keep_alive_ = false;
+    if (!is_chunked_ || server_.leaving) keep_alive_ = false;
     unsent_ += fmt::format(
         "HTTP/1.{} 200 OK\r\nServer: cohort/{}\r\nContent-Type: {}\r\nCache-Control: no-cache\r\n"
         "{}{}\r\n",
         version_ % 10, version_string, type, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-        keep_alive_ && !server_.draining ? "" : "Connection: close\r\n");
+        keep_alive_ ? "" : "Connection: close\r\n");
     pump();
   }
   void send(std::string_view bytes) override {
@@ -154,9 +211,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
   void end() override {
     if (phase_ != phase::streaming) return;
-    phase_ = phase::answering;
+    move_to(phase::answering);
     gone_ = nullptr;
     if (is_chunked_) unsent_ += "0\r\n\r\n";
+    if (sending_.empty() && unsent_.empty()) return on_sent();
     pump();
   }
   void on_gone(std::function<void()> gone) override {
@@ -177,25 +235,40 @@ class session final : public http_client, public std::enable_shared_from_this<se
     closed,
   };
 
-  /// A stream's own timeout would close it, and the client would not learn why.
-  void expect_request() {
-    is_overdue_ = false;
-    has_arrived_ = false;
-    arrival_.expires_after(milliseconds_of(server_.settings.read_timeout_s));
-    arrival_.async_wait([self = shared_from_this()](beast::error_code e) {
-      if (e || self->has_arrived_) return;
-      self->is_overdue_ = true;
-      self->stream_.cancel();
-    });
+  void move_to(phase next) {
+    phase_ = next;
+    count(next == phase::asked || next == phase::streaming || next == phase::answering);
   }
-  void request_arrived() {
-    has_arrived_ = true;  // The timer may have fired already, its handler not yet run.
-    arrival_.cancel();
+  /// Whether it is among those that are asked and not yet wholly answered.
+  void count(bool is_under_way) {
+    if (is_under_way == is_counted_) return;
+    is_counted_ = is_under_way;
+    if (is_under_way) {
+      ++server_.under_way;
+    } else {
+      --server_.under_way;
+    }
   }
 
+  [[nodiscard]] std::chrono::milliseconds patience() const {
+    const auto patience = milliseconds_of(server_.settings.read_timeout_s);
+    return is_extra_ ? std::min(patience, probe_patience) : patience;
+  }
+
+  /// Counts bytes of the body among those that all connections hold.
+  /// @returns Whether there was room. There is for one request, however large.
+  bool hold(std::size_t more) {
+    const std::size_t others = server_.held_bytes - held_;
+    if (others > 0 && server_.held_bytes + more > server_.settings.max_body_bytes) return false;
+    held_ += more;
+    server_.held_bytes += more;
+    return true;
+  }
+  void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
+
   void shut() {
-    phase_ = phase::closed;
-    request_arrived();
+    move_to(phase::closed);
+    is_expecting_ = false;
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -203,15 +276,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   /// The client is gone: its request need not run.
   void lose() {
-    if (is_asked()) phase_ = phase::closed;
+    if (is_asked()) move_to(phase::closed);
     if (auto gone = std::exchange(gone_, nullptr)) gone();
   }
 
   void refuse(http::status status, std::string_view message,
               std::optional<unsigned> retry_after = {}) {
-    request_arrived();
+    is_expecting_ = false;
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
-    phase_ = phase::asked;
+    move_to(phase::asked);
     http_reply r{.status = static_cast<int>(status),
                  .body = server_.app->error_body(static_cast<int>(status), message)};
     if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
@@ -228,30 +301,66 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return refuse(http::status::payload_too_large,
                     fmt::format("the body is over {} bytes", server_.settings.body_limit));
     }
-    if (e == asio::error::operation_aborted && is_overdue_) {
-      // A connection kept open without a request is no fault.
-      if (!parser_->got_some() && buffer_.size() == 0) return shut();
-      return refuse(http::status::request_timeout, "the request did not arrive in time");
-    }
-    if (e == http::error::end_of_stream || e == http::error::partial_message) return shut();
     if (e.category() == http::make_error_code(http::error::bad_method).category()) {
       return refuse(http::status::bad_request, fmt::format("not valid HTTP: {}", e.message()));
     }
     shut();
   }
 
-  void on_header(beast::error_code e) {
-    if (phase_ == phase::closed) return;
-    if (e) return on_bad_read(e);
-    phase_ = phase::arriving;
+  void receive() {
+    const std::uint64_t most = parser_->is_header_done()
+                                   ? parser_->content_length_remaining().value_or(read_size)
+                                   : read_size;
+    const std::size_t size = std::clamp<std::uint64_t>(most, read_size, 16 * read_size);
+    stream_.socket().async_read_some(
+        buffer_.prepare(size), [self = shared_from_this()](beast::error_code e, std::size_t n) {
+          if (self->phase_ != phase::idle && self->phase_ != phase::arriving) return;
+          if (e) return self->shut();
+          self->buffer_.commit(n);
+          self->feed();
+        });
+  }
+
+  /// Parses what has arrived, of one request at most.
+  void feed() {
+    while (buffer_.size() > 0) {
+      beast::error_code e;
+      const std::size_t before = parser_->get().body().size();
+      const std::size_t n = parser_->put(buffer_.data(), e);
+      buffer_.consume(n);
+      if (e == http::error::need_more) break;
+      if (e) return on_bad_read(e);
+      if (phase_ == phase::idle && parser_->is_header_done()) {
+        on_header();
+        if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
+      }
+      if (parser_->chunked() && !hold(parser_->get().body().size() - before)) return no_room();
+      if (parser_->is_done()) {
+        is_expecting_ = false;
+        return ask();
+      }
+      if (n == 0) break;
+    }
+    receive();
+  }
+
+  void no_room() {
+    refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
+  }
+
+  void on_header() {
+    move_to(phase::arriving);
     const auto& request = parser_->get();
+    is_fresh_ = false;
     version_ = request.version();
-    keep_alive_ = request.keep_alive();
+    keep_alive_ = request.keep_alive() && !is_extra_;
     head_only_ = request.method() == http::verb::head;
     if (const auto length = parser_->content_length();
         length && *length > server_.settings.body_limit) {
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
+    if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
+    if (!hold(parser_->content_length().value_or(0))) return no_room();
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -270,37 +379,31 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (request.count(http::field::expect) > 0) {
       go_on_.emplace(http::status::continue_, version_);
+      is_waiting_to_go_on_ = true;
       http::async_write(stream_, *go_on_,
                         [self = shared_from_this()](beast::error_code error, std::size_t) {
+                          self->is_waiting_to_go_on_ = false;
+                          if (self->phase_ != phase::arriving) return;
                           if (error) return self->shut();
-                          self->read_body();
+                          self->feed();
                         });
-      return;
     }
-    read_body();
   }
 
-  void read_body() {
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](beast::error_code e, std::size_t) {
-                       if (self->phase_ == phase::closed) return;
-                       if (e) return self->on_bad_read(e);
-                       self->request_arrived();
-                       self->ask();
-                     });
-  }
-
-  void ask() {
-    phase_ = phase::asked;
-    const auto& request = parser_->get();
-    const auto view = [](auto text) { return std::string_view{text.data(), text.size()}; };
+  static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+  static std::string_view path_of(const http::request<http::string_body>& request) {
     std::string_view path = view(request.target());
     if (path.starts_with("http://")) {  // The absolute form, which proxies send.
       path.remove_prefix(std::min(path.size(), path.find('/', 7)));
     }
-    path = path.substr(0, path.find('?'));
+    return path.substr(0, path.find('?'));
+  }
+
+  void ask() {
+    move_to(phase::asked);
+    const auto& request = parser_->get();
     server_.app->asked({.method = view(request.method_string()),
-                        .path = path,
+                        .path = path_of(request),
                         .body = request.body(),
                         .authorization = view(request[http::field::authorization])},
                        shared_from_this());
@@ -324,55 +427,56 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                 });
   }
 
-  /// Sends what there is of a stream, one write at a time.
+  /// Sends what there is, one write at a time; what the system takes at once without waiting for
+  /// it.
   void pump() {
     if (!sending_.empty() || unsent_.empty()) return;
     sending_.swap(unsent_);
+    if (phase_ == phase::answering) count(false);  // Before the client can know.
+    beast::error_code later;  // Errors are told by the write that waits, not to who calls this.
+    const std::size_t sent = stream_.socket().write_some(asio::buffer(sending_), later);
+    if (!later && sent == sending_.size()) return on_sent();
+    move_to(phase_);
     stream_.expires_after(milliseconds_of(server_.settings.write_timeout_s));
-    asio::async_write(stream_, asio::buffer(sending_),
+    asio::async_write(stream_, asio::buffer(sending_) + (later ? 0 : sent),
                       [self = shared_from_this()](beast::error_code e, std::size_t) {
-                        self->sending_.clear();
                         if (self->phase_ == phase::closed) return;
-                        if (e) {
-                          self->lose();
-                          return self->shut();
-                        }
-                        if (!self->unsent_.empty()) return self->pump();
                         self->stream_.expires_never();
-                        if (self->phase_ == phase::answering) self->on_written({});
+                        if (!e) return self->on_sent();
+                        self->lose();
+                        self->shut();
                       });
   }
 
-  void on_written(beast::error_code e) {
-    if (phase_ == phase::closed) return;
-    stream_.expires_never();
-    reply_.reset();
-    if (e || !keep_alive_ || server_.draining) {
-      shut();
-      server_.maybe_stop();
-      return;
-    }
-    read();
+  void on_sent() {
+    sending_.clear();
+    if (!unsent_.empty()) return pump();
+    if (phase_ != phase::answering) return;
+    if (keep_alive_) return read();
+    shut();
+    server_.maybe_stop();
   }
 
   beast::tcp_stream stream_;
-  asio::steady_timer arrival_;  // Until the request has arrived.
   http_server::state& server_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::optional<http::response<http::string_body>> reply_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
   std::string sending_;
   unsigned version_ = 11;
   phase phase_ = phase::idle;
+  bool is_counted_ = false;
+  bool is_extra_;         // Beyond the limit of connections: for a probe alone.
+  bool is_fresh_ = true;  // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
   bool is_chunked_ = false;
-  bool has_arrived_ = false;
-  bool is_overdue_ = false;
+  bool is_waiting_to_go_on_ = false;
+  bool is_expecting_ = false;  // A request, until `due_`.
+  std::chrono::steady_clock::time_point due_;
+  std::size_t held_ = 0;  // Bytes of its body.
 };
 
 }  // namespace
@@ -385,6 +489,7 @@ std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
 
 void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
+    if (!e) admit(std::move(socket));  // Also one that came just before the port was closed.
     if (draining) return;
     if (e) {  // Out of file descriptors, most likely: they come back when clients leave.
       accept_timer.expires_after(std::chrono::milliseconds{50});
@@ -393,34 +498,67 @@ void http_server::state::accept() {
       });
       return;
     }
-    // Whoever makes the answer may be the last to let go, on a thread of their own.
-    const auto end = [this](session* last) {
-      asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
-    };
-    const std::shared_ptr<session> s{new session{std::move(socket), *this}, end};
-    if (sessions.size() > settings.max_connections) {
-      s->turn_away();
-    } else {
-      s->read();
-    }
     accept();
   });
 }
 
-void http_server::state::begin_drain(int signal) {
-  const auto under_way = std::ranges::count_if(sessions, &session::is_asked);
-  fmt::print("{}: {}: draining {} requests\n", settings.name,
-             signal == SIGTERM ? "SIGTERM" : "SIGINT", under_way);
-  std::fflush(stdout);
+void http_server::state::admit(tcp::socket socket) {
+  // Whoever makes the answer may be the last to let go, on a thread of their own.
+  const auto end = [this](session* last) {
+    asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
+  };
+  const bool is_extra = sessions.size() - extras.size() >= settings.max_connections;
+  const std::shared_ptr<session> s{new session{std::move(socket), *this, is_extra}, end};
+  if (extras.size() > settings.probe_connections) {
+    // Who has said nothing yet goes first: probes send their request with their connection.
+    const auto silent = std::ranges::find_if(extras, &session::is_silent);
+    session* const goes = settings.probe_connections > 0 ? *silent : s.get();
+    goes->shared_from_this()->turn_away();
+    if (goes == s.get()) return;
+  }
+  s->read();
+}
+
+/// Takes the connections that the system has accepted for us, before the port is closed: it would
+/// reset them.
+void http_server::state::empty_the_queue() {
+  let_nobody_in(acceptor.native_handle());
+  beast::error_code e;
+  acceptor.non_blocking(true, e);
+  while (!e || e == asio::error::connection_aborted) {
+    tcp::socket socket{context};
+    acceptor.accept(socket, e);
+    if (!e) admit(std::move(socket));
+  }
+  acceptor.close(e);
+}
+
+/// One timer for all, as a timer of its own costs a request more than its parsing.
+void http_server::state::check_times() {
+  const auto often =
+      std::min(std::chrono::milliseconds{50}, milliseconds_of(settings.read_timeout_s / 4));
+  clock_timer.expires_after(often + std::chrono::milliseconds{1});
+  clock_timer.async_wait([this](beast::error_code e) {
+    if (e) return;
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& s : everyone()) s->check_time(now);
+    check_times();
+  });
+}
+
+void http_server::state::begin_drain(std::chrono::milliseconds within) {
+  if (draining) return;
+  leaving = true;
   draining = true;
-  beast::error_code ignored;
-  acceptor.close(ignored);
+  empty_the_queue();
   app->draining();
-  for (const auto& s : everyone()) s->close_if_idle();
-  drain_timer.expires_after(milliseconds_of(settings.drain_timeout_s));
+  patient_until = std::chrono::steady_clock::now() + drain_patience;
+  drain_timer.expires_after(within);
   drain_timer.async_wait([this](beast::error_code e) {
     if (e) return;
+    const std::size_t left = under_way;
     for (const auto& s : everyone()) s->close_now();
+    under_way = left;
     context.stop();
   });
   maybe_stop();
@@ -434,7 +572,8 @@ void http_server::state::maybe_stop() {
     context.stop();
     return;
   }
-  for (const auto& s : everyone()) s->close_if_idle();
+  const bool patiently = std::chrono::steady_clock::now() < patient_until;
+  for (const auto& s : everyone()) s->close_if_idle(patiently);
   accept_timer.expires_after(std::chrono::milliseconds{2});
   accept_timer.async_wait([this](beast::error_code e) {
     if (!e) maybe_stop();
@@ -472,16 +611,19 @@ std::uint16_t http_server::port() const { return state_->acceptor.local_endpoint
 void http_server::run(http_app& app) {
   state& me = *state_;
   me.app = &app;
-  me.signals.add(SIGTERM);
-  me.signals.add(SIGINT);
-  me.signals.async_wait([&me](beast::error_code e, int signal) {
-    if (!e) me.begin_drain(signal);
-  });
   me.accept();
+  me.check_times();
   me.context.run();
 }
 
+void http_server::leave() { state_->leaving = true; }
+void http_server::drain(double within_s) {
+  post([me = state_.get(), within = milliseconds_of(within_s)] { me->begin_drain(within); });
+}
+void http_server::stop() { state_->context.stop(); }
+bool http_server::is_leaving() const noexcept { return state_->leaving; }
 bool http_server::is_draining() const noexcept { return state_->draining; }
+std::size_t http_server::under_way() const noexcept { return state_->under_way; }
 
 void http_server::post(std::function<void()> work) { asio::post(state_->context, std::move(work)); }
 

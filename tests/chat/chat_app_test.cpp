@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,7 +37,7 @@ class quiet_client final : public serve::http_client {
   std::function<void()> gone_;
 };
 
-/// All of a server but its clients. It runs on the caller's thread, and ends with a SIGTERM.
+/// All of a server but its clients. It runs on the caller's thread, and ends with a drain.
 struct fixture {
   explicit fixture(std::uint32_t slots = 2, std::uint32_t waiting = 8) {
     options.generator.slots = slots;
@@ -63,7 +62,7 @@ struct fixture {
         c);
     return c;
   }
-  static void stop() { (void)std::raise(SIGTERM); }
+  std::function<void()> stop = [this] { http.drain(5); };
 
   service_options options;
   std::vector<std::unique_ptr<std::string>> bodies;
@@ -78,11 +77,30 @@ struct fixture {
 
 const std::string good = R"({"model":"m","prompt":"Once","max_tokens":3})";
 
+TEST_CASE("before it is started it answers probes, and nobody else") {
+  serve::http_server http{{}};
+  chat_metrics counters{0};
+  chat_app answers{http, counters, {}};
+  const auto ask = [&](const char* method, const char* path) {
+    const auto c = std::make_shared<quiet_client>();
+    answers.asked({.method = method, .path = path, .body = "{}", .authorization = {}}, c);
+    REQUIRE(c->replies.size() == 1);
+    return std::pair{c->replies[0].status, c->replies[0].body};
+  };
+  CHECK(ask("GET", "/health") == std::pair{200, std::string{R"({"status":"ok"})"}});
+  CHECK(ask("GET", "/ready") == std::pair{503, std::string{R"({"status":"starting"})"}});
+  CHECK(ask("GET", "/metrics").first == 200);
+  CHECK(ask("GET", "/v1/models").first == 503);
+  CHECK(ask("POST", "/v1/completions").first == 503);
+  CHECK(answers.is_probe("/ready"));
+  CHECK_FALSE(answers.is_probe("/v1/models"));
+}
+
 TEST_CASE("whoever hands over a request does not wait for it to be read") {
   fixture f;
   // The answer comes on the server's thread, which is this one, once it runs.
   const auto bad = f.ask("{");
-  const auto taken = f.ask(good, fixture::stop);
+  const auto taken = f.ask(good, f.stop);
   CHECK(bad->replies.empty());
   CHECK(f.texts->open() == 0);
   f.http.run(f.answers);
@@ -101,7 +119,7 @@ TEST_CASE("requests are begun in the order in which they came") {
         [&] { order += 'b'; });
   f.ask("[]", [&] {
     order += 'c';
-    fixture::stop();
+    f.stop();
   });
   f.http.run(f.answers);
   CHECK(order == "abc");
@@ -111,7 +129,7 @@ TEST_CASE("a client that goes before its request is read leaves nothing") {
   fixture f;
   const auto lost = f.ask(good);
   lost->leave();
-  const auto last = f.ask("{", fixture::stop);
+  const auto last = f.ask("{", f.stop);
   f.http.run(f.answers);
   CHECK(lost->replies.empty());
   CHECK(last->replies.size() == 1);
@@ -123,7 +141,7 @@ TEST_CASE("a client that goes before its request is read leaves nothing") {
 TEST_CASE("no more requests wait to be read than texts may wait") {
   fixture f{1, 1};
   const auto one = f.ask("{");
-  const auto two = f.ask("{", fixture::stop);
+  const auto two = f.ask("{", f.stop);
   const auto three = f.ask(good);
   REQUIRE(three->replies.size() == 1);
   CHECK(three->replies[0].status == 429);

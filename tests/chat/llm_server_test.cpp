@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -569,7 +571,52 @@ TEST_CASE("SIGTERM lets texts end, and waits no longer than it may") {
   c.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
          std::to_string(bytes.size()) + "\r\n\r\n" + bytes);
   CHECK(c.wait_for_bytes());
-  CHECK(slow.stop() == 0);
+  CHECK(slow.stop() == 3);  // One was left.
+  CHECK(slow.read_rest().ends_with("llm_server: the drain time-out is over: left 1 requests\n"));
+}
+
+TEST_CASE("who has connected before the port is closed is served") {
+  child server{{}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  server.signal(SIGSTOP);  // So they wait where the system puts them.
+  const std::string bytes = completion().dump();
+  std::vector<std::unique_ptr<connection>> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(std::make_unique<connection>(server.port()));
+    clients.back()->send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                         std::to_string(bytes.size()) + "\r\n\r\n" + bytes);
+  }
+  server.signal(SIGTERM);
+  server.signal(SIGCONT);
+  for (const auto& c : clients) CHECK(c->answer().first == 200);
+  CHECK(server.wait() == 0);
+}
+
+TEST_CASE("the management port is as ready as the server, which serves while it leaves") {
+  child server{{"--management-port", "0", "--lame-duck-ms", "60000", "--drain-timeout-s", "120"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const std::size_t at = server.first_line.find(" management http://127.0.0.1:");
+  REQUIRE_MESSAGE(at != std::string::npos, server.first_line);
+  connection m{static_cast<std::uint16_t>(std::stoi(server.first_line.substr(at + 29)))};
+  for (const char* path : {"/health", "/live", "/ready", "/metrics"}) {
+    CAPTURE(path);
+    CHECK(m.ask("GET", path).first == 200);
+  }
+  {
+    connection c{server.port()};
+    CHECK(c.ask("GET", "/metrics").first == 404);
+    CHECK(c.ask("GET", "/ready").first == 200);
+  }
+  server.signal(SIGTERM);
+  CHECK(server.read_line().starts_with("llm_server: SIGTERM: draining "));
+  while (m.ask("GET", "/ready").first == 200) {  // The line comes just before.
+  }
+  CHECK(m.ask("GET", "/ready") == std::pair{503, std::string{R"({"status":"draining"})"}});
+  CHECK(m.ask("GET", "/health").first == 200);
+  connection c{server.port()};
+  CHECK(post(c, "/v1/completions", completion()).status == 200);
+  CHECK(c.is_closed_by_server());
+  CHECK(server.stop() == 0);  // The second signal is the end.
 }
 
 TEST_CASE("the server says what it runs on, and auto takes what there is") {

@@ -1,6 +1,6 @@
 if(TARGET inference_server)
   # They start the server, and are its clients over raw sockets.
-  foreach(name plan_server server warm_server workload_server)
+  foreach(name life_server plan_server server warm_server workload_server)
     cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models cohort_registry TIMEOUT 300 SERIAL)
     add_dependencies(inference.${name}_test inference_server)
     target_compile_definitions(inference.${name}_test
@@ -9,7 +9,7 @@ if(TARGET inference_server)
   target_link_libraries(inference.warm_server_test PRIVATE cohort_inference)
 endif()
 if(TARGET cohort_inference)
-  foreach(name default_slo settings_keeper start_cache warm_start)
+  foreach(name default_slo infer_app settings_keeper start_cache warm_start)
     cohort_add_test(inference/${name}_test.cpp LIBS cohort_inference)
   endforeach()
 endif()

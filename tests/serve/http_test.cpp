@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
-#include <csignal>
 #include <future>
 #include <memory>
 #include <string>
@@ -41,6 +40,7 @@ class echo final : public http_app {
   std::string error_body(int status, std::string_view) override { return std::to_string(status); }
   void answered(int status) override { last = status; }
   void draining() override { drained = true; }
+  [[nodiscard]] bool is_probe(std::string_view path) const override { return path == "/probe"; }
 
   std::shared_ptr<http_client> kept;
   int gone = 0;
@@ -48,8 +48,8 @@ class echo final : public http_app {
   bool drained = false;
 };
 
-TEST_CASE("answers are whole or streamed, clients that go are noticed, and a signal ends it") {
-  http_server server{{.body_limit = 100, .drain_timeout_s = 5}};
+TEST_CASE("answers are whole or streamed, clients that go are noticed, and a drain ends it") {
+  http_server server{{.body_limit = 100}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -74,7 +74,7 @@ TEST_CASE("answers are whole or streamed, clients that go are noticed, and a sig
   CHECK(stays.ask("GET", "/d").first == 202);
   server.post([&] { posted = app.last; });
   CHECK(stays.ask("GET", "/e").first == 202);
-  CHECK(std::raise(SIGTERM) == 0);
+  server.drain(5);
   thread.join();
   CHECK(stays.is_closed_by_server());
   CHECK(posted == 202);
@@ -83,7 +83,7 @@ TEST_CASE("answers are whole or streamed, clients that go are noticed, and a sig
   CHECK(server.is_draining());
 }
 TEST_CASE("whoever makes an answer may be the last to let go of the client, on any thread") {
-  http_server server{{.drain_timeout_s = 5}};
+  http_server server{{}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -107,9 +107,89 @@ TEST_CASE("whoever makes an answer may be the last to let go of the client, on a
     last.reset();  // Here; in the server others come and go.
   }
   others.join();
-  CHECK(std::raise(SIGTERM) == 0);
+  server.drain(5);
   thread.join();
   CHECK(app.gone == 20);
+}
+
+TEST_CASE("a drain serves who has connected, and waits for no request that has not begun") {
+  http_server server{{.read_timeout_s = 3600}};
+  server.listen();
+  echo app;
+  test::connection waits{server.port()};  // Nobody has accepted it yet.
+  waits.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  test::connection half{server.port()};
+  half.send("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbo");
+  const test::connection silent{server.port()};
+  server.drain(3600);
+  std::thread thread{[&] { server.run(app); }};
+  CHECK(waits.answer() == std::pair{202, std::string{"GET /a "}});
+  CHECK(waits.is_closed_by_server());
+  half.send("dy");
+  CHECK(half.answer() == std::pair{202, std::string{"POST /b body"}});
+  thread.join();
+  CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("beyond the limit of connections only probes are let in, the latest first") {
+  http_server server{{.max_connections = 0, .probe_connections = 2}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection first{server.port()};
+  test::connection second{server.port()};
+  test::connection third{server.port()};
+  CHECK(first.answer() == std::pair{503, std::string{"503"}});  // It made room for the third.
+  CHECK(third.ask("GET", "/probe").first == 202);
+  CHECK(third.is_closed_by_server());
+  CHECK(second.ask("GET", "/other") == std::pair{503, std::string{"503"}});
+  CHECK(second.head.find("Retry-After: 1\r\n") != std::string::npos);
+  test::connection says_nothing{server.port()};
+  CHECK(says_nothing.answer().first == 503);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
+  http_server server{{.body_limit = 1000, .max_body_bytes = 100}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection large{server.port()};
+  CHECK(large.ask("POST", "/a", std::string(500, 'x')).first == 202);
+  test::connection half{server.port()};  // It holds 60 from when its header has come.
+  half.send("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 60\r\n\r\n");
+  CHECK(half.wait_for_bytes());
+  test::connection fits{server.port()};
+  CHECK(fits.ask("POST", "/c", std::string(40, 'x')).first == 202);
+  CHECK(fits.ask("POST", "/d", std::string(40, 'x')).first == 202);  // What was held is let go.
+  CHECK(fits.ask("POST", "/e", std::string(41, 'x')) == std::pair{503, std::string{"503"}});
+  CHECK(fits.head.find("Retry-After: 1\r\n") != std::string::npos);
+  test::connection chunks{server.port()};
+  chunks.send("POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n29\r\n" +
+              std::string(41, 'x') + "\r\n0\r\n\r\n");
+  CHECK(chunks.answer().first == 503);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("requests sent in one go are answered in turn, however many") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection c{server.port()};
+  std::string all;
+  for (int i = 0; i < 2000; ++i) {
+    all += "POST /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";
+  }
+  std::thread sender{[&] { c.send(all); }};
+  for (int i = 0; i < 2000; ++i) {
+    REQUIRE(c.answer() == std::pair{202, "POST /" + std::to_string(i) + " abc"});
+  }
+  sender.join();
+  server.drain(5);
+  thread.join();
 }
 
 TEST_CASE("a port in use is an exhausted resource, a host that is none a bad setting") {

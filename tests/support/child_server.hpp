@@ -22,14 +22,20 @@
 
 namespace cohort::test {
 
+enum class await_ready : bool { no, yes };
+
 /// The server as a child, from its ready line to its exit.
 class child_server {
  public:
-  child_server(const char* program, std::vector<std::string> options) {
+  child_server(const char* program, std::vector<std::string> options,
+               await_ready awaits = await_ready::yes) {
     int out[2];
     REQUIRE(pipe(out) == 0);
     if (std::ranges::find(options, "--port") == options.end()) {
       options.insert(options.end(), {"--port", "0"});
+    }
+    if (std::ranges::find(options, "--lame-duck-ms") == options.end()) {
+      options.insert(options.end(), {"--lame-duck-ms", "0"});  // Nobody sends it anything.
     }
     options.insert(options.begin(), program);
     pid_ = fork();
@@ -50,6 +56,7 @@ class child_server {
     }
     close(out[1]);
     output_ = fdopen(out[0], "r");
+    if (awaits == await_ready::no) return;
     char line[4096];
     while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
       told_before += first_line;
@@ -77,6 +84,13 @@ class child_server {
     waitpid(std::exchange(pid_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
+  void signal(int which) const { kill(pid_, which); }
+  /// The last part of what it writes, from here to its end.
+  [[nodiscard]] std::string read_rest() {
+    std::string rest;
+    for (std::string line = read_line(); !line.empty(); line = read_line()) rest += line;
+    return rest;
+  }
   int wait() {
     int status = 0;
     waitpid(std::exchange(pid_, -1), &status, 0);
@@ -92,6 +106,31 @@ class child_server {
   std::uint16_t port_ = 0;
   FILE* output_ = nullptr;
 };
+
+/// A port that nobody listens on at present.
+inline std::uint16_t unused_port() {
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+  socklen_t size = sizeof(at);
+  REQUIRE(bind(s, reinterpret_cast<sockaddr*>(&at), size) == 0);
+  REQUIRE(getsockname(s, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  close(s);
+  return ntohs(at.sin_port);
+}
+
+/// Whether somebody listens on a port.
+inline bool is_listened_on(std::uint16_t port) {
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  const bool yes = connect(s, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+  close(s);
+  return yes;
+}
 
 /// One connection to it, on loopback.
 class connection {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// HTTP/1.1 for the servers: whole requests in, whole or streamed answers out, drain on SIGTERM.
+/// HTTP/1.1 for the servers: whole requests in, whole or streamed answers out, and a drain.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,11 @@ struct http_options {
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;   ///< For a client to send a request.
   double write_timeout_s = 10;  ///< For a client to take what is sent.
-  double drain_timeout_s = 10;  ///< For the last answers after a signal.
+  /// Bytes of the bodies of all requests that are arriving or being answered. One alone may have
+  /// more, up to `body_limit`; others are answered 503 before their body is read.
+  std::size_t max_body_bytes = std::size_t{256} << 20U;
   std::size_t max_connections = 1024;
+  std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
 };
 
@@ -64,6 +67,8 @@ class http_client {
   /// Calls `gone`, once, if the client leaves before its answer has ended: it closed, sends no
   /// acknowledgements, or does not read. Forgotten when the answer ends.
   virtual void on_gone(std::function<void()> gone) = 0;
+  /// Whether nobody waits for an answer any more.
+  [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
 /// What a server does. All calls come on the server's thread.
@@ -80,13 +85,17 @@ class http_app {
   virtual std::string error_body(int status, std::string_view message) = 0;
   /// An answer of this status begins.
   virtual void answered(int status) = 0;
-  /// A signal came: no more connections; answers under way have `drain_timeout_s`.
+  /// A drain begins: no more connections come, but requests of those that are there still do.
   virtual void draining() = 0;
+  /// Whether a path is one that probes ask for, whom nobody else's connections may keep out.
+  [[nodiscard]] virtual bool is_probe(std::string_view /*path*/) const { return false; }
 };
 
 /// One thread, that of `run`. Reads with limits and timeouts, answers what is malformed, too large
-/// or too slow itself, keeps connections alive, notices clients that go. Thread safety: `post` from
-/// any thread, the rest from one.
+/// or too slow itself, keeps connections alive, notices clients that go. Beyond `max_connections`
+/// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
+/// are told that they are too many. Thread safety: `listen` and `run` from one thread each, the
+/// rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
@@ -99,9 +108,21 @@ class http_server {
   void listen();
   /// The one listened on.
   [[nodiscard]] std::uint16_t port() const;
-  /// Serves until SIGTERM or SIGINT and the drain that follows.
+  /// Serves until the end of a drain, or `stop`.
   void run(http_app& app);
+  /// From now on it `is_leaving`. Goes on serving, but asks clients to come back on other
+  /// connections: each answer from now on closes its own.
+  void leave();
+  /// Serves whoever has connected until now, and closes the port: connections that the system has
+  /// taken and nobody read are read and answered. `run` returns when the last answer is sent, or
+  /// `within_s` from now, when connections are closed as they are.
+  void drain(double within_s);
+  /// `run` returns soon, whatever is under way.
+  void stop();
+  [[nodiscard]] bool is_leaving() const noexcept;
   [[nodiscard]] bool is_draining() const noexcept;
+  /// Requests whose answer is being made or sent. Once `run` has returned: that were left so.
+  [[nodiscard]] std::size_t under_way() const noexcept;
   /// Calls `work` on the server's thread, soon; never once `run` has returned.
   void post(std::function<void()> work);
 

@@ -42,6 +42,11 @@ class metrics : public metric_page {
                     .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
                                to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
                                to_string(refusal::draining)}}};
+  counter shed{
+      *this,
+      {.name = "cohort_shed_total",
+       .help = "Infer requests refused before their body was parsed, as they would be late",
+       .by = counted_by::model}};
   histogram batch_size{*this,
                        {.name = "cohort_batch_size",
                         .help = "Requests in a batch when it was sent",

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A server from its first probe to its exit: loading, ready, leaving, draining, whatever hangs.
+#pragma once
+
+#include <cohort/serve/http.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cohort::serve {
+
+/// Exit status of a server that left requests unanswered, or was left by force.
+inline constexpr int exit_left_requests = 3;
+
+/// What is asked on the management port. Called on its thread, at any time after `server_life` has
+/// begun and until it has ended.
+class managed {
+ public:
+  /// 200 while the process is of use, also while it loads.
+  [[nodiscard]] virtual http_reply live() = 0;
+  /// 200 if it takes requests and is to get more of them, else 503.
+  [[nodiscard]] virtual http_reply ready() = 0;
+  /// In the text format of Prometheus. Must not wait for a device without limit.
+  [[nodiscard]] virtual http_reply metrics() = 0;
+
+ protected:
+  ~managed() = default;
+};
+
+/// Which of the pages of `managed` a path of the management port is: live, ready or metrics, under
+/// the names that each of our servers has for it, and short ones.
+enum class managed_page : std::uint8_t { none, live, ready, metrics };
+[[nodiscard]] managed_page page_at(std::string_view path) noexcept;
+
+struct life_options {
+  std::string name = "server";  ///< Begins each line that is printed.
+  std::string host = "127.0.0.1";
+  std::optional<std::uint16_t> management_port{};  ///< 0: any free one. None: there is none.
+  double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
+  double drain_timeout_s = 10;  ///< From the signal to the end of the last connection.
+  double end_patience_s = 0.5;  ///< From then on for devices and threads, before the process exits.
+};
+
+/// Runs an http_server on a thread of its own, from before its models are loaded to the end of its
+/// drain, and a management port on another. A third thread waits for signals and ends the process
+/// if nobody else does: it waits for no device.
+///
+/// The first SIGTERM or SIGINT begins the end: a lame-duck phase, in which the server is not ready
+/// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
+/// one is the end. While the server starts already the first is. A process that is ended so flushes
+/// standard output, says how many requests were left, and exits with `exit_left_requests`, or 0 if
+/// it was asked to (by a second signal, or while starting) and left none.
+class server_life {
+ public:
+  /// Opens both ports. @param service, app, pages Outlive it. @throws As `http_server::listen`.
+  server_life(http_server& service, http_app& app, managed& pages, const life_options& o);
+  /// If it has not ended, stops it as it is.
+  ~server_life();
+  server_life(const server_life&) = delete;
+  server_life& operator=(const server_life&) = delete;
+
+  /// Probes are answered from now on: live, and not ready.
+  void begin();
+  /// Has `start` run on the server's thread, and is ready.
+  void become_ready(const std::function<void()>& start);
+  /// Until the last answer is sent, or no more may be.
+  /// @returns What the process should exit with: 0, or `exit_left_requests`.
+  int wait();
+  /// That of the management port, for the ready line: ` management http://HOST:PORT`, or nothing.
+  [[nodiscard]] std::string management_url() const;
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace cohort::serve

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/server_life.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/system/error_code.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <future>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace cohort::serve {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
+}
+
+http_reply plain(int status, std::string_view message) {
+  return {.status = status, .body = fmt::format("{}\n", message), .type = "text/plain"};
+}
+
+/// The management port's paths.
+class management_app final : public http_app {
+ public:
+  explicit management_app(managed& pages) : pages_{pages} {}
+
+  void asked(const http_request& request, const std::shared_ptr<http_client>& client) override {
+    const managed_page page = page_at(request.path);
+    if (page == managed_page::none) {
+      return client->answer(plain(404, fmt::format("{} is unknown", request.path)));
+    }
+    if (!request.reads()) {
+      http_reply r = plain(405, fmt::format("{} allows only GET", request.path));
+      r.fields.emplace_back("Allow", "GET");
+      return client->answer(std::move(r));
+    }
+    client->answer(page == managed_page::live    ? pages_.live()
+                   : page == managed_page::ready ? pages_.ready()
+                                                 : pages_.metrics());
+  }
+  std::string error_body(int /*status*/, std::string_view message) override {
+    return fmt::format("{}\n", message);
+  }
+  void answered(int /*status*/) override {}
+  void draining() override {}
+  [[nodiscard]] bool is_probe(std::string_view path) const override {
+    return page_at(path) != managed_page::none;
+  }
+
+ private:
+  managed& pages_;
+};
+
+}  // namespace
+
+managed_page page_at(std::string_view path) noexcept {
+  constexpr std::pair<std::string_view, managed_page> pages[] = {
+      {"/live", managed_page::live},           {"/health", managed_page::live},
+      {"/v2/health/live", managed_page::live}, {"/ready", managed_page::ready},
+      {"/metrics", managed_page::metrics},     {"/v2/health/ready", managed_page::ready}};
+  for (const auto& [name, page] : pages) {
+    if (path == name) return page;
+  }
+  return managed_page::none;
+}
+
+struct server_life::state {
+  enum class phase : std::uint8_t { starting, ready, leaving, draining, ended };
+
+  state(http_server& s, http_app& a, managed& p, const life_options& o)
+      : settings{o}, service{s}, app{a}, management{p} {
+    service.listen();
+    if (settings.management_port) {
+      // A few connections at a time are enough for probes. Those beyond take turns.
+      manager.emplace(http_options{.name = settings.name,
+                                   .host = settings.host,
+                                   .port = *settings.management_port,
+                                   .body_limit = 4096,
+                                   .read_timeout_s = 5,
+                                   .write_timeout_s = 5,
+                                   .max_connections = 64});
+      try {
+        manager->listen();
+      } catch (const resource_error& e) {
+        throw resource_error{fmt::format("--management-port: {}", e.what())};
+      }
+    }
+    // Before any thread is there to be killed by one.
+    signals.add(SIGTERM);
+    signals.add(SIGINT);
+    await_signal();
+  }
+
+  void say(std::string_view what) const {
+    fmt::print("{}: {}\n", settings.name, what);
+    std::fflush(stdout);
+  }
+
+  /// Where nobody else can be relied upon to come to an end. Destructors may wait for a device.
+  [[noreturn]] void leave_process(std::string_view why, std::size_t left, int status) const {
+    say(fmt::format("{}: left {} requests", why, left));
+    std::fflush(stderr);
+    ::_exit(status);
+  }
+
+  void await_signal() {
+    signals.async_wait([this](error_code e, int which) {
+      if (e) return;
+      hear(which == SIGTERM ? "SIGTERM" : "SIGINT", which == SIGTERM);
+      await_signal();
+    });
+  }
+
+  void hear(std::string_view signal, bool is_polite) {
+    const std::size_t left = service.under_way();
+    if (now == phase::starting) leave_process(fmt::format("{} while starting", signal), 0, 0);
+    if (now != phase::ready) {
+      leave_process(fmt::format("a second signal, {}", signal), left,
+                    left > 0 ? exit_left_requests : 0);
+    }
+    say(fmt::format("{}: draining {} requests", signal, left));
+    deadline = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_timeout_s);
+    end_timer.expires_at(deadline + milliseconds_of(settings.end_patience_s));
+    end_timer.async_wait([this](error_code e) {
+      if (!e) leave_process("the drain time-out is over", service.under_way(), exit_left_requests);
+    });
+    now = phase::leaving;
+    service.leave();
+    duck_timer.expires_after(is_polite ? milliseconds_of(settings.lame_duck_s)
+                                       : std::chrono::milliseconds{0});
+    duck_timer.async_wait([this](error_code e) {
+      if (e) return;
+      now = phase::draining;
+      const std::chrono::duration<double> left_s = deadline - std::chrono::steady_clock::now();
+      service.drain(std::max(0.0, left_s.count()));
+    });
+  }
+
+  life_options settings;
+  http_server& service;
+  http_app& app;
+  management_app management;
+  std::optional<http_server> manager;
+  asio::io_context context{1};  // That of signals and of time.
+  asio::signal_set signals{context};
+  asio::steady_timer duck_timer{context};
+  asio::steady_timer end_timer{context};
+  std::atomic<phase> now{phase::starting};
+  std::chrono::steady_clock::time_point deadline;
+  std::thread service_thread;
+  std::thread manager_thread;
+  std::thread life_thread;
+};
+
+server_life::server_life(http_server& service, http_app& app, managed& pages, const life_options& o)
+    : state_{std::make_unique<state>(service, app, pages, o)} {}
+
+server_life::~server_life() {
+  state& me = *state_;
+  me.service.stop();
+  if (me.service_thread.joinable()) me.service_thread.join();
+  if (me.manager) me.manager->stop();
+  if (me.manager_thread.joinable()) me.manager_thread.join();
+  me.context.stop();
+  if (me.life_thread.joinable()) me.life_thread.join();
+}
+
+void server_life::begin() {
+  state& me = *state_;
+  me.life_thread = std::thread{[&me] { me.context.run(); }};
+  if (me.manager) me.manager_thread = std::thread{[&me] { me.manager->run(me.management); }};
+  me.service_thread = std::thread{[&me] { me.service.run(me.app); }};
+}
+
+void server_life::become_ready(const std::function<void()>& start) {
+  state& me = *state_;
+  std::promise<void> started;
+  me.service.post([&] {
+    me.now = state::phase::ready;  // First: a signal from here on must let requests end.
+    start();
+    started.set_value();
+  });
+  started.get_future().wait();
+}
+
+int server_life::wait() {
+  state& me = *state_;
+  me.service_thread.join();
+  const std::size_t left = me.service.under_way();
+  if (left > 0) me.say(fmt::format("the drain time-out is over: left {} requests", left));
+  return left > 0 ? exit_left_requests : 0;
+}
+
+std::string server_life::management_url() const {
+  const state& me = *state_;
+  if (!me.manager) return {};
+  return fmt::format(" management http://{}:{}", me.settings.host, me.manager->port());
+}
+
+}  // namespace cohort::serve

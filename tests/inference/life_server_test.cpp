@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the inference server starts and ends, as its probes, clients and whoever stops it see it.
+#include <doctest/doctest.h>
+
+#include <sys/stat.h>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <support/child_server.hpp>
+#include <support/scratch_file.hpp>
+
+namespace cohort::inference {
+namespace {
+
+class child : public test::child_server {
+ public:
+  explicit child(std::vector<std::string> more)
+      : child_server{INFERENCE_SERVER, with(std::move(more))} {
+    REQUIRE_MESSAGE(port() != 0, first_line);
+  }
+  /// That of the ready line.
+  [[nodiscard]] std::uint16_t management_port() const {
+    const std::size_t at = first_line.find(" management http://127.0.0.1:");
+    REQUIRE_MESSAGE(at != std::string::npos, first_line);
+    return static_cast<std::uint16_t>(std::stoi(first_line.substr(at + 29)));
+  }
+
+ private:
+  /// Eager and with a long SLO: what is tested must not depend on how busy the machine is.
+  static std::vector<std::string> with(std::vector<std::string> more) {
+    more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
+                             "--slo-ms", "ResNet50=60000", "--models", "ResNet50"});
+    return more;
+  }
+};
+using test::connection;
+
+const std::string infer = "/v2/models/ResNet50/infer";
+const std::string body =
+    R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"data":[1]}]})";
+const std::string request =
+    "POST " + infer + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+    "\r\n\r\n" + body;
+
+/// A device that takes a batch and never ends it.
+struct hung_device {
+  hung_device() { test::spill(path, R"({"faults": [{"at_s": 0, "device": 0, "kind": "hang"}]})"); }
+  ~hung_device() { std::remove(path.c_str()); }
+  hung_device(const hung_device&) = delete;
+  hung_device& operator=(const hung_device&) = delete;
+  [[nodiscard]] std::vector<std::string> options(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--reality", path});
+    return more;
+  }
+  std::string path = test::scratch("hangs.json");
+};
+
+/// A file that a server waits for while it loads, until the test writes it.
+struct awaited_file {
+  awaited_file() { REQUIRE(mkfifo(path.c_str(), 0600) == 0); }
+  ~awaited_file() { std::remove(path.c_str()); }
+  awaited_file(const awaited_file&) = delete;
+  awaited_file& operator=(const awaited_file&) = delete;
+  void write(const std::string& text) const { test::spill(path, text); }
+  std::string path = test::scratch("awaited.json");
+};
+
+TEST_CASE("while models load the server is live and not ready, and says so at once") {
+  const awaited_file reality;
+  const std::uint16_t port = test::unused_port();
+  const std::uint16_t management = test::unused_port();
+  std::thread prober{[&] {
+    while (!test::is_listened_on(management)) std::this_thread::yield();
+    {
+      connection m{management};
+      CHECK(m.ask("GET", "/v2/health/live") == std::pair{200, std::string{"{\"live\":true}"}});
+      CHECK(m.ask("GET", "/v2/health/ready").first == 503);
+      CHECK(m.ask("GET", "/metrics").first == 200);
+      connection c{port};
+      CHECK(c.ask("GET", "/v2/health/live").first == 200);
+      CHECK(c.ask("GET", "/v2/health/ready").second == R"({"error":"starting"})");
+      CHECK(c.ask("GET", "/v2/models/ResNet50").first == 503);
+      CHECK(c.ask("POST", infer, body).first == 503);
+      CHECK(c.head.find("Retry-After: 1\r\n") != std::string::npos);
+    }
+    reality.write("{}");
+  }};
+  child server{{"--port", std::to_string(port), "--management-port", std::to_string(management),
+                "--reality", reality.path}};
+  prober.join();
+  CHECK(server.port() == port);
+  CHECK(server.management_port() == management);
+  connection m{management};
+  CHECK(m.ask("GET", "/v2/health/ready").first == 200);
+  connection c{port};
+  CHECK(c.ask("POST", infer, body).first == 200);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("a signal while models load is the end") {
+  const awaited_file reality;
+  const std::uint16_t port = test::unused_port();
+  test::child_server starting{
+      INFERENCE_SERVER,
+      {"--port", std::to_string(port), "--executor", "emulated", "--reality", reality.path},
+      test::await_ready::no};
+  while (!test::is_listened_on(port)) std::this_thread::yield();
+  CHECK(starting.stop() == 0);
+  CHECK(starting.read_rest() == "inference_server: SIGTERM while starting: left 0 requests\n");
+}
+
+TEST_CASE("no client of the service's port keeps a probe from the management port") {
+  child server{{"--management-port", "0", "--max-connections", "1"}};
+  connection m{server.management_port()};
+  connection holds{server.port()};
+  CHECK(holds.ask("GET", "/v2/health/live").first == 200);
+  for (const char* path : {"/live", "/ready", "/v2/health/live", "/v2/health/ready", "/metrics"}) {
+    CAPTURE(path);
+    CHECK(m.ask("GET", path).first == 200);
+  }
+  CHECK(m.ask("GET", infer).first == 404);
+  CHECK(m.ask("POST", "/ready", "{}").first == 405);
+  CHECK(holds.ask("GET", "/metrics").first == 404);  // They are there now.
+  connection one_more{server.port()};
+  one_more.send("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(one_more.answer().first == 503);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("without it probes are let in beyond the limit, and nobody else is") {
+  child server{{"--max-connections", "1"}};
+  connection holds{server.port()};
+  CHECK(holds.ask("POST", infer, body).first == 200);
+  std::vector<std::unique_ptr<connection>> silent;
+  for (int i = 0; i < 20; ++i) {  // More than there are places for probes.
+    silent.push_back(std::make_unique<connection>(server.port()));
+  }
+  for (const char* path : {"/v2/health/live", "/v2/health/ready", "/metrics"}) {
+    CAPTURE(path);
+    connection probe{server.port()};
+    CHECK(probe.ask("GET", path).first == 200);
+    CHECK(probe.is_closed_by_server());
+  }
+  connection other{server.port()};
+  CHECK(other.ask("POST", infer, body).first == 503);
+  CHECK(other.is_closed_by_server());
+  for (const auto& s : silent) CHECK(s->answer().first == 503);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("after SIGTERM the server is not ready, and serves, until the lame-duck phase is over") {
+  child server{{"--management-port", "0", "--lame-duck-ms", "60000", "--drain-timeout-s", "120"}};
+  connection m{server.management_port()};
+  connection kept{server.port()};
+  CHECK(kept.ask("POST", infer, body).first == 200);
+  {
+    connection last{server.port()};
+    last.send("GET /v2 HTTP/1.0\r\n\r\n");
+    CHECK(last.answer().first == 200);
+    CHECK(last.is_closed_by_server());  // So its answer counts as sent, and that before it.
+  }
+  server.signal(SIGTERM);
+  CHECK(server.read_line() == "inference_server: SIGTERM: draining 0 requests\n");
+  for (;;) {  // The line comes just before.
+    if (m.ask("GET", "/v2/health/ready").first == 503) break;
+  }
+  CHECK(m.head.find("Connection: close") == std::string::npos);
+  CHECK(m.ask("GET", "/v2/health/live").first == 200);
+  CHECK(kept.ask("POST", infer, body).first == 200);
+  CHECK(kept.head.find("Connection: close\r\n") != std::string::npos);
+  CHECK(kept.is_closed_by_server());
+  connection fresh{server.port()};
+  CHECK(fresh.ask("POST", infer, body).first == 200);
+  connection probe{server.port()};
+  CHECK(probe.ask("GET", "/v2/health/ready").first == 503);
+  CHECK(probe.is_closed_by_server());
+  CHECK(server.stop() == 0);  // The second signal is the end.
+  CHECK(server.read_rest() == "inference_server: a second signal, SIGTERM: left 0 requests\n");
+}
+
+TEST_CASE("the lame-duck phase ends by itself, and SIGINT has none") {
+  {
+    child server{{"--lame-duck-ms", "50"}};
+    CHECK(server.stop() == 0);
+    CHECK(server.read_rest().ends_with("inference_server: drained\n"));
+  }
+  child server{{"--lame-duck-ms", "60000", "--drain-timeout-s", "120"}};
+  CHECK(server.stop(SIGINT) == 0);
+  CHECK(server.read_rest().ends_with("inference_server: drained\n"));
+}
+
+TEST_CASE("who has connected before the port is closed is served") {
+  child server{{}};
+  server.signal(SIGSTOP);  // So they wait where the system puts them.
+  std::vector<std::unique_ptr<connection>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<connection>(server.port()));
+    clients.back()->send(request);
+  }
+  server.signal(SIGTERM);
+  server.signal(SIGCONT);
+  for (const auto& c : clients) CHECK(c->answer().first == 200);
+  CHECK(server.wait() == 0);
+}
+
+TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
+  const hung_device device;
+  child server{device.options({"--drain-timeout-s", "0.5", "--management-port", "0"})};
+  std::vector<std::unique_ptr<connection>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<connection>(server.port()));
+    clients.back()->send(request);
+  }
+  connection last{server.port()};  // The three were read before it.
+  CHECK(last.ask("GET", "/v2/health/ready").first == 200);
+  connection m{server.management_port()};
+  CHECK(m.ask("GET", "/metrics").first == 200);
+  CHECK(server.stop() == 3);
+  for (const auto& c : clients) CHECK(c->answer().first == 0);
+  const std::string said = server.read_rest();
+  CHECK_MESSAGE(said.find("time-out is over: left 3 requests\n") != std::string::npos, said);
+}
+
+TEST_CASE("a second signal ends the process at once, and its status says what was left") {
+  const hung_device device;
+  child server{device.options({"--drain-timeout-s", "3600"})};
+  connection c{server.port()};
+  c.send(request);
+  connection last{server.port()};
+  CHECK(last.ask("GET", "/v2/health/ready").first == 200);
+  server.signal(SIGTERM);
+  CHECK(server.read_line() == "inference_server: SIGTERM: draining 1 requests\n");
+  CHECK(server.stop(SIGINT) == 3);
+  CHECK(server.read_rest() == "inference_server: a second signal, SIGINT: left 1 requests\n");
+}
+
+TEST_CASE("a management port that is taken or none is a bad option in one line") {
+  const child first{{}};
+  const std::string port = std::to_string(first.port());
+  test::child_server taken{INFERENCE_SERVER, {"--executor", "emulated", "--management-port", port}};
+  CHECK(taken.wait() == 2);
+  CHECK(taken.first_line.starts_with(
+      "inference_server: --management-port: cannot listen on 127.0.0.1:" + port + ": "));
+  CHECK(taken.read_rest().empty());
+  const std::pair<std::vector<std::string>, const char*> bad[] = {
+      {{"--management-port", "65536"},
+       "--management-port: 65536 is not allowed: expected a number in 0 to 65535"},
+      {{"--management-port", "x"},
+       "--management-port: x is not allowed: expected a number in 0 to 65535"},
+      {{"--lame-duck-ms", "-1"}, "--lame-duck-ms: -1 is not allowed: expected a number in 0 to "},
+      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"},
+       "--lame-duck-ms: 2001 is not allowed: expected at most 2000, --drain-timeout-s"}};
+  for (const auto& [options, message] : bad) {
+    test::child_server c{INFERENCE_SERVER, options};
+    CHECK(c.wait() == 2);
+    CAPTURE(c.first_line);
+    CHECK(c.first_line.starts_with(std::string{"inference_server: "} + message));
+  }
+}
+
+}  // namespace
+}  // namespace cohort::inference

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/server_life.hpp>
+
+#include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
+
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <support/child_server.hpp>
+
+namespace cohort::serve {
+namespace {
+
+/// A server of one page, which is slow to answer where it is told to be.
+class page final : public http_app, public managed {
+ public:
+  explicit page(http_server& http) : http_{http} {}
+  void asked(const http_request& q, const std::shared_ptr<http_client>& client) override {
+    if (q.path == "/never") return;
+    client->answer(q.path == "/ready" ? ready() : http_reply{.body = "page"});
+  }
+  std::string error_body(int status, std::string_view) override { return std::to_string(status); }
+  void answered(int) override {}
+  void draining() override { ++drains; }
+  http_reply live() override { return {.body = "live"}; }
+  http_reply ready() override { return {.status = http_.is_leaving() ? 503 : 200}; }
+  http_reply metrics() override { return {.body = "metrics"}; }
+  int drains = 0;
+
+ private:
+  http_server& http_;
+};
+
+std::uint16_t port_of(const std::string& url) {
+  REQUIRE(url.starts_with(" management http://127.0.0.1:"));
+  return static_cast<std::uint16_t>(std::stoi(url.substr(29)));
+}
+
+TEST_CASE("paths of the management port are those of both servers, and short ones") {
+  CHECK(page_at("/live") == managed_page::live);
+  CHECK(page_at("/health") == managed_page::live);
+  CHECK(page_at("/v2/health/live") == managed_page::live);
+  CHECK(page_at("/ready") == managed_page::ready);
+  CHECK(page_at("/v2/health/ready") == managed_page::ready);
+  CHECK(page_at("/metrics") == managed_page::metrics);
+  CHECK(page_at("/metrics/") == managed_page::none);
+  CHECK(page_at("") == managed_page::none);
+}
+
+TEST_CASE("a signal begins a lame-duck phase, in which it serves, and then a drain") {
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {.management_port = 0, .lame_duck_s = 0.2}};
+  life.begin();
+  int started = 0;
+  life.become_ready([&] { ++started; });
+  CHECK(started == 1);
+  test::connection m{port_of(life.management_url())};
+  CHECK(m.ask("GET", "/live") == std::pair{200, std::string{"live"}});
+  CHECK(m.ask("GET", "/metrics") == std::pair{200, std::string{"metrics"}});
+  CHECK(m.ask("GET", "/ready").first == 200);
+  const std::uint16_t port = service.port();
+  test::connection c{port};
+  CHECK(c.ask("GET", "/").second == "page");
+  CHECK(std::raise(SIGTERM) == 0);
+  while (m.ask("GET", "/ready").first == 200) {
+  }
+  CHECK(life.wait() == 0);
+  CHECK(c.is_closed_by_server());
+  CHECK(app.drains == 1);
+  CHECK(m.ask("GET", "/ready").first == 503);  // To its end.
+  CHECK_FALSE(test::is_listened_on(port));
+}
+
+TEST_CASE("what is left at the end of the drain is counted, and in the exit status") {
+  http_server service{{}};
+  page app{service};
+  server_life life{
+      service, app, app, {.lame_duck_s = 0, .drain_timeout_s = 0.05, .end_patience_s = 60}};
+  life.begin();
+  life.become_ready([] {});
+  test::connection one{service.port()};
+  one.send("GET /never HTTP/1.1\r\nHost: x\r\n\r\n");
+  test::connection two{service.port()};
+  two.send("GET /never HTTP/1.1\r\nHost: x\r\n\r\n");
+  test::connection last{service.port()};
+  CHECK(last.ask("GET", "/").first == 200);
+  CHECK(std::raise(SIGINT) == 0);
+  CHECK(life.wait() == exit_left_requests);
+  CHECK(service.under_way() == 2);
+  CHECK(one.is_closed_by_server());
+}
+
+TEST_CASE("a server that never becomes ready ends when its life does") {
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {}};
+  life.begin();
+  test::connection c{service.port()};
+  CHECK(c.ask("GET", "/").first == 200);
+  CHECK(life.management_url().empty());
+}
+
+TEST_CASE("a management port that is taken is named as what it is") {
+  http_server first{{}};
+  first.listen();
+  http_server service{{}};
+  page app{service};
+  const life_options taken{.management_port = first.port()};
+  CHECK_THROWS_WITH_AS((server_life{service, app, app, taken}),
+                       doctest::Contains("--management-port: cannot listen on 127.0.0.1:"),
+                       resource_error);
+}
+
+}  // namespace
+}  // namespace cohort::serve
