@@ -137,7 +137,7 @@ struct server_life::state {
     deadline = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_timeout_s);
     end_timer.expires_at(deadline + milliseconds_of(settings.end_patience_s));
     end_timer.async_wait([this](error_code e) {
-      if (!e) leave_process("the drain time-out is over", service.under_way(), exit_left_requests);
+      if (!e) leave_process("not waiting for what hangs", service.under_way(), exit_left_requests);
     });
     now = phase::leaving;
     service.leave();

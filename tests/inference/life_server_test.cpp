@@ -224,6 +224,7 @@ TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
   for (const auto& c : clients) CHECK(c->answer().first == 0);
   const std::string said = server.read_rest();
   CHECK_MESSAGE(said.find("time-out is over: left 3 requests\n") != std::string::npos, said);
+  CHECK_MESSAGE(said.ends_with("not waiting for what hangs: left 3 requests\n"), said);
 }
 
 TEST_CASE("a second signal ends the process at once, and its status says what was left") {
