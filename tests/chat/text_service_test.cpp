@@ -13,7 +13,6 @@
 #include <chat/chat_metrics.hpp>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -217,7 +216,7 @@ TEST_CASE("whoever is refused hears when one like it would not be") {
                    .context = texts.context()},
                   texts, small.slots);
     const auto client = std::make_shared<fake_client>();
-    client->then = [] { (void)std::raise(SIGTERM); };
+    client->then = [&] { http.drain(1); };
     answers.asked({.method = "POST",
                    .path = "/v1/completions",
                    .body = R"({"model":"scripted","prompt":[1,2,3],"stream":true})",
@@ -270,7 +269,7 @@ TEST_CASE("a client that has gone is let go at once, whatever its texts still do
     gone();
     CHECK(texts.open() == 1);  // Its prompt is still being computed.
     CHECK(connection.expired());
-    (void)std::raise(SIGTERM);
+    http.drain(10);
   };
   ask(next, "{");
   http.run(answers);
