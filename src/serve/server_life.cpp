@@ -82,8 +82,8 @@ managed_page page_at(std::string_view path) noexcept {
 struct server_life::state {
   enum class phase : std::uint8_t { starting, ready, leaving, draining, ended };
 
-  state(http_server& s, http_app& a, managed& p, const life_options& o)
-      : settings{o}, service{s}, app{a}, management{p} {
+  state(http_server& s, http_app& a, managed& p, life_options o)
+      : settings{std::move(o)}, service{s}, app{a}, management{p} {
     service.listen();
     if (settings.management_port) {
       // A few connections at a time are enough for probes. Those beyond take turns.
