@@ -123,7 +123,9 @@ class basic_engine {
   void drain() noexcept { loop_.drain(); }
   /// Waits until it is drained and the last request has ended. Not from a handler.
   void join() {
-    if (thread_.joinable()) thread_.join();
+    if (!thread_.joinable()) return;
+    thread_.join();
+    loop_.unbind();
   }
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }

@@ -112,8 +112,11 @@ class basic_loop {
   }
   basic_loop(const basic_loop&) = delete;
   basic_loop& operator=(const basic_loop&) = delete;
-  ~basic_loop() {
-    // A device may end what was given up after this.
+  ~basic_loop() { unbind(); }
+  /// Nothing is to be reported any more, though a device may end later what was given up. From then
+  /// on the backend may be destroyed. When it has finished.
+  void unbind() noexcept {
+    if (std::exchange(is_unbound_, true)) return;
     if constexpr (requires { backend_.unbind(); }) backend_.unbind();
   }
 
@@ -327,6 +330,7 @@ class basic_loop {
   std::unique_ptr<door[]> doors_;
   inbox inbox_;
   inbox::messages taken_;
+  bool is_unbound_ = false;
   double arrival_delay_ = 0;  // In nanoseconds.
   double arrivals_timed_ = 0;
 };
