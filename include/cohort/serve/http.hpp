@@ -106,7 +106,7 @@ class http_server {
   /// Opens the port. @throws config_error If the host is not an IP address.
   /// @throws resource_error If it cannot be listened on, as it is in use.
   void listen();
-  /// The one listened on.
+  /// The one listened on; any thread may ask, also while it is closed.
   [[nodiscard]] std::uint16_t port() const;
   /// Serves until the end of a drain, or `stop`.
   void run(http_app& app);
