@@ -12,6 +12,12 @@ target_link_libraries(sim.reality_bars PRIVATE cohort_registry cohort_formats co
 add_test(NAME sim.reality_bars COMMAND sim.reality_bars --quick)
 set_tests_properties(sim.reality_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
 
+# Refusing at arrival in virtual time: some three minutes.
+add_executable(sim.refusal_bars sim/refusal_bars.cpp sim/drawn_workload.cpp)
+target_link_libraries(sim.refusal_bars PRIVATE cohort_registry cohort_formats cohort_dev)
+add_test(NAME sim.refusal_bars COMMAND sim.refusal_bars --quick)
+set_tests_properties(sim.refusal_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
 # adaptive beside its rivals on drawn workloads; scripts/sweep builds and starts it.
 add_executable(sim.sweep sim/sweep.cpp sim/drawn_workload.cpp sim/sweep_results.cpp)
 target_link_libraries(sim.sweep PRIVATE cohort_registry cohort_drawings cohort_dev)

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -67,6 +68,19 @@ void pairs(const std::string& option, const std::vector<std::string>& texts, Use
   }
 }
 
+/// K/N.
+void parse_failures(const std::string& text, engine::health_options& o) {
+  const char* const end = text.data() + text.size();
+  const auto k = std::from_chars(text.data(), end, o.failures);
+  const bool has_slash = k.ec == std::errc{} && k.ptr != end && *k.ptr == '/';
+  const auto n = has_slash ? std::from_chars(k.ptr + 1, end, o.window) : k;
+  if (!has_slash || n.ec != std::errc{} || n.ptr != end || o.failures < 1 ||
+      o.failures > o.window || o.window > 64) {
+    fail(fmt::format(
+        "--failures: \"{}\" is not allowed: expected K/N, with K from 1 to N, and N to 64", text));
+  }
+}
+
 }  // namespace
 
 options parse_options(int argc, char** argv) {
@@ -80,6 +94,9 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> slos;
   std::vector<std::string> weights;
   std::string cache;
+  std::string refuse_early = "on";
+  double suspect_floor_ms = to_ms(o.health.floor);
+  std::string failures = fmt::format("{}/{}", o.health.failures, o.health.window);
   std::string policy = o.policy.name;
   registry::policy_options how;
   double lame_duck_ms = -1;
@@ -140,6 +157,23 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 256));
   app.add_option("--queue-capacity", o.queue_capacity, "Requests of a model that may wait")
       ->check(within(1, 1 << 20));
+  app.add_option("--refuse-early", refuse_early,
+                 "Whether an overloaded model refuses what would be late at its arrival: on or off")
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--suspect-factor", o.health.factor,
+                 "A device gets nothing behind a batch that has run for so many expected times")
+      ->check(within(1, 1000));
+  app.add_option("--suspect-floor-ms", suspect_floor_ms, "and so long")
+      ->check(within(0.001, 3.6e6));
+  app.add_option("--hang-factor", o.health.patience,
+                 "and no work at all once it has run for so many times as long as both")
+      ->check(within(1, 1000));
+  app.add_option("--failures", failures,
+                 "A device gets no work either once K of its last N batches have failed, K/N; N up "
+                 "to 64");
+  app.add_option("--retries", o.health.retries,
+                 "How often requests of a batch that failed or hangs are tried again")
+      ->check(within(0, 255));
   app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")
       ->check(within(1, 4096));
   app.add_option("--wake-margin-us", o.wake_margin_us,
@@ -202,6 +236,9 @@ options parse_options(int argc, char** argv) {
   if (app.count("--pipeline") > 0 && o.pipeline.empty()) {
     fail("--pipeline: an empty name is not allowed: expected auto or a file");
   }
+  o.refusals.is_on = refuse_early == "on";
+  o.health.floor = from_ms(suspect_floor_ms);
+  parse_failures(failures, o.health);
   o.has_settings = app.count("--window") > 0 || app.count("--quantile") > 0;
   o.cache_dir = cache_folder(app.count("--cache") > 0 ? &cache : nullptr);
   if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {

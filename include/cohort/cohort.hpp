@@ -75,6 +75,7 @@
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>

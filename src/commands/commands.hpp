@@ -43,6 +43,7 @@ struct simulate_options {
   text_option rate;
   text_option devices;
   registry::policy_options how;
+  text_option refuse_early;
   text_option duration_s;
   text_option reality;
   std::string seed = "1";

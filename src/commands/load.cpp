@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <drawings/table.hpp>
 #include <formats/json_writer.hpp>
 #include <formats/text.hpp>
@@ -102,11 +103,16 @@ void write_tally(json_writer& out, serve::load_tally& t, double seconds) {
       .field("late", t.late)
       .field("goodput_rps", static_cast<double>(t.good) / seconds)
       .field("bad_rate", t.bad_rate());
-  out.key("latency_ms").begin_object(layout::line);
-  for (const auto& [name, q] : {std::pair{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"max", 1.0}}) {
-    out.field(name, serve::nearest_rank(t.latency_ms, q));
-  }
-  out.end_object().key("errors").begin_object(layout::line);
+  const auto write_quantiles = [&](std::string_view name, std::vector<double>& values) {
+    constexpr std::array quantiles{std::pair{"p50", 0.5}, std::pair{"p90", 0.9},
+                                   std::pair{"p99", 0.99}, std::pair{"max", 1.0}};
+    out.key(name).begin_object(layout::line);
+    for (const auto& [q_name, q] : quantiles) out.field(q_name, serve::nearest_rank(values, q));
+    out.end_object();
+  };
+  write_quantiles("latency_ms", t.latency_ms);
+  write_quantiles("refusal_ms", t.refusal_ms);
+  out.key("errors").begin_object(layout::line);
   out.field("refused", t.refused)
       .field("timed_out", t.timed_out)
       .field("failed", t.failed)

@@ -111,6 +111,8 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   option(sub, "--duration-s", o.duration_s, "Length of the measured part [the workload's]", "S");
   option(sub, "--reality", o.reality, reality_file, "FILE");
   add_tuning_options(sub, o.how);
+  option(sub, "--refuse-early", o.refuse_early,
+         "Whether an overloaded model refuses what would be late at its arrival [on]", "on|off");
   option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
   flag(sub, "--dispatches", o.dispatches, "List every batch");
   option(sub, "--trace", o.trace, "Write a Chrome trace, one row a device, to open in Perfetto",

@@ -154,6 +154,7 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
       .field("completed", run.completed)
       .field("late", run.late)
       .field("dropped", run.dropped)
+      .field("refused", run.refused)
       .field("bad_rate", run.bad_rate)
       .field("throughput_rps", run.throughput_rps)
       .field("busy_fraction", run.busy_fraction)
@@ -200,6 +201,7 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
         .field("completed", m.completed)
         .field("late", m.late)
         .field("dropped", m.dropped)
+        .field("refused", m.refused)
         .end_object();
   }
   out.end_array();
@@ -222,8 +224,8 @@ std::string report_text(const report& r, bool with_dispatches) {
        fmt::format("{} requests, {} r/s", grouped(run.arrived), decimal(run.offered_rps, 1)));
   line("in time",
        fmt::format("{} requests, {} r/s", grouped(run.completed), decimal(run.throughput_rps, 1)));
-  line("bad", fmt::format("{}: {} late, {} dropped", percent(run.bad_rate), grouped(run.late),
-                          grouped(run.dropped)));
+  line("bad", fmt::format("{}: {} late, {} dropped, {} refused", percent(run.bad_rate),
+                          grouped(run.late), grouped(run.dropped), grouped(run.refused)));
   line("devices", fmt::format("{} busy, {} of {} used; advice: {}", percent(run.busy_fraction),
                               run.devices_used, r.load.devices, advice(run)));
   line("batch size", fmt::format("mean {}, p50 {}, p90 {}", fixed(run.batch_mean, 2), run.batch_p50,
@@ -234,13 +236,13 @@ std::string report_text(const report& r, bool with_dispatches) {
                               ms(run.latency_p90_ms), ms(run.latency_p99_ms)));
   if (run.drawn) line("reality", drawn_line(*run.drawn));
   out += '\n';
-  table models{{"model", "slo ms", "offered r/s", "arrived", "late", "dropped", "bad", "p99 ms",
-                "batch p50"}};
+  table models{{"model", "slo ms", "offered r/s", "arrived", "late", "dropped", "refused", "bad",
+                "p99 ms", "batch p50"}};
   for (std::size_t i = 0; i < run.per_model.size(); ++i) {
     const sim::model_result& m = run.per_model[i];
     models.add({m.name, decimal(to_ms(r.load.models[i].slo), 3), fixed(m.offered_rps, 1),
-                grouped(m.arrived), grouped(m.late), grouped(m.dropped), percent(m.bad_rate),
-                fixed(m.p99_ms, 2), fmt::to_string(m.batch_p50)});
+                grouped(m.arrived), grouped(m.late), grouped(m.dropped), grouped(m.refused),
+                percent(m.bad_rate), fixed(m.p99_ms, 2), fmt::to_string(m.batch_p50)});
   }
   out += models.text();
   if (with_dispatches) out += '\n' + dispatch_table(r);

@@ -29,6 +29,12 @@ double parse_rate(const simulate_options& o, const sim::workload& w) {
 int simulate_command(const simulate_options& o) {
   sim::run_options options{.seed = parse_seed(o.seed),
                            .record_dispatches = o.dispatches || o.trace.has_value()};
+  if (o.refuse_early) {
+    if (*o.refuse_early != "on" && *o.refuse_early != "off") {
+      fail("--refuse-early", quote_short(*o.refuse_early), "on or off");
+    }
+    options.refusals.is_on = *o.refuse_early == "on";
+  }
   if (o.trace) {
     std::error_code ignored;
     if (*o.trace == "-" || std::filesystem::equivalent(*o.trace, o.file, ignored)) {

@@ -38,6 +38,7 @@ bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
 int status_of(refusal why) {
   switch (why) {
     case refusal::queue_full:
+    case refusal::overloaded:
       return 429;
     case refusal::deadline_infeasible:
       return 504;
@@ -51,13 +52,18 @@ int status_of(refusal why) {
   return 500;
 }
 
-void say_refused(const client_ptr& client, const served_model& model, refusal why) {
+/// @param retry_after After which one like it would be taken, if that is known.
+void say_refused(const client_ptr& client, const served_model& model, refusal why,
+                 std::optional<duration> retry_after = {}) {
   const int status = status_of(why);
   serve::http_fields fields;
   if (status == 429 || status == 503) {
     // The queue turns over within about the time it is allowed to be deep.
-    const double seconds = std::max(1.0, std::ceil(to_seconds(model.meta.slo)));
-    fields.emplace_back("Retry-After", fmt::format("{:.0f}", seconds));
+    const double seconds = std::ceil(to_seconds(retry_after.value_or(model.meta.slo)));
+    fields.emplace_back("Retry-After", fmt::format("{:.0f}", std::max(1.0, seconds)));
+  }
+  if (retry_after) {
+    fields.emplace_back("Retry-After-Ms", fmt::format("{:.0f}", std::ceil(to_ms(*retry_after))));
   }
   say(client, status,
       fmt::format("model '{}' refused the request: {}", model.meta.name, to_string(why)),
@@ -215,9 +221,12 @@ void infer_app::offer(const served_model& model, std::string_view body, const cl
     counters_.refused(model.id, refusal::queue_full);
     return say_refused(client, model, refusal::queue_full);
   }
-  auto& queue = lanes_[model.id.index()].queue;
+  lane& l = lanes_[model.id.index()];
+  auto& queue = l.queue;
   const serve::time_budget budget = budget_of(model);
-  if (!queue.admits(budget)) return shed(model, *client);
+  if (!queue.admits(budget) || !l.window.has_room(l.inside + queue.size())) {
+    return shed(model, *client);
+  }
   queue.enter({&model, body, client}, budget, clock_.now());
   keep_serving();
 }
@@ -233,7 +242,7 @@ infer_app::lane* infer_app::next_lane() noexcept {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lane& l = lanes_[turn_];
     turn_ = (turn_ + 1) % lanes_.size();
-    if (l.may_serve()) return &l;
+    if (!l.queue.empty()) return &l;
   }
   return nullptr;
 }
@@ -342,17 +351,27 @@ void infer_app::finish(infer_job& ended) {
     watch_.returned(now - j->arrival, now - j->ended);
     from.rest.add(now - j->rows.front().arrival);
   }
-  if (!j->why_refused && worst && (*worst == outcome::dropped || *worst == outcome::late)) {
-    from.window.dropped(from.inside, now, j->model->meta.slo);
-  } else if (!j->why_refused && !worst) {
-    from.window.completed(from.inside);
+  if (!j->why_refused) {
+    if (!worst) {
+      from.window.completed(from.inside, j->rows.size());
+    } else if (*worst == outcome::late) {
+      from.window.late(from.inside, now, j->model->meta.slo);
+    } else if (*worst == outcome::dropped || *worst == outcome::refused) {
+      from.window.wasted(from.inside, j->rows.size());
+    }
   }
   from.inside -= j->rows.size();
-  if (from.may_serve()) keep_serving();
   if (j->abandoned) return;
   const std::string& name = j->model->meta.name;
   if (j->why_refused) {
     return say_refused(j->client, *j->model, *j->why_refused);
+  }
+  if (worst == outcome::refused) {
+    duration longest{0};
+    for (const infer_job::row& r : j->rows) {
+      if (r.how == outcome::refused) longest = std::max(longest, r.retry_after);
+    }
+    return say_refused(j->client, *j->model, refusal::overloaded, longest);
   }
   if (worst && *worst != outcome::late) {
     const bool failed = *worst == outcome::failed;

@@ -76,9 +76,6 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::recent_duration rest;  ///< From when one is taken to its answer.
     serve::serving_window window;
     std::size_t inside = 0;  ///< Rows that the service has.
-    [[nodiscard]] bool may_serve() const noexcept {
-      return !queue.empty() && window.has_room(inside);
-    }
   };
 
   void offer(const served_model& model, std::string_view body,

@@ -74,7 +74,7 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
         auto s = std::make_unique<kind>(
             fmt::format("emulated executor, {} devices of zoo {}: takes time, computes nothing",
                         devices, o.zoo),
-            std::move(scheduler), make_emulated_backend(o, devices), listener, counters);
+            o, std::move(scheduler), make_emulated_backend(o, devices), listener, counters);
         for (unsigned d = 0; d < devices; ++d) {
           s->add_device([](engine::profile_backend& b, device_id id) { b.add_device(id); });
         }

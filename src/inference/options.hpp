@@ -3,6 +3,9 @@
 /// What an inference server is told at its start.
 #pragma once
 
+#include <cohort/engine/device_health.hpp>
+#include <cohort/engine/early_refusal.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -42,6 +45,8 @@ struct options {
   double wake_margin_us = -1;  ///< Below 0: measured.
   double http_margin_us = 2000;
   std::size_t body_limit = std::size_t{16} << 20U;
+  engine::health_options health;
+  engine::refusal_options refusals;
   double read_timeout_s = 10;
   std::optional<std::uint16_t> management_port{};  ///< 0: any free one; none by default.
   double drain_timeout_s = 10;

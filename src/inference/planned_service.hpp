@@ -44,10 +44,12 @@ class planned_service final : public model_service {
         counters_{counters},
         places_{names_of(plan_->profiles), counters},
         backend_{std::move(backend)},
-        engine_{core_type{std::move(scheduler), duration{0}, {{}, &counters, &places_}},
-                *backend_,
-                engine::inline_completion{deliver_and_count{this, &listener}},
-                {.max_models = placements::most}},
+        engine_{
+            core_type{
+                std::move(scheduler), duration{0}, {{}, &counters, &places_}, o.health, o.refusals},
+            *backend_,
+            engine::inline_completion{deliver_and_count{this, &listener}},
+            {.max_models = placements::most}},
         partitions_{engine_, *backend_, std::move(loader)},
         host_{partitions_, places_},
         router_{plan_->profiles.models.size(), places_},

@@ -41,15 +41,16 @@ struct deliver {
 template <class Scheduler, class Backend>
 class service_of final : public model_service {
  public:
-  service_of(std::string description, Scheduler scheduler, std::unique_ptr<Backend> backend,
-             outcome_listener& listener, serve::metrics& counters, std::string notes = {},
-             std::optional<kept_settings> settings = {})
+  service_of(std::string description, const options& o, Scheduler scheduler,
+             std::unique_ptr<Backend> backend, outcome_listener& listener, serve::metrics& counters,
+             std::string notes = {}, std::optional<kept_settings> settings = {})
       : description_{std::move(description)},
         notes_{std::move(notes)},
         settings_{std::move(settings)},
         backend_{std::move(backend)},
-        engine_{core_type{std::move(scheduler), duration{0}, {{{}, &counters}}}, *backend_,
-                engine::inline_completion{deliver{&listener}}},
+        engine_{
+            core_type{std::move(scheduler), duration{0}, {{{}, &counters}}, o.health, o.refusals},
+            *backend_, engine::inline_completion{deliver{&listener}}},
         counters_{counters} {
     backend_->bind(engine_);
   }
@@ -187,9 +188,9 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
         both_parts& p = *both;
-        auto s =
-            std::make_unique<kind>(with.description + stages, std::move(scheduler), std::move(both),
-                                   listener, counters, trials + ready.notes, ready.settings);
+        auto s = std::make_unique<kind>(with.description + stages, o, std::move(scheduler),
+                                        std::move(both), listener, counters, trials + ready.notes,
+                                        ready.settings);
         std::vector<device_id> ids;
         for (unsigned d = 0; d < with.devices; ++d) {
           s->add_device(
@@ -235,7 +236,7 @@ std::unique_ptr<model_service> make_staged_service(const options& o, outcome_lis
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
         both_parts& p = *both;
-        auto s = std::make_unique<kind>(with.description, std::move(scheduler), std::move(both),
+        auto s = std::make_unique<kind>(with.description, o, std::move(scheduler), std::move(both),
                                         listener, counters, ready.notes, ready.settings);
         const unsigned devices = with.devices;
         std::vector<device_id> ids;

@@ -353,6 +353,7 @@ class generator {
         ++(status == 429 || status == 503 ? tally.refused
            : status == 504                ? tally.timed_out
                                           : tally.failed);
+        if (status == 429 || status == 503) tally.refusal_ms.push_back(ms);
       });
     }
     if (c.parser->keep_alive()) {

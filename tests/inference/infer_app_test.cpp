@@ -150,26 +150,37 @@ TEST_CASE("a client that has left is passed over") {
   CHECK(stays->reply->status == 400);
 }
 
-TEST_CASE("after a drop the service gets no more than it can do, and the next when one is done") {
+TEST_CASE("after a drop the service gets no more than it can do, and others hear so at once") {
   fixture f{1h};
   std::shared_ptr<quiet_client> second;
   std::shared_ptr<quiet_client> third;
   const auto first = f.ask(good, [&] {  // Dropped: of one, one is left.
-    second = f.ask(good);
-    third = f.ask(no_json, f.stop);
-    f.http.post([&] {    // After the second was taken.
-      f.http.post([&] {  // And the third would have been.
-        CHECK(f.service.held.size() == 2);
-        CHECK_FALSE(third->reply);
-        f.end_last(outcome::completed);
-      });
+    second = f.ask(good, f.stop);
+    third = f.ask(no_json);
+    REQUIRE(third->reply);
+    CHECK(third->reply->status == 503);
+    f.http.post([&] {  // After the second was taken.
+      f.http.post([&] { f.end_last(outcome::completed); });
     });
   });
   f.http.post([&] { f.end_last(outcome::dropped); });  // After it was taken.
   f.http.run(f.app);
   CHECK(first->reply->status == 504);
   CHECK(second->reply->status == 200);
-  CHECK(third->reply->status == 400);
+}
+
+TEST_CASE("what the loop refuses is answered 429, with the time after which to come again") {
+  fixture f{1h};
+  const auto first = f.ask(good, f.stop);
+  f.http.post([&] {
+    f.service.held.back()->retry_after = 1500us;
+    f.end_last(outcome::refused);
+  });
+  f.http.run(f.app);
+  REQUIRE(first->reply);
+  CHECK(first->reply->status == 429);
+  const serve::http_fields expected{{"Retry-After", "1"}, {"Retry-After-Ms", "2"}};
+  CHECK(first->reply->fields == expected);
 }
 
 }  // namespace

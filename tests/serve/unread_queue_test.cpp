@@ -38,26 +38,36 @@ TEST_CASE("patience is half of what the limit leaves, and never less than a quar
   CHECK(time_budget{.limit = 8ms, .rest = 100ms}.patience() == 2ms);
 }
 
-TEST_CASE("a window is without limit until the first drop, and then grows by one a window") {
+TEST_CASE(
+    "a window is without limit until one was taken in vain, and keeps a tenth of those in it") {
   serving_window w;
   CHECK(w.has_room(1'000'000));
-  w.completed(1'000'000);
-  w.dropped(20, at(0s), 5ms);  // 18.
+  w.completed(1'000'000, 1);
+  w.wasted(20, 2);  // 18.
   CHECK(w.has_room(17));
   CHECK_FALSE(w.has_room(18));
-  w.dropped(10, at(4ms), 5ms);  // Of the same round.
-  CHECK(w.has_room(17));
-  for (int i = 0; i < 100; ++i) w.completed(8);  // It was not full.
+  w.completed(8, 1000);  // It was not full.
   CHECK_FALSE(w.has_room(18));
-  for (int i = 0; i < 19; ++i) w.completed(18);  // 19 more than 18 / 18, less than two.
-  CHECK(w.has_room(18));
+  for (int i = 0; i < 12; ++i) w.completed(18, 1);  // 19.2.
+  CHECK(w.has_room(19));
   CHECK_FALSE(w.has_room(20));
-  w.dropped(10, at(5ms), 5ms);
-  CHECK(w.has_room(8));
-  CHECK_FALSE(w.has_room(9));
-  for (int i = 1; i < 10; ++i) w.dropped(0, at(i * 1s), 5ms);
+  w.wasted(100, 1);  // 18.2.
+  CHECK_FALSE(w.has_room(19));
+  w.wasted(0, 1000);
   CHECK(w.has_room(0));  // Never none.
   CHECK_FALSE(w.has_room(1));
+}
+
+TEST_CASE("who is late takes a tenth of a window away, once a round") {
+  serving_window w;
+  w.late(20, at(0s), 5ms);  // 18.
+  CHECK(w.has_room(17));
+  CHECK_FALSE(w.has_room(18));
+  w.late(10, at(4ms), 5ms);  // Of the same round.
+  CHECK(w.has_room(17));
+  w.late(10, at(5ms), 5ms);
+  CHECK(w.has_room(8));
+  CHECK_FALSE(w.has_room(9));
 }
 
 TEST_CASE("requests leave in the order in which they came") {

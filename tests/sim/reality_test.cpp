@@ -148,7 +148,7 @@ TEST_CASE("every request ends once whatever befalls machines and timers") {
     }
     w.reality.validate();
     const auto check = [&](const run_result& r) {
-      CHECK(r.completed + r.late + r.dropped == r.arrived);
+      CHECK(r.completed + r.late + r.dropped + r.refused == r.arrived);
       CHECK(r.busy_fraction <= 1.0 + 1e-9);
       for (const dispatch_record& d : r.dispatches) {
         CHECK_UNARY(d.exec_at >= d.at || d.exec_at == never);

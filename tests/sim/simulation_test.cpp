@@ -162,7 +162,7 @@ workload random_workload(std::mt19937_64& random) {
 
 /// What must hold of any run, whatever the policy.
 void check_conserved(const workload& w, const run_result& r) {
-  CHECK(r.completed + r.late + r.dropped == r.arrived);
+  CHECK(r.completed + r.late + r.dropped + r.refused == r.arrived);
   CHECK(r.late == 0);  // Devices are as fast as profiled: who runs is in time.
   CHECK(r.busy_fraction <= 1.0 + 1e-9);
   std::vector<time_point> free_at(w.devices, time_point{});

@@ -96,7 +96,7 @@ TEST_CASE("every request ends once whatever is drawn") {
     if (random.one_in(2)) w.load = load_steps{{{1s, 0.1}, {2s, 2}}};
     const run_result r =
         tuned(w, 100.0 + random.below(4000), seed, {.period = 100ms, .longest_period = 400ms});
-    CHECK(r.completed + r.late + r.dropped == r.arrived);
+    CHECK(r.completed + r.late + r.dropped + r.refused == r.arrived);
   }
 }
 

@@ -15,6 +15,7 @@ enum class outcome : std::uint8_t {
   dropped,    ///< Never ran: its deadline could not be met any more.
   cancelled,  ///< Cancelled by the caller before its batch finished.
   failed,     ///< The device failed its batch.
+  refused,    ///< At its arrival in the loop: it could not be in time (`request::retry_after`).
 };
 
 /// Why a request was not accepted. It then still belongs to the caller, untouched.
@@ -24,6 +25,7 @@ enum class refusal : std::uint8_t {
   too_big,              ///< The request's size is above the model's limit.
   deadline_infeasible,  ///< Even alone and at once it would miss its deadline.
   draining,             ///< The engine takes no more requests.
+  overloaded,           ///< It would miss its deadline behind those that wait.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(outcome o) noexcept {
@@ -38,6 +40,8 @@ enum class refusal : std::uint8_t {
       return "cancelled";
     case outcome::failed:
       return "failed";
+    case outcome::refused:
+      return "refused";
   }
   return "?";
 }
@@ -54,6 +58,8 @@ enum class refusal : std::uint8_t {
       return "deadline_infeasible";
     case refusal::draining:
       return "draining";
+    case refusal::overloaded:
+      return "overloaded";
   }
   return "?";
 }

@@ -40,6 +40,9 @@ struct request {
   std::uint8_t attempts =
       0;  ///< Batches that failed or hung with it, after which it was queued anew.
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
+  /// Of one that was refused as its model is overloaded: after about this time one like it would be
+  /// taken.
+  duration retry_after{0};
   /// Of the real-time engine, under its inbox's lock.
   bool in_engine = false;
   bool cancel_posted = false;

@@ -88,6 +88,24 @@ concept scheduler_answers_for_models = requires(const S& s, model_id id, time_po
   { s.models().least_time(id) }
   noexcept->std::same_as<duration>;
 };
+template <class S>
+concept scheduler_hears_of_refusals = requires(S& s, const request& r, time_point now) {
+  { s.on_refused(r, now) }
+  noexcept;
+};
+template <class S>
+concept scheduler_tells_next_free = requires(const S& s, model_id id) {
+  { s.next_free(id) }
+  noexcept->std::same_as<time_point>;
+  { s.models().queued_requests(id) }
+  noexcept->std::same_as<std::uint32_t>;
+  { s.models().target(id) }
+  noexcept->std::same_as<std::uint32_t>;
+  { s.models().latency(id).run() } -> std::same_as<const latency_curve&>;
+  { s.models().latency(id).sent() } -> std::same_as<const latency_curve&>;
+  { s.models().usual_excess(id, std::uint32_t{}) }
+  noexcept->std::same_as<duration>;
+};
 }  // namespace requirement
 
 /// Decides when each batch starts, who is in it and on which device. A value: it owns no thread and
@@ -118,5 +136,14 @@ concept batch_scheduler = std::move_constructible<S> && requirement::scheduler_a
     requirement::scheduler_takes_cancels<S> && requirement::scheduler_takes_completions<S> &&
     requirement::scheduler_advances<S> && requirement::scheduler_tells_next_wake<S> &&
     requirement::scheduler_answers_for_models<S>;
+
+/// A batch scheduler of which an engine can ask what the chances of a request are when it arrives,
+/// so that it is refused then and not dropped later: `next_free(id)`, when a device for the model
+/// should be free; of `models()`, how many requests wait, the batch size that the model protects,
+/// its latencies, and how much longer they are than what batches usually take. `on_refused(request,
+/// now)`: it came, and counts as an arrival, but is not given to the scheduler.
+template <class S>
+concept foreseeing_scheduler = batch_scheduler<S> && requirement::scheduler_hears_of_refusals<S> &&
+    requirement::scheduler_tells_next_free<S>;
 
 }  // namespace cohort::deferred

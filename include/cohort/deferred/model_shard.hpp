@@ -140,6 +140,15 @@ class basic_model_shard {
     return is_served(id) ? models_[id.index()]->latency.usual(size) : usual_time{};
   }
 
+  /// How much longer than usual a batch of a size is reckoned to take; 0 while nothing is known.
+  [[nodiscard]] duration usual_excess(model_id id, std::uint32_t size) const noexcept {
+    const learned_latency& l = models_[id.index()]->latency;
+    const usual_time u = l.usual(size);
+    if (!u.is_known) return duration{0};
+    return std::max(duration{0},
+                    l.run()(size) - stretched(l.profile()(size), std::exp(u.log_ratio)));
+  }
+
   /// From now on learns so. Candidates follow at the next `advance`.
   /// @throws config_error If a field is outside its range.
   void learn(const learning& how, time_point now) {
@@ -190,6 +199,14 @@ class basic_model_shard {
     if (m.rate.add(now)) retarget(m);
     m.queue.push(r, r.deadline - delays_.after());
     update(r.model, m, now, distant_past, sink);
+  }
+
+  /// A request came that nobody took, as there is too much to do: it counts among arrivals and
+  /// among what is bad.
+  void on_refused(model_id id, time_point now) noexcept {
+    model& m = *models_[id.index()];
+    if (m.rate.add(now)) retarget(m);
+    m.resolved(true);
   }
 
   /// Takes back a request that is still queued. It is then idle; the sink is not told.

@@ -103,6 +103,12 @@ class basic_pooled_scheduler {
     touch(at.pool);
   }
 
+  /// A request came that nobody took, as there is too much to do.
+  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r.model, now); }
+  /// When a device for the model should be free: `distant_past` if one is, or `never`.
+  [[nodiscard]] time_point next_free(model_id m) const noexcept {
+    return pools_[models_[m.index()].pool.index()].matcher.next_free();
+  }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
@@ -271,6 +277,6 @@ class basic_pooled_scheduler {
 
 /// Symphony's deferred batch scheduling in each pool.
 using pooled_scheduler = basic_pooled_scheduler<>;
-static_assert(batch_scheduler<pooled_scheduler>);
+static_assert(foreseeing_scheduler<pooled_scheduler>);
 
 }  // namespace cohort::deferred

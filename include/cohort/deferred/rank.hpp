@@ -103,6 +103,10 @@ class rank {
   /// How many batches the devices in service may run at one time.
   [[nodiscard]] std::size_t entries() const noexcept { return entries_; }
   [[nodiscard]] std::size_t idle_entries() const noexcept { return idle_entries_; }
+  /// When an entry should be free: `distant_past` if one is, `never` if nothing is at work.
+  [[nodiscard]] time_point next_free() const noexcept {
+    return idle_entries_ > 0 ? distant_past : ending_.next();
+  }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept {
     return idle_.empty() ? 0 : idle_[0].size() + idle_[1].size();

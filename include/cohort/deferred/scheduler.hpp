@@ -92,6 +92,10 @@ class basic_scheduler {
     rank_.set_in_service(d, is_in_service, now);
   }
 
+  /// A request came that nobody took, as there is too much to do.
+  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r.model, now); }
+  /// When a device for the model should be free: `distant_past` if one is, or `never`.
+  [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return rank_.next_free(); }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
@@ -206,6 +210,6 @@ class basic_scheduler {
 
 /// The default composition: Symphony's deferred batch scheduling.
 using scheduler = basic_scheduler<>;
-static_assert(batch_scheduler<scheduler>);
+static_assert(foreseeing_scheduler<scheduler>);
 
 }  // namespace cohort::deferred

@@ -39,7 +39,7 @@ struct health_options {
   /// above 0.
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
-  /// Most times that a repeatable request is tried again; at least 0.
+  /// Most times that a repeatable request is tried again; 0 to 255.
   std::uint32_t retries = 3;
 
   /// @throws config_error If a field is outside its range.
@@ -51,6 +51,7 @@ struct health_options {
     expects(failures >= 1 && failures <= window, "health: failures must be in 1 to window");
     expects(first_probe > duration{0} && longest_probe >= first_probe,
             "health: first_probe must be above 0, and longest_probe at least as long");
+    expects(retries <= 255, "health: retries must be in 0 to 255");
   }
 };
 

@@ -15,6 +15,7 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/device_health.hpp>
+#include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/engine_sink.hpp>
 
 #include <array>
@@ -43,6 +44,8 @@ struct model_config {
 /// batch that failed or hangs, if their model is repeatable and there is time for it, wait for
 /// another batch; else they end `failed`. Those of a batch that hangs do so only if the sink can
 /// have its device leave their memory alone (`abandon`); what a device says of it later is ignored.
+/// Of an overloaded model, requests that could not be in time are refused at once
+/// (`early_refusal`), if the scheduler is a `foreseeing_scheduler`.
 /// Cost: that of the scheduler; no allocation but in `add_*`.
 /// Thread safety: none.
 template <deferred::batch_scheduler Scheduler = deferred::scheduler,
@@ -51,11 +54,13 @@ class basic_engine_core {
  public:
   /// @param response Delay from the end of a batch to where deadlines are judged; at least 0.
   explicit basic_engine_core(Scheduler scheduler = Scheduler{}, duration response = duration{0},
-                             Observer watcher = {}, const health_options& health = {})
+                             Observer watcher = {}, const health_options& health = {},
+                             const refusal_options& refusals = {})
       : scheduler_{std::move(scheduler)},
         response_{response},
         observer_{std::move(watcher)},
-        health_{health} {
+        health_{health},
+        refusal_{refusals} {
     expects(response >= duration{0}, "engine_core: response must be at least 0");
   }
 
@@ -67,6 +72,7 @@ class basic_engine_core {
     const std::uint32_t max_size = config.max_request_size;
     const model_id id = scheduler_.add_model(config.scheduling, where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
+    refusal_.add_model(id, config.scheduling.slo);
     models_[id.index()] = model{
         .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
     return id;
@@ -103,12 +109,17 @@ class basic_engine_core {
     if (!health_.is_probing(d)) scheduler_.remove_device(d, now);
   }
 
-  /// Takes a request, or says why not; then it is untouched and still the caller's.
+  /// Takes a request, or says why not; then it is still the caller's, untouched but for
+  /// `retry_after`.
   template <engine_sink Sink>
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now, Sink& sink) noexcept {
     if (const std::optional<refusal> why = reason_to_refuse(r, now)) {
       observer_.refused(r, *why, now);
       return why;
+    }
+    if (is_refused_early(r, now)) {
+      observer_.refused(r, refusal::overloaded, now);
+      return refusal::overloaded;
     }
     r.cancel_requested = false;
     r.attempts = 0;
@@ -285,9 +296,11 @@ class basic_engine_core {
       slot = std::move(b);
       ++at_work.count;
       self.health_.on_dispatch(slot.at(), slot.exec_at, slot.expected);
+      self.note_batch(slot, now);
       sink.launch(std::as_const(slot));
     }
     void drop(request& r) noexcept {
+      self.note_drop(r, now);
       // One that was tried before did run.
       self.end(r, r.attempts > 0 ? outcome::failed : outcome::dropped, now, sink);
     }
@@ -303,6 +316,47 @@ class basic_engine_core {
       return refusal::deadline_infeasible;
     }
     return std::nullopt;
+  }
+
+  /// Whether a request that could be taken would be late; then sets when to come again.
+  [[nodiscard]] bool is_refused_early(request& r, time_point now) noexcept {
+    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+      if (!refusal_.is_overloaded(r.model, now)) return false;
+      const time_point start = scheduler_.next_free(r.model);
+      if (start == distant_past) return false;
+      const auto& models = scheduler_.models();
+      const std::uint32_t target = models.target(r.model);
+      const duration until_start =
+          start == never ? unbounded : start - now - models.usual_excess(r.model, target);
+      const std::optional<duration> retry_after =
+          refusal_.judge(r.model,
+                         {.ahead = models.queued_requests(r.model),
+                          .target = target,
+                          .batch = models.latency(r.model).sent()(target),
+                          .slack = r.deadline - now - response_,
+                          .until_a_start = std::max(duration{0}, until_start)},
+                         now);
+      if (!retry_after) return false;
+      r.retry_after = *retry_after;
+      scheduler_.on_refused(r, now);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  void note_batch(const deferred::batch& b, time_point now) noexcept {
+    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+      const auto& models = scheduler_.models();
+      const latency_curve& run = models.latency(b.model).run();
+      const duration until_first_deadline = b.latest - b.exec_at + run(b.size());
+      refusal_.on_batch(b.model, b.size(), run.largest_within(until_first_deadline),
+                        models.queued_requests(b.model), now);
+    }
+  }
+  void note_drop(const request& r, time_point now) noexcept {
+    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+      refusal_.on_drop(r.model, scheduler_.models().queued_requests(r.model), now);
+    }
   }
 
   /// A request of a batch has run: it ends, or goes to those that are tried again.
@@ -415,6 +469,7 @@ class basic_engine_core {
   duration response_;
   [[no_unique_address]] Observer observer_;
   device_health health_;
+  early_refusal refusal_;
   std::vector<model> models_;
   std::vector<std::vector<lane>> devices_;  // Their entries.
   std::size_t in_flight_ = 0;

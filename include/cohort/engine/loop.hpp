@@ -291,7 +291,9 @@ class basic_loop {
       arrival_delay_ +=
           (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
       // Its model may have been removed, or its deadline become infeasible, on the way here.
-      if (core_.submit(r, now, *this)) ended(r, outcome::dropped);
+      if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
+        ended(r, *why == refusal::overloaded ? outcome::refused : outcome::dropped);
+      }
     }
     for (const batch_end& e : taken_.ends) {
       if (e.only != nullptr) {

@@ -50,6 +50,7 @@ struct load_tally {
   std::uint64_t failed = 0;        ///< Any other status.
   std::uint64_t connection = 0;    ///< Connection errors, and requests without an answer.
   std::vector<double> latency_ms;  ///< Of those answered 200, from the intended send time.
+  std::vector<double> refusal_ms;  ///< The same of those refused.
 
   [[nodiscard]] double bad_rate() const noexcept {
     return sent == 0 ? 0 : 1 - static_cast<double>(good) / static_cast<double>(sent);

@@ -41,7 +41,7 @@ class metrics : public metric_page {
                     .label = "reason",
                     .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
                                to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
-                               to_string(refusal::draining)}}};
+                               to_string(refusal::draining), to_string(refusal::overloaded)}}};
   counter shed{
       *this,
       {.name = "cohort_shed_total",
@@ -164,8 +164,9 @@ class metrics : public metric_page {
   void refused(model_id id, refusal why) {
     refusals.add(1, id.index(), static_cast<std::size_t>(why));
   }
-  /// A request ended `latency` after it arrived.
+  /// A request ended `latency` after it arrived; or the loop did not take it after all.
   void ended(model_id id, outcome how, duration latency) {
+    if (how == outcome::refused) return refused(id, refusal::overloaded);
     requests.add(1, id.index(), static_cast<std::size_t>(how));
     if (how == outcome::completed || how == outcome::late) {
       request_seconds.observe(to_seconds(latency), id.index());

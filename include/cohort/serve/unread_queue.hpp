@@ -37,30 +37,40 @@ class recent_duration {
   double deviation_ = 0;
 };
 
-/// How many requests those behind the queue may have at one time. There is no limit until they drop
-/// one: by then they had more than they could serve in time, and it was parsed for nothing. From
-/// then on, as TCP does, a drop takes away a tenth of what they had, once a round, and what they
-/// complete while they are full adds one for each time that all of it was completed. So they are
-/// kept about as full as makes them drop few: that is deep enough for their batches.
+/// How many requests a server may have, read or not, at one time. There is no limit until it has
+/// taken one in vain: by then it had more than it could serve in time. From then on what is
+/// dropped or refused behind the parser takes one away each, and what is completed while about all
+/// are there adds a tenth. So a tenth as many are parsed in vain as are served: those behind the
+/// parser always have more than enough to choose from, and few are parsed for nothing. One that is
+/// late takes away a tenth of all, once a round, as TCP has it: nobody behind the parser knew that
+/// it would be, so the machine is too slow for what there is.
 class serving_window {
  public:
   [[nodiscard]] bool has_room(std::size_t inside) const noexcept {
     return static_cast<double>(inside) < size_;
   }
-  /// One of `inside` was completed in time.
-  void completed(std::size_t inside) noexcept {
-    if (2 * static_cast<double>(inside) >= size_) size_ += 1 / size_;
+  /// Some of `inside` were completed in time.
+  void completed(std::size_t inside, std::size_t how_many) noexcept {
+    if (2 * static_cast<double>(inside) >= size_) size_ += static_cast<double>(how_many) / 10;
   }
-  /// One of `inside` was dropped, or was late.
-  /// @param round No more than one counts in so long: they drop many at a time.
-  void dropped(std::size_t inside, time_point now, duration round) noexcept {
+  /// Some of `inside` were dropped or refused.
+  void wasted(std::size_t inside, std::size_t how_many) noexcept {
+    reduce(inside, static_cast<double>(how_many));
+  }
+  /// One of `inside` was late.
+  /// @param round No more than one counts in so long: many are late at a time.
+  void late(std::size_t inside, time_point now, duration round) noexcept {
     if (has_cut_ && now - cut_ < round) return;
     has_cut_ = true;
     cut_ = now;
-    size_ = std::max(1.0, 0.9 * std::min(size_, static_cast<double>(inside)));
+    reduce(inside, std::min(size_, static_cast<double>(inside)) / 10);
   }
 
  private:
+  void reduce(std::size_t inside, double by) noexcept {
+    size_ = std::max(1.0, std::min(size_, static_cast<double>(inside)) - by);
+  }
+
   double size_ = HUGE_VAL;
   time_point cut_;
   bool has_cut_ = false;

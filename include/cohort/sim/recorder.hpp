@@ -86,6 +86,7 @@ class recorder {
     --unresolved_;
     if (how == outcome::completed) ++t.completed;
     if (how == outcome::late) ++t.late;
+    if (how == outcome::refused) ++t.refused;
     const bool ran = how == outcome::completed || how == outcome::late;
     t.latencies.push_back(ran ? to_ms(at - r.arrival) : infinitely_late);
   }
@@ -107,9 +108,10 @@ class recorder {
           .arrived = t.arrived,
           .completed = t.completed,
           .late = t.late,
-          .dropped = t.arrived - t.completed - t.late};
+          .dropped = t.arrived - t.completed - t.late - t.refused,
+          .refused = t.refused};
       if (t.arrived > 0) {
-        m.bad_rate = static_cast<double>(m.late + m.dropped) / static_cast<double>(t.arrived);
+        m.bad_rate = static_cast<double>(t.arrived - t.completed) / static_cast<double>(t.arrived);
       }
       latencies.insert(latencies.end(), t.latencies.begin(), t.latencies.end());
       batches.insert(batches.end(), t.batches.begin(), t.batches.end());
@@ -120,10 +122,12 @@ class recorder {
       out.completed += m.completed;
       out.late += m.late;
       out.dropped += m.dropped;
+      out.refused += m.refused;
       out.per_model.push_back(std::move(m));
     }
     if (out.arrived > 0) {
-      out.bad_rate = static_cast<double>(out.late + out.dropped) / static_cast<double>(out.arrived);
+      out.bad_rate =
+          static_cast<double>(out.arrived - out.completed) / static_cast<double>(out.arrived);
     }
     out.throughput_rps = static_cast<double>(out.completed) / seconds;
     out.busy_fraction = to_seconds(busy_) / (seconds * workload_.devices);
@@ -157,6 +161,7 @@ class recorder {
     std::uint64_t arrived = 0;
     std::uint64_t completed = 0;
     std::uint64_t late = 0;
+    std::uint64_t refused = 0;
     std::vector<double> latencies;
     std::vector<std::uint32_t> batches;
   };

@@ -34,6 +34,7 @@ struct run_options {
   double rate = 0;  ///< Requests a second over all models; above 0. Ignored for traces.
   std::uint64_t seed = 1;
   bool record_dispatches = false;
+  engine::refusal_options refusals{};
 };
 
 /// Drives an engine core through a workload: the code that serves is the code that is simulated.
@@ -47,7 +48,7 @@ class simulation {
   simulation(const workload& w, Scheduler scheduler, run_options options)
       : workload_{w},
         options_{options},
-        core_{std::move(scheduler), w.network.response},
+        core_{std::move(scheduler), w.network.response, {}, {}, options.refusals},
         arrivals_{w, options.rate, options.seed},
         completions_{w.devices},
         probes_{w.devices},
@@ -174,7 +175,7 @@ class simulation {
     r.deadline = now + workload_.models[r.model.index()].slo;
     recorder_.arrived(r.model, now);
     if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
-      ended(r, outcome::dropped);
+      ended(r, *why == refusal::overloaded ? outcome::refused : outcome::dropped);
     }
   }
 

@@ -98,6 +98,11 @@ class basic_tuned_scheduler {
     begin_anew();
   }
 
+  void on_refused(const request& r, time_point now) noexcept {
+    if (tuner_.options().is_on) note_arrival(r, now);
+    scheduler_.on_refused(r, now);
+  }
+  [[nodiscard]] time_point next_free(model_id m) const noexcept { return scheduler_.next_free(m); }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
     if (tuner_.options().is_on) note_arrival(r, now);
@@ -276,6 +281,6 @@ class basic_tuned_scheduler {
 
 /// In virtual time.
 using tuned_scheduler = basic_tuned_scheduler<>;
-static_assert(batch_scheduler<tuned_scheduler>);
+static_assert(foreseeing_scheduler<tuned_scheduler>);
 
 }  // namespace cohort::deferred
