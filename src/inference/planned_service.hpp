@@ -14,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,6 +64,9 @@ class planned_service final : public model_service {
                   .least_rps = plan_->least_rps(period_of(o))}},
         follower_{*plan_->grid, plan_->limits(), host_, router_} {
     backend_->bind(engine_);
+    if constexpr (requires { backend_->on_failure(std::ref(failures_)); }) {
+      backend_->on_failure(std::ref(failures_));
+    }
     planner_.adopt(plan_->schedule.plan);
     follower_.begin(plan_->schedule.plan);
     counters_.planned(false);
@@ -190,6 +194,7 @@ class planned_service final : public model_service {
   serve::metrics& counters_;
   steady_clock clock_;
   placements places_;
+  failure_log failures_;
   std::unique_ptr<Backend> backend_;
   engine_type engine_;
   partitions_type partitions_;

@@ -3,6 +3,7 @@
 /// What the server counts and says of its engine's decisions: `service_observer`.
 #pragma once
 
+#include <cohort/core/clock.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/engine/device_health.hpp>
@@ -10,8 +11,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <map>
+#include <mutex>
+#include <string>
 #include <string_view>
 
 namespace cohort::inference {
@@ -24,6 +30,33 @@ inline void log_device(device_id d, engine::device_state s, std::string_view why
     // The log cannot be written; the metrics have it.
   }
 }
+
+/// Tells whoever reads the log why batches of a device fail; what is repeated, once a second. Any
+/// thread.
+class failure_log {
+ public:
+  void operator()(device_id d, std::string_view why) noexcept {
+    try {
+      const std::lock_guard lock{mutex_};
+      line& last = lines_[d.value()];
+      const time_point now = steady_clock{}.now();
+      if (last.why == why && now - last.at < std::chrono::seconds{1}) return;
+      last.why = why;
+      last.at = now;
+      fmt::print(stderr, "device {}: a batch failed: {}\n", d.value(), why);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // As above.
+    }
+  }
+
+ private:
+  struct line {
+    std::string why;
+    time_point at = distant_past;
+  };
+  std::mutex mutex_;
+  std::map<std::uint32_t, line> lines_;  // By device.
+};
 
 /// Counts batches, retries, and devices that go out of service and come back.
 struct service_observer : serve::metrics_observer {

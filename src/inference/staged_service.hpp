@@ -17,6 +17,7 @@
 #include <registry/policies.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ class service_of final : public model_service {
             *backend_, engine::inline_completion{deliver{&listener}}},
         counters_{counters} {
     backend_->bind(engine_);
+    if constexpr (requires { backend_->on_failure(std::ref(failures_)); }) {
+      backend_->on_failure(std::ref(failures_));
+    }
   }
 
   /// @param capacity How many batches it may run at one time.
@@ -115,6 +119,7 @@ class service_of final : public model_service {
   std::optional<kept_settings> settings_;
   std::vector<served_model> models_;
   std::vector<latency_curve> profiles_;  // By position in `models_`.
+  failure_log failures_;
   std::unique_ptr<Backend> backend_;
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;

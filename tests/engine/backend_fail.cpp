@@ -7,9 +7,9 @@ namespace cohort::engine {
 
 struct own {
 #ifdef COHORT_WELL_FORMED
-  void launch(const deferred::batch&) noexcept {}
-#else
   void launch(const deferred::batch&) {}
+#else
+  void launch(deferred::batch&) {}
 #endif
 };
 void make(own& b, queued_completion c) { basic_engine engine{engine_core{}, b, c}; }

@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <latch>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace cohort::engine {
@@ -90,6 +92,10 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   std::latch left{n};
   Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
   executor_backend<Executor, doubler> backend{executor};
+  std::atomic<int> told{0};
+  backend.on_failure([&](device_id where, std::string_view why) {
+    if (where == device_id{0} && why == "thirteen") ++told;
+  });
   using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
   basic_engine engine{basic_engine_core<eager>{}, backend, inline_completion{deliver{&left}}};
   backend.bind(engine);
@@ -120,6 +126,7 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
     CHECK(numbers[i].out == 2 * static_cast<float>(i) + 1);
   }
   CHECK(numbers[13].how == outcome::failed);
+  CHECK(told == 1);
   CHECK(failed <= 8);  // Those that shared its batch.
   if constexpr (needs_pinned_memory<Executor>) CHECK(executor.copies <= 2 * n);  // By the batch.
 }

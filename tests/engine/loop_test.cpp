@@ -7,6 +7,10 @@
 #include <doctest/doctest.h>
 
 #include <deque>
+#include <functional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "loop_fixture.hpp"
 
@@ -23,7 +27,7 @@ struct least_backend {
 struct may_throw {
   void launch(const deferred::batch&) {}
 };
-static_assert(backend<least_backend> && !backend<may_throw>);
+static_assert(backend<least_backend> && backend<may_throw>);
 static_assert(!driven_backend<least_backend> && !cancelling_backend<least_backend>);
 static_assert(engine_sink<loop_fixture::loop_type> && completion_target<loop_fixture::loop_type>);
 static_assert(completion_target<loop_fixture::loop_type>);
@@ -44,6 +48,43 @@ TEST_CASE("requests run in virtual time exactly as profiled") {
   CHECK(f.ends.size() == 3);
   CHECK(f.ends.back().second == outcome::completed);
   CHECK(f.loop.turn(f.now) == never);
+}
+/// Throws at every other batch, and ends the others at once.
+struct throwing_backend {
+  void launch(const deferred::batch& b) {
+    if (++launched % 2 == 1) throw std::runtime_error{"out of memory"};
+    complete(b.at());
+  }
+  std::function<void(device_entry)> complete;
+  int launched = 0;
+};
+
+TEST_CASE("a batch whose launch throws has failed, and the loop goes on") {
+  std::vector<end> ends;
+  throwing_backend backend;
+  basic_loop loop{basic_engine_core<loop_fixture::scheduler>{}, backend,
+                  inline_completion<loop_fixture::handler>{{&ends}}};
+  backend.complete = [&](device_entry at) { loop.complete(at, false); };
+  loop.add_device(t0);
+  const auto add = [&](bool is_repeatable) {
+    return loop.add_model(
+        {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s},
+         .is_repeatable = is_repeatable});
+  };
+  const model_id once = add(false);
+  const model_id again = add(true);
+  std::deque<request> r(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    r[i].model = i == 0 ? once : again;
+    r[i].deadline = t0 + 1s;
+    backend.launched = 0;
+    CHECK_FALSE(loop.submit(r[i], t0));
+    for (int turns = 0; turns < 4; ++turns) loop.turn(t0);
+  }
+  CHECK(ends == std::vector<end>{{&r[0], outcome::failed}, {&r[1], outcome::completed}});
+  CHECK(r[1].attempts == 1);
+  CHECK(loop.core().stray_ends() == 0);
+  CHECK(loop.core().in_flight() == 0);
 }
 TEST_CASE("refusals are immediate and typed, and count waiting requests") {
   loop_fixture f{2};

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
@@ -98,7 +99,11 @@ class stage_driver {
         run_stage(i, s, l);
         executor_->record(s, event(i + 1, l.set));
       }
-    } catch (...) {  // Failed, but not before what was launched until then is done with the rows.
+    } catch (const std::exception& e) {
+      // Failed, but not before what was launched until then is done with the rows.
+      n.threw = true;
+      tell_failure(*host_, e.what());
+    } catch (...) {
       n.threw = true;
     }
     n.state.store(node::running, std::memory_order_relaxed);
@@ -151,6 +156,10 @@ class stage_driver {
   static constexpr bool has_exits =
       runtime::exiting_model<Model, typename Executor::stream> && requirement::judges_results<Host>;
 
+  static void tell_failure(const Host& h, const char* why) noexcept {
+    if constexpr (requires { h.failure(why); }) h.failure(why);
+  }
+
   struct node : runtime::completion {
     static constexpr int idle = 0;
     static constexpr int running = 1;
@@ -161,6 +170,7 @@ class stage_driver {
         node& n = static_cast<node&>(self);
         std::atomic<std::uint64_t>& out = *n.signal;
         const int value = has_failed || n.threw ? failed : done;
+        if (has_failed && self.error != nullptr) tell_failure(*n.host, self.error);
         if constexpr (requires { n.host->publish(n.state, value); }) {
           n.host->publish(n.state, value);
         } else {

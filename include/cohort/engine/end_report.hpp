@@ -7,7 +7,10 @@
 #include <cohort/core/request.hpp>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
+#include <string_view>
+#include <utility>
 
 namespace cohort::engine {
 
@@ -76,6 +79,15 @@ class end_report {
   }
   /// A probe of a device.
   void probe_ended(device_id d, bool failed) const noexcept { tell(end_probe_, d, failed); }
+  /// From now on `listener(device, text)` hears why batches fail, on the thread that finds out; it
+  /// must not throw. Before there are devices.
+  void on_failure(std::function<void(device_id, std::string_view)> listener) {
+    listener_ = std::move(listener);
+  }
+  /// Why a batch of the device fails.
+  void failure(device_id d, std::string_view text) const noexcept {
+    if (listener_) listener_(d, text);
+  }
   /// Stores a value for the loop's thread and wakes it.
   void publish(std::atomic<int>& state, int value) const noexcept { tell(publish_, state, value); }
 
@@ -87,6 +99,7 @@ class end_report {
   }
 
   mutable std::mutex mutex_;
+  std::function<void(device_id, std::string_view)> listener_;
   void* engine_ = nullptr;
   void (*end_batch_)(void*, device_entry, bool) = nullptr;
   void (*end_request_)(void*, device_entry, const request&, bool) = nullptr;

@@ -15,7 +15,9 @@
 
 #include <algorithm>
 #include <concepts>
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,11 @@ class executor_backend {
   template <completion_target Engine>
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
+  }
+  /// From now on `listener(device, text)` hears what executors and models say of batches that fail,
+  /// on the thread that finds out; it must be quick and not throw. Before there are devices.
+  void on_failure(std::function<void(device_id, std::string_view)> listener) {
+    report_.on_failure(std::move(listener));
   }
   /// Nothing is reported from now on; the engine calls it at its end.
   void unbind() noexcept { report_.unbind(); }

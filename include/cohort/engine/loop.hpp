@@ -18,9 +18,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,8 +31,7 @@ namespace cohort::engine {
 namespace requirement {
 template <class B>
 concept launches_batches = requires(B& b, const deferred::batch& x) {
-  { b.launch(x) }
-  noexcept;
+  b.launch(x);
 };
 template <class C>
 concept delivers_outcomes = requires(C& c, request& r, outcome how) {
@@ -42,9 +43,10 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
 /// batches of an entry complete in order, those of different entries in any. It may report requests
-/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. One that
-/// has `unbind()` hears of the end of the loop: from then on it must report nothing. Models:
-/// `executor_backend`, `profile_backend`.
+/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. If it
+/// throws, the batch has failed, and it must not report it. One that has `unbind()` hears of the
+/// end of the loop: from then on it must report nothing. Models: `executor_backend`,
+/// `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
 
@@ -246,7 +248,13 @@ class basic_loop {
   void launch(const deferred::batch& b) noexcept {
     doors_[b.model.index()].waiting.fetch_sub(b.size(), std::memory_order_relaxed);
     for (const request& r : b.requests) r.is_waiting = false;
-    backend_.launch(b);
+    try {
+      backend_.launch(b);
+    } catch (const std::exception& e) {
+      launch_failed(b, e.what());
+    } catch (...) {
+      launch_failed(b, "launch threw what is not a std::exception");
+    }
   }
   void ended(request& r, outcome how) noexcept {
     if (std::exchange(r.is_waiting, false))
@@ -272,6 +280,13 @@ class basic_loop {
   }
 
  private:
+  void launch_failed(const deferred::batch& b, std::string_view why) noexcept {
+    if constexpr (requires { core_.watcher().launch_failed(b, why); }) {
+      core_.watcher().launch_failed(b, why);
+    }
+    complete(b.at(), true);
+  }
+
   /// What `submit` needs to know of a model without asking the core.
   struct door {
     std::atomic<bool> open{false};

@@ -23,6 +23,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,7 @@ class device_entries {
   explicit device_entries(const end_report& report) noexcept : report_{&report} {}
   void resize(std::uint32_t capacity) { entries_.resize(capacity); }
   void set_id(device_id id) noexcept { id_ = id; }
+  [[nodiscard]] device_id id() const noexcept { return id_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(entries_.size());
   }
@@ -152,6 +154,7 @@ class request_rows {
   void publish(std::atomic<int>& state, int value) const noexcept {
     report_->publish(state, value);
   }
+  void failure(std::string_view text) const noexcept { report_->failure(device_->id(), text); }
 
  private:
   struct record {

@@ -78,6 +78,7 @@ class whole_batch::lane {
       s.invoke = [](runtime::completion& c, bool failed) noexcept {
         auto& self = static_cast<slot&>(c);
         const bool bad = failed || std::exchange(self.refused, false);
+        if (failed && c.error != nullptr) self.owner->report_->failure(self.owner->id_, c.error);
         auto expected = holder::device;
         const bool is_wanted = self.held_by.compare_exchange_strong(expected, holder::outcome);
         if (is_wanted && !bad) {
@@ -148,8 +149,12 @@ class whole_batch::instance {
       copy_in(l, *s.rows, b);
       run_stages(l, *s.rows, b.size());
       copy_out(l, *s.rows, b);
-    } catch (const std::exception&) {
+    } catch (const std::exception& e) {
       s.refused = true;  // The model refused the work: the batch fails, the process goes on.
+      l.report_->failure(l.id_, e.what());
+    } catch (...) {
+      s.refused = true;
+      l.report_->failure(l.id_, "the model threw what is not a std::exception");
     }
     l.executor_->notify(l.stream_, s);
   }
@@ -171,7 +176,7 @@ class whole_batch::instance {
                                     .source = set.staging.in(),
                                     .row_bytes = input_bytes()});
       run_stages(l, set, 1);
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
     l.executor_->notify(l.stream_, done);

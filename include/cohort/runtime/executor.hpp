@@ -53,6 +53,8 @@ struct gemm_request {
 struct completion {
   using function = void (*)(completion& self, bool failed) noexcept;
   function invoke = nullptr;
+  /// Of one that failed, if the executor knows why: ends with a zero, and is valid during the call.
+  const char* error = nullptr;
 };
 
 namespace requirement {

@@ -11,7 +11,10 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
+#include <new>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -173,7 +176,12 @@ class host_stream_state {
   }
 
   [[nodiscard]] unsigned cores() const { return static_cast<unsigned>(cores_.size()); }
-  [[nodiscard]] bool take_failure() { return std::exchange(failed_, false); }
+  /// Tells a completion whether something before it failed, and why.
+  void finish(completion& c) noexcept {
+    const bool failed = std::exchange(failed_, false);
+    c.error = failed && !error_.empty() ? error_.c_str() : nullptr;
+    c.invoke(c, failed);
+  }
 
  private:
   void bind() {
@@ -183,6 +191,15 @@ class host_stream_state {
     for (const unsigned c : cores_) CPU_SET(c, &set);
     // A container may forbid it; the share is then not enforced.
     pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set);
+  }
+
+  void fail(const char* why) noexcept {
+    if (std::exchange(failed_, true)) return;  // What came first is the cause.
+    try {
+      error_ = why;
+    } catch (const std::bad_alloc&) {
+      error_.clear();
+    }
   }
 
   void run() {
@@ -196,8 +213,10 @@ class host_stream_state {
       }
       try {
         task->run(task->storage, *this);
+      } catch (const std::exception& e) {
+        fail(e.what());
       } catch (...) {
-        failed_ = true;
+        fail("an exception that is not a std::exception");
       }
       {
         const std::lock_guard lock{mutex_};
@@ -216,6 +235,7 @@ class host_stream_state {
   std::size_t count_ = 0;  // A task counts until it has run: its slot is not reused before.
   bool stopping_ = false;
   bool failed_ = false;  // Of the stream's thread alone.
+  std::string error_;    // As well.
   std::shared_ptr<host_cores> from_;
   std::vector<unsigned> cores_;
   std::vector<std::shared_ptr<host_mark>> spare_;
@@ -286,7 +306,7 @@ void host_executor::notify(stream& s, completion& done) {
   ::new (static_cast<void*>(task.storage)) completion*(&done);
   task.run = [](std::byte* storage, detail::host_stream_state& state) {
     completion* c = *std::launder(reinterpret_cast<completion**>(storage));
-    c->invoke(*c, state.take_failure());
+    state.finish(*c);
   };
   s.publish();
 }
