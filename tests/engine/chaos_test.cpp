@@ -56,7 +56,7 @@ struct deliver {
 
 /// Some seconds of one seed. @returns How many requests ended in each way.
 template <class Scheduler>
-std::array<std::size_t, 5> run(std::uint64_t seed, Scheduler scheduler) {
+std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
   test::random_source random{seed};
   profile_backend backend{reality{.noise = {.sigma = random.below(4) / 10.0,
                                             .straggler_share = random.below(3) / 100.0,
@@ -116,17 +116,21 @@ std::array<std::size_t, 5> run(std::uint64_t seed, Scheduler scheduler) {
       engine.remove_model(models[gone]);
       models.erase(models.begin() + static_cast<std::ptrdiff_t>(gone));
     }
-    if (random.one_in(40)) {  // A backend that tells too much: an entry that nobody has.
+    // A backend that tells too much: of an entry and a device that nobody has. Of a probe that is
+    // under way it can be told from the truth by nobody.
+    if (random.one_in(40)) {
       engine.complete(device_entry{device_id{random.below(12U)}, 1 + random.below(3U)}, true);
-      engine.complete_probe(device_id{random.below(12U)}, random.one_in(2));
+      engine.complete_probe(device_id{20 + random.below(12U)}, random.one_in(2));
     }
   }
   // All deadlines are over, and what hangs has been given up: (3 · 4.4 + 50) · 4 ms, learned
   // longer.
   engine.run_until(engine.now() + 60s);
+  // A probe may be under way, and a backend in virtual time cannot wait for its end.
+  while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
   for (const model_id m : models) CHECK(engine.waiting(m) == 0);
-  std::array<std::size_t, 5> ways{};
+  std::array<std::size_t, 6> ways{};
   for (const job& j : jobs) {
     CHECK(j.accepted == j.ended);
     CHECK(j.state == request_state::idle);
@@ -136,10 +140,10 @@ std::array<std::size_t, 5> run(std::uint64_t seed, Scheduler scheduler) {
 }
 
 TEST_CASE("each accepted request ends once, whatever devices do and whoever comes and goes") {
-  std::array<std::size_t, 5> all{};
+  std::array<std::size_t, 6> all{};
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     CAPTURE(seed);
-    const auto add = [&](const std::array<std::size_t, 5>& ways) {
+    const auto add = [&](const std::array<std::size_t, 6>& ways) {
       for (std::size_t i = 0; i < ways.size(); ++i) all[i] += ways[i];
     };
     add(run(seed, deferred::scheduler{}));
