@@ -150,6 +150,20 @@ TEST_CASE(
   CHECK(f.ends.size() == 500);
 }
 
+TEST_CASE(
+    "a model that is removed while a device hangs is gone when that has let go of its batch") {
+  fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 2s}}, 1, false};
+  f.submit();
+  bool is_gone = false;
+  f.engine.remove_model(f.model, [&] { is_gone = true; });
+  f.engine.run_until(at(1s));
+  CHECK(f.count(outcome::failed) == 1);
+  CHECK(f.engine.in_flight() == 0);
+  CHECK_FALSE(is_gone);  // Its buffers may still be written to.
+  f.engine.run_until(at(3s));
+  CHECK(is_gone);
+}
+
 TEST_CASE("a device that is removed while it hangs lets its requests go") {
   fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::hang}}, 1, false};
   f.submit();

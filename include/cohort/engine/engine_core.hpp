@@ -78,8 +78,9 @@ class basic_engine_core {
     return id;
   }
 
-  /// Lets a model go: new requests are refused, accepted ones are served to their end, then the
-  /// sink hears `model_removed` and the id may be given to another model.
+  /// Lets a model go: new requests are refused, accepted ones are served to their end. When devices
+  /// have let go of its batches, too, also of those that were given up, and run no probe, which may
+  /// be of it, the sink hears `model_removed` and the id may be given to another model.
   /// @returns Whether there was such a model.
   template <engine_sink Sink>
   bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
@@ -156,6 +157,7 @@ class basic_engine_core {
     }
     lane& at_work = lane_of(at);
     request_list again;
+    --models_[at_work.nth(0).model.index()].at_work;
     end_batch(at_work.nth(0), failed, now, again, sink);
     at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
     --at_work.count;
@@ -187,12 +189,14 @@ class basic_engine_core {
 
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
-  void on_probe(device_id d, bool failed, time_point now, Sink& /*sink*/) noexcept {
+  void on_probe(device_id d, bool failed, time_point now, Sink& sink) noexcept {
     if (!health_.is_probing(d)) {
       ++stray_ends_;
       return;
     }
+    --probes_;
     const bool is_back = health_.on_probe(d, failed, now);
+    finish_removals(now, sink);
     if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
     if (!is_back) return;
     scheduler_.set_in_service(d, true, now);
@@ -204,6 +208,7 @@ class basic_engine_core {
   void advance(time_point now, Sink& sink) noexcept {
     while (const std::optional<health_event> e = health_.take_due(now)) {
       if (e->what == health_event::kind::probe) {
+        ++probes_;
         probe(e->at.device, now, sink);
       } else {
         take_out(*e, now);
@@ -255,6 +260,7 @@ class basic_engine_core {
     bool accepting = false;
     bool removing = false;
     std::size_t in_flight = 0;
+    std::size_t at_work = 0;  // Batches that devices have.
   };
 
   struct lane {  // An entry's batches, in the order in which they were sent.
@@ -295,6 +301,7 @@ class basic_engine_core {
       deferred::batch& slot = at_work.nth(at_work.count);
       slot = std::move(b);
       ++at_work.count;
+      ++self.models_[slot.model.index()].at_work;
       self.health_.on_dispatch(slot.at(), slot.exec_at, slot.expected);
       self.note_batch(slot, now);
       sink.launch(std::as_const(slot));
@@ -457,7 +464,8 @@ class basic_engine_core {
     if (removing_ == 0) return;
     forward<Sink> f{*this, now, sink};
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
-      if (!models_[i].removing || models_[i].in_flight > 0) continue;
+      const model& m = models_[i];
+      if (!m.removing || m.in_flight > 0 || m.at_work > 0 || probes_ > 0) continue;
       models_[i].removing = false;
       --removing_;
       scheduler_.remove_model(model_id{i}, now, f);
@@ -474,6 +482,7 @@ class basic_engine_core {
   std::vector<std::vector<lane>> devices_;  // Their entries.
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
+  std::size_t probes_ = 0;  // Under way.
   std::uint64_t stray_ends_ = 0;
   bool draining_ = false;
 };
