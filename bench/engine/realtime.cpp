@@ -22,14 +22,14 @@ using namespace cohort;
 using namespace std::chrono_literals;
 
 struct tally {
-  std::array<std::atomic<std::uint64_t>, 5>* ends;
+  std::array<std::atomic<std::uint64_t>, outcome_count>* ends;
   void operator()(request&, outcome how) const { ++(*ends)[static_cast<std::size_t>(how)]; }
 };
 
 template <class Scheduler>
 double run(Scheduler scheduler, double rate, double seconds, std::uint64_t seed,
            engine::wake_histogram& delays) {
-  std::array<std::atomic<std::uint64_t>, 5> ends{};
+  std::array<std::atomic<std::uint64_t>, outcome_count> ends{};
   engine::profile_backend backend;
   std::deque<request> requests;
   std::uint64_t refused = 0;

@@ -56,7 +56,7 @@ struct deliver {
 
 /// Some seconds of one seed. @returns How many requests ended in each way.
 template <class Scheduler>
-std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
+std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler scheduler) {
   test::random_source random{seed};
   profile_backend backend{reality{.noise = {.sigma = random.below(4) / 10.0,
                                             .straggler_share = random.below(3) / 100.0,
@@ -130,7 +130,7 @@ std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
   for (const model_id m : models) CHECK(engine.waiting(m) == 0);
-  std::array<std::size_t, 6> ways{};
+  std::array<std::size_t, outcome_count> ways{};
   for (const job& j : jobs) {
     CHECK(j.accepted == j.ended);
     CHECK(j.state == request_state::idle);
@@ -140,10 +140,10 @@ std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
 }
 
 TEST_CASE("each accepted request ends once, whatever devices do and whoever comes and goes") {
-  std::array<std::size_t, 6> all{};
+  std::array<std::size_t, outcome_count> all{};
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     CAPTURE(seed);
-    const auto add = [&](const std::array<std::size_t, 6>& ways) {
+    const auto add = [&](const std::array<std::size_t, outcome_count>& ways) {
       for (std::size_t i = 0; i < ways.size(); ++i) all[i] += ways[i];
     };
     add(run(seed, deferred::scheduler{}));

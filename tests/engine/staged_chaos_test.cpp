@@ -91,7 +91,7 @@ constexpr std::uint32_t batch_max = 4;
 
 /// @returns How many requests ended in each way.
 template <class Scheduler>
-std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
+std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler scheduler) {
   test::random_source random{seed};
   const std::uint32_t devices = 1 + random.below(3U);
   std::vector<fault> faults;
@@ -166,7 +166,7 @@ std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
   // A probe may be under way, and a backend in virtual time cannot wait for its end.
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
-  std::array<std::size_t, 6> ways{};
+  std::array<std::size_t, outcome_count> ways{};
   for (const job& j : jobs) {
     CHECK(j.accepted == j.ended);
     CHECK(j.state == request_state::idle);
@@ -176,10 +176,10 @@ std::array<std::size_t, 6> run(std::uint64_t seed, Scheduler scheduler) {
 }
 
 TEST_CASE("each request of a pipeline ends once, whatever devices and models do") {
-  std::array<std::size_t, 6> all{};
+  std::array<std::size_t, outcome_count> all{};
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     CAPTURE(seed);
-    const auto add = [&](const std::array<std::size_t, 6>& ways) {
+    const auto add = [&](const std::array<std::size_t, outcome_count>& ways) {
       for (std::size_t i = 0; i < ways.size(); ++i) all[i] += ways[i];
     };
     add(run(seed, deferred::scheduler{}));

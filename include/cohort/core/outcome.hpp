@@ -3,6 +3,7 @@
 /// How a request ends, and why one is not accepted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -17,6 +18,9 @@ enum class outcome : std::uint8_t {
   failed,     ///< The device failed its batch.
   refused,    ///< At its arrival in the loop: it could not be in time (`request::retry_after`).
 };
+
+/// How many ways there are.
+inline constexpr std::size_t outcome_count = 6;
 
 /// Why a request was not accepted. It then still belongs to the caller, untouched.
 enum class refusal : std::uint8_t {
