@@ -10,7 +10,10 @@ namespace cohort::llama {
 host_backend::host_backend(const llama& model, const generator_options& o)
     : model_{model},
       chunk_{std::max(1U, o.prefill_chunk)},
-      executor_{{.pool_bytes = o.kv_bytes + o.staging_bytes + o.prefix_bytes, .queue_depth = 4096}},
+      // Twice what is in use at one time, as what is free may be in pieces: buffers of all lengths
+      // come and go. The system gives memory only to what has been touched.
+      executor_{
+          {.pool_bytes = 2 * (o.kv_bytes + o.staging_bytes + o.prefix_bytes), .queue_depth = 4096}},
       decode_{executor_.make_stream()},
       prefill_{executor_.make_stream()},
       memory_{executor_,

@@ -197,7 +197,13 @@ void prefiller<Backend>::take(std::span<kv::sequence* const> group, time_point n
 template <decoder_backend Backend>
 template <class Loop>
 void prefiller<Backend>::compute(generation& g, Loop& loop) {
-  g.staging = storage_.allocate(g.prompt);
+  try {
+    g.staging = storage_.allocate(g.prompt);
+  } catch (
+      const resource_error&) {  // What is free is in pieces: this text fails, the others go on.
+    storage_.give_up(g.prefix);
+    return loop.prefill_failed(g);
+  }
   g.staged = 0;
   if (!o_.promises()) measured_.backlog += left_of(g);
   computing_.emplace(g.prefix, &g);

@@ -68,10 +68,14 @@ class prompt_storage {
     prefixes_.fill(entry, storage);
     first_.insert_or_assign(storage, result{entry, r.best, {r.logits.begin(), r.logits.end()}});
   }
-  /// Instead: it will not be, and the use of who computed it ends. No stream writes there any more.
-  void give_up(std::uint64_t entry, std::uint64_t storage) {
+  /// Instead: it will not be, as nothing was allocated for it.
+  void give_up(std::uint64_t entry) {
     prefixes_.abandon(entry);
     leave(entry);
+  }
+  /// Instead: it will not be, and the use of who computed it ends. No stream writes there any more.
+  void give_up(std::uint64_t entry, std::uint64_t storage) {
+    give_up(entry);
     discard(storage);
   }
   /// Frees what only prefill has used.

@@ -132,6 +132,39 @@ TEST_CASE("what is preempted for want of room says the same after it came back")
   }
 }
 
+TEST_CASE("memory that is free in pieces is enough, whatever lengths come and go") {
+  const llama model = tiny(9);
+  const std::uint64_t column = model.config().column_bytes();
+  for (std::uint64_t seed = 1; seed <= 100 * seeds; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    generator g{model,
+                {.slots = 6,
+                 .columns = 4,
+                 .kv_bytes = 300 * column,
+                 .staging_bytes = 300 * column,
+                 .prefix_bytes = 300 * column}};
+    std::deque<generation> all(60);
+    std::size_t next = 0;
+    for (bool is_busy = true; is_busy || next < all.size();) {
+      for (std::uint32_t n = random.below(12U); n > 0 && next < all.size(); --n, ++next) {
+        generation& q = all[next];
+        q.id = request_id{next};
+        q.text.resize(1 + random.below(random.one_in(2) ? 95U : 30U));
+        for (kv::token_id& t : q.text) t = static_cast<kv::token_id>(random.below(256));
+        q.max_new = 1 + random.below(60U);
+        if (g.submit(q).has_value()) q.finished = kv::finish_reason::rejected;
+      }
+      if (random.one_in(5) && next > 0) g.cancel(all[random.below(next)]);
+      is_busy = g.turn(no_time);
+    }
+    for (const generation& q : all) {
+      REQUIRE(q.finished.has_value());
+      CHECK(*q.finished != kv::finish_reason::error);
+    }
+  }
+}
+
 TEST_CASE("equal prompts are computed once: at the same time, and later if they are kept") {
   const llama model = tiny(5);
   for (const bool keeps : {true, false}) {
