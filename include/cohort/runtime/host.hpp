@@ -42,9 +42,10 @@ struct host_task {
 /// bounded ring; a full ring makes the caller wait, so `queue_depth` must cover what is enqueued
 /// ahead. An event holds a stream by blocking its thread, without spinning. Matrix products are
 /// f32 and use one thread for each stream. After a piece of work has thrown, the stream goes on;
-/// the next `notify` reports the failure, with the text of the first exception, and clears it. A stream with a share of the machine runs
-/// on ceil(share · cores) cores (`stream::cores()`): those that the fewest of its streams have.
-/// Thread safety: as the `executor` concept says. Models: `executor`.
+/// the next `notify` reports the failure, with the text of the first exception, and clears it. A
+/// stream with a share of the machine runs on ceil(share · cores) cores (`stream::cores()`): those
+/// that the fewest of its streams have. Thread safety: as the `executor` concept says. Models:
+/// `executor`.
 class host_executor {
  public:
   /// Whether results are computed, not only timed.
