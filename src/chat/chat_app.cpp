@@ -104,6 +104,7 @@ serve::http_reply chat_app::live() {
 serve::http_reply chat_app::ready() {
   if (!is_started_) return state("starting");
   if (service_->is_broken()) return state("broken");
+  if (service_->is_hanging()) return state("the device hangs");
   return state(http_.is_leaving() ? "draining" : nullptr);
 }
 serve::http_reply chat_app::metrics() {
@@ -177,6 +178,20 @@ void chat_app::asked(const serve::http_request& request,
   }
 }
 
+/// Whoever comes while nothing can be generated is told so, rather than to wait for nobody knows
+/// how long. @returns Whether that is so.
+bool chat_app::refuse_without_device(serve::http_client& client) const {
+  if (service_->is_broken()) {
+    fail(client, error_of(503, "The generator has failed"));
+  } else if (service_->is_hanging()) {
+    fail(client, error_of(503, "The device hangs: try later"),
+         {{"Retry-After", std::to_string(retry_after())}});
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void chat_app::refuse(serve::http_client& client, std::size_t texts) {
   counters_.refused();
   fail(client, error_of(429, fmt::format("No room for {} more texts: try later", texts)),
@@ -185,7 +200,7 @@ void chat_app::refuse(serve::http_client& client, std::size_t texts) {
 
 void chat_app::generate(std::string_view body, bool is_chat,
                         const std::shared_ptr<serve::http_client>& client) {
-  if (service_->is_broken()) return fail(*client, error_of(503, "The generator has failed"));
+  if (refuse_without_device(*client)) return;
   // Each of those that are being read is a text at least. So no more wait for the reader than for
   // a slot, whatever their clients send.
   if (service_->open() + reading_ >= service_->capacity()) return refuse(*client, 1);
@@ -258,7 +273,7 @@ void chat_app::begin(const std::shared_ptr<client_job>& j) {
   --reading_;
   if (j->is_lost) return j->client.reset();
   if (j->mistake) return fail(*j->client, *j->mistake);
-  if (service_->is_broken()) return fail(*j->client, error_of(503, "The generator has failed"));
+  if (refuse_without_device(*j->client)) return;
   if (!service_->submit(j)) return refuse(*j->client, j->choices.size());
   j->is_submitted = true;
 }

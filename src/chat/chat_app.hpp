@@ -57,6 +57,7 @@ class chat_app final : public serve::http_app, public serve::managed, public pie
                 const std::shared_ptr<serve::http_client>& client);
   void read(client_job& j, std::string_view body) const;
   void begin(const std::shared_ptr<client_job>& j);
+  [[nodiscard]] bool refuse_without_device(serve::http_client& client) const;
   void refuse(serve::http_client& client, std::size_t texts);
   void deliver(piece& p);
   void end_early(const client_job& j, serve::http_client& client, const piece& p);

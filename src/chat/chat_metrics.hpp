@@ -65,6 +65,15 @@ class chat_metrics : public serve::metric_page {
                                {.name = "cohort_llm_requests_total",
                                 .help = "Texts that ended, by reason",
                                 .label = "reason"}};
+  serve::changing_gauge device_state{
+      *this,
+      {.name = "cohort_llm_device_state",
+       .help = "1 for the state that the device is in: healthy, suspect or quarantined; else 0"}};
+  serve::text_counter device_changes{
+      *this,
+      {.name = "cohort_llm_device_changes_total",
+       .help = "How often the device was taken out of service, or came back",
+       .label = "to"}};
   serve::text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};

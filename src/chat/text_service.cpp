@@ -21,11 +21,13 @@ text_service::text_service(std::unique_ptr<llama::text_generator> generator,
       counters_{counters},
       context_{longest_text(config, o.generator, generator->column_bytes()).tokens},
       capacity_{o.capacity()},
+      watchdog_{o.health, counters},
       generator_{std::move(generator)} {
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
   expects(context_ >= 2, "the memory for keys and values holds no text of two tokens");
   report();
   generator_->calibrate([this] { return clock_.now(); });
+  generator_->watch(&watchdog_);
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -171,6 +173,10 @@ void text_service::report() {
 /// The generator threw: nothing that it has can be trusted.
 void text_service::fail_all() {
   broken_ = true;
+  generator_->watch(nullptr);  // Nothing more is sent, and nobody waits for what was.
+  for (const auto work : {llama::device_work::iteration, llama::device_work::prefill}) {
+    watchdog_.returned(work, clock_.now());
+  }
   for (auto& [owner, c] : active_) {
     if (!c->finished) c->finished = kv::finish_reason::error;
   }

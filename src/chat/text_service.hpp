@@ -5,6 +5,7 @@
 
 #include <cohort/core/clock.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/engine/device_health.hpp>
 
 #include <llama/config.hpp>
 #include <llama/generation.hpp>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "chat_metrics.hpp"
+#include "device_watchdog.hpp"
 
 namespace cohort::chat {
 
@@ -90,6 +92,7 @@ class piece_listener {
 
 struct service_options {
   llama::generator_options generator{};
+  engine::health_options health{};  ///< Of the device, as far as it concerns what hangs.
   std::uint32_t max_waiting = 256;  ///< Texts beyond those that have a slot; at least 1.
 
   /// Most choices at one time.
@@ -131,6 +134,9 @@ class text_service {
   [[nodiscard]] std::size_t open() const noexcept { return open_.load(); }
   /// The generator failed; nothing is generated any more.
   [[nodiscard]] bool is_broken() const noexcept { return broken_.load(); }
+  /// The device does not come back from what it was sent, or did so just now. Texts that were
+  /// accepted wait for it; others had better not be.
+  [[nodiscard]] bool is_hanging() const noexcept { return watchdog_.is_out(); }
 
  private:
   struct command {
@@ -164,6 +170,7 @@ class text_service {
   std::vector<std::pair<std::shared_ptr<job>, choice*>> active_;
   std::vector<piece> pieces_;
   std::uint64_t numbers_ = 0;
+  device_watchdog watchdog_;  // Before the generator, which tells it.
   std::unique_ptr<llama::text_generator> generator_;
 
   std::thread thread_;

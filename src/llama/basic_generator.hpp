@@ -47,6 +47,7 @@ class basic_generator final : public text_generator {
     using namespace std::chrono_literals;
     if (o_.promises()) prompts_.calibrate(clock, 2s);
   }
+  void watch(device_listener* listener) noexcept override { listener_ = listener; }
   using text_generator::submit;
   std::optional<refusal> submit(generation& g, time_point now) override;
   void cancel(generation& g) override {
@@ -124,14 +125,29 @@ class basic_generator final : public text_generator {
   void start_prefill(time_point now, sink& out) {
     prompts_.drop_unwanted(now, out);
     accept_prompts(now, out);
-    prompts_.start(now, out);
+    if (!prompts_.start(now, out) || listener_ == nullptr) return;
+    std::optional<duration> expected = prompts_.expected();
+    if (expected) *expected += iteration_time_;  // Its end is seen between two iterations.
+    listener_->sent(device_work::prefill, now, expected);
+  }
+  void end_prefill(time_point now, duration lag, sink& out) {
+    if (prompts_.end(now, lag, out) && listener_ != nullptr) {
+      listener_->returned(device_work::prefill, now);
+    }
+  }
+  /// Of so many rows. More than before may take as many times as long.
+  [[nodiscard]] std::optional<duration> expected_iteration(std::uint32_t rows) const noexcept {
+    if (iteration_time_ == duration{0}) return std::nullopt;
+    return rows <= last_rows_ ? iteration_time_ : iteration_time_ * rows / last_rows_;
   }
 
   Backend& backend_;
   generator_options o_;
   prefiller<Backend> prompts_;
   scheduler scheduler_;
-  duration iteration_time_{0};  // Of late.
+  duration iteration_time_{0};   // Of late.
+  std::uint32_t last_rows_ = 1;  // Of the last iteration.
+  device_listener* listener_ = nullptr;
   sampler sampler_;
 };
 
@@ -208,12 +224,12 @@ template <decoder_backend Backend>
 bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
   sink out{*this};
   const duration lag = scheduler_.batch().live() > 0 ? iteration_time_ / 2 : duration{0};
-  prompts_.end(clock(), lag, out);
+  end_prefill(clock(), lag, out);
   start_prefill(clock(), out);
   if (!scheduler_.begin(clock(), out)) {
     if (prompts_.is_busy()) {
       backend_.wait_for_prefill();
-      prompts_.end(clock(), duration{0}, out);
+      end_prefill(clock(), duration{0}, out);
     }
     return !scheduler_.empty();
   }
@@ -225,12 +241,17 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
       logits = logits || !is_plain(static_cast<generation&>(scheduler_.in_slot(i)));
     }
   }
+  const std::uint32_t rows = batch.live();
   const time_point begun = clock();
-  if (!backend_.iterate(batch, logits)) {
-    throw device_error{"generator: an iteration failed on the device"};
+  if (listener_ != nullptr) {
+    listener_->sent(device_work::iteration, begun, expected_iteration(rows));
   }
+  const bool is_done = backend_.iterate(batch, logits);
   const time_point now = clock();
+  if (listener_ != nullptr) listener_->returned(device_work::iteration, now);
+  if (!is_done) throw device_error{"generator: an iteration failed on the device"};
   follow(iteration_time_, now - begun);
+  last_rows_ = std::max(1U, rows);
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -88,12 +89,19 @@ class prefiller {
   template <class Loop>
   void drop_unwanted(time_point now, Loop& loop);
   /// The next job, if the decoder does none and there is something to compute.
+  /// @returns Whether it was begun.
   template <class Loop>
-  void start(time_point now, Loop& loop);
+  bool start(time_point now, Loop& loop);
   /// Answers those whose prompts a job has completed, if it is over.
   /// @param lag How long its end may have been there before it was looked for, on average.
+  /// @returns Whether it is.
   template <class Loop>
-  void end(time_point now, duration lag, Loop& loop);
+  bool end(time_point now, duration lag, Loop& loop);
+  /// How long the job takes; nothing for the first one.
+  [[nodiscard]] std::optional<duration> expected() const noexcept {
+    if (!has_measured_) return std::nullopt;
+    return stretched(job_time_);
+  }
 
   [[nodiscard]] bool is_busy() const noexcept { return backend_.prefill() != prefill_state::idle; }
   /// What was measured, and what is to come. Stays where it is.
@@ -157,6 +165,7 @@ class prefiller {
   std::size_t job_tokens_ = 0;
   duration job_time_{0};  // By the curve.
   time_point job_begun_{};
+  bool has_measured_ = false;  // A job, or by calibration.
 };
 
 template <decoder_backend Backend>
@@ -243,6 +252,7 @@ void prefiller<Backend>::calibrate(const std::function<time_point()>& clock, dur
   if (steps.empty()) steps.push_back(least * step);
   const duration fixed = std::max(duration{0}, std::min(least, steps[0]) - steps[0] / step);
   for (duration& d : steps) d -= std::min(d, fixed);
+  has_measured_ = true;
   measured_.curve = kv::prefill_curve{fixed, step, steps};
   measured_.pace = kv::prefill_pace{std::max(duration{1}, measured_.curve.prompt(step))};
 }
@@ -320,8 +330,8 @@ void prefiller<Backend>::look_at_followers(time_point now, Loop& loop) {
 
 template <decoder_backend Backend>
 template <class Loop>
-void prefiller<Backend>::start(time_point now, Loop& loop) {
-  if (is_busy() || next_chunks().empty()) return;
+bool prefiller<Backend>::start(time_point now, Loop& loop) {
+  if (is_busy() || next_chunks().empty()) return false;
   pieces_.clear();
   members_.clear();
   ends_.clear();
@@ -356,13 +366,15 @@ void prefiller<Backend>::start(time_point now, Loop& loop) {
   tokens_ += job_tokens_;
   job_begun_ = now;
   backend_.start_prefill(pieces_);
+  return true;
 }
 
 template <decoder_backend Backend>
 template <class Loop>
-void prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
+bool prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
   const prefill_state state = backend_.prefill();
-  if (state != prefill_state::done && state != prefill_state::failed) return;
+  if (state != prefill_state::done && state != prefill_state::failed) return false;
+  has_measured_ = true;
   if (!o_.promises()) measured_.backlog -= job_time_ - measured_.curve.fixed();
   // Where more is to come, the next job begins as late as this one's end is seen.
   const duration took = now - job_begun_;
@@ -395,6 +407,7 @@ void prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
     }
   }
   look_at_followers(now, loop);
+  return true;
 }
 
 }  // namespace cohort::llama

@@ -20,6 +20,25 @@ namespace cohort::llama {
 using generation_scheduler =
     kv::decode_scheduler<kv::best_fit, kv::slo_admission<measured_prefill>>;
 
+/// What a loop has its device do: one at a time of each.
+enum class device_work : std::uint8_t {
+  iteration,  ///< Of the decode batch.
+  prefill,    ///< A job of pieces of prompts, beside iterations.
+};
+
+/// Who is told what a loop has sent to its device, and that it came back. Called on the loop's
+/// thread, which a device that hangs may keep from then on.
+class device_listener {
+ public:
+  /// @param expected How long it takes, by what was measured; nothing while nothing was.
+  virtual void sent(device_work what, time_point now,
+                    std::optional<duration> expected) noexcept = 0;
+  virtual void returned(device_work what, time_point now) noexcept = 0;
+
+ protected:
+  ~device_listener() = default;
+};
+
 /// The loop of an LLM server without its network. Prefill and decode run on streams of their own;
 /// an iteration never waits for a prompt. Prompts are prefilled in pieces, in turn, so that a short
 /// one is not stuck behind long ones; equal prompts are prefilled once. Thread safety: none; one
@@ -36,6 +55,9 @@ class text_generator {
   /// Measures how long prompts take, where first tokens are promised; takes up to some seconds.
   /// Before the first request; without it the first ones are accepted whatever they take.
   virtual void calibrate(const std::function<time_point()>& clock) = 0;
+  /// Whom to tell of the device's work from now on, but of calibration; null: nobody.
+  /// @param listener Must outlive it.
+  virtual void watch(device_listener* listener) noexcept = 0;
   /// Accepts a request, or says why not.
   /// @param now When its first token's time begins to count, unless its `arrival` is before.
   /// @throws config_error If its sampling or a token is out of range.
@@ -68,6 +90,7 @@ class loop_owner : public text_generator {
     return loop().submit(g, now);
   }
   void calibrate(const std::function<time_point()>& clock) override { loop().calibrate(clock); }
+  void watch(device_listener* listener) noexcept override { loop().watch(listener); }
   void cancel(generation& g) override { loop().cancel(g); }
   bool turn(const std::function<time_point()>& clock) override { return loop().turn(clock); }
   [[nodiscard]] const scheduler& state() const noexcept override { return loop().state(); }

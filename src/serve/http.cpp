@@ -132,9 +132,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
     });
   }
 
-  /// Ends the wait for a request that takes too long.
+  /// Ends the wait for a request that takes too long. Not while bytes of it wait to be read: then
+  /// this process is late, which may have been stopped, and not the client.
   void check_time(std::chrono::steady_clock::time_point now) {
-    if (!is_expecting_ || now < due_) return;
+    if (!is_expecting_ || now < due_ || has_unread()) return;
     is_expecting_ = false;
     if (is_extra_) return turn_away();
     // A connection kept open without a request is no fault.
@@ -149,9 +150,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// @param patiently Nor has it only just come.
   void close_if_idle(bool patiently) {
     if (phase_ != phase::idle) return;
-    beast::error_code ignored;
-    const bool is_coming =
-        is_fresh_ || buffer_.size() > 0 || stream_.socket().available(ignored) > 0;
+    const bool is_coming = is_fresh_ || buffer_.size() > 0 || has_unread();
     if (!patiently || !is_coming) shut();
   }
   [[nodiscard]] bool is_gone() const noexcept override { return phase_ == phase::closed; }
@@ -236,6 +235,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
     closed,
   };
 
+  /// Whether bytes are there that were not read yet.
+  [[nodiscard]] bool has_unread() {
+    beast::error_code ignored;
+    return stream_.socket().available(ignored) > 0;
+  }
   void move_to(phase next) {
     phase_ = next;
     count(next == phase::asked || next == phase::streaming || next == phase::answering);

@@ -1,14 +1,15 @@
 if(TARGET llm_server)
-  foreach(name chat chat_app memory protocol text_service)
+  foreach(name chat chat_app device_watch memory protocol text_service)
     cohort_add_test(chat/${name}_test.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
   endforeach()
   # They start the server, and are its clients over raw sockets.
-  foreach(name disconnect llm_server)
+  foreach(name disconnect hung_device llm_server)
     cohort_add_test(chat/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
     add_dependencies(chat.${name}_test llm_server)
     target_compile_definitions(chat.${name}_test
                                PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
   endforeach()
+  cohort_blocks_calls(chat.hung_device_test)
   # The real client, where it is.
   set(COHORT_OPENAI_CLIENT
       "${PROJECT_SOURCE_DIR}/build/npm"

@@ -1,12 +1,13 @@
 if(TARGET inference_server)
   # They start the server, and are its clients over raw sockets.
-  foreach(name life_server plan_server server warm_server workload_server)
+  foreach(name hung_device life_server plan_server server warm_server workload_server)
     cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models cohort_registry TIMEOUT 300 SERIAL)
     add_dependencies(inference.${name}_test inference_server)
     target_compile_definitions(inference.${name}_test
                                PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
   endforeach()
   target_link_libraries(inference.warm_server_test PRIVATE cohort_inference)
+  cohort_blocks_calls(inference.hung_device_test)
 endif()
 if(TARGET cohort_inference)
   foreach(name default_slo infer_app settings_keeper start_cache warm_start)

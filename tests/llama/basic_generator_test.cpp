@@ -7,11 +7,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <llama/scripted_backend.hpp>
@@ -422,6 +424,60 @@ TEST_CASE("an iteration that fails ends the loop with an exception") {
       }(),
       device_error);
   CHECK(q.produced.size() == 3);  // Of its prompt, and of two iterations.
+}
+
+/// Notes what it hears, and that each kind of work is sent once before it returns.
+struct noting_listener final : device_listener {
+  struct note {
+    time_point at;
+    std::optional<duration> expected;
+  };
+  void sent(device_work what, time_point now, std::optional<duration> expected) noexcept override {
+    bool& is_sent = under_way.at(static_cast<std::size_t>(what));
+    CHECK_FALSE(is_sent);
+    is_sent = true;
+    notes.at(static_cast<std::size_t>(what)).push_back({now, expected});
+  }
+  void returned(device_work what, time_point now) noexcept override {
+    bool& is_sent = under_way.at(static_cast<std::size_t>(what));
+    CHECK(is_sent);
+    is_sent = false;
+    CHECK(now > notes.at(static_cast<std::size_t>(what)).back().at);
+  }
+  std::array<std::vector<note>, 2> notes;
+  std::array<bool, 2> under_way{};
+};
+
+TEST_CASE("all that goes to the device and returns is told of, with what is known of its time") {
+  const generator_options o{.slots = 4, .columns = 64, .prefill_chunk = 4, .prefill_ahead = 2};
+  scripted_backend backend{o};
+  backend.patience = 2;
+  basic_generator g{backend, o};
+  noting_listener heard;
+  g.watch(&heard);
+  time_point now{};
+  const auto clock = [&] { return now += 1ms; };  // So that all takes some milliseconds.
+  std::deque<generation> all;
+  REQUIRE_FALSE(g.submit(add(all, 3, 12)).has_value());
+  for (int i = 0; i < 12; ++i) g.turn(clock);  // It has an iteration of its own.
+  for (int i = 0; i < 3; ++i) REQUIRE_FALSE(g.submit(add(all, 20, 12)).has_value());
+  while (g.turn(clock)) {
+  }
+  for (const device_work what : {device_work::iteration, device_work::prefill}) {
+    const auto& notes = heard.notes.at(static_cast<std::size_t>(what));
+    CHECK(notes.size() == (what == device_work::iteration ? backend.iterations : backend.jobs));
+    CHECK_FALSE(heard.under_way.at(static_cast<std::size_t>(what)));
+    REQUIRE(notes.size() > 2);
+    CHECK_FALSE(notes[0].expected.has_value());
+    for (std::size_t i = 1; i < notes.size(); ++i) {
+      REQUIRE(notes[i].expected.has_value());
+      CHECK(*notes[i].expected >= 1ms);
+      CHECK(*notes[i].expected < 1s);
+    }
+  }
+  // One that has more rows than the one before may take as many times as long.
+  const auto& iterations = heard.notes.at(static_cast<std::size_t>(device_work::iteration));
+  CHECK(std::ranges::any_of(iterations, [](const auto& n) { return n.expected >= 2ms; }));
 }
 
 TEST_CASE("logits of an iteration are asked for only if a row needs more than the best token") {

@@ -135,6 +135,7 @@ class host_stream_state {
       : ring_(depth), from_{std::move(from)}, cores_{from_->take(cores)} {
     for (std::uint32_t i = 0; i < depth; ++i) spare_.push_back(std::make_shared<host_mark>());
     thread_ = std::thread{[this] { run(); }};
+    pthread_setname_np(thread_.native_handle(), "cohort-stream");  // As debuggers and top show it.
     bind();
   }
   ~host_stream_state() {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Looks at a device that may keep all who wait for it: `device_watchdog`.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/device_health.hpp>
+
+#include <llama/text_generator.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "chat_metrics.hpp"
+#include "device_watch.hpp"
+
+namespace cohort::chat {
+
+/// A `device_watch` with a thread that waits for no device: the generator's, which says what it
+/// sends, cannot look while it waits. Tells the metrics and the log. The thread wakes when
+/// something is due, a few times a second while there is work, and not at all while there is none.
+/// Thread safety: any thread.
+class device_watchdog final : public llama::device_listener {
+ public:
+  /// @param counters Must outlive it.  @throws config_error If an option is outside its range.
+  device_watchdog(const engine::health_options& o, chat_metrics& counters);
+  ~device_watchdog();
+  device_watchdog(const device_watchdog&) = delete;
+  device_watchdog& operator=(const device_watchdog&) = delete;
+
+  void sent(llama::device_work what, time_point now,
+            std::optional<duration> expected) noexcept override;
+  void returned(llama::device_work what, time_point now) noexcept override;
+  /// Whether the device hangs, or has come back so recently that it is not trusted yet. Waits for
+  /// nobody.
+  [[nodiscard]] bool is_out() const noexcept { return is_out_.load(); }
+
+ private:
+  void run();
+  void wake_if_due();
+  void show();
+
+  chat_metrics& counters_;
+  steady_clock clock_;
+  std::atomic<bool> is_out_{false};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  device_watch watch_;
+  engine::device_state shown_ = engine::device_state::healthy;
+  time_point asleep_until_ = never;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace cohort::chat

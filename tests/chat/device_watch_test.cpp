@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chat/device_watch.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+
+namespace cohort::chat {
+namespace {
+
+using namespace std::chrono_literals;
+using engine::device_state;
+using llama::device_work;
+
+constexpr time_point start{100s};
+/// Suspect after 3 × 10 ms + 250 ms, hanging after 4 times as long.
+constexpr duration expected = 10ms;
+constexpr duration suspect = 280ms;
+constexpr duration hung = 1120ms;
+
+TEST_CASE("an iteration that takes too long is suspect, then hangs, and no instant earlier") {
+  device_watch w;
+  CHECK(w.next() == never);
+  w.sent(device_work::iteration, start, expected);
+  CHECK(w.next() == start + suspect);
+  CHECK_FALSE(w.look(start + suspect - 1ns));
+  CHECK(w.state() == device_state::healthy);
+  CHECK_FALSE(w.look(start + suspect));
+  CHECK(w.state() == device_state::suspect);
+  CHECK(w.next() == start + hung);
+  CHECK_FALSE(w.look(start + hung - 1ns));
+  CHECK(w.look(start + hung) == device_work::iteration);
+  CHECK(w.state() == device_state::quarantined);
+  CHECK_FALSE(w.look(start + 60s));  // Once is enough.
+  CHECK(w.state() == device_state::quarantined);
+}
+
+TEST_CASE("what returns in time, or late but before it hangs, leaves the device healthy") {
+  device_watch w;
+  time_point now = start;
+  for (int i = 0; i < 1000; ++i) {
+    w.sent(device_work::iteration, now, expected);
+    now += i % 100 == 99 ? hung - 1ms : expected;
+    CHECK_FALSE(w.look(now));
+    w.returned(device_work::iteration, now);
+    CHECK(w.state() == device_state::healthy);
+  }
+}
+
+TEST_CASE("a device that goes on is healthy after the pause of a probe, which grows") {
+  device_watch w;
+  time_point now = start;
+  for (const duration pause : {100ms, 200ms}) {
+    w.sent(device_work::iteration, now, expected);
+    CHECK_FALSE(w.look(now + suspect));
+    CHECK(w.look(now + hung) == device_work::iteration);
+    const time_point taken_out = now + hung;
+    now = taken_out + 10ms;
+    w.returned(device_work::iteration, now);
+    w.sent(device_work::iteration, now, expected);  // It goes on with the texts that it has.
+    CHECK(w.next() == taken_out + pause);
+    CHECK_FALSE(w.look(taken_out + pause - 1ns));
+    CHECK(w.state() == device_state::quarantined);
+    now = taken_out + pause;
+    CHECK_FALSE(w.look(now));
+    CHECK(w.state() == device_state::healthy);
+    w.returned(device_work::iteration, now);
+  }
+}
+
+TEST_CASE("a prefill that hangs beside iterations keeps the device out until it returns") {
+  device_watch w;
+  w.sent(device_work::prefill, start, expected);
+  time_point now = start;
+  for (; now < start + hung; now += expected) {
+    w.sent(device_work::iteration, now, expected);
+    CHECK_FALSE(w.look(now));
+    w.returned(device_work::iteration, now + expected / 2);
+  }
+  CHECK(w.look(start + hung) == device_work::prefill);
+  for (; now < start + 10s; now += expected) {
+    w.sent(device_work::iteration, now, expected);
+    CHECK_FALSE(w.look(now));
+    w.returned(device_work::iteration, now + expected / 2);
+    CHECK(w.state() == device_state::quarantined);
+  }
+  w.returned(device_work::prefill, now);
+  CHECK_FALSE(w.look(now));
+  CHECK(w.state() == device_state::healthy);
+}
+
+TEST_CASE("work of which nothing is known is not followed") {
+  device_watch w;
+  w.sent(device_work::iteration, start, std::nullopt);
+  CHECK(w.next() == never);
+  CHECK_FALSE(w.look(start + 1h));
+  w.returned(device_work::iteration, start + 1h);
+  CHECK(w.state() == device_state::healthy);
+  w.sent(device_work::iteration, start + 1h, expected);
+  CHECK(w.next() == start + 1h + suspect);
+}
+
+TEST_CASE("a process that was stopped itself does not blame its device") {
+  device_watch w;
+  w.sent(device_work::iteration, start, expected);
+  CHECK_FALSE(w.look(start + 1h));
+  CHECK(w.state() == device_state::healthy);
+  CHECK(w.next() == start + 1h + suspect);
+  w.returned(device_work::iteration, start + 1h + expected);
+  CHECK(w.next() == never);
+}
+
+}  // namespace
+}  // namespace cohort::chat
