@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cohort/deferred/pooled_scheduler.hpp>
+
 #include <deque>
 #include <map>
 #include <set>
@@ -199,6 +201,61 @@ void apply(fixture& f, std::uint32_t operation, time_point& now) {
     now += 3ms;
   }
   f.core.advance(now, f.sink);
+}
+
+/// Also asked for probes.
+struct probing_recorder : recorder {
+  struct probe_order {
+    device_id device;
+    model_id model;
+    friend bool operator==(const probe_order&, const probe_order&) = default;
+  };
+  std::vector<probe_order> probes;
+  void probe(device_id d, model_id m) noexcept { probes.push_back({d, m}); }
+};
+
+TEST_CASE("a device is probed with a model of its pool, which stays until the probe has ended") {
+  using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
+  basic_engine_core<scheduler> core{scheduler{}, 0s, {}, {.failures = 1, .window = 1}};
+  probing_recorder sink;
+  constexpr deferred::pool_id other{0};
+  constexpr deferred::pool_id pool{1};
+  const model_config served{.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4},
+                                           .slo = 1s,
+                                           .queue_capacity = 3}};
+  core.add_model(served, other);
+  const device_id device = core.add_device(t0, pool);
+  const model_id first = core.add_model(served, pool);
+  const model_id second = core.add_model(served, pool);
+  request r;
+  r.model = second;
+  r.deadline = t0 + 1s;
+  REQUIRE_FALSE(core.submit(r, t0, sink));
+  core.advance(t0, sink);
+  core.on_complete({device, 0}, true, t0 + 5ms, sink);
+  CHECK(core.health().state(device) == device_state::quarantined);
+
+  // Probes follow after 100 and 200 ms.
+  core.advance(t0 + 105ms, sink);
+  REQUIRE(sink.probes.size() == 1);
+  CHECK(sink.probes[0] == probing_recorder::probe_order{device, first});
+  CHECK(core.remove_model(first, t0 + 106ms, sink));
+  CHECK(sink.removed.empty());
+  CHECK(core.remove_model(model_id{0}, t0 + 106ms, sink));  // No probe is of it.
+  CHECK(sink.removed.size() == 1);
+  core.on_probe(device, true, t0 + 110ms, sink);
+  CHECK(sink.removed == std::vector{model_id{0}, first});
+  core.advance(t0 + 310ms, sink);
+  REQUIRE(sink.probes.size() == 2);
+  CHECK(sink.probes[1] == probing_recorder::probe_order{device, second});
+  core.on_probe(device, true, t0 + 320ms, sink);
+
+  // Without a model there is no probe.
+  CHECK(core.remove_model(second, t0 + 330ms, sink));
+  CHECK(sink.removed.size() == 3);
+  core.advance(t0 + 720ms, sink);
+  CHECK(sink.probes.size() == 2);
+  CHECK(core.health().state(device) == device_state::healthy);
 }
 
 TEST_CASE("every interleaving of a few operations ends each request exactly once") {

@@ -25,8 +25,9 @@ using follower_type =
 
 /// The server with its planner.
 struct followed_server : planned_server {
-  followed_server(const packing::latency_grid& g, std::uint32_t gpus, duration period)
-      : planned_server{g},
+  followed_server(const packing::latency_grid& g, std::uint32_t gpus, duration period,
+                  const reality& on = {})
+      : planned_server{g, on},
         planner{g, {.gpus = gpus}, packing::elastic{}, {.replan = {.period = period}}},
         follower{g, {.gpus = gpus}, host, router} {
     on_end = [this](const asked& a) { follower.ended(a.how == outcome::completed); };
@@ -121,14 +122,31 @@ TEST_CASE("an empty plan does not replace one in service, and a period is as lon
   CHECK(f.live().size() == partitions);
   CHECK(f.plans() == 1);
 }
+/// Partitions that fail or hang for a while, some of them while they are probed or taken away.
+reality random_faults(test::random_source& random) {
+  reality faulty;
+  for (std::uint32_t d = 0; d < 12; ++d) {
+    for (int i = 0; i < 3; ++i) {
+      const time_point from = t0 + 1s + 1ms * random.below(12'000U);
+      faulty.faults.push_back({.at = from - t0,
+                               .device = device_id{d},
+                               .kind = random.below(2U) == 0 ? fault_kind::fail : fault_kind::hang,
+                               .lasts = 1ms * (1 + random.below(4000U))});
+    }
+  }
+  return faulty;
+}
+
 TEST_CASE("while random loads rise and fall and plans change, every request ends once") {
   std::uint64_t changes = 0;
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  std::size_t failed = 0;
+  for (std::uint64_t seed = 1; seed <= 208; ++seed) {
     CAPTURE(seed);
+    const bool is_faulty = seed > 8;
     test::random_source random{seed};
     const std::uint32_t gpus = 1 + random.below(3U);
     const packing::latency_grid grid{packing::test::random_profiles(random, 4), {}};
-    followed_server s{grid, gpus, 1s};
+    followed_server s{grid, gpus, 1s, is_faulty ? random_faults(random) : reality{}};
     const auto rates = [&] {
       return packing::test::random_problem(random, grid, gpus, 0.2 + random.below(8U) * 0.1)
           .rates_rps;
@@ -169,11 +187,13 @@ TEST_CASE("while random loads rise and fall and plans change, every request ends
     CHECK(s.engine.in_flight() == 0);
     CHECK(s.requests.size() + refused == asked_for);
     for (const asked& r : s.requests) REQUIRE(r.ends == 1);
-    CHECK(s.ended(outcome::failed) == 0);
+    if (!is_faulty) CHECK(s.ended(outcome::failed) == 0);
+    failed += s.ended(outcome::failed);
     CHECK(s.ended(outcome::cancelled) == 0);
     changes += s.follower.plans() - 1;
   }
-  CHECK(changes > 8);
+  CHECK(changes > 24);
+  CHECK(failed > 100);
 }
 }  // namespace
 }  // namespace cohort::engine

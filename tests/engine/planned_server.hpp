@@ -3,6 +3,7 @@
 /// A server in virtual time whose devices are partitions of a plan.
 #pragma once
 
+#include <cohort/core/reality.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/partition_host.hpp>
@@ -69,7 +70,8 @@ struct planned_server {
     std::vector<bool> models{};  // That must be served now.
   };
 
-  explicit planned_server(const packing::latency_grid& g) : grid{g} {
+  explicit planned_server(const packing::latency_grid& g, const reality& on = {})
+      : grid{g}, backend{on} {
     backend.bind(engine);
     router.engine = &engine;
     router.models.assign(g.models(), false);

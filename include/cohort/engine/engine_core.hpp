@@ -13,16 +13,19 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/engine_sink.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,12 +78,13 @@ class basic_engine_core {
     refusal_.add_model(id, config.scheduling.slo);
     models_[id.index()] = model{
         .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
+    models_[id.index()].pool = pool_among(where...);
     return id;
   }
 
   /// Lets a model go: new requests are refused, accepted ones are served to their end. When devices
-  /// have let go of its batches, too, also of those that were given up, and run no probe, which may
-  /// be of it, the sink hears `model_removed` and the id may be given to another model.
+  /// have let go of its batches, too, also of those that were given up, and of probes with it, the
+  /// sink hears `model_removed` and the id may be given to another model.
   /// @returns Whether there was such a model.
   template <engine_sink Sink>
   bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
@@ -99,7 +103,8 @@ class basic_engine_core {
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
-    devices_[d.index()].resize(scheduler_.capacity(d));
+    devices_[d.index()].lanes.resize(scheduler_.capacity(d));
+    devices_[d.index()].pool = pool_among(where...);
     health_.add_device(d, scheduler_.capacity(d));
     return d;
   }
@@ -194,13 +199,9 @@ class basic_engine_core {
       ++stray_ends_;
       return;
     }
-    --probes_;
-    const bool is_back = health_.on_probe(d, failed, now);
+    --models_[devices_[d.index()].probed_with.index()].at_work;
     finish_removals(now, sink);
-    if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
-    if (!is_back) return;
-    scheduler_.set_in_service(d, true, now);
-    note_state(d, "a probe succeeded", now);
+    end_probe(d, failed, now);
   }
 
   /// Does all that is due at `now`.
@@ -208,7 +209,6 @@ class basic_engine_core {
   void advance(time_point now, Sink& sink) noexcept {
     while (const std::optional<health_event> e = health_.take_due(now)) {
       if (e->what == health_event::kind::probe) {
-        ++probes_;
         probe(e->at.device, now, sink);
       } else {
         take_out(*e, now);
@@ -237,12 +237,12 @@ class basic_engine_core {
   /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     std::uint32_t sum = 0;
-    for (const lane& l : devices_[d.index()]) sum += l.count;
+    for (const lane& l : devices_[d.index()].lanes) sum += l.count;
     return sum;
   }
   /// The oldest batch of an entry that has one.
   [[nodiscard]] const deferred::batch& running(device_entry at) const noexcept {
-    const lane& l = devices_[at.device.index()][at.entry];
+    const lane& l = devices_[at.device.index()].lanes[at.entry];
     return l.batches[l.first];
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
@@ -260,7 +260,8 @@ class basic_engine_core {
     bool accepting = false;
     bool removing = false;
     std::size_t in_flight = 0;
-    std::size_t at_work = 0;  // Batches that devices have.
+    std::size_t at_work = 0;  // Batches that devices have, and probes.
+    deferred::pool_id pool{};
   };
 
   struct lane {  // An entry's batches, in the order in which they were sent.
@@ -272,11 +273,27 @@ class basic_engine_core {
       return batches[(first + i) % batches.size()];
     }
   };
+  struct device {
+    std::vector<lane> lanes;  // Of its entries.
+    deferred::pool_id pool{};
+    model_id probed_with{};  // While a probe is under way.
+  };
   [[nodiscard]] bool has_entry(device_entry at) const noexcept {
-    return at.device.index() < devices_.size() && at.entry < devices_[at.device.index()].size();
+    return at.device.index() < devices_.size() &&
+           at.entry < devices_[at.device.index()].lanes.size();
   }
   [[nodiscard]] lane& lane_of(device_entry at) noexcept {
-    return devices_[at.device.index()][at.entry];
+    return devices_[at.device.index()].lanes[at.entry];
+  }
+  /// What a scheduler with pools was told of one; all others have one pool.
+  static deferred::pool_id pool_among() noexcept { return {}; }
+  template <class First, class... More>
+  static deferred::pool_id pool_among(First first, More... /*more*/) noexcept {
+    if constexpr (std::is_same_v<First, deferred::pool_id>) {
+      return first;
+    } else {
+      return {};
+    }
   }
 
   /// The scheduler's sink.
@@ -430,13 +447,27 @@ class basic_engine_core {
       try_again(again, now, sink);
     }
   }
+  /// With a model that stays until the probe has ended.
   template <engine_sink Sink>
   void probe(device_id d, time_point now, Sink& sink) noexcept {
+    device& at = devices_[d.index()];
+    const auto with = std::ranges::find_if(
+        models_, [&](const model& m) { return m.accepting && m.pool == at.pool; });
     if constexpr (requirement::sink_probes_devices<Sink>) {
-      sink.probe(d);
-    } else {
-      on_probe(d, false, now, sink);  // Requests will tell.
+      if (with != models_.end()) {
+        ++with->at_work;
+        at.probed_with = model_id{static_cast<std::uint32_t>(with - models_.begin())};
+        return sink.probe(d, at.probed_with);
+      }
     }
+    end_probe(d, false, now);  // Requests will tell.
+  }
+  void end_probe(device_id d, bool failed, time_point now) noexcept {
+    const bool is_back = health_.on_probe(d, failed, now);
+    if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
+    if (!is_back) return;
+    scheduler_.set_in_service(d, true, now);
+    note_state(d, "a probe succeeded", now);
   }
   void note_state(device_id d, std::string_view why, time_point now) noexcept {
     if constexpr (requires { observer_.device_changed(d, health_.state(d), why, now); }) {
@@ -465,7 +496,7 @@ class basic_engine_core {
     forward<Sink> f{*this, now, sink};
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
       const model& m = models_[i];
-      if (!m.removing || m.in_flight > 0 || m.at_work > 0 || probes_ > 0) continue;
+      if (!m.removing || m.in_flight > 0 || m.at_work > 0) continue;
       models_[i].removing = false;
       --removing_;
       scheduler_.remove_model(model_id{i}, now, f);
@@ -479,10 +510,9 @@ class basic_engine_core {
   device_health health_;
   early_refusal refusal_;
   std::vector<model> models_;
-  std::vector<std::vector<lane>> devices_;  // Their entries.
+  std::vector<device> devices_;
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
-  std::size_t probes_ = 0;  // Under way.
   std::uint64_t stray_ends_ = 0;
   bool draining_ = false;
 };

@@ -46,8 +46,8 @@ concept sink_hears_of_retries = requires(S& s, request& r) {
 };
 /// It can try whether a device works.
 template <class S>
-concept sink_probes_devices = requires(S& s, device_id d) {
-  s.probe(d);
+concept sink_probes_devices = requires(S& s, device_id d, model_id m) {
+  s.probe(d, m);
 };
 }  // namespace requirement
 
@@ -64,8 +64,8 @@ concept sink_probes_devices = requires(S& s, device_id d) {
 ///   requests of a batch that hangs; they end then, while the device keeps all else that it has of
 ///   the batch, whose end is still to be told. If not now, it is asked again.
 /// * `waits_again(request&)`: of a batch that failed or hangs; it waits for another one.
-/// * `probe(device_id)`: run something small on a device without work, and tell `on_probe`. Without
-///   it requests are the probes.
+/// * `probe(device_id, model_id)`: run something small of the model, which is not removed
+///   meanwhile, on a device without work, and tell `on_probe`. Without it requests are the probes.
 /// Must not call back into the core, and must
 /// not throw. Models: `basic_loop`, `sim::simulation`.
 template <class S>

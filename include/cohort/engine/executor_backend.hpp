@@ -162,12 +162,12 @@ class executor_backend {
     device& d = *devices_[b.device.index()];
     return d.models[b.model.index()]->abandon(d.work, b, now_);
   }
-  /// Runs one row of zeros of some model there.
-  void probe(device_id id) noexcept {
+  /// Runs one row of zeros of the model there. A device that does not have it cannot be tried.
+  void probe(device_id id, model_id with) noexcept {
     device& d = *devices_[id.index()];
-    const auto m = std::ranges::find_if(d.models, [](const auto& x) { return x != nullptr; });
-    if (m == d.models.end()) return report_.probe_ended(id, false);
-    (*m)->warm_up(d.work, d.probe, now_);
+    const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
+    if (!has_it) return report_.probe_ended(id, false);
+    d.models[with.index()]->warm_up(d.work, d.probe, now_);
   }
   void cancel(const request& r) noexcept requires Pipeline::is_driven {
     for (const auto& d : devices_) {

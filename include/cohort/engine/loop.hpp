@@ -75,12 +75,12 @@ concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch&
   noexcept->std::same_as<bool>;
 };
 
-/// A backend that can try whether a device works: `probe(device)`, called on the loop's thread for
-/// one without work, runs something small there and later calls `complete_probe(device, failed)`
-/// of the loop, from any thread.
+/// A backend that can try whether a device works: `probe(device, model)`, called on the loop's
+/// thread for one without work, runs something small of the model there, which stays meanwhile, and
+/// later calls `complete_probe(device, failed)` of the loop, from any thread.
 template <class B>
-concept probing_backend = backend<B> && requires(B& b, device_id d) {
-  { b.probe(d) }
+concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) {
+  { b.probe(d, m) }
   noexcept;
 };
 
@@ -273,7 +273,9 @@ class basic_loop {
     r.is_waiting = true;
     doors_[r.model.index()].waiting.fetch_add(1, std::memory_order_relaxed);
   }
-  void probe(device_id d) noexcept requires probing_backend<Backend> { backend_.probe(d); }
+  void probe(device_id d, model_id with) noexcept requires probing_backend<Backend> {
+    backend_.probe(d, with);
+  }
   void model_removed(model_id id) noexcept {
     --models_;
     if (auto gone = std::exchange(doors_[id.index()].gone, {})) gone();

@@ -109,11 +109,10 @@ class profile_backend {
   }
   /// It has no memory of requests.
   [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
-  /// Runs a batch of one of some model.
-  void probe(device_id id) noexcept {
+  /// Runs a batch of one of the model.
+  void probe(device_id id, model_id with) noexcept {
     lane& l = *devices_[id.index()].front();
-    const auto m = std::ranges::find_if(models_, [](const auto& x) { return x.has_value(); });
-    if (m != models_.end()) executor_.busy(l.stream, (**m)(1));
+    executor_.busy(l.stream, (*models_[with.index()])(1));
     executor_.notify(l.stream, l.probe);
   }
   [[nodiscard]] time_point next_event() const noexcept { return executor_.next_event(); }

@@ -129,10 +129,10 @@ class simulation {
   }
   void model_removed(model_id) noexcept {}
   [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
-  /// A batch of one of the first model.
-  void probe(device_id d) noexcept {
+  /// A batch of one of the model.
+  void probe(device_id d, model_id with) noexcept {
     simulated_device& on = devices_[d.index()];
-    const auto end = on.course.end(clock_, workload_.models.front().latency_of(1));
+    const auto end = on.course.end(clock_, workload_.models[with.index()].latency_of(1));
     on.probe_fails = end.failed;
     probes_.arm(d.index(), end.at);
   }
