@@ -18,6 +18,8 @@
 namespace cohort::inference {
 namespace {
 
+constexpr const char* no_device = "every device hangs or fails";
+
 using client_ptr = std::shared_ptr<serve::http_client>;
 
 void say(const client_ptr& client, int status, std::string_view message,
@@ -121,6 +123,7 @@ serve::http_reply infer_app::live() { return {.body = R"({"live":true})"}; }
 serve::http_reply infer_app::ready() {
   if (!is_started_) return {.status = 503, .body = serve::error_body("starting")};
   if (http_.is_leaving()) return {.status = 503, .body = serve::error_body("draining")};
+  if (!models_->has_device()) return {.status = 503, .body = serve::error_body(no_device)};
   return {.body = R"({"ready":true})"};
 }
 
@@ -184,6 +187,7 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
   } else if (rest == "/ready") {
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
+    if (!models_->has_device()) return say(client, 503, no_device);
     client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
                                         serve::json_string(model.meta.name))});
   } else if (rest == "/infer") {
@@ -224,6 +228,8 @@ void infer_app::offer(const served_model& model, std::string_view body, const cl
   lane& l = lanes_[model.id.index()];
   auto& queue = l.queue;
   const serve::time_budget budget = budget_of(model);
+  // Where this thread has time, nothing is lost by parsing what the engine will refuse.
+  if (!http_.is_busy()) l.window = {};
   if (!queue.admits(budget) || !l.window.has_room(l.inside + queue.size())) {
     return shed(model, *client);
   }
@@ -352,11 +358,13 @@ void infer_app::finish(infer_job& ended) {
     from.rest.add(now - j->rows.front().arrival);
   }
   if (!j->why_refused) {
+    // Who has less time than the SLO says nothing of those who have that.
+    const bool asked_for_less = j->asked.timeout && *j->asked.timeout < j->model->meta.slo;
     if (!worst) {
       from.window.completed(from.inside, j->rows.size());
-    } else if (*worst == outcome::late) {
+    } else if (*worst == outcome::late && !asked_for_less) {
       from.window.late(from.inside, now, j->model->meta.slo);
-    } else if (*worst == outcome::dropped || *worst == outcome::refused) {
+    } else if ((*worst == outcome::dropped || *worst == outcome::refused) && !asked_for_less) {
       from.window.wasted(from.inside, j->rows.size());
     }
   }

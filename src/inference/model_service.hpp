@@ -73,6 +73,9 @@ class model_service {
   /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
   /// a plan says. Not once it drains.
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
+  /// Whether some device works, as far as is known. Any thread. Always, where models lie as a plan
+  /// says: partitions come and go.
+  [[nodiscard]] virtual bool has_device() const noexcept { return true; }
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };

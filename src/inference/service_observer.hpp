@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -60,8 +61,10 @@ class failure_log {
 
 /// Counts batches, retries, and devices that go out of service and come back.
 struct service_observer : serve::metrics_observer {
+  std::atomic<std::uint32_t>* out_of_service = nullptr;  // So many devices.
   void device_changed(device_id d, engine::device_state s, std::string_view why,
-                      time_point) noexcept {
+                      time_point) const noexcept {
+    s == engine::device_state::healthy ? --*out_of_service : ++*out_of_service;
     into->device_changes.add(1, d.index(), s == engine::device_state::healthy ? 1 : 0);
     log_device(d, s, why);
   }

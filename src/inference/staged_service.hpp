@@ -49,9 +49,12 @@ class service_of final : public model_service {
         notes_{std::move(notes)},
         settings_{std::move(settings)},
         backend_{std::move(backend)},
-        engine_{
-            core_type{std::move(scheduler), duration{0}, {{{}, &counters}}, o.health, o.refusals},
-            *backend_, engine::inline_completion{deliver{&listener}}},
+        engine_{core_type{std::move(scheduler),
+                          duration{0},
+                          {{{}, &counters}, &out_of_service_},
+                          o.health,
+                          o.refusals},
+                *backend_, engine::inline_completion{deliver{&listener}}},
         counters_{counters} {
     backend_->bind(engine_);
     if constexpr (requires { backend_->on_failure(std::ref(failures_)); }) {
@@ -68,6 +71,7 @@ class service_of final : public model_service {
           add(*backend_, d);
         },
         capacity);
+    ++devices_;
   }
   template <class AddToBackend>
   void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
@@ -110,6 +114,7 @@ class service_of final : public model_service {
     });
     return out;
   }
+  [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < devices_; }
   void drain() noexcept override { engine_.drain(); }
 
  private:
@@ -120,6 +125,8 @@ class service_of final : public model_service {
   std::vector<served_model> models_;
   std::vector<latency_curve> profiles_;  // By position in `models_`.
   failure_log failures_;
+  std::uint32_t devices_ = 0;
+  std::atomic<std::uint32_t> out_of_service_{0};  // Of them.
   std::unique_ptr<Backend> backend_;
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;

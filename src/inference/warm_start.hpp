@@ -72,6 +72,14 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   const bool same_sizes =
       std::ranges::equal(kept, models::measured_sizes(max_batch), {}, &formats::kept_point::batch);
   if (!same_sizes) return fmt::format("its batches are not 1, 2, 4, ... and {}", max_batch);
+  // Batches are planned by medians, and runs are compared with the least.
+  constexpr double widest = 5;
+  for (const formats::kept_point& p : kept) {
+    if (p.median_ms > widest * p.least_ms) {
+      return fmt::format("a batch of {} took {:.4g} ms, more than {} times the least, {:.4g}",
+                         p.batch, p.median_ms, widest, p.least_ms);
+    }
+  }
   constexpr double longest_ms = 10;  // What is checked delays every start.
   const formats::kept_point* largest = &kept.front();
   for (const formats::kept_point& p : kept) {

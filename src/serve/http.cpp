@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
+#include <cohort/serve/busy_meter.hpp>
 #include <cohort/serve/http.hpp>
 
 #include <fmt/format.h>
@@ -76,6 +78,8 @@ struct http_server::state {
   void check_times();
   void maybe_stop();
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
+
+  busy_meter meter;  // Of the thread in `run`.
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
@@ -619,8 +623,15 @@ void http_server::run(http_app& app) {
   me.app = &app;
   me.accept();
   me.check_times();
-  me.context.run();
+  const steady_clock clock;
+  while (!me.context.stopped()) {
+    if (me.context.poll() > 0) continue;
+    const time_point from = clock.now();
+    me.context.run_one();
+    me.meter.waited(from, clock.now());  // And did one thing, which is short.
+  }
 }
+bool http_server::is_busy() { return state_->meter.is_busy(steady_clock{}.now()); }
 
 void http_server::leave() { state_->leaving = true; }
 void http_server::drain(double within_s) {

@@ -176,11 +176,20 @@ TEST_CASE("a device that was removed is not probed, and what it has is still fol
 TEST_CASE("who asks far too late was stopped himself: batches have their time once more") {
   fixture f;
   f.health.on_dispatch(first, at(0ms), 10ms);
-  CHECK_FALSE(f.health.take_due(at(80ms) + 51ms));
+  CHECK_FALSE(f.health.take_due(at(80ms) + 251ms));
   CHECK(f.state() == device_state::healthy);
-  CHECK(f.health.next() == at(131ms + 80ms));
-  CHECK_FALSE(f.health.take_due(at(211ms)));
+  CHECK(f.health.next() == at(331ms + 80ms));
+  CHECK_FALSE(f.health.take_due(at(411ms)));
   CHECK(f.state() == device_state::suspect);
+}
+
+TEST_CASE("who is usually late hears of a hang all the same, however short the floor") {
+  fixture f{{.floor = 1us}};
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK_FALSE(f.health.take_due(at(100ms)));  // 70 ms after that was due,
+  CHECK(f.state() == device_state::suspect);
+  REQUIRE(f.health.take_due(at(300ms)));  // and 180 ms.
+  CHECK(f.state() == device_state::quarantined);
 }
 
 TEST_CASE("off, it says nothing") {

@@ -105,6 +105,29 @@ TEST_CASE("a batch that had time for some who were refused makes room for more")
   CHECK(r.room(only) == doctest::Approx(28.406 + 8));
 }
 
+TEST_CASE("a model that is served worse than those beside it may let more wait in vain") {
+  constexpr model_id other{1};
+  constexpr model_id elsewhere{2};
+  early_refusal r;
+  r.add_model(only, 100ms);
+  r.add_model(other, 100ms);
+  r.add_model(elsewhere, 100ms, deferred::pool_id{1});
+  r.on_batch(only, 10, 10, 30, at(0ms));
+  for (int i = 0; i < 30; ++i) r.on_drop(only, 30, at(0ms));
+  r.on_batch(other, 30, 30, 30, at(0ms));
+  for (int i = 0; i < 9; ++i) r.on_drop(other, 30, at(0ms));
+  r.on_batch(elsewhere, 1000, 1000, 30, at(0ms));
+  for (int i = 0; i < 300; ++i) r.on_drop(elsewhere, 50, at(0ms));
+  // With that which is refused here 10 of 41 are served; and 40 of 80 of both: 2.05 times as many.
+  const double before = r.room(only);
+  REQUIRE(r.judge(only, usual(30), at(20ms)));
+  CHECK(r.room(only) - before == doctest::Approx(0.003 * 2.05 * 2.05));
+  // 30 of 40, which is more than of both.
+  const double others = r.room(other);
+  REQUIRE(r.judge(other, usual(30), at(20ms)));
+  CHECK(r.room(other) - others == doctest::Approx(0.003));
+}
+
 TEST_CASE("options out of range") {
   const auto fails = [](const refusal_options& o) {
     CHECK_THROWS_AS(early_refusal{o}, config_error);

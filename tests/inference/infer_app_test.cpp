@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,8 +63,10 @@ class held_service final : public model_service {
   [[nodiscard]] std::uint32_t waiting(model_id /*id*/) const noexcept override {
     return waiting_now;
   }
+  [[nodiscard]] bool has_device() const noexcept override { return devices > 0; }
   void drain() noexcept override {}
 
+  int devices = 1;
   std::vector<engine::tensor_request*> held;
   std::uint32_t waiting_now = 0;
 
@@ -167,6 +171,41 @@ TEST_CASE("after a drop the service gets no more than it can do, and others hear
   f.http.run(f.app);
   CHECK(first->reply->status == 504);
   CHECK(second->reply->status == 200);
+}
+
+TEST_CASE("where the thread has time, nobody is refused for those that were dropped") {
+  fixture f{1h};
+  std::shared_ptr<quiet_client> second;
+  std::shared_ptr<quiet_client> third;
+  const auto first = f.ask(good);
+  f.http.post([&] { f.end_last(outcome::dropped); });  // After it was taken.
+  std::atomic<bool> is_over{false};
+  std::thread looks{[&] {  // Again and again, until nothing was to do for a moment.
+    while (!is_over) {
+      f.http.post([&] {
+        if (is_over || !first->reply || f.http.is_busy()) return;
+        is_over = true;
+        second = f.ask(good, f.stop);
+        third = f.ask(no_json, [&] { f.end_last(outcome::completed); });
+      });
+      std::this_thread::sleep_for(1ms);
+    }
+  }};
+  f.http.run(f.app);
+  looks.join();
+  CHECK(first->reply->status == 504);
+  CHECK(second->reply->status == 200);
+  CHECK(third->reply->status == 400);
+}
+
+TEST_CASE("without a device that works it is not ready") {
+  fixture f{1h};
+  CHECK(f.app.ready().status == 200);
+  f.service.devices = 0;
+  CHECK(f.app.ready().status == 503);
+  CHECK(f.app.live().status == 200);
+  f.service.devices = 1;
+  CHECK(f.app.ready().status == 200);
 }
 
 TEST_CASE("what the loop refuses is answered 429, with the time after which to come again") {

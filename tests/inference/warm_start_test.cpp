@@ -78,6 +78,12 @@ TEST_CASE("times that are far too short are found out") {
   CHECK(why.ends_with(", not 1e-06"));
 }
 
+TEST_CASE("medians that have nothing to do with the least times are found out") {
+  lenet l;
+  CHECK(l.check({{1, 1, 1}, {2, 20, 2}}) ==
+        "a batch of 2 took 20 ms, more than 5 times the least, 2");
+}
+
 TEST_CASE("what does not hold is told, measured anew and kept instead") {
   lenet l;
   const std::string folder = test::scratch("warm_start");

@@ -1,3 +1,4 @@
+cohort_add_test(serve/busy_meter_test.cpp LIBS cohort_serve)
 cohort_add_test(serve/http_test.cpp LIBS cohort_serve)
 cohort_add_test(serve/infer_request_test.cpp LIBS cohort_serve)
 # Against servers that misbehave, over loopback.

@@ -170,7 +170,8 @@ class device_health {
   /// When `take_due` must be called next, or `never`.
   [[nodiscard]] time_point next() const noexcept { return due_.next(); }
   /// What is to be done at `now`, one after the other, until there is nothing. Whoever asks later
-  /// than that by more than `floor` was stopped himself: then batches have their time once more.
+  /// than that by more than `floor`, and 250 ms, was stopped himself: then batches have their time
+  /// once more.
   std::optional<health_event> take_due(time_point now) noexcept {
     while (due_.next() <= now) {
       const device_id id{due_.next_slot()};
@@ -183,8 +184,9 @@ class device_health {
       }
       const auto l = std::ranges::find_if(d.lanes, [now](const lane& x) { return x.due <= now; });
       const device_entry at{id, static_cast<std::uint32_t>(l - d.lanes.begin())};
-      if (now - l->due > options_.floor) {
-        l->due = now + l->allowed;  // The driver itself was stopped, and the device perhaps, too.
+      if (now - l->due > std::max(options_.floor, stopped)) {
+        l->started = now;  // The driver itself was stopped, and the device perhaps, too.
+        l->due = now + l->allowed;
         refresh(id);
         continue;
       }
@@ -214,6 +216,9 @@ class device_health {
   [[nodiscard]] const health_options& options() const noexcept { return options_; }
 
  private:
+  static constexpr duration stopped =
+      std::chrono::milliseconds{250};  // No busy machine is so late.
+
   struct sent_batch {
     time_point start;
     duration expected{0};

@@ -6,6 +6,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,18 +59,21 @@ class early_refusal {
   /// @throws config_error If an option is outside its range.
   explicit early_refusal(const refusal_options& o = {}) : options_{o} { o.validate(); }
 
-  void add_model(model_id id, duration slo) {
+  /// @param among Models of one value share devices.
+  void add_model(model_id id, duration slo, deferred::pool_id among = {}) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
-    models_[id.index()] = model{.slo = slo};
+    if (among.index() >= pools_.size()) pools_.resize(among.index() + 1);
+    models_[id.index()] = model{.slo = slo, .pool = among, .lately = {.period = memory * slo}};
+    recent& all = pools_[among.index()];
+    all.period = all.period == duration{0} ? memory * slo : std::min(all.period, memory * slo);
   }
 
   /// Whether a request may be refused: for most there is no need to know more.
   [[nodiscard]] bool is_overloaded(model_id id, time_point now) noexcept {
     model& m = models_[id.index()];
     if (!options_.is_on || m.strict_until <= now) return false;
-    m.turn(now);
-    const double bad = m.bad[0] + m.bad[1];
-    return bad >= least && bad >= options_.overload * (bad + m.taken[0] + m.taken[1]);
+    m.lately.turn(now);
+    return m.lately.all_bad() >= least && m.lately.bad_share() >= options_.overload;
   }
 
   /// A request of an overloaded model has arrived. @returns If it is refused: about how long from
@@ -80,7 +84,7 @@ class early_refusal {
     // What waits longer is given up for a batch of the target that starts then.
     const duration latest_start = a.slack - a.batch;
     if (a.until_a_start > latest_start) {
-      m.refuse();
+      refuse(m, now);
       return a.until_a_start == unbounded ? m.slo : a.until_a_start - latest_start;
     }
     // One with more time than usual may wait behind more.
@@ -91,19 +95,18 @@ class early_refusal {
     m.room = std::max(m.room, static_cast<double>(a.target));
     const double room = m.room * part;
     if (a.ahead < room) return std::nullopt;
-    m.refuse();
-    m.room += step * options_.tolerance;
-    const double taken = m.taken[0] + m.taken[1];
+    refuse(m, now);
+    m.room += step * tolerance_of(m);
+    const double taken = m.lately.all_taken();
     if (taken == 0) return m.slo;
-    const double pace = static_cast<double>((now - m.begun[0]).count()) / taken;
+    const double pace = static_cast<double>((now - m.lately.begun[0]).count()) / taken;
     return duration{std::llround(pace * (a.ahead + 1 - room))};
   }
 
   /// An admitted request was dropped. @param left Requests of the model that still wait.
   void on_drop(model_id id, std::uint32_t left, time_point now) noexcept {
     model& m = models_[id.index()];
-    m.turn(now);
-    ++m.bad[1];
+    count_bad(m, now);
     if (m.strict_until <= now) m.room = left;
     m.strict_until = now + memory * m.slo;
     m.room = std::max(0.0, m.room - step);
@@ -114,8 +117,11 @@ class early_refusal {
   void on_batch(model_id id, std::uint32_t size, std::uint32_t had_time_for, std::uint32_t left,
                 time_point now) noexcept {
     model& m = models_[id.index()];
-    m.turn(now);
-    m.taken[1] += size;
+    m.lately.turn(now);
+    m.lately.taken[1] += size;
+    recent& all = pools_[m.pool.index()];
+    all.turn(now);
+    all.taken[1] += size;
     if (m.refused > 0 && left == 0 && size < had_time_for) {
       const double lost = std::min(m.refused, had_time_for - size);
       m.room += std::min(weight * step * lost, std::max(1.0, m.room));  // At most doubled at once.
@@ -132,32 +138,60 @@ class early_refusal {
   static constexpr double least = 16;   // Bad requests to go by.
   static constexpr int memory = 10;     // In SLOs.
 
-  struct model {
-    duration slo{};
-    double room = 0;
-    time_point strict_until = distant_past;
-    std::uint32_t refused = 0;  // Since the last batch.
-    // Of the last whole period of `memory` SLOs, and of the one under way.
+  /// Counts of the last whole period, and of the one under way.
+  struct recent {
+    duration period{};
     std::array<double, 2> taken{};
     std::array<double, 2> bad{};
     std::array<time_point, 2> begun{};
 
-    void refuse() noexcept {
-      ++refused;
-      ++bad[1];
-    }
     void turn(time_point now) noexcept {
-      const duration period = memory * slo;
       if (now - begun[1] < period) return;
       const bool is_old = now - begun[1] >= 2 * period;
       taken = {is_old ? 0 : taken[1], 0};
       bad = {is_old ? 0 : bad[1], 0};
       begun = {is_old ? now : begun[1], now};
     }
+    [[nodiscard]] double all_taken() const noexcept { return taken[0] + taken[1]; }
+    [[nodiscard]] double all_bad() const noexcept { return bad[0] + bad[1]; }
+    [[nodiscard]] double bad_share() const noexcept {
+      const double all = all_taken() + all_bad();
+      return all == 0 ? 0 : all_bad() / all;
+    }
   };
+  struct model {
+    duration slo{};
+    deferred::pool_id pool{};
+    double room = 0;
+    time_point strict_until = distant_past;
+    std::uint32_t refused = 0;  // Since the last batch.
+    recent lately{};
+  };
+
+  /// Who waits longest is first at a device. So a model that is served worse than those beside it
+  /// may let more wait in vain than they.
+  [[nodiscard]] double tolerance_of(const model& m) const noexcept {
+    const double own = 1 - m.lately.bad_share();
+    const double all = 1 - pools_[m.pool.index()].bad_share();
+    if (own >= all) return options_.tolerance;
+    return std::min(1.0, options_.tolerance * (all / own) * (all / own));
+  }
+
+  void refuse(model& m, time_point now) noexcept {
+    ++m.refused;
+    count_bad(m, now);
+  }
+  void count_bad(model& m, time_point now) noexcept {
+    m.lately.turn(now);
+    ++m.lately.bad[1];
+    recent& all = pools_[m.pool.index()];
+    all.turn(now);
+    ++all.bad[1];
+  }
 
   refusal_options options_;
   std::vector<model> models_;
+  std::vector<recent> pools_;
 };
 
 }  // namespace cohort::engine

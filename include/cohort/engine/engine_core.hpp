@@ -75,7 +75,7 @@ class basic_engine_core {
     const std::uint32_t max_size = config.max_request_size;
     const model_id id = scheduler_.add_model(config.scheduling, where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
-    refusal_.add_model(id, config.scheduling.slo);
+    refusal_.add_model(id, config.scheduling.slo, pool_among(where...));
     models_[id.index()] = model{
         .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
     models_[id.index()].pool = pool_among(where...);

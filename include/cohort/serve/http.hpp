@@ -121,6 +121,8 @@ class http_server {
   void stop();
   [[nodiscard]] bool is_leaving() const noexcept;
   [[nodiscard]] bool is_draining() const noexcept;
+  /// Whether its thread lately had next to no time left: see `busy_meter`. For its own thread.
+  [[nodiscard]] bool is_busy();
   /// Requests whose answer is being made or sent. Once `run` has returned: that were left so.
   [[nodiscard]] std::size_t under_way() const noexcept;
   /// Calls `work` on the server's thread, soon; never once `run` has returned.
