@@ -47,6 +47,38 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
 }
 
+/// A body that takes memory as its bytes come. `http::string_body` takes all that the header
+/// announces, of which a client may then send nothing.
+struct arriving_body {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool IsRequest, class Fields>
+    reader(http::header<IsRequest, Fields>& /*header*/, value_type& body) : body_{body} {}
+    void init(const boost::optional<std::uint64_t>& length, beast::error_code& e) {
+      most_ = static_cast<std::size_t>(length.value_or(SIZE_MAX));  // Which the limit bounds.
+      e = {};
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, beast::error_code& e) {
+      const std::size_t size = body_.size() + beast::buffer_bytes(buffers);
+      // Not more than twice what has come.
+      if (size > body_.capacity()) body_.reserve(std::min(2 * size, std::max(size, most_)));
+      const std::size_t before = body_.size();
+      for (const auto b : beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(b.data()), b.size());
+      }
+      e = {};
+      return body_.size() - before;
+    }
+    static void finish(beast::error_code& e) { e = {}; }
+
+   private:
+    value_type& body_;
+    std::size_t most_ = SIZE_MAX;
+  };
+};
+
 /// Drops what would begin a connection, so that none comes between the last that is accepted and
 /// the closing of the port. Where the system has no such filter, one that does is reset.
 void let_nobody_in(int listener) {
@@ -76,12 +108,23 @@ struct http_server::state {
   void check_times();
   void maybe_stop();
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
+  /// Bytes that a connection's body may have whatever others hold: of a quarter of all.
+  [[nodiscard]] std::size_t own_bytes() const {
+    return settings.max_body_bytes / 4 / std::max<std::size_t>(1, max_sharing());
+  }
+  /// Those that they share beyond that.
+  [[nodiscard]] std::size_t shared_bytes() const {
+    return settings.max_body_bytes - own_bytes() * max_sharing();
+  }
+  [[nodiscard]] std::size_t max_sharing() const {
+    return settings.max_connections + settings.probe_connections;
+  }
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
   std::list<session*> extras;             // Those beyond the limit, the latest last.
   std::atomic<std::size_t> under_way{0};
-  std::size_t held_bytes = 0;  // Of bodies.
+  std::size_t held_bytes = 0;  // Of those that bodies share.
   asio::io_context context;
   tcp::acceptor acceptor;
   std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
@@ -260,13 +303,27 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return is_extra_ ? std::min(patience, probe_patience) : patience;
   }
 
-  /// Counts bytes of the body among those that all connections hold.
-  /// @returns Whether there was room. There is for one request, however large.
-  bool hold(std::size_t more) {
+  /// What a request of so many bytes takes of those that all connections share.
+  [[nodiscard]] std::size_t beyond_own(std::size_t bytes) const {
+    return bytes - std::min(bytes, server_.own_bytes());
+  }
+  /// Whether there is room for a body of so many bytes. There is for one request, however large.
+  [[nodiscard]] bool is_room_for(std::size_t bytes) const {
+    const std::size_t more = beyond_own(bytes);
     const std::size_t others = server_.held_bytes - held_;
-    if (others > 0 && server_.held_bytes + more > server_.settings.max_body_bytes) return false;
-    held_ += more;
-    server_.held_bytes += more;
+    return more == 0 || others == 0 || others + more <= server_.shared_bytes();
+  }
+  /// Counts what its request takes by now: not what it announced, but what has come and the room
+  /// that was made for it.
+  /// @returns Whether there was room.
+  bool hold() {
+    const std::string& body = parser_->get().body();
+    const std::size_t taken = (body.empty() ? 0 : body.capacity()) +
+                              (buffer_.capacity() - std::min(buffer_.capacity(), read_size));
+    if (!is_room_for(taken)) return false;
+    server_.held_bytes -= held_;
+    held_ = beyond_own(taken);
+    server_.held_bytes += held_;
     return true;
   }
   void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
@@ -290,10 +347,20 @@ class session final : public http_client, public std::enable_shared_from_this<se
     is_expecting_ = false;
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
     move_to(phase::asked);
+    drop_request();
     http_reply r{.status = static_cast<int>(status),
                  .body = server_.app->error_body(static_cast<int>(status), message)};
     if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
     answer(std::move(r));
+  }
+
+  /// Nothing of it is needed any more: its memory is for others.
+  void drop_request() {
+    beast::error_code ignored;
+    stream_.socket().cancel(ignored);  // Else it would be read into the buffer.
+    parser_.reset();
+    buffer_ = {};
+    let_go();
   }
 
   /// Answers what is wrong with the bytes, or closes if nobody waits for it.
@@ -313,10 +380,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void receive() {
-    const std::uint64_t most = parser_->is_header_done()
-                                   ? parser_->content_length_remaining().value_or(read_size)
-                                   : read_size;
-    const std::size_t size = std::clamp<std::uint64_t>(most, read_size, 16 * read_size);
+    // As much again as has come: who only announces a long body gets no long buffer.
+    const std::size_t size =
+        std::clamp(parser_->get().body().size(), read_size, std::size_t{16} * read_size);
     stream_.socket().async_read_some(
         buffer_.prepare(size), [self = shared_from_this()](beast::error_code e, std::size_t n) {
           if (self->phase_ != phase::idle && self->phase_ != phase::arriving) return;
@@ -330,7 +396,6 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void feed() {
     while (buffer_.size() > 0) {
       beast::error_code e;
-      const std::size_t before = parser_->get().body().size();
       const std::size_t n = parser_->put(buffer_.data(), e);
       buffer_.consume(n);
       if (e == http::error::need_more) break;
@@ -339,7 +404,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         on_header();
         if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
       }
-      if (parser_->chunked() && !hold(parser_->get().body().size() - before)) return no_room();
+      if (!hold()) return no_room();
       if (parser_->is_done()) {
         is_expecting_ = false;
         return ask();
@@ -365,7 +430,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
-    if (!hold(parser_->content_length().value_or(0))) return no_room();
+    // Before it sends what would be refused. What is announced is not held for it.
+    if (!is_room_for(parser_->content_length().value_or(0))) return no_room();
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -396,7 +462,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
-  static std::string_view path_of(const http::request<http::string_body>& request) {
+  static std::string_view path_of(const http::request<arriving_body>& request) {
     std::string_view path = view(request.target());
     if (path.starts_with("http://")) {  // The absolute form, which proxies send.
       path.remove_prefix(std::min(path.size(), path.find('/', 7)));
@@ -465,7 +531,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   beast::tcp_stream stream_;
   http_server::state& server_;
   beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::request_parser<arriving_body>> parser_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
@@ -481,7 +547,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_waiting_to_go_on_ = false;
   bool is_expecting_ = false;  // A request, until `due_`.
   std::chrono::steady_clock::time_point due_;
-  std::size_t held_ = 0;  // Bytes of its body.
+  std::size_t held_ = 0;  // Bytes of those that bodies share.
 };
 
 }  // namespace

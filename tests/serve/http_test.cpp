@@ -157,10 +157,10 @@ TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
   std::thread thread{[&] { server.run(app); }};
   test::connection large{server.port()};
   CHECK(large.ask("POST", "/a", std::string(500, 'x')).first == 202);
-  test::connection half{server.port()};  // It holds 60 from when its header has come.
-  half.send("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 60\r\n\r\n");
-  CHECK(half.wait_for_bytes());
+  test::connection whole{server.port()};  // It holds 60 until it is answered.
+  whole.send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\n\r\n" + std::string(60, 'x'));
   test::connection fits{server.port()};
+  while (server.under_way() == 0) std::this_thread::yield();
   CHECK(fits.ask("POST", "/c", std::string(40, 'x')).first == 202);
   CHECK(fits.ask("POST", "/d", std::string(40, 'x')).first == 202);  // What was held is let go.
   CHECK(fits.ask("POST", "/e", std::string(41, 'x')) == std::pair{503, std::string{"503"}});
@@ -169,6 +169,49 @@ TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
   chunks.send("POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n29\r\n" +
               std::string(41, 'x') + "\r\n0\r\n\r\n");
   CHECK(chunks.answer().first == 503);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("a body that is announced and does not come takes no room") {
+  http_server server{{.body_limit = 100, .max_body_bytes = 100}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const std::string header =
+      "POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n";
+  test::connection silent{server.port()};
+  silent.send(header);
+  CHECK(silent.wait_for_bytes());  // So its header has been read.
+  test::connection begun{server.port()};
+  begun.send(header);
+  CHECK(begun.wait_for_bytes());
+  begun.send(std::string(10, 'x'));
+  test::connection other{server.port()};
+  CHECK(other.ask("POST", "/b", std::string(60, 'x')).first == 202);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("large bodies that fill the bound leave each connection its own part of it") {
+  // A quarter for 16 connections, 1 KiB each. They share 48 KiB.
+  constexpr std::size_t kib = 1024;
+  http_server server{{.body_limit = 64 * kib,
+                      .max_body_bytes = 64 * kib,
+                      .max_connections = 16,
+                      .probe_connections = 0}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection large{server.port()};
+  large.send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" +
+             std::string(50000, 'x'));
+  while (server.under_way() == 0) std::this_thread::yield();
+  test::connection small{server.port()};
+  CHECK(small.ask("POST", "/b", std::string(kib / 2, 'x')).first == 202);
+  test::connection more{server.port()};
+  CHECK(more.ask("POST", "/c", std::string(2 * kib, 'x')) == std::pair{503, std::string{"503"}});
+  CHECK(small.ask("POST", "/d", std::string(kib / 2, 'x')).first == 202);
   server.stop();
   thread.join();
 }

@@ -22,8 +22,10 @@ struct http_options {
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;   ///< For a client to send a request.
   double write_timeout_s = 10;  ///< For a client to take what is sent.
-  /// Bytes of the bodies of all requests that are arriving or being answered. One alone may have
-  /// more, up to `body_limit`; others are answered 503 before their body is read.
+  /// Bytes of the bodies of all requests that are arriving or being answered: what has come and the
+  /// memory made for it, not what is announced. A quarter is shared out evenly to all connections
+  /// that may be; who needs more takes it from the rest, and is answered 503 when that is used up.
+  /// One alone may have more, up to `body_limit`.
   std::size_t max_body_bytes = std::size_t{256} << 20U;
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
