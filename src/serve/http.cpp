@@ -35,13 +35,15 @@ using tcp = asio::ip::tcp;
 
 class session;
 
-/// How long a drain waits for a request whose connection has just come, or that has begun to: a
-/// client that was let in should be served, one that only holds a connection open should not.
-constexpr std::chrono::milliseconds drain_patience{500};
 /// Of one read; more of bodies that are known to be long.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr std::chrono::milliseconds probe_patience{1000};
+/// Of connections that are closed while their client sends: how many are read on at one time, how
+/// much of each at most, and for how long after its last byte.
+constexpr std::size_t max_lingering = 32;
+constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
+constexpr std::chrono::milliseconds linger_patience{1000};
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
@@ -107,6 +109,8 @@ struct http_server::state {
   void begin_drain(std::chrono::milliseconds within);
   void check_times();
   void maybe_stop();
+  /// Whether a drain still waits for what is on its way.
+  [[nodiscard]] bool is_patient() const { return std::chrono::steady_clock::now() < patient_until; }
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
   /// Bytes that a connection's body may have whatever others hold: of a quarter of all.
   [[nodiscard]] std::size_t own_bytes() const {
@@ -122,7 +126,10 @@ struct http_server::state {
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
-  std::list<session*> extras;             // Those beyond the limit, the latest last.
+  std::size_t places = 0;                 // That they take of those within the limit.
+  std::list<session*> extras;             // Those beyond it, the latest last.
+  std::list<session*> lingering;          // In neither, the latest last.
+  std::vector<char> discarded = std::vector<char>(4 * read_size);  // What they read.
   std::atomic<std::size_t> under_way{0};
   std::size_t held_bytes = 0;  // Of those that bodies share.
   asio::io_context context;
@@ -145,7 +152,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   session(tcp::socket socket, http_server::state& server, bool is_extra)
       : stream_{std::move(socket)}, server_{server}, is_extra_{is_extra} {
     server_.sessions.insert(this);
-    if (is_extra_) server_.extras.push_back(this);
+    if (is_extra_) {
+      server_.extras.push_back(this);
+    } else {
+      ++server_.places;
+    }
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
     stream_.socket().non_blocking(true, ignored);
@@ -154,7 +165,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::closed);
     let_go();
     server_.sessions.erase(this);
-    if (is_extra_) server_.extras.remove(this);
+    leave_place();
+    server_.lingering.remove(this);
   }
 
   void read() {
@@ -178,6 +190,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Ends the wait for a request that takes too long. Not while bytes of it wait to be read: then
   /// this process is late, which may have been stopped, and not the client.
   void check_time(std::chrono::steady_clock::time_point now) {
+    if (phase_ == phase::lingering) {
+      if (now >= due_ || now >= linger_until_) shut();
+      return;
+    }
     if (!is_expecting_ || now < due_ || has_unread()) return;
     is_expecting_ = false;
     if (is_extra_) return turn_away();
@@ -190,8 +206,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void turn_away() { refuse(http::status::service_unavailable, "too many connections", 1); }
 
   /// Closes a connection on which no request has arrived yet, and none is on its way.
-  /// @param patiently Nor has it only just come.
+  /// @param patiently Nor has it only just come, or a part of a request.
   void close_if_idle(bool patiently) {
+    if (!patiently && phase_ == phase::arriving) return refuse_late();
+    if (!patiently && phase_ == phase::lingering) return shut();
     if (phase_ != phase::idle) return;
     const bool is_coming = is_fresh_ || buffer_.size() > 0 || has_unread();
     if (!patiently || !is_coming) shut();
@@ -275,6 +293,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     asked,      // The app is to answer.
     streaming,  // It does.
     answering,  // What is left is to be sent.
+    lingering,  // It is; nothing more will be, and what the client sends is not looked at.
     closed,
   };
 
@@ -328,12 +347,54 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
   void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
 
+  void leave_place() {
+    if (!std::exchange(has_place_, false)) return;
+    if (is_extra_) {
+      server_.extras.remove(this);
+    } else {
+      --server_.places;
+    }
+  }
+
   void shut() {
+    if (phase_ == phase::lingering) server_.lingering.remove(this);
     move_to(phase::closed);
     is_expecting_ = false;
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
+  }
+
+  /// Ends a connection whose client may still send. A close with bytes unread would reset it, and
+  /// the client, which fails to send, never see its answer. So the close waits for that of the
+  /// client, or for its silence.
+  void linger() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto read_timeout = milliseconds_of(server_.settings.read_timeout_s);
+    move_to(phase::lingering);
+    drop_request();
+    leave_place();
+    linger_until_ = now + read_timeout;  // As long as the request itself might have taken.
+    due_ = now + std::min(linger_patience, read_timeout);
+    beast::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    server_.lingering.push_back(this);
+    // Who has had the longest time goes.
+    if (server_.lingering.size() > max_lingering) {
+      server_.lingering.front()->shared_from_this()->shut();
+    }
+    discard(max_discarded);
+  }
+  void discard(std::uint64_t most) {
+    stream_.socket().async_read_some(
+        asio::buffer(server_.discarded),
+        [self = shared_from_this(), most](beast::error_code e, std::size_t n) {
+          if (self->phase_ != phase::lingering) return;
+          if (e || n >= most) return self->shut();
+          const auto now = std::chrono::steady_clock::now();
+          self->due_ = std::max(self->due_, now + linger_patience);
+          self->discard(most - n);
+        });
   }
 
   /// The client is gone: its request need not run.
@@ -346,6 +407,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
               std::optional<unsigned> retry_after = {}) {
     is_expecting_ = false;
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
+    is_refused_ = true;
     move_to(phase::asked);
     drop_request();
     http_reply r{.status = static_cast<int>(status),
@@ -417,6 +479,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void no_room() {
     refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
   }
+
+  void refuse_late() { refuse(http::status::service_unavailable, "the server is ending", 1); }
 
   void on_header() {
     move_to(phase::arriving);
@@ -524,6 +588,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (!unsent_.empty()) return pump();
     if (phase_ != phase::answering) return;
     if (keep_alive_) return read();
+    const bool may_linger = !server_.draining || server_.is_patient();
+    if (may_linger && (is_refused_ || buffer_.size() > 0 || has_unread())) return linger();
     shut();
     server_.maybe_stop();
   }
@@ -539,15 +605,18 @@ class session final : public http_client, public std::enable_shared_from_this<se
   unsigned version_ = 11;
   phase phase_ = phase::idle;
   bool is_counted_ = false;
-  bool is_extra_;         // Beyond the limit of connections: for a probe alone.
-  bool is_fresh_ = true;  // No request has come yet.
+  bool is_extra_;  // Beyond the limit of connections: for a probe alone.
+  bool has_place_ = true;
+  bool is_refused_ = false;  // It may not have sent all of its request.
+  bool is_fresh_ = true;     // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   bool is_expecting_ = false;  // A request, until `due_`.
   std::chrono::steady_clock::time_point due_;
-  std::size_t held_ = 0;  // Bytes of those that bodies share.
+  std::chrono::steady_clock::time_point linger_until_;  // However it goes on sending.
+  std::size_t held_ = 0;                                // Bytes of those that bodies share.
 };
 
 }  // namespace
@@ -578,7 +647,7 @@ void http_server::state::admit(tcp::socket socket) {
   const auto end = [this](session* last) {
     asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
   };
-  const bool is_extra = sessions.size() - extras.size() >= settings.max_connections;
+  const bool is_extra = places >= settings.max_connections;
   const std::shared_ptr<session> s{new session{std::move(socket), *this, is_extra}, end};
   if (extras.size() > settings.probe_connections) {
     // Who has said nothing yet goes first: probes send their request with their connection.
@@ -623,7 +692,7 @@ void http_server::state::begin_drain(std::chrono::milliseconds within) {
   draining = true;
   empty_the_queue();
   app->draining();
-  patient_until = std::chrono::steady_clock::now() + drain_patience;
+  patient_until = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_patience_s);
   drain_timer.expires_after(within);
   drain_timer.async_wait([this](beast::error_code e) {
     if (e) return;
@@ -643,7 +712,7 @@ void http_server::state::maybe_stop() {
     context.stop();
     return;
   }
-  const bool patiently = std::chrono::steady_clock::now() < patient_until;
+  const bool patiently = is_patient();
   for (const auto& s : everyone()) s->close_if_idle(patiently);
   accept_timer.expires_after(std::chrono::milliseconds{2});
   accept_timer.async_wait([this](beast::error_code e) {

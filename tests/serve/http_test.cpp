@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <support/child_server.hpp>
 
@@ -113,7 +114,7 @@ TEST_CASE("whoever makes an answer may be the last to let go of the client, on a
 }
 
 TEST_CASE("a drain serves who has connected, and waits for no request that has not begun") {
-  http_server server{{.read_timeout_s = 3600}};
+  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 2}};
   server.listen();
   echo app;
   test::connection waits{server.port()};  // Nobody has accepted it yet.
@@ -129,6 +130,49 @@ TEST_CASE("a drain serves who has connected, and waits for no request that has n
   CHECK(half.answer() == std::pair{202, std::string{"POST /b body"}});
   thread.join();
   CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("a drain waits for the rest of a request no longer than its patience") {
+  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 0.05}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection half{server.port()};
+  half.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+  CHECK(half.answer().first == 100);  // So its header has been read.
+  half.send("b");
+  server.drain(3600);
+  CHECK(half.answer() == std::pair{503, std::string{"503"}});
+  thread.join();
+  CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("who is refused while it sends gets the answer, and is read no further than a bound") {
+  // So long that no client waits for its end here.
+  http_server server{
+      {.body_limit = 100, .read_timeout_s = 3600, .max_connections = 1, .probe_connections = 0}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  {
+    test::connection large{server.port()};  // More than the buffers of both sockets have room for.
+    CHECK(large.ask("POST", "/a", std::string(std::size_t{17} << 20U, 'x')).first == 413);
+    CHECK(large.is_closed_by_server());
+    test::connection next{server.port()};  // Who lingers is in nobody's way.
+    CHECK(next.ask("GET", "/b").first == 202);
+    for (int i = 0; i < 100; ++i) {
+      test::connection beyond{server.port()};
+      REQUIRE(beyond.ask("POST", "/c", std::string(std::size_t{1} << 20U, 'x')).first == 503);
+    }
+    std::vector<std::unique_ptr<test::connection>> silent;
+    for (int i = 0; i < 100; ++i) {  // More than may linger: the oldest are closed.
+      silent.push_back(std::make_unique<test::connection>(server.port()));
+      CHECK(silent.back()->answer().first == 503);
+    }
+    CHECK(next.ask("GET", "/d").first == 202);
+  }
+  server.drain(3600);
+  thread.join();
 }
 
 TEST_CASE("beyond the limit of connections only probes are let in, the latest first") {

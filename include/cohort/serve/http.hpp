@@ -22,11 +22,15 @@ struct http_options {
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;   ///< For a client to send a request.
   double write_timeout_s = 10;  ///< For a client to take what is sent.
+  /// How long a drain waits for a request whose connection has just come, or that has begun to: a
+  /// client that was let in should be served, one that only holds a connection open should not.
+  double drain_patience_s = 0.5;
   /// Bytes of the bodies of all requests that are arriving or being answered: what has come and the
   /// memory made for it, not what is announced. A quarter is shared out evenly to all connections
   /// that may be; who needs more takes it from the rest, and is answered 503 when that is used up.
   /// One alone may have more, up to `body_limit`.
   std::size_t max_body_bytes = std::size_t{256} << 20U;
+  /// Beside these, 32 that were answered before they had sent all may send the rest, unread.
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
