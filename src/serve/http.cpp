@@ -623,7 +623,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
 std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
   std::vector<std::shared_ptr<session>> all;
-  for (session* s : sessions) all.push_back(s->shared_from_this());
+  for (session* s : sessions) {
+    // One that another thread has just let go of is about to be deleted here.
+    if (auto living = s->weak_from_this().lock()) all.push_back(std::move(living));
+  }
   return all;
 }
 
