@@ -203,7 +203,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   /// Answers a connection that is one too many, and closes it.
-  void turn_away() { refuse(http::status::service_unavailable, "too many connections", 1); }
+  void turn_away() {
+    server_.app->refused(http_bound::connections);
+    refuse(http::status::service_unavailable, "too many connections", 1);
+  }
 
   /// Closes a connection on which no request has arrived yet, and none is on its way.
   /// @param patiently Nor has it only just come, or a part of a request.
@@ -477,6 +480,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void no_room() {
+    server_.app->refused(http_bound::bodies);
     refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
   }
 

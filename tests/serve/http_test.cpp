@@ -40,12 +40,17 @@ class echo final : public http_app {
   }
   std::string error_body(int status, std::string_view) override { return std::to_string(status); }
   void answered(int status) override { last = status; }
+  void refused(http_bound full) override {
+    ++(full == http_bound::bodies ? without_room : turned_away);
+  }
   void draining() override { drained = true; }
   [[nodiscard]] bool is_probe(std::string_view path) const override { return path == "/probe"; }
 
   std::shared_ptr<http_client> kept;
   int gone = 0;
   int last = 0;
+  int without_room = 0;
+  int turned_away = 0;
   bool drained = false;
 };
 
@@ -203,6 +208,7 @@ TEST_CASE("beyond the limit of connections only probes are let in, the latest fi
   CHECK(says_nothing.answer().first == 503);
   server.stop();
   thread.join();
+  CHECK(app.turned_away == 3);
 }
 
 TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
@@ -226,6 +232,8 @@ TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
   CHECK(chunks.answer().first == 503);
   server.stop();
   thread.join();
+  CHECK(app.without_room == 2);
+  CHECK(app.turned_away == 0);
 }
 
 TEST_CASE("a body that is announced and does not come takes no room") {

@@ -77,6 +77,12 @@ class http_client {
   [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
+/// Which bound of the server itself a request was refused for.
+enum class http_bound : std::uint8_t {
+  connections,  ///< `max_connections`.
+  bodies,       ///< `max_body_bytes`.
+};
+
 /// What a server does. All calls come on the server's thread.
 class http_app {
  public:
@@ -91,6 +97,8 @@ class http_app {
   virtual std::string error_body(int status, std::string_view message) = 0;
   /// An answer of this status begins.
   virtual void answered(int status) = 0;
+  /// That answer is one of the server's own, 503, as there is no room for the client.
+  virtual void refused(http_bound /*full*/) {}
   /// A drain begins: no more connections come, but requests of those that are there still do.
   virtual void draining() = 0;
   /// Whether a path is one that probes ask for, whom nobody else's connections may keep out.
