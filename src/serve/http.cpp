@@ -19,6 +19,7 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <list>
 #include <memory>
@@ -106,6 +107,7 @@ struct http_server::state {
   void accept();
   void admit(tcp::socket socket);
   void empty_the_queue();
+  void say_none_is_let_in(beast::error_code why);
   void begin_drain(std::chrono::milliseconds within);
   void check_times();
   void maybe_stop();
@@ -140,6 +142,7 @@ struct http_server::state {
   asio::steady_timer clock_timer;
   http_app* app = nullptr;
   std::chrono::steady_clock::time_point patient_until;  // While it drains.
+  std::chrono::steady_clock::time_point silent_until;   // It says why it lets nobody in.
   std::atomic<bool> draining{false};
   std::atomic<bool> leaving{false};  // Or draining.
 };
@@ -638,7 +641,8 @@ void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
     if (!e) admit(std::move(socket));  // Also one that came just before the port was closed.
     if (draining) return;
-    if (e) {  // Out of file descriptors, most likely: they come back when clients leave.
+    if (e && e != asio::error::connection_aborted) {
+      say_none_is_let_in(e);  // No descriptors, most likely: they come back when clients leave.
       accept_timer.expires_after(std::chrono::milliseconds{50});
       accept_timer.async_wait([this](beast::error_code stopped) {
         if (!stopped && !draining) accept();
@@ -647,6 +651,14 @@ void http_server::state::accept() {
     }
     accept();
   });
+}
+
+void http_server::state::say_none_is_let_in(beast::error_code why) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < silent_until) return;
+  silent_until = now + std::chrono::minutes{1};
+  fmt::print(stderr, "{}: cannot accept connections on port {}: {}; trying on\n", settings.name,
+             port, why.message());
 }
 
 void http_server::state::admit(tcp::socket socket) {
@@ -677,6 +689,7 @@ void http_server::state::empty_the_queue() {
     acceptor.accept(socket, e);
     if (!e) admit(std::move(socket));
   }
+  if (e != asio::error::would_block) say_none_is_let_in(e);
   acceptor.close(e);
 }
 
@@ -755,6 +768,19 @@ void http_server::listen() {
 }
 
 std::uint16_t http_server::port() const { return state_->port; }
+
+void http_server::limit_connections(std::size_t most) {
+  state_->settings.max_connections = std::max<std::size_t>(1, most);
+}
+std::size_t http_server::max_connections() const noexcept {
+  return state_->settings.max_connections;
+}
+std::size_t http_server::max_descriptors() const noexcept {
+  // One more of those beyond and of those that linger: it comes before another goes.
+  const std::size_t beyond = state_->settings.probe_connections + 1 + max_lingering + 1;
+  constexpr std::size_t own = 4;  // The port, and what the context waits with.
+  return max_connections() + beyond + own;
+}
 
 void http_server::run(http_app& app) {
   state& me = *state_;

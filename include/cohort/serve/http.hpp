@@ -108,8 +108,9 @@ class http_app {
 /// One thread, that of `run`. Reads with limits and timeouts, answers what is malformed, too large
 /// or too slow itself, keeps connections alive, notices clients that go. Beyond `max_connections`
 /// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
-/// are told that they are too many. Thread safety: `listen` and `run` from one thread each, the
-/// rest from any.
+/// are told that they are too many. Where the system has no descriptors left it says so on standard
+/// error, at most once a minute, and goes on trying. Thread safety: `listen` and `run` from one
+/// thread each, the rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
@@ -122,6 +123,11 @@ class http_server {
   void listen();
   /// The one listened on; any thread may ask, also while it is closed.
   [[nodiscard]] std::uint16_t port() const;
+  /// Serves at most so many connections at one time, 1 or more. Before `run`.
+  void limit_connections(std::size_t most);
+  [[nodiscard]] std::size_t max_connections() const noexcept;
+  /// File descriptors that it may have open at one time.
+  [[nodiscard]] std::size_t max_descriptors() const noexcept;
   /// Serves until the end of a drain, or `stop`.
   void run(http_app& app);
   /// From now on it `is_leaving`. Goes on serving, but asks clients to come back on other
