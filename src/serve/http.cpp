@@ -36,7 +36,7 @@ using tcp = asio::ip::tcp;
 
 class session;
 
-/// Of one read; more of bodies that are known to be long.
+/// Of one read; more of long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr std::chrono::milliseconds probe_patience{1000};
@@ -214,7 +214,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Closes a connection on which no request has arrived yet, and none is on its way.
   /// @param patiently Nor has it only just come, or a part of a request.
   void close_if_idle(bool patiently) {
-    if (!patiently && phase_ == phase::arriving) return refuse_late();
+    if (!patiently && phase_ == phase::arriving && !has_unread()) return refuse_late();
     if (!patiently && phase_ == phase::lingering) return shut();
     if (phase_ != phase::idle) return;
     const bool is_coming = is_fresh_ || buffer_.size() > 0 || has_unread();
@@ -597,8 +597,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (keep_alive_) return read();
     const bool may_linger = !server_.draining || server_.is_patient();
     if (may_linger && (is_refused_ || buffer_.size() > 0 || has_unread())) return linger();
-    shut();
-    server_.maybe_stop();
+    shut();  // A drain looks every few milliseconds who is left.
   }
 
   beast::tcp_stream stream_;

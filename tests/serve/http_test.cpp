@@ -142,12 +142,16 @@ TEST_CASE("a drain waits for the rest of a request no longer than its patience")
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
-  test::connection half{server.port()};
-  half.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
-  CHECK(half.answer().first == 100);  // So its header has been read.
-  half.send("b");
+  std::vector<std::unique_ptr<test::connection>> halves;
+  for (int i = 0; i < 200; ++i) {
+    test::connection& half =
+        *halves.emplace_back(std::make_unique<test::connection>(server.port()));
+    half.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    CHECK(half.answer().first == 100);  // So its header has been read.
+    half.send("bo");
+  }
   server.drain(3600);
-  CHECK(half.answer() == std::pair{503, std::string{"503"}});
+  for (const auto& half : halves) CHECK(half->answer() == std::pair{503, std::string{"503"}});
   thread.join();
   CHECK(server.under_way() == 0);
 }
