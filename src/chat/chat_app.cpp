@@ -86,6 +86,7 @@ std::string chat_app::error_body(int status, std::string_view message) {
 }
 
 void chat_app::answered(int status) { counters_.answered(status); }
+void chat_app::refused(serve::http_bound full) { counters_.refused(full); }
 
 bool chat_app::is_probe(std::string_view path) const {
   return !has_management_ && serve::page_at(path) != serve::managed_page::none;

@@ -77,6 +77,7 @@ class chat_metrics : public serve::metric_page {
   serve::text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
+  serve::http_refusal_counter http_refusals{*this};
 
   explicit chat_metrics(std::uint64_t budget) { kv_budget.set(static_cast<double>(budget)); }
 
@@ -95,6 +96,7 @@ class chat_metrics : public serve::metric_page {
     request_seconds.observe(to_seconds(since_arrival));
   }
   void refused() { refusals.add(); }
+  void refused(serve::http_bound full) { http_refusals.add(full); }
   void answered(int status) { answers.add(std::to_string(status)); }
   void set(const generator_counts& c) {
     running.set(static_cast<double>(c.running));

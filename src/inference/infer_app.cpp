@@ -112,6 +112,7 @@ std::string infer_app::error_body(int, std::string_view message) {
   return serve::error_body(message);
 }
 void infer_app::answered(int status) { counters_.answered(status); }
+void infer_app::refused(serve::http_bound full) { counters_.refused(full); }
 void infer_app::draining() { last_settings_ = watch_.settings(); }
 
 bool infer_app::is_probe(std::string_view path) const {

@@ -41,6 +41,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
              const std::shared_ptr<serve::http_client>& client) override;
   std::string error_body(int status, std::string_view message) override;
   void answered(int status) override;
+  void refused(serve::http_bound full) override;
   void draining() override;
   [[nodiscard]] bool is_probe(std::string_view path) const override;
   [[nodiscard]] serve::http_reply live() override;

@@ -21,6 +21,7 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <list>
 #include <memory>
@@ -37,17 +38,51 @@ using tcp = asio::ip::tcp;
 
 class session;
 
-/// How long a drain waits for a request whose connection has just come, or that has begun to: a
-/// client that was let in should be served, one that only holds a connection open should not.
-constexpr std::chrono::milliseconds drain_patience{500};
-/// Of one read; more of bodies that are known to be long.
+/// Of one read; more of long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr std::chrono::milliseconds probe_patience{1000};
+/// Of connections that are closed while their client sends: how many are read on at one time, how
+/// much of each at most, and for how long after its last byte.
+constexpr std::size_t max_lingering = 32;
+constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
+constexpr std::chrono::milliseconds linger_patience{1000};
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
 }
+
+/// A body that takes memory as its bytes come. `http::string_body` takes all that the header
+/// announces, of which a client may then send nothing.
+struct arriving_body {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool IsRequest, class Fields>
+    reader(http::header<IsRequest, Fields>& /*header*/, value_type& body) : body_{body} {}
+    void init(const boost::optional<std::uint64_t>& length, beast::error_code& e) {
+      most_ = static_cast<std::size_t>(length.value_or(SIZE_MAX));  // Which the limit bounds.
+      e = {};
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, beast::error_code& e) {
+      const std::size_t size = body_.size() + beast::buffer_bytes(buffers);
+      // Not more than twice what has come.
+      if (size > body_.capacity()) body_.reserve(std::min(2 * size, std::max(size, most_)));
+      const std::size_t before = body_.size();
+      for (const auto b : beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(b.data()), b.size());
+      }
+      e = {};
+      return body_.size() - before;
+    }
+    static void finish(beast::error_code& e) { e = {}; }
+
+   private:
+    value_type& body_;
+    std::size_t most_ = SIZE_MAX;
+  };
+};
 
 /// Drops what would begin a connection, so that none comes between the last that is accepted and
 /// the closing of the port. Where the system has no such filter, one that does is reset.
@@ -74,18 +109,35 @@ struct http_server::state {
   void accept();
   void admit(tcp::socket socket);
   void empty_the_queue();
+  void say_none_is_let_in(beast::error_code why);
   void begin_drain(std::chrono::milliseconds within);
   void check_times();
   void maybe_stop();
+  /// Whether a drain still waits for what is on its way.
+  [[nodiscard]] bool is_patient() const { return std::chrono::steady_clock::now() < patient_until; }
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
+  /// Bytes that a connection's body may have whatever others hold: of a quarter of all.
+  [[nodiscard]] std::size_t own_bytes() const {
+    return settings.max_body_bytes / 4 / std::max<std::size_t>(1, max_sharing());
+  }
+  /// Those that they share beyond that.
+  [[nodiscard]] std::size_t shared_bytes() const {
+    return settings.max_body_bytes - own_bytes() * max_sharing();
+  }
+  [[nodiscard]] std::size_t max_sharing() const {
+    return settings.max_connections + settings.probe_connections;
+  }
 
   busy_meter meter;  // Of the thread in `run`.
 
   http_options settings;
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
-  std::list<session*> extras;             // Those beyond the limit, the latest last.
+  std::size_t places = 0;                 // That they take of those within the limit.
+  std::list<session*> extras;             // Those beyond it, the latest last.
+  std::list<session*> lingering;          // In neither, the latest last.
+  std::vector<char> discarded = std::vector<char>(4 * read_size);  // What they read.
   std::atomic<std::size_t> under_way{0};
-  std::size_t held_bytes = 0;  // Of bodies.
+  std::size_t held_bytes = 0;  // Of those that bodies share.
   asio::io_context context;
   tcp::acceptor acceptor;
   std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
@@ -94,6 +146,7 @@ struct http_server::state {
   asio::steady_timer clock_timer;
   http_app* app = nullptr;
   std::chrono::steady_clock::time_point patient_until;  // While it drains.
+  std::chrono::steady_clock::time_point silent_until;   // It says why it lets nobody in.
   std::atomic<bool> draining{false};
   std::atomic<bool> leaving{false};  // Or draining.
 };
@@ -106,7 +159,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   session(tcp::socket socket, http_server::state& server, bool is_extra)
       : stream_{std::move(socket)}, server_{server}, is_extra_{is_extra} {
     server_.sessions.insert(this);
-    if (is_extra_) server_.extras.push_back(this);
+    if (is_extra_) {
+      server_.extras.push_back(this);
+    } else {
+      ++server_.places;
+    }
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
     stream_.socket().non_blocking(true, ignored);
@@ -115,7 +172,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::closed);
     let_go();
     server_.sessions.erase(this);
-    if (is_extra_) server_.extras.remove(this);
+    leave_place();
+    server_.lingering.remove(this);
   }
 
   void read() {
@@ -139,6 +197,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Ends the wait for a request that takes too long. Not while bytes of it wait to be read: then
   /// this process is late, which may have been stopped, and not the client.
   void check_time(std::chrono::steady_clock::time_point now) {
+    if (phase_ == phase::lingering) {
+      if (now >= due_ || now >= linger_until_) shut();
+      return;
+    }
     if (!is_expecting_ || now < due_ || has_unread()) return;
     is_expecting_ = false;
     if (is_extra_) return turn_away();
@@ -148,11 +210,16 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   /// Answers a connection that is one too many, and closes it.
-  void turn_away() { refuse(http::status::service_unavailable, "too many connections", 1); }
+  void turn_away() {
+    server_.app->refused(http_bound::connections);
+    refuse(http::status::service_unavailable, "too many connections", 1);
+  }
 
   /// Closes a connection on which no request has arrived yet, and none is on its way.
-  /// @param patiently Nor has it only just come.
+  /// @param patiently Nor has it only just come, or a part of a request.
   void close_if_idle(bool patiently) {
+    if (!patiently && phase_ == phase::arriving && !has_unread()) return refuse_late();
+    if (!patiently && phase_ == phase::lingering) return shut();
     if (phase_ != phase::idle) return;
     const bool is_coming = is_fresh_ || buffer_.size() > 0 || has_unread();
     if (!patiently || !is_coming) shut();
@@ -236,6 +303,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     asked,      // The app is to answer.
     streaming,  // It does.
     answering,  // What is left is to be sent.
+    lingering,  // It is; nothing more will be, and what the client sends is not looked at.
     closed,
   };
 
@@ -264,23 +332,79 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return is_extra_ ? std::min(patience, probe_patience) : patience;
   }
 
-  /// Counts bytes of the body among those that all connections hold.
-  /// @returns Whether there was room. There is for one request, however large.
-  bool hold(std::size_t more) {
+  /// What a request of so many bytes takes of those that all connections share.
+  [[nodiscard]] std::size_t beyond_own(std::size_t bytes) const {
+    return bytes - std::min(bytes, server_.own_bytes());
+  }
+  /// Whether there is room for a body of so many bytes. There is for one request, however large.
+  [[nodiscard]] bool is_room_for(std::size_t bytes) const {
+    const std::size_t more = beyond_own(bytes);
     const std::size_t others = server_.held_bytes - held_;
-    if (others > 0 && server_.held_bytes + more > server_.settings.max_body_bytes) return false;
-    held_ += more;
-    server_.held_bytes += more;
+    return more == 0 || others == 0 || others + more <= server_.shared_bytes();
+  }
+  /// Counts what its request takes by now: not what it announced, but what has come and the room
+  /// that was made for it.
+  /// @returns Whether there was room.
+  bool hold() {
+    const std::string& body = parser_->get().body();
+    const std::size_t taken = (body.empty() ? 0 : body.capacity()) +
+                              (buffer_.capacity() - std::min(buffer_.capacity(), read_size));
+    if (!is_room_for(taken)) return false;
+    server_.held_bytes -= held_;
+    held_ = beyond_own(taken);
+    server_.held_bytes += held_;
     return true;
   }
   void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
 
+  void leave_place() {
+    if (!std::exchange(has_place_, false)) return;
+    if (is_extra_) {
+      server_.extras.remove(this);
+    } else {
+      --server_.places;
+    }
+  }
+
   void shut() {
+    if (phase_ == phase::lingering) server_.lingering.remove(this);
     move_to(phase::closed);
     is_expecting_ = false;
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
+  }
+
+  /// Ends a connection whose client may still send. A close with bytes unread would reset it, and
+  /// the client, which fails to send, never see its answer. So the close waits for that of the
+  /// client, or for its silence.
+  void linger() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto read_timeout = milliseconds_of(server_.settings.read_timeout_s);
+    move_to(phase::lingering);
+    drop_request();
+    leave_place();
+    linger_until_ = now + read_timeout;  // As long as the request itself might have taken.
+    due_ = now + std::min(linger_patience, read_timeout);
+    beast::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    server_.lingering.push_back(this);
+    // Who has had the longest time goes.
+    if (server_.lingering.size() > max_lingering) {
+      server_.lingering.front()->shared_from_this()->shut();
+    }
+    discard(max_discarded);
+  }
+  void discard(std::uint64_t most) {
+    stream_.socket().async_read_some(
+        asio::buffer(server_.discarded),
+        [self = shared_from_this(), most](beast::error_code e, std::size_t n) {
+          if (self->phase_ != phase::lingering) return;
+          if (e || n >= most) return self->shut();
+          const auto now = std::chrono::steady_clock::now();
+          self->due_ = std::max(self->due_, now + linger_patience);
+          self->discard(most - n);
+        });
   }
 
   /// The client is gone: its request need not run.
@@ -293,11 +417,22 @@ class session final : public http_client, public std::enable_shared_from_this<se
               std::optional<unsigned> retry_after = {}) {
     is_expecting_ = false;
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
+    is_refused_ = true;
     move_to(phase::asked);
+    drop_request();
     http_reply r{.status = static_cast<int>(status),
                  .body = server_.app->error_body(static_cast<int>(status), message)};
     if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
     answer(std::move(r));
+  }
+
+  /// Nothing of it is needed any more: its memory is for others.
+  void drop_request() {
+    beast::error_code ignored;
+    stream_.socket().cancel(ignored);  // Else it would be read into the buffer.
+    parser_.reset();
+    buffer_ = {};
+    let_go();
   }
 
   /// Answers what is wrong with the bytes, or closes if nobody waits for it.
@@ -317,10 +452,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void receive() {
-    const std::uint64_t most = parser_->is_header_done()
-                                   ? parser_->content_length_remaining().value_or(read_size)
-                                   : read_size;
-    const std::size_t size = std::clamp<std::uint64_t>(most, read_size, 16 * read_size);
+    // As much again as has come: who only announces a long body gets no long buffer.
+    const std::size_t size =
+        std::clamp(parser_->get().body().size(), read_size, std::size_t{16} * read_size);
     stream_.socket().async_read_some(
         buffer_.prepare(size), [self = shared_from_this()](beast::error_code e, std::size_t n) {
           if (self->phase_ != phase::idle && self->phase_ != phase::arriving) return;
@@ -334,7 +468,6 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void feed() {
     while (buffer_.size() > 0) {
       beast::error_code e;
-      const std::size_t before = parser_->get().body().size();
       const std::size_t n = parser_->put(buffer_.data(), e);
       buffer_.consume(n);
       if (e == http::error::need_more) break;
@@ -343,7 +476,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         on_header();
         if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
       }
-      if (parser_->chunked() && !hold(parser_->get().body().size() - before)) return no_room();
+      if (!hold()) return no_room();
       if (parser_->is_done()) {
         is_expecting_ = false;
         return ask();
@@ -354,8 +487,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void no_room() {
+    server_.app->refused(http_bound::bodies);
     refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
   }
+
+  void refuse_late() { refuse(http::status::service_unavailable, "the server is ending", 1); }
 
   void on_header() {
     move_to(phase::arriving);
@@ -369,7 +505,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
-    if (!hold(parser_->content_length().value_or(0))) return no_room();
+    // Before it sends what would be refused. What is announced is not held for it.
+    if (!is_room_for(parser_->content_length().value_or(0))) return no_room();
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -400,7 +537,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
-  static std::string_view path_of(const http::request<http::string_body>& request) {
+  static std::string_view path_of(const http::request<arriving_body>& request) {
     std::string_view path = view(request.target());
     if (path.starts_with("http://")) {  // The absolute form, which proxies send.
       path.remove_prefix(std::min(path.size(), path.find('/', 7)));
@@ -462,14 +599,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (!unsent_.empty()) return pump();
     if (phase_ != phase::answering) return;
     if (keep_alive_) return read();
-    shut();
-    server_.maybe_stop();
+    const bool may_linger = !server_.draining || server_.is_patient();
+    if (may_linger && (is_refused_ || buffer_.size() > 0 || has_unread())) return linger();
+    shut();  // A drain looks every few milliseconds who is left.
   }
 
   beast::tcp_stream stream_;
   http_server::state& server_;
   beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::request_parser<arriving_body>> parser_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
@@ -477,22 +615,28 @@ class session final : public http_client, public std::enable_shared_from_this<se
   unsigned version_ = 11;
   phase phase_ = phase::idle;
   bool is_counted_ = false;
-  bool is_extra_;         // Beyond the limit of connections: for a probe alone.
-  bool is_fresh_ = true;  // No request has come yet.
+  bool is_extra_;  // Beyond the limit of connections: for a probe alone.
+  bool has_place_ = true;
+  bool is_refused_ = false;  // It may not have sent all of its request.
+  bool is_fresh_ = true;     // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   bool is_expecting_ = false;  // A request, until `due_`.
   std::chrono::steady_clock::time_point due_;
-  std::size_t held_ = 0;  // Bytes of its body.
+  std::chrono::steady_clock::time_point linger_until_;  // However it goes on sending.
+  std::size_t held_ = 0;                                // Bytes of those that bodies share.
 };
 
 }  // namespace
 
 std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
   std::vector<std::shared_ptr<session>> all;
-  for (session* s : sessions) all.push_back(s->shared_from_this());
+  for (session* s : sessions) {
+    // One that another thread has just let go of is about to be deleted here.
+    if (auto living = s->weak_from_this().lock()) all.push_back(std::move(living));
+  }
   return all;
 }
 
@@ -500,7 +644,8 @@ void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
     if (!e) admit(std::move(socket));  // Also one that came just before the port was closed.
     if (draining) return;
-    if (e) {  // Out of file descriptors, most likely: they come back when clients leave.
+    if (e && e != asio::error::connection_aborted) {
+      say_none_is_let_in(e);  // No descriptors, most likely: they come back when clients leave.
       accept_timer.expires_after(std::chrono::milliseconds{50});
       accept_timer.async_wait([this](beast::error_code stopped) {
         if (!stopped && !draining) accept();
@@ -511,12 +656,20 @@ void http_server::state::accept() {
   });
 }
 
+void http_server::state::say_none_is_let_in(beast::error_code why) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < silent_until) return;
+  silent_until = now + std::chrono::minutes{1};
+  fmt::print(stderr, "{}: cannot accept connections on port {}: {}; trying on\n", settings.name,
+             port, why.message());
+}
+
 void http_server::state::admit(tcp::socket socket) {
   // Whoever makes the answer may be the last to let go, on a thread of their own.
   const auto end = [this](session* last) {
     asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
   };
-  const bool is_extra = sessions.size() - extras.size() >= settings.max_connections;
+  const bool is_extra = places >= settings.max_connections;
   const std::shared_ptr<session> s{new session{std::move(socket), *this, is_extra}, end};
   if (extras.size() > settings.probe_connections) {
     // Who has said nothing yet goes first: probes send their request with their connection.
@@ -539,6 +692,7 @@ void http_server::state::empty_the_queue() {
     acceptor.accept(socket, e);
     if (!e) admit(std::move(socket));
   }
+  if (e != asio::error::would_block) say_none_is_let_in(e);
   acceptor.close(e);
 }
 
@@ -561,7 +715,7 @@ void http_server::state::begin_drain(std::chrono::milliseconds within) {
   draining = true;
   empty_the_queue();
   app->draining();
-  patient_until = std::chrono::steady_clock::now() + drain_patience;
+  patient_until = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_patience_s);
   drain_timer.expires_after(within);
   drain_timer.async_wait([this](beast::error_code e) {
     if (e) return;
@@ -581,7 +735,7 @@ void http_server::state::maybe_stop() {
     context.stop();
     return;
   }
-  const bool patiently = std::chrono::steady_clock::now() < patient_until;
+  const bool patiently = is_patient();
   for (const auto& s : everyone()) s->close_if_idle(patiently);
   accept_timer.expires_after(std::chrono::milliseconds{2});
   accept_timer.async_wait([this](beast::error_code e) {
@@ -617,6 +771,19 @@ void http_server::listen() {
 }
 
 std::uint16_t http_server::port() const { return state_->port; }
+
+void http_server::limit_connections(std::size_t most) {
+  state_->settings.max_connections = std::max<std::size_t>(1, most);
+}
+std::size_t http_server::max_connections() const noexcept {
+  return state_->settings.max_connections;
+}
+std::size_t http_server::max_descriptors() const noexcept {
+  // One more of those beyond and of those that linger: it comes before another goes.
+  const std::size_t beyond = state_->settings.probe_connections + 1 + max_lingering + 1;
+  constexpr std::size_t own = 4;  // The port, and what the context waits with.
+  return max_connections() + beyond + own;
+}
 
 void http_server::run(http_app& app) {
   state& me = *state_;

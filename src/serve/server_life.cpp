@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
@@ -15,8 +16,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,6 +36,26 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 http_reply plain(int status, std::string_view message) {
   return {.status = status, .body = fmt::format("{}\n", message), .type = "text/plain"};
+}
+
+/// For what is opened later: models, devices, caches.
+constexpr std::size_t reserved_descriptors = 128;
+
+std::size_t open_descriptors() {
+  std::error_code e;
+  const std::filesystem::directory_iterator all{"/proc/self/fd", e};
+  return e ? 16 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Lets the process have so many descriptors if it may, else as many as it may.
+/// @returns How many it may have now.
+std::size_t raise_descriptors(std::size_t wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;  // Nothing is known of it.
+  if (limit.rlim_cur >= wanted) return wanted;
+  const rlimit raised{.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max),
+                      .rlim_max = limit.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 /// The management port's paths.
@@ -100,10 +124,27 @@ struct server_life::state {
         throw resource_error{fmt::format("--management-port: {}", e.what())};
       }
     }
+    fit_descriptors();
     // Before any thread is there to be killed by one.
     signals.add(SIGTERM);
     signals.add(SIGINT);
     await_signal();
+  }
+
+  /// Sees to it that no number of clients can use up the descriptors, which probes, models and
+  /// devices need: raises the process's limit, or serves fewer connections.
+  void fit_descriptors() {
+    const std::size_t needed = open_descriptors() + reserved_descriptors +
+                               service.max_descriptors() +
+                               (manager ? manager->max_descriptors() : 0);
+    const std::size_t there = raise_descriptors(needed);
+    if (there >= needed) return;
+    const std::size_t wanted = service.max_connections();
+    service.limit_connections(wanted - std::min(wanted, needed - there));
+    fmt::print(stderr,
+               "{}: serves {} connections, not {}: the limit of open files is {}, {} are needed "
+               "(ulimit -n)\n",
+               settings.name, service.max_connections(), wanted, there, needed);
   }
 
   void say(std::string_view what) const {

@@ -602,6 +602,9 @@ TEST_CASE("the management port is as ready as the server, which serves while it 
     CAPTURE(path);
     CHECK(m.ask("GET", path).first == 200);
   }
+  CHECK(m.ask("GET", "/metrics")
+            .second.find("cohort_http_refused_total{reason=\"connections\"} 0\n") !=
+        std::string::npos);
   {
     connection c{server.port()};
     CHECK(c.ask("GET", "/metrics").first == 404);

@@ -2,6 +2,7 @@
 // How the inference server starts and ends, as its probes, clients and whoever stops it see it.
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <csignal>
 #include <cstdio>
@@ -17,20 +18,20 @@
 namespace cohort::inference {
 namespace {
 
+/// That of the ready line.
+std::uint16_t management_port_of(const test::child_server& server) {
+  const std::size_t at = server.first_line.find(" management http://127.0.0.1:");
+  REQUIRE_MESSAGE(at != std::string::npos, server.first_line);
+  return static_cast<std::uint16_t>(std::stoi(server.first_line.substr(at + 29)));
+}
+
 class child : public test::child_server {
  public:
   explicit child(std::vector<std::string> more)
       : child_server{INFERENCE_SERVER, with(std::move(more))} {
     REQUIRE_MESSAGE(port() != 0, first_line);
   }
-  /// That of the ready line.
-  [[nodiscard]] std::uint16_t management_port() const {
-    const std::size_t at = first_line.find(" management http://127.0.0.1:");
-    REQUIRE_MESSAGE(at != std::string::npos, first_line);
-    return static_cast<std::uint16_t>(std::stoi(first_line.substr(at + 29)));
-  }
-
- private:
+  [[nodiscard]] std::uint16_t management_port() const { return management_port_of(*this); }
   /// Eager and with a long SLO: what is tested must not depend on how busy the machine is.
   static std::vector<std::string> with(std::vector<std::string> more) {
     more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
@@ -151,6 +152,67 @@ TEST_CASE("without it probes are let in beyond the limit, and nobody else is") {
   CHECK(other.is_closed_by_server());
   for (const auto& s : silent) CHECK(s->answer().first == 503);
   CHECK(server.stop() == 0);
+}
+
+/// The server under other limits of open files, as options of `ulimit` have them.
+test::child_server limited(const std::string& limits, std::vector<std::string> more) {
+  std::vector<std::string> options{"-c", limits + R"( && exec "$0" "$@")", INFERENCE_SERVER};
+  more = child::with(std::move(more));
+  options.insert(options.end(), more.begin(), more.end());
+  return test::child_server{"/bin/sh", options};
+}
+
+TEST_CASE("idle connections leave probes the descriptors that they need, however few there are") {
+  test::child_server server = limited("ulimit -n 400", {"--management-port", "0"});
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  CHECK(server.told_before.starts_with("inference_server: serves "));
+  CHECK(server.told_before.find(" connections, not 1024: the limit of open files is 400, ") !=
+        std::string::npos);
+  std::vector<std::unique_ptr<connection>> idle;
+  for (int i = 0; i < 500; ++i) idle.push_back(std::make_unique<connection>(server.port()));
+  CHECK(idle.back()->answer().first == 503);  // So all before it have been accepted.
+  connection m{management_port_of(server)};
+  CHECK(m.ask("GET", "/ready").first == 200);
+  const std::string counts = m.ask("GET", "/metrics").second;
+  CHECK(counts.find("cohort_http_refused_total{reason=\"connections\"} ") != std::string::npos);
+  CHECK(counts.find("cohort_http_refused_total{reason=\"connections\"} 0\n") == std::string::npos);
+  idle.clear();
+  for (;;) {  // Their places are free again when the server has seen them go.
+    connection c{server.port()};
+    if (c.ask("POST", infer, body).first == 200) break;
+  }
+  CHECK(server.stop() == 0);
+  CHECK(server.read_rest().find("cannot accept") == std::string::npos);
+}
+
+TEST_CASE("the limit of open files is raised to what the connections need") {
+  rlimit here{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &here) == 0);
+  if (here.rlim_max < 2048) return;  // Then it cannot be.
+  test::child_server server = limited("ulimit -S -n 256", {"--max-connections", "1024"});
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  CHECK(server.told_before.empty());
+  rlimit there{};
+  REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, nullptr, &there) == 0);
+  CHECK(there.rlim_cur > 1024);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("a port without descriptors says so once, and accepts when there are some") {
+  child server{{}};
+  rlimit before{};
+  REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, nullptr, &before) == 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &none, nullptr) == 0);
+  connection waits{server.port()};
+  waits.send(request);
+  CHECK(server.read_line() == "inference_server: cannot accept connections on port " +
+                                  std::to_string(server.port()) +
+                                  ": Too many open files; trying on\n");
+  REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
+  CHECK(waits.answer().first == 200);
+  CHECK(server.stop() == 0);
+  CHECK(server.read_rest().find("cannot accept") == std::string::npos);
 }
 
 TEST_CASE("after SIGTERM the server is not ready, and serves, until the lame-duck phase is over") {

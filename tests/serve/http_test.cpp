@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <support/child_server.hpp>
 
@@ -39,12 +40,17 @@ class echo final : public http_app {
   }
   std::string error_body(int status, std::string_view) override { return std::to_string(status); }
   void answered(int status) override { last = status; }
+  void refused(http_bound full) override {
+    ++(full == http_bound::bodies ? without_room : turned_away);
+  }
   void draining() override { drained = true; }
   [[nodiscard]] bool is_probe(std::string_view path) const override { return path == "/probe"; }
 
   std::shared_ptr<http_client> kept;
   int gone = 0;
   int last = 0;
+  int without_room = 0;
+  int turned_away = 0;
   bool drained = false;
 };
 
@@ -113,7 +119,7 @@ TEST_CASE("whoever makes an answer may be the last to let go of the client, on a
 }
 
 TEST_CASE("a drain serves who has connected, and waits for no request that has not begun") {
-  http_server server{{.read_timeout_s = 3600}};
+  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 2}};
   server.listen();
   echo app;
   test::connection waits{server.port()};  // Nobody has accepted it yet.
@@ -129,6 +135,64 @@ TEST_CASE("a drain serves who has connected, and waits for no request that has n
   CHECK(half.answer() == std::pair{202, std::string{"POST /b body"}});
   thread.join();
   CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("a drain waits for the rest of a request no longer than its patience") {
+  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 0.05}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  std::vector<std::unique_ptr<test::connection>> halves;
+  for (int i = 0; i < 200; ++i) {
+    test::connection& half =
+        *halves.emplace_back(std::make_unique<test::connection>(server.port()));
+    half.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    CHECK(half.answer().first == 100);  // So its header has been read.
+    half.send("bo");
+  }
+  server.drain(3600);
+  for (const auto& half : halves) CHECK(half->answer() == std::pair{503, std::string{"503"}});
+  thread.join();
+  CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("who is refused while it sends can send the rest and gets the answer, within bounds") {
+  // So long that nobody waits for its end here.
+  http_server server{
+      {.body_limit = 100, .read_timeout_s = 3600, .max_connections = 1, .probe_connections = 0}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const auto request = [](std::size_t mib) {  // The buffers of both sockets have no room for it.
+    const std::string body(mib << 20U, 'x');
+    return "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body;
+  };
+  {
+    test::connection large{server.port()};
+    CHECK(large.send(request(17)));
+    CHECK(large.answer().first == 413);
+    CHECK(large.is_closed_by_server());
+    test::connection next{server.port()};  // Who lingers is in nobody's way.
+    CHECK(next.ask("GET", "/b").first == 202);
+    for (int i = 0; i < 5; ++i) {
+      test::connection beyond{server.port()};
+      CHECK(beyond.send(request(17)));
+      CHECK(beyond.answer() == std::pair{503, std::string{"503"}});
+    }
+    test::connection endless{server.port()};
+    CHECK_FALSE(endless.send(request(256)));
+    CHECK(endless.answer().first == 503);
+    std::vector<std::unique_ptr<test::connection>> silent;
+    for (int i = 0; i < 100; ++i) {  // More than may linger: the oldest are closed.
+      silent.push_back(std::make_unique<test::connection>(server.port()));
+      CHECK(silent.back()->answer().first == 503);
+    }
+    while (silent.front()->send("x")) std::this_thread::yield();
+    CHECK(next.ask("GET", "/d").first == 202);
+  }
+  server.drain(3600);
+  thread.join();
 }
 
 TEST_CASE("beyond the limit of connections only probes are let in, the latest first") {
@@ -148,6 +212,7 @@ TEST_CASE("beyond the limit of connections only probes are let in, the latest fi
   CHECK(says_nothing.answer().first == 503);
   server.stop();
   thread.join();
+  CHECK(app.turned_away == 3);
 }
 
 TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
@@ -157,10 +222,10 @@ TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
   std::thread thread{[&] { server.run(app); }};
   test::connection large{server.port()};
   CHECK(large.ask("POST", "/a", std::string(500, 'x')).first == 202);
-  test::connection half{server.port()};  // It holds 60 from when its header has come.
-  half.send("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 60\r\n\r\n");
-  CHECK(half.wait_for_bytes());
+  test::connection whole{server.port()};  // It holds 60 until it is answered.
+  whole.send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\n\r\n" + std::string(60, 'x'));
   test::connection fits{server.port()};
+  while (server.under_way() == 0) std::this_thread::yield();
   CHECK(fits.ask("POST", "/c", std::string(40, 'x')).first == 202);
   CHECK(fits.ask("POST", "/d", std::string(40, 'x')).first == 202);  // What was held is let go.
   CHECK(fits.ask("POST", "/e", std::string(41, 'x')) == std::pair{503, std::string{"503"}});
@@ -169,6 +234,51 @@ TEST_CASE("bodies of all requests share a bound, which one alone may exceed") {
   chunks.send("POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n29\r\n" +
               std::string(41, 'x') + "\r\n0\r\n\r\n");
   CHECK(chunks.answer().first == 503);
+  server.stop();
+  thread.join();
+  CHECK(app.without_room == 2);
+  CHECK(app.turned_away == 0);
+}
+
+TEST_CASE("a body that is announced and does not come takes no room") {
+  http_server server{{.body_limit = 100, .max_body_bytes = 100}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const std::string header =
+      "POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n";
+  test::connection silent{server.port()};
+  silent.send(header);
+  CHECK(silent.wait_for_bytes());  // So its header has been read.
+  test::connection begun{server.port()};
+  begun.send(header);
+  CHECK(begun.wait_for_bytes());
+  begun.send(std::string(10, 'x'));
+  test::connection other{server.port()};
+  CHECK(other.ask("POST", "/b", std::string(60, 'x')).first == 202);
+  server.stop();
+  thread.join();
+}
+
+TEST_CASE("large bodies that fill the bound leave each connection its own part of it") {
+  // A quarter for 16 connections, 1 KiB each. They share 48 KiB.
+  constexpr std::size_t kib = 1024;
+  http_server server{{.body_limit = 64 * kib,
+                      .max_body_bytes = 64 * kib,
+                      .max_connections = 16,
+                      .probe_connections = 0}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection large{server.port()};
+  large.send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" +
+             std::string(50000, 'x'));
+  while (server.under_way() == 0) std::this_thread::yield();
+  test::connection small{server.port()};
+  CHECK(small.ask("POST", "/b", std::string(kib / 2, 'x')).first == 202);
+  test::connection more{server.port()};
+  CHECK(more.ask("POST", "/c", std::string(2 * kib, 'x')) == std::pair{503, std::string{"503"}});
+  CHECK(small.ask("POST", "/d", std::string(kib / 2, 'x')).first == 202);
   server.stop();
   thread.join();
 }

@@ -30,6 +30,7 @@ TEST_CASE("what is counted is in the text") {
                {});
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
+  m.refused(http_bound::bodies);
   m.add_pipeline(model_id{1}, "b");
   m.happened(model_id{1}, row_event::stretched);
   m.place("a", device_id{1}, 4, 60, 12.5);
@@ -56,6 +57,8 @@ TEST_CASE("what is counted is in the text") {
   CHECK(!has("model=\"b\",partition=\"4\""));
   CHECK(has("cohort_plans_total{result=\"begun\"} 1\n"));
   CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
+  CHECK(has("cohort_http_refused_total{reason=\"bodies\"} 1\n"));
+  CHECK(has("cohort_http_refused_total{reason=\"connections\"} 0\n"));
 }
 }  // namespace
 }  // namespace cohort::serve

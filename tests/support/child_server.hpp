@@ -151,12 +151,14 @@ class connection {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  void send(std::string_view bytes) {
+  /// @returns Whether the system took all. Not if the server has closed.
+  bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // The server may have answered and closed already.
+      if (n <= 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
+    return true;
   }
   /// One answer: status, and body by its Content-Length. Status 0 if the server closed.
   std::pair<int, std::string> answer() {

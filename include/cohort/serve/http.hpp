@@ -22,9 +22,15 @@ struct http_options {
   std::size_t body_limit = std::size_t{16} << 20U;
   double read_timeout_s = 10;   ///< For a client to send a request.
   double write_timeout_s = 10;  ///< For a client to take what is sent.
-  /// Bytes of the bodies of all requests that are arriving or being answered. One alone may have
-  /// more, up to `body_limit`; others are answered 503 before their body is read.
+  /// How long a drain waits for a request whose connection has just come, or that has begun to: a
+  /// client that was let in should be served, one that only holds a connection open should not.
+  double drain_patience_s = 0.5;
+  /// Bytes of the bodies of all requests that are arriving or being answered: what has come and the
+  /// memory made for it, not what is announced. A quarter is shared out evenly to all connections
+  /// that may be; who needs more takes it from the rest, and is answered 503 when that is used up.
+  /// One alone may have more, up to `body_limit`.
   std::size_t max_body_bytes = std::size_t{256} << 20U;
+  /// Beside these, 32 that were answered before they had sent all may send the rest, unread.
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
@@ -71,6 +77,12 @@ class http_client {
   [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
+/// Which bound of the server itself a request was refused for.
+enum class http_bound : std::uint8_t {
+  connections,  ///< `max_connections`.
+  bodies,       ///< `max_body_bytes`.
+};
+
 /// What a server does. All calls come on the server's thread.
 class http_app {
  public:
@@ -85,6 +97,8 @@ class http_app {
   virtual std::string error_body(int status, std::string_view message) = 0;
   /// An answer of this status begins.
   virtual void answered(int status) = 0;
+  /// That answer is one of the server's own, 503, as there is no room for the client.
+  virtual void refused(http_bound /*full*/) {}
   /// A drain begins: no more connections come, but requests of those that are there still do.
   virtual void draining() = 0;
   /// Whether a path is one that probes ask for, whom nobody else's connections may keep out.
@@ -94,8 +108,9 @@ class http_app {
 /// One thread, that of `run`. Reads with limits and timeouts, answers what is malformed, too large
 /// or too slow itself, keeps connections alive, notices clients that go. Beyond `max_connections`
 /// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
-/// are told that they are too many. Thread safety: `listen` and `run` from one thread each, the
-/// rest from any.
+/// are told that they are too many. Where the system has no descriptors left it says so on standard
+/// error, at most once a minute, and goes on trying. Thread safety: `listen` and `run` from one
+/// thread each, the rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
@@ -108,6 +123,11 @@ class http_server {
   void listen();
   /// The one listened on; any thread may ask, also while it is closed.
   [[nodiscard]] std::uint16_t port() const;
+  /// Serves at most so many connections at one time, 1 or more. Before `run`.
+  void limit_connections(std::size_t most);
+  [[nodiscard]] std::size_t max_connections() const noexcept;
+  /// File descriptors that it may have open at one time.
+  [[nodiscard]] std::size_t max_descriptors() const noexcept;
   /// Serves until the end of a drain, or `stop`.
   void run(http_app& app);
   /// From now on it `is_leaving`. Goes on serving, but asks clients to come back on other

@@ -3,6 +3,8 @@
 /// What a server counts, in the Prometheus text format: a page, and rows that are on it.
 #pragma once
 
+#include <cohort/serve/http.hpp>
+
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -123,6 +125,22 @@ class text_counter {
  private:
   const char* label_;
   prometheus::Family<prometheus::Counter>* family_;
+};
+
+/// Requests that the HTTP server refused as there was no room, by the bound that was full. All
+/// servers have it.
+class http_refusal_counter {
+ public:
+  explicit http_refusal_counter(metric_page& page)
+      : count_{page,
+               {.name = "cohort_http_refused_total",
+                .help = "Connections and requests answered 503 for want of room, by what was full",
+                .label = "reason",
+                .values = {"connections", "bodies"}}} {}
+  void add(http_bound full) const { count_.add(1, 0, static_cast<std::size_t>(full)); }
+
+ private:
+  counter count_;
 };
 
 using metric_labels = std::map<std::string, std::string>;

@@ -148,6 +148,7 @@ class metrics : public metric_page {
   text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
+  http_refusal_counter http_refusals{*this};
 
   /// Model and device ids must be dense and added in order.
   void add_model(model_id id, const std::string& name) {
@@ -194,6 +195,7 @@ class metrics : public metric_page {
   }
   /// A plan was begun, or a step of one failed and is tried again.
   void planned(bool failed) { plans.add(1, 0, failed ? 1 : 0); }
+  void refused(http_bound full) { http_refusals.add(full); }
   /// HTTP answers by status, of every path.
   void answered(int status) { answers.add(std::to_string(status)); }
 

@@ -50,6 +50,10 @@ struct life_options {
 /// drain, and a management port on another. A third thread waits for signals and ends the process
 /// if nobody else does: it waits for no device.
 ///
+/// The process's limit of open files is raised to what both ports and 128 files need. Where that is
+/// not allowed the service has fewer connections, at least one, and a line on standard error says
+/// so: so many clients as there may be leave the management port its own.
+///
 /// The first SIGTERM or SIGINT begins the end: a lame-duck phase, in which the server is not ready
 /// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
 /// one is the end. While the server starts already the first is. A process that is ended so flushes
