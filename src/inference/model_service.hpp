@@ -14,6 +14,7 @@
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +74,8 @@ class model_service {
   /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
   /// a plan says. Not once it drains.
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
+  /// Devices that do not come back from what they were sent. As `inspect`, but with a plan, too.
+  [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };

@@ -61,10 +61,12 @@ class held_service final : public model_service {
   [[nodiscard]] std::uint32_t waiting(model_id /*id*/) const noexcept override {
     return waiting_now;
   }
+  [[nodiscard]] std::size_t hanging_devices() override { return hanging_now; }
   void drain() noexcept override {}
 
   std::vector<engine::tensor_request*> held;
   std::uint32_t waiting_now = 0;
+  std::size_t hanging_now = 0;
 
  private:
   std::vector<served_model> models_;
