@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -34,6 +35,8 @@ int run(const options& o) {
                            .probe_connections = o.management_port ? std::size_t{0} : 8}};
   serve::metrics counters;
   infer_app answers{o, http, counters};
+  // Goes after whoever may ask it, `life`, whatever is thrown.
+  std::unique_ptr<model_service> models;
   // Before the models are loaded: a port that is taken is known at once, and probes are answered.
   serve::server_life life{http,
                           answers,
@@ -44,7 +47,7 @@ int run(const options& o) {
                            .lame_duck_s = o.lame_duck_s,
                            .drain_timeout_s = o.drain_timeout_s}};
   life.begin();
-  const auto models = make_service(o, answers, counters);
+  models = make_service(o, answers, counters);
   std::string names;
   for (const served_model& m : models->models()) {
     names +=
@@ -69,16 +72,18 @@ int run(const options& o) {
         },
         std::chrono::seconds{5}, s->first);
   }
-  const int status = life.wait();
-  answers.end();
-  models->drain();
+  life.wait();
   if (const auto& last = answers.last_settings()) {
     if (keeper) keeper->found(*last);
     fmt::print("inference_server: settings --window {} --quantile {}\n",
                deferred::name_of(last->window), last->quantile);
   }
-  if (status == 0) fmt::print("inference_server: drained\n");
-  return status;
+  keeper.reset();  // What it keeps is kept though a device hangs.
+  return life.end([&] {
+    answers.end();
+    models->drain();
+    models.reset();
+  });
 }
 
 }  // namespace

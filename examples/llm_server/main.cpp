@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <llama/tokenizer.hpp>
 #include <llama/weights.hpp>
+#include <optional>
 #include <registry/decoder_executors.hpp>
 #include <string>
 #include <utility>
@@ -56,11 +57,19 @@ std::uint64_t column_bytes(const llama::llama_config& c, const llama::chosen_exe
                                                            : c.column_bytes();
 }
 
+/// What is behind the server; each goes before what it uses.
+struct loaded {
+  std::optional<llama::tokenizer> words;
+  std::optional<chat_writer> chat;
+  std::optional<text_service> texts;
+};
+
 int run(options o) {
   const llama::chosen_executor on = registry::choose_executor(o.executor, o.gpu);
   serve::http_server http{o.http};
   chat_metrics counters{0};
   chat_app answers{http, counters, o.api_keys, o.life.management_port.has_value()};
+  loaded model;  // Goes after whoever may ask it, `life`, whatever is thrown.
   o.life.name = o.http.name;
   o.life.host = o.http.host;
   // Before the weights are loaded: a port that is taken is known at once, and probes are answered.
@@ -69,20 +78,17 @@ int run(options o) {
   llama::llama_weights weights =
       o.model.empty() ? llama::random_weights(llama::named_config(o.random), o.weights_seed)
                       : llama::load_weights(o.model);
-  const llama::tokenizer words = open_tokenizer(o);
+  const llama::tokenizer& words = model.words.emplace(open_tokenizer(o));
   const llama::llama_config c = weights.config;
   expects(words.size() <= c.vocabulary, "the tokenizer has tokens that the model does not");
-  const chat_writer chat{template_of(o), words, c};
+  const chat_writer& chat = model.chat.emplace(template_of(o), words, c);
 
   llama::generator_options& memory = o.service.generator;
   size_memory(memory, o.memory, c, column_bytes(c, on));
   counters.kv_budget.set(static_cast<double>(o.service.generator.kv_bytes));
-  text_service texts{llama::make_generator(std::move(weights), o.service.queued(), on),
-                     c,
-                     words,
-                     o.service,
-                     answers,
-                     counters};
+  text_service& texts =
+      model.texts.emplace(llama::make_generator(std::move(weights), o.service.queued(), on), c,
+                          words, o.service, answers, counters);
   const served_model served{.name = name_of(o),
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
                                            std::chrono::system_clock::now().time_since_epoch())
@@ -104,10 +110,11 @@ int run(options o) {
       o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
       to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form()));
   std::fflush(stdout);
-  const int status = life.wait();
-  answers.end();
-  if (status == 0) fmt::print("llm_server: drained\n");
-  return status;
+  life.wait();
+  return life.end([&] {
+    answers.end();
+    model.texts.reset();
+  });
 }
 
 }  // namespace

@@ -22,9 +22,9 @@
 
 namespace cohort::chat {
 
-/// Answers requests. All on the HTTP server's thread but `said`, and `live`, `ready` and `metrics`,
-/// which any thread may call; bodies are read, and prompts turned into tokens, on a thread of its
-/// own, one after the other in the order in which they came.
+/// Answers requests. All on the HTTP server's thread but `said`, and `live`, `ready`, `metrics` and
+/// `hanging_devices`, which any thread may call; bodies are read, and prompts turned into tokens,
+/// on a thread of its own, one after the other in the order in which they came.
 class chat_app final : public serve::http_app, public serve::managed, public piece_listener {
  public:
   /// @param http, counters Must outlive it.
@@ -49,6 +49,9 @@ class chat_app final : public serve::http_app, public serve::managed, public pie
   [[nodiscard]] serve::http_reply live() override;
   [[nodiscard]] serve::http_reply ready() override;
   [[nodiscard]] serve::http_reply metrics() override;
+  [[nodiscard]] std::size_t hanging_devices() override {
+    return is_started_ && service_->has_hung_device() ? 1 : 0;
+  }
   void said(std::vector<piece> pieces) override;
 
  private:

@@ -55,6 +55,8 @@ class device_watch {
     return hangs;
   }
   [[nodiscard]] engine::device_state state() const noexcept { return health_.state(device); }
+  /// Whether something has not come back that was found to hang.
+  [[nodiscard]] bool is_hanging() const noexcept { return health_.hanging_devices() > 0; }
 
  private:
   static constexpr device_id device{0};

@@ -38,6 +38,11 @@ class device_watchdog final : public llama::device_listener {
   /// Whether the device hangs, or has come back so recently that it is not trusted yet. Waits for
   /// nobody.
   [[nodiscard]] bool is_out() const noexcept { return is_out_.load(); }
+  /// Whether the device does not come back from something.
+  [[nodiscard]] bool is_hanging() {
+    const std::lock_guard lock{mutex_};
+    return watch_.is_hanging();
+  }
 
  private:
   void run();

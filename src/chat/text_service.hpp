@@ -137,6 +137,8 @@ class text_service {
   /// The device does not come back from what it was sent, or did so just now. Texts that were
   /// accepted wait for it; others had better not be.
   [[nodiscard]] bool is_hanging() const noexcept { return watchdog_.is_out(); }
+  /// The device does not come back: whoever destroys this waits for it.
+  [[nodiscard]] bool has_hung_device() { return watchdog_.is_hanging(); }
 
  private:
   struct command {

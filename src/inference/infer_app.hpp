@@ -24,8 +24,8 @@
 
 namespace cohort::inference {
 
-/// Answers requests. All on the HTTP server's thread but `ended`, and `live`, `ready` and
-/// `metrics`, which any thread may call.
+/// Answers requests. All on the HTTP server's thread but `ended`, and `live`, `ready`, `metrics`
+/// and `hanging_devices`, which any thread may call.
 class infer_app final : public serve::http_app, public serve::managed, public outcome_listener {
  public:
   /// @param http, counters Must outlive it.
@@ -47,6 +47,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] serve::http_reply live() override;
   [[nodiscard]] serve::http_reply ready() override;
   [[nodiscard]] serve::http_reply metrics() override;
+  [[nodiscard]] std::size_t hanging_devices() override {
+    return is_started_ ? watch_.hanging_devices() : 0;
+  }
   void ended(engine::tensor_request& r, outcome how) noexcept override;
 
   /// What a scheduler that tunes itself decides by. Nothing while draining.

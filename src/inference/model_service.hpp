@@ -14,6 +14,7 @@
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,6 +77,8 @@ class model_service {
   /// Whether some device works, as far as is known. Any thread. Always, where models lie as a plan
   /// says: partitions come and go.
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }
+  /// Devices that do not come back from what they were sent. As `inspect`, but with a plan, too.
+  [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };

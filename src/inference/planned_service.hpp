@@ -98,6 +98,7 @@ class planned_service final : public model_service {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return router_.waiting(engine_, id);
   }
+  [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   void drain() noexcept override {
     {
       const std::lock_guard lock{mutex_};

@@ -20,7 +20,7 @@ void surveyor::start(model_service& s) {
   thread_ = std::thread{[this] { run(); }};
 }
 
-std::optional<service_state> surveyor::ask() {
+surveyor::answer surveyor::look() {
   // An engine that works answers within a turn of its loop, well under a millisecond.
   constexpr std::chrono::milliseconds patience{500};
   std::unique_lock lock{mutex_};
@@ -48,9 +48,9 @@ void surveyor::run() {
     if (is_ending_) return;
     const std::uint64_t upto = asked_;
     lock.unlock();
-    std::optional<service_state> state = service_->inspect();
+    answer a{.state = service_->inspect(), .hanging = service_->hanging_devices()};
     lock.lock();
-    last_ = std::move(state);
+    last_ = std::move(a);
     answered_ = upto;
     is_overdue_ = false;
     told_.notify_all();

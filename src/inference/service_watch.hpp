@@ -11,6 +11,7 @@
 #include <cohort/serve/metrics.hpp>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -32,11 +33,19 @@ class surveyor {
   void start(model_service& s);
   /// The state as it is now. As it was last if the service does not answer in time, or `end` was
   /// called; nothing if it has none.
-  [[nodiscard]] std::optional<service_state> ask();
+  [[nodiscard]] std::optional<service_state> ask() { return look().state; }
+  /// How many of its devices hang, in the same way.
+  [[nodiscard]] std::size_t hanging_devices() { return look().hanging; }
   /// Does not ask any more. Waits for the service if it is being asked.
   void end();
 
  private:
+  struct answer {
+    std::optional<service_state> state;
+    std::size_t hanging = 0;
+  };
+
+  [[nodiscard]] answer look();
   void run();
 
   model_service* service_ = nullptr;
@@ -47,7 +56,7 @@ class surveyor {
   std::uint64_t answered_ = 0;
   bool is_overdue_ = false;  // Somebody waited in vain, and the answer is not there yet.
   bool is_ending_ = false;
-  std::optional<service_state> last_;
+  answer last_;
   std::thread thread_;
 };
 
@@ -77,6 +86,8 @@ class service_watch {
   void show(serve::metrics& on);
   /// What the scheduler decides by, if it tunes itself. As `workload`.
   [[nodiscard]] std::optional<deferred::settings> settings();
+  /// Devices that do not come back from what they were sent. As `workload`, but with a plan, too.
+  [[nodiscard]] std::size_t hanging_devices() { return surveyor_.hanging_devices(); }
 
  private:
   const options& options_;

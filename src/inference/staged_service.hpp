@@ -17,6 +17,7 @@
 #include <registry/policies.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -37,6 +38,14 @@ struct deliver {
     listener->ended(static_cast<engine::tensor_request&>(r), how);
   }
 };
+
+/// Devices of an engine that hang. Waits for its thread.
+template <class Engine>
+std::size_t hanging_in(Engine& engine) {
+  std::size_t n = 0;
+  engine.inspect([&](const auto& loop) { n = loop.core().health().hanging_devices(); });
+  return n;
+}
 
 /// The engine over one scheduler and one backend.
 template <class Scheduler, class Backend>
@@ -115,6 +124,7 @@ class service_of final : public model_service {
     return out;
   }
   [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < devices_; }
+  [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   void drain() noexcept override { engine_.drain(); }
 
  private:

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -104,10 +105,11 @@ managed_page page_at(std::string_view path) noexcept {
 }
 
 struct server_life::state {
-  enum class phase : std::uint8_t { starting, ready, leaving, draining, ended };
+  enum class phase : std::uint8_t { starting, ready, leaving, draining, releasing, ended };
+  static constexpr std::string_view not_waiting = "not waiting for what hangs";
 
   state(http_server& s, http_app& a, managed& p, life_options o)
-      : settings{std::move(o)}, service{s}, app{a}, management{p} {
+      : settings{std::move(o)}, service{s}, app{a}, pages{p}, management{p} {
     // Before a thread is there to be killed by one, and a port that says that the server lives.
     signals.add(SIGTERM);
     signals.add(SIGINT);
@@ -152,9 +154,16 @@ struct server_life::state {
     std::fflush(stdout);
   }
 
+  /// The last line. @returns The exit status.
+  [[nodiscard]] int say_last(std::string_view why, std::size_t hanging) const {
+    const std::size_t left = service.under_way();
+    say(fmt::format("{}: left {} requests and {} devices that hang", why, left, hanging));
+    return left + hanging > 0 ? exit_left_requests : 0;
+  }
+
   /// Where nobody else can be relied upon to come to an end. Destructors may wait for a device.
-  [[noreturn]] void leave_process(std::string_view why, std::size_t left, int status) const {
-    say(fmt::format("{}: left {} requests", why, left));
+  [[noreturn]] void leave_process(std::string_view why, std::size_t hanging) const {
+    const int status = say_last(why, hanging);
     std::fflush(stderr);
     ::_exit(status);
   }
@@ -167,18 +176,24 @@ struct server_life::state {
     });
   }
 
+  /// On the thread that waits for signals and for time: the end, unless that is `end`'s already.
+  void leave_now(std::string_view why, bool is_overdue) {
+    const std::lock_guard alone{last_word};  // For good: who waits for it ends with the process.
+    if (now == phase::ended) return;
+    // What is being released may not be asked. What it waits for beyond its time hangs.
+    const std::size_t known = now == phase::releasing ? 0 : pages.hanging_devices();
+    leave_process(why, std::max<std::size_t>(known, is_overdue ? 1 : 0));
+  }
+
   void hear(std::string_view signal, bool is_polite) {
+    if (now == phase::starting) return leave_now(fmt::format("{} while starting", signal), false);
+    if (now != phase::ready) return leave_now(fmt::format("a second signal, {}", signal), false);
     const std::size_t left = service.under_way();
-    if (now == phase::starting) leave_process(fmt::format("{} while starting", signal), 0, 0);
-    if (now != phase::ready) {
-      leave_process(fmt::format("a second signal, {}", signal), left,
-                    left > 0 ? exit_left_requests : 0);
-    }
     say(fmt::format("{}: draining {} requests", signal, left));
     deadline = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_timeout_s);
     end_timer.expires_at(deadline + milliseconds_of(settings.end_patience_s));
     end_timer.async_wait([this](error_code e) {
-      if (!e) leave_process("not waiting for what hangs", service.under_way(), exit_left_requests);
+      if (!e) leave_now(not_waiting, true);
     });
     now = phase::leaving;
     service.leave();
@@ -195,6 +210,7 @@ struct server_life::state {
   life_options settings;
   http_server& service;
   http_app& app;
+  managed& pages;
   management_app management;
   std::optional<http_server> manager;
   asio::io_context context{1};  // That of signals and of time.
@@ -202,6 +218,7 @@ struct server_life::state {
   asio::steady_timer duck_timer{context};
   asio::steady_timer end_timer{context};
   std::atomic<phase> now{phase::starting};
+  std::mutex last_word;  // Of the line that is printed last.
   std::chrono::steady_clock::time_point deadline;
   std::thread service_thread;
   std::thread manager_thread;
@@ -239,12 +256,25 @@ void server_life::become_ready(const std::function<void()>& start) {
   started.get_future().wait();
 }
 
-int server_life::wait() {
+void server_life::wait() { state_->service_thread.join(); }
+
+int server_life::end(const std::function<void()>& release) {
   state& me = *state_;
-  me.service_thread.join();
-  const std::size_t left = me.service.under_way();
-  if (left > 0) me.say(fmt::format("the drain time-out is over: left {} requests", left));
-  return left > 0 ? exit_left_requests : 0;
+  if (me.manager) me.manager->drain(0.2);  // Who asks at this instant is answered.
+  if (me.manager_thread.joinable()) me.manager_thread.join();
+  {
+    const std::lock_guard alone{me.last_word};
+    // `release` would wait for it, though nobody waits for anything else.
+    const std::size_t hanging = me.pages.hanging_devices();
+    if (hanging > 0) me.leave_process(state::not_waiting, hanging);
+    me.now = state::phase::releasing;
+  }
+  release();
+  const std::lock_guard alone{me.last_word};
+  me.now = state::phase::ended;
+  if (me.service.under_way() > 0) return me.say_last("the drain time-out is over", 0);
+  me.say("drained");
+  return 0;
 }
 
 std::string server_life::management_url() const {

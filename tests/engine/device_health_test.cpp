@@ -79,6 +79,25 @@ TEST_CASE("a batch sent ahead has its time from the end of the one before it") {
   CHECK(f.health.next() == at(180ms));  // 70 + 3 · 20 + 50.
 }
 
+TEST_CASE("a device hangs until it has let go, and not because it failed or waits for a probe") {
+  fixture f;
+  CHECK(f.health.hanging_devices() == 0);
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK_FALSE(f.health.take_due(at(80ms)));
+  CHECK(f.health.hanging_devices() == 0);  // Only suspect.
+  CHECK(f.health.take_due(at(320ms)));
+  CHECK(f.health.hanging_devices() == 1);
+  f.health.remove_device(device_id{0});
+  CHECK(f.health.hanging_devices() == 1);
+  f.health.on_complete(first, false, at(330ms));
+  CHECK(f.health.hanging_devices() == 0);
+
+  fixture failing;
+  for (int i = 0; i < 3; ++i) failing.run(10ms * i, true);
+  CHECK(failing.state() == device_state::quarantined);
+  CHECK(failing.health.hanging_devices() == 0);
+}
+
 TEST_CASE("three of ten batches that fail take a device out, two do not") {
   fixture f;
   for (int round = 0; round < 3; ++round) {

@@ -64,11 +64,13 @@ class held_service final : public model_service {
     return waiting_now;
   }
   [[nodiscard]] bool has_device() const noexcept override { return devices > 0; }
+  [[nodiscard]] std::size_t hanging_devices() override { return hanging_now; }
   void drain() noexcept override {}
 
   int devices = 1;
   std::vector<engine::tensor_request*> held;
   std::uint32_t waiting_now = 0;
+  std::size_t hanging_now = 0;
 
  private:
   std::vector<served_model> models_;

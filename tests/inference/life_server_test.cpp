@@ -112,7 +112,8 @@ TEST_CASE("a signal while models load is the end") {
       test::await_ready::no};
   while (!test::is_listened_on(port)) std::this_thread::yield();
   CHECK(starting.stop() == 0);
-  CHECK(starting.read_rest() == "inference_server: SIGTERM while starting: left 0 requests\n");
+  CHECK(starting.read_rest() ==
+        "inference_server: SIGTERM while starting: left 0 requests and 0 devices that hang\n");
 }
 
 TEST_CASE("no client of the service's port keeps a probe from the management port") {
@@ -242,7 +243,8 @@ TEST_CASE("after SIGTERM the server is not ready, and serves, until the lame-duc
   CHECK(probe.ask("GET", "/v2/health/ready").first == 503);
   CHECK(probe.is_closed_by_server());
   CHECK(server.stop() == 0);  // The second signal is the end.
-  CHECK(server.read_rest() == "inference_server: a second signal, SIGTERM: left 0 requests\n");
+  CHECK(server.read_rest() ==
+        "inference_server: a second signal, SIGTERM: left 0 requests and 0 devices that hang\n");
 }
 
 TEST_CASE("the lame-duck phase ends by itself, and SIGINT has none") {
@@ -285,9 +287,10 @@ TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
   CHECK(server.stop() == 3);
   for (const auto& c : clients) CHECK(c->answer().first == 0);
   const std::string said = server.read_rest();
-  CHECK_MESSAGE(said.find("time-out is over: left 3 requests\n") != std::string::npos, said);
-  CHECK_MESSAGE(said.find("not waiting for what hangs: left 3 requests\n") != std::string::npos,
-                said);
+  CHECK_MESSAGE(
+      said.ends_with("not waiting for what hangs: left 3 requests and 1 devices that hang\n"),
+      said);
+  CHECK(said.find(": left ") == said.rfind(": left "));
 }
 
 TEST_CASE("a second signal ends the process at once, and its status says what was left") {
@@ -302,7 +305,48 @@ TEST_CASE("a second signal ends the process at once, and its status says what wa
   CHECK(server.stop(SIGINT) == 3);
   const std::string said =
       server.read_rest();  // And what is said of the device, on a slow machine.
-  CHECK_MESSAGE(said.find("a second signal, SIGINT: left 1 requests\n") != std::string::npos, said);
+  CHECK_MESSAGE(said.find("a second signal, SIGINT: left 1 requests and ") != std::string::npos,
+                said);
+}
+
+TEST_CASE("devices that hang are left, and in the status, though every request was answered") {
+  const std::string faults = test::scratch("all_hang.json");
+  test::spill(faults, R"({"faults": [{"at_s": 0, "device": 0, "kind": "hang"},
+                                     {"at_s": 0, "device": 1, "kind": "hang"}]})");
+  for (const bool is_asked_twice : {false, true}) {
+    CAPTURE(is_asked_twice);
+    test::child_server server{
+        INFERENCE_SERVER,
+        {"--executor", "emulated", "--devices", "2", "--policy", "eager", "--models", "ResNet50",
+         "--slo-ms", "ResNet50=2000", "--reality", faults, "--suspect-floor-ms", "20",
+         "--drain-timeout-s", "3600", "--lame-duck-ms", is_asked_twice ? "3600000" : "0"}};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    connection probe{server.port()};
+    for (const char* device : {"0", "1"}) {
+      const std::string hangs =
+          std::string{"cohort_device_state{device=\""} + device + "\",state=\"quarantined\"} 1";
+      for (;;) {  // Whoever asks in vain is answered when it is too late.
+        CHECK(probe.ask("POST", infer, body).first != 200);
+        if (probe.ask("GET", "/metrics").second.find(hangs) != std::string::npos) break;
+      }
+    }
+    if (is_asked_twice) {
+      server.signal(SIGTERM);
+      for (std::string line = server.read_line(); !line.ends_with("draining 0 requests\n");) {
+        REQUIRE_FALSE(line.empty());
+        line = server.read_line();
+      }
+    }
+    CHECK(server.stop() == 3);
+    const std::string said = server.read_rest();
+    CHECK_MESSAGE(said.ends_with(
+                      std::string{"inference_server: "} +
+                      (is_asked_twice ? "a second signal, SIGTERM" : "not waiting for what hangs") +
+                      ": left 0 requests and 2 devices that hang\n"),
+                  said);
+    CHECK(said.find("drained") == std::string::npos);
+  }
+  std::remove(faults.c_str());
 }
 
 TEST_CASE("a management port that is taken or none is a bad option in one line") {

@@ -69,11 +69,18 @@ TEST_CASE("a signal begins a lame-duck phase, in which it serves, and then a dra
   CHECK(std::raise(SIGTERM) == 0);
   while (m.ask("GET", "/ready").first == 200) {
   }
-  CHECK(life.wait() == 0);
+  life.wait();
   CHECK(c.is_closed_by_server());
   CHECK(app.drains == 1);
   CHECK(m.ask("GET", "/ready").first == 503);  // To its end.
   CHECK_FALSE(test::is_listened_on(port));
+  int released = 0;
+  const int status = life.end([&] {
+    ++released;
+    CHECK(m.is_closed_by_server());  // Nobody asks what goes now.
+  });
+  CHECK(released == 1);
+  CHECK(status == 0);
 }
 
 TEST_CASE("what is left at the end of the drain is counted, and in the exit status") {
@@ -90,7 +97,8 @@ TEST_CASE("what is left at the end of the drain is counted, and in the exit stat
   test::connection last{service.port()};
   CHECK(last.ask("GET", "/").first == 200);
   CHECK(std::raise(SIGINT) == 0);
-  CHECK(life.wait() == exit_left_requests);
+  life.wait();
+  CHECK(life.end([] {}) == exit_left_requests);
   CHECK(service.under_way() == 2);
   CHECK(one.is_closed_by_server());
 }

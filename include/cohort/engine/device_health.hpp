@@ -213,6 +213,13 @@ class device_health {
   }
 
   [[nodiscard]] device_state state(device_id d) const noexcept { return devices_[d.index()].state; }
+  /// How many devices have not let go of what they hang in: those that failed, or that wait for a
+  /// probe, do not hang. O(entries).
+  [[nodiscard]] std::size_t hanging_devices() const noexcept {
+    return static_cast<std::size_t>(std::ranges::count_if(devices_, [](const device& d) {
+      return std::ranges::any_of(d.lanes, &lane::is_given_up);
+    }));
+  }
   [[nodiscard]] const health_options& options() const noexcept { return options_; }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <cohort/serve/http.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,11 +15,11 @@
 
 namespace cohort::serve {
 
-/// Exit status of a server that left requests unanswered, or was left by force.
+/// Exit status of a server that left requests unanswered, or devices that hang.
 inline constexpr int exit_left_requests = 3;
 
-/// What is asked on the management port. Called on its thread, at any time after `server_life` has
-/// begun and until it has ended.
+/// What is asked on the management port, and what the end asks. Called on threads of
+/// `server_life`, at any time after it has begun, and not once `end` releases.
 class managed {
  public:
   /// 200 while the process is of use, also while it loads.
@@ -27,6 +28,9 @@ class managed {
   [[nodiscard]] virtual http_reply ready() = 0;
   /// In the text format of Prometheus. Must not wait for a device without limit.
   [[nodiscard]] virtual http_reply metrics() = 0;
+  /// How many devices do not come back from what they were sent, as far as that is known. Must not
+  /// wait for one.
+  [[nodiscard]] virtual std::size_t hanging_devices() { return 0; }
 
  protected:
   ~managed() = default;
@@ -56,9 +60,10 @@ struct life_options {
 ///
 /// The first SIGTERM or SIGINT begins the end: a lame-duck phase, in which the server is not ready
 /// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
-/// one is the end. While the server starts already the first is. A process that is ended so flushes
-/// standard output, says how many requests were left, and exits with `exit_left_requests`, or 0 if
-/// it was asked to (by a second signal, or while starting) and left none.
+/// one is the end. While the server starts already the first is.
+///
+/// However it ends, the last line that it prints is `drained`, or says how many requests and how
+/// many devices that hang were left. If any were, the exit status is `exit_left_requests`, else 0.
 class server_life {
  public:
   /// Opens both ports. @param service, app, pages Outlive it. @throws As `http_server::listen`.
@@ -73,8 +78,13 @@ class server_life {
   /// Has `start` run on the server's thread, and is ready.
   void become_ready(const std::function<void()>& start);
   /// Until the last answer is sent, or no more may be.
+  void wait();
+  /// After `wait`: closes the management port, has `release` destroy what answered, so that nobody
+  /// asks it any more, and says in one line what was left. If a device hangs, which `release` might
+  /// wait for, the process exits instead; so it does if `release` has not returned `end_patience_s`
+  /// after the drain's time: what it waits for then counts as a device that hangs.
   /// @returns What the process should exit with: 0, or `exit_left_requests`.
-  int wait();
+  int end(const std::function<void()>& release);
   /// That of the management port, for the ready line: ` management http://HOST:PORT`, or nothing.
   [[nodiscard]] std::string management_url() const;
 
