@@ -197,7 +197,8 @@ TEST_CASE("SIGTERM ends a server whose device hangs") {
     CHECK(s.server.stop() == 3);
     looks.join();
     const std::string said = s.server.read_rest();
-    CHECK_MESSAGE(said.ends_with(": left 1 requests and 1 devices that hang\n"), said);
+    CHECK_MESSAGE(said.find(": left 1 requests and 1 devices that hang\n") != std::string::npos,
+                  said);
     CHECK_MESSAGE(said.find("drained") == std::string::npos, said);
     CHECK_MESSAGE(said.find("Sanitizer") == std::string::npos, said);
   }
