@@ -13,35 +13,24 @@
 #include <filesystem>
 #include <inference/model_service.hpp>
 #include <inference/start_cache.hpp>
+#include <registry/number_option.hpp>
 #include <system_error>
 
 namespace cohort::inference {
 namespace {
+
+using registry::within;
 
 [[noreturn]] void fail(const std::string& what) {
   fmt::print(stderr, "inference_server: {}\n", what);
   std::exit(2);
 }
 
-/// What is wrong with a text that should be a number in [least, most]; empty if nothing is.
-std::string objection(const std::string& text, double least, double most) {
-  char* end = nullptr;
-  const double v = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};  // Not so for nan.
-  return fmt::format("{} is not allowed: expected a number in {} to {}", text, least, most);
-}
-
 double number(const std::string& option, const std::string& text, double least, double most) {
-  if (const std::string why = objection(text, least, most); !why.empty()) {
+  if (const std::string why = registry::objection(text, least, most); !why.empty()) {
     fail(fmt::format("{}: {}", option, why));
   }
   return std::strtod(text.c_str(), nullptr);
-}
-
-/// The same for CLI11, whose own Range accepts nan.
-CLI::Validator within(double least, double most) {
-  return {[=](const std::string& text) { return objection(text, least, most); },
-          fmt::format("{} to {}", least, most)};
 }
 
 /// @param given The option's value; null: it was not given.
@@ -95,7 +84,6 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> weights;
   std::string cache;
   std::string refuse_early = "on";
-  double suspect_floor_ms = to_ms(o.health.floor);
   std::string failures = fmt::format("{}/{}", o.health.failures, o.health.window);
   std::string policy = o.policy.name;
   registry::policy_options how;
@@ -160,14 +148,7 @@ options parse_options(int argc, char** argv) {
   app.add_option("--refuse-early", refuse_early,
                  "Whether an overloaded model refuses what would be late at its arrival: on or off")
       ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--suspect-factor", o.health.factor,
-                 "A device gets nothing behind a batch that has run for so many expected times")
-      ->check(within(1, 1000));
-  app.add_option("--suspect-floor-ms", suspect_floor_ms, "and so long")
-      ->check(within(0.001, 3.6e6));
-  app.add_option("--hang-factor", o.health.patience,
-                 "and no work at all once it has run for so many times as long as both")
-      ->check(within(1, 1000));
+  const registry::hang_options hangs{app, o.health, "a batch"};
   app.add_option("--failures", failures,
                  "A device gets no work either once K of its last N batches have failed, K/N; N up "
                  "to 64");
@@ -237,7 +218,7 @@ options parse_options(int argc, char** argv) {
     fail("--pipeline: an empty name is not allowed: expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
-  o.health.floor = from_ms(suspect_floor_ms);
+  o.health.floor = from_ms(hangs.floor_ms);
   parse_failures(failures, o.health);
   o.has_settings = app.count("--window") > 0 || app.count("--quantile") > 0;
   o.cache_dir = cache_folder(app.count("--cache") > 0 ? &cache : nullptr);

@@ -11,21 +11,12 @@
 #include <cstdlib>
 #include <llama/make_generator.hpp>
 #include <registry/decoder_executors.hpp>
+#include <registry/number_option.hpp>
 
 namespace cohort::chat {
 namespace {
 
-/// As CLI11's Range, which accepts nan.
-CLI::Validator within(double least, double most) {
-  return {[=](const std::string& text) -> std::string {
-            char* end = nullptr;
-            const double v = std::strtod(text.c_str(), &end);
-            if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};
-            return fmt::format("{} is not allowed: expected a number in {} to {}", text, least,
-                               most);
-          },
-          fmt::format("{} to {}", least, most)};
-}
+using registry::within;
 
 [[noreturn]] void fail(std::string what) {
   std::ranges::replace(what, '\n', ' ');
@@ -49,6 +40,8 @@ options parse_options(int argc, char** argv) {
   double ttft_ms = 0;
   double lame_duck_ms = -1;
   double inter_token_ms = 0;
+  double first_hang_s = to_seconds(o.service.watch.first);
+  double hang_timeout_s = to_seconds(o.service.watch.until_texts_end);
   app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
   app.add_option("--random", o.random, "Size of random weights")
       ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
@@ -113,6 +106,15 @@ options parse_options(int argc, char** argv) {
   app.add_option("--management-port", o.life.management_port,
                  "Port for live, ready and metrics alone; 0: any free one [they are on --port]")
       ->check(within(0, 65535));
+  const registry::hang_options hangs{app, o.service.watch.health,
+                                     "an iteration or a job of prompts"};
+  app.add_option(
+         "--first-hang-s", first_hang_s,
+         "The same for the first of each, of which nothing is known: it hangs after so long")
+      ->check(within(0.001, 3600.0));
+  app.add_option("--hang-timeout-s", hang_timeout_s,
+                 "Texts that a device has end when it has hung for so long; others at once")
+      ->check(within(0.001, 86400.0));
   app.add_option("--max-connections", o.http.max_connections, "Connections at one time")
       ->check(within(1, 1 << 16));
   app.footer("Example:\n  llm_server --model /models/llama --port 8000 --slots 16\n");
@@ -144,6 +146,9 @@ options parse_options(int argc, char** argv) {
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   if (o.life.management_port) o.http.probe_connections = 0;
+  o.service.watch.health.floor = from_ms(hangs.floor_ms);
+  o.service.watch.first = from_seconds(first_hang_s);
+  o.service.watch.until_texts_end = from_seconds(hang_timeout_s);
   g.prefix_bytes = prefix_mib << 20U;
   g.max_overtaking = g.max_prefilling;
   if (ttft_ms > 0) g.first_token = std::max(duration{1}, from_ms(ttft_ms));

@@ -33,6 +33,8 @@ void fail(serve::http_client& to, const api_error& e, serve::http_fields fields 
   to.answer({.status = e.status, .body = write_error(e), .fields = std::move(fields)});
 }
 
+api_error no_device() { return error_of(503, "The device hangs: try later"); }
+
 /// Takes as long wherever they differ. @param b Not empty.
 bool is_same(std::string_view a, std::string_view b) {
   const auto at = [](std::string_view s, std::size_t i) {
@@ -185,8 +187,7 @@ bool chat_app::refuse_without_device(serve::http_client& client) const {
   if (service_->is_broken()) {
     fail(client, error_of(503, "The generator has failed"));
   } else if (service_->is_hanging()) {
-    fail(client, error_of(503, "The device hangs: try later"),
-         {{"Retry-After", std::to_string(retry_after())}});
+    fail(client, no_device(), {{"Retry-After", std::to_string(retry_after())}});
   } else {
     return false;
   }
@@ -275,7 +276,10 @@ void chat_app::begin(const std::shared_ptr<client_job>& j) {
   if (j->is_lost) return j->client.reset();
   if (j->mistake) return fail(*j->client, *j->mistake);
   if (refuse_without_device(*j->client)) return;
-  if (!service_->submit(j)) return refuse(*j->client, j->choices.size());
+  if (!service_->submit(j)) {
+    if (!refuse_without_device(*j->client)) refuse(*j->client, j->choices.size());
+    return;
+  }
   j->is_submitted = true;
 }
 
@@ -290,7 +294,7 @@ void chat_app::deliver(piece& p) {
   if (p.finished) {
     --j.left;
     j.usage.completion += p.produced;
-    if (p.finished != kv::finish_reason::rejected) {
+    if (p.finished != kv::finish_reason::rejected && !p.has_no_device) {
       constexpr double weight = 0.1;
       const double seconds = to_seconds(clock_.now() - j.arrival);
       mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
@@ -320,7 +324,12 @@ void chat_app::end_early(const client_job& j, serve::http_client& client, const 
   api_error e =
       error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
   serve::http_fields fields;
-  if (p.finished == kv::finish_reason::deadline) {
+  if (p.has_no_device && p.finished == kv::finish_reason::rejected) {
+    e = no_device();
+    fields.emplace_back("Retry-After", std::to_string(retry_after()));
+  } else if (p.has_no_device) {
+    e.message = "The text was not finished: the device hangs";
+  } else if (p.finished == kv::finish_reason::deadline) {
     e = error_of(503, "The first token would come too late: try later");
     fields.emplace_back("Retry-After", std::to_string(retry_after()));
   } else if (p.finished == kv::finish_reason::rejected) {

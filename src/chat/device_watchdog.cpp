@@ -15,10 +15,15 @@ using engine::device_state;
 /// A generator has one, whichever of the machine's it is.
 constexpr const char* the_device = "0";
 
+const char* name_of(llama::device_work what) noexcept {
+  return what == llama::device_work::iteration ? "an iteration" : "a prefill";
+}
+
 }  // namespace
 
-device_watchdog::device_watchdog(const engine::health_options& o, chat_metrics& counters)
-    : counters_{counters}, watch_{o} {
+device_watchdog::device_watchdog(const watch_options& o, chat_metrics& counters,
+                                 hang_listener& listener)
+    : counters_{counters}, listener_{listener}, watch_{o} {
   show();
   thread_ = std::thread{[this] { run(); }};
 }
@@ -62,10 +67,11 @@ void device_watchdog::show() {
 void device_watchdog::run() {
   std::unique_lock lock{mutex_};
   while (!stopping_) {
-    const auto hangs = watch_.look(clock_.now());
+    const time_point now = clock_.now();
+    const auto hangs = watch_.look(now);
     if (hangs) {
       fmt::print(stderr, "llm_server: device {}: quarantined: {} hangs\n", the_device,
-                 hangs == llama::device_work::iteration ? "an iteration" : "a prefill");
+                 name_of(*hangs));
     }
     if (watch_.state() != shown_) {
       const bool is_out = watch_.state() == device_state::quarantined;
@@ -75,6 +81,19 @@ void device_watchdog::run() {
         is_out_ = is_out;
       }
       show();
+    }
+    const auto hopeless = watch_.take_hopeless(now);
+    if (hopeless) {
+      fmt::print(stderr, "llm_server: device {}: {} still hangs: its texts end\n", the_device,
+                 name_of(*hopeless));
+    }
+    if (hangs || hopeless) {
+      asleep_until_ = distant_past;  // It looks again before it sleeps.
+      lock.unlock();
+      if (hangs) listener_.hangs();
+      if (hopeless) listener_.stays_away(*hopeless);
+      lock.lock();
+      continue;
     }
     asleep_until_ = watch_.next();
     if (asleep_until_ == never) {

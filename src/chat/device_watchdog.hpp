@@ -20,21 +20,34 @@
 
 namespace cohort::chat {
 
-/// A `device_watch` with a thread that waits for no device: the generator's, which says what it
-/// sends, cannot look while it waits. Tells the metrics and the log. The thread wakes when
-/// something is due, a few times a second while there is work, and not at all while there is none.
-/// Thread safety: any thread.
-class device_watchdog final : public llama::device_listener {
+/// Who gives their ends to the texts that a device that hangs would keep. Called on the thread of a
+/// `device_watchdog`, which holds no lock meanwhile.
+class hang_listener {
  public:
-  /// @param counters Must outlive it.  @throws config_error If an option is outside its range.
-  device_watchdog(const engine::health_options& o, chat_metrics& counters);
+  /// It was found to hang: `is_out` is so already, so that whoever comes from now on is refused.
+  virtual void hangs() noexcept = 0;
+  /// It has hung in this for `watch_options::until_texts_end`.
+  virtual void stays_away(llama::device_work what) noexcept = 0;
+
+ protected:
+  ~hang_listener() = default;
+};
+
+/// A `device_watch` with a thread that waits for no device: the generator's, which says what it
+/// sends, cannot look while it waits. Tells the metrics, the log and a listener. The thread wakes
+/// when something is due, a few times a second while there is work, and not at all while there is
+/// none. Thread safety: any thread.
+class device_watchdog {
+ public:
+  /// @param counters, listener Must outlive it.
+  /// @throws config_error If an option is outside its range.
+  device_watchdog(const watch_options& o, chat_metrics& counters, hang_listener& listener);
   ~device_watchdog();
   device_watchdog(const device_watchdog&) = delete;
   device_watchdog& operator=(const device_watchdog&) = delete;
 
-  void sent(llama::device_work what, time_point now,
-            std::optional<duration> expected) noexcept override;
-  void returned(llama::device_work what, time_point now) noexcept override;
+  void sent(llama::device_work what, time_point now, std::optional<duration> expected) noexcept;
+  void returned(llama::device_work what, time_point now) noexcept;
   /// Whether the device hangs, or has come back so recently that it is not trusted yet. Waits for
   /// nobody.
   [[nodiscard]] bool is_out() const noexcept { return is_out_.load(); }
@@ -50,6 +63,7 @@ class device_watchdog final : public llama::device_listener {
   void show();
 
   chat_metrics& counters_;
+  hang_listener& listener_;
   steady_clock clock_;
   std::atomic<bool> is_out_{false};
 

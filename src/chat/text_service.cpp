@@ -21,13 +21,13 @@ text_service::text_service(std::unique_ptr<llama::text_generator> generator,
       counters_{counters},
       context_{longest_text(config, o.generator, generator->column_bytes()).tokens},
       capacity_{o.capacity()},
-      watchdog_{o.health, counters},
+      watchdog_{o.watch, counters, *this},
       generator_{std::move(generator)} {
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
   expects(context_ >= 2, "the memory for keys and values holds no text of two tokens");
   report();
   generator_->calibrate([this] { return clock_.now(); });
-  generator_->watch(&watchdog_);
+  generator_->watch(this);
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -49,6 +49,11 @@ bool text_service::submit(const std::shared_ptr<job>& j) {
   } while (!open_.compare_exchange_weak(now, now + more));
   {
     const std::lock_guard lock{mutex_};
+    // Under the lock: `hangs` comes after it is out, and ends what is there by then.
+    if (watchdog_.is_out()) {
+      open_ -= more;
+      return false;
+    }
     inbox_.push_back({j, false});
   }
   wake_.notify_one();
@@ -70,8 +75,18 @@ void text_service::begin(const std::shared_ptr<job>& j) {
       return hear(static_cast<choice&>(g), s);
     };
     c.reader = llama::token_reader{words_, c.text};
-    active_.emplace_back(j, &c);
     c.arrival = j->arrival;
+    {
+      const std::lock_guard lock{mutex_};
+      active_.emplace_back(j, &c);
+      if (watchdog_.is_out()) {  // It was on its way here when the others that wait were ended.
+        std::vector<piece> last;
+        last.push_back(end_without_device(j, c));
+        listener_.said(std::move(last));
+        c.finished = kv::finish_reason::rejected;
+        continue;
+      }
+    }
     const time_point now = clock_.now();
     std::optional<refusal> refused = refusal::draining;
     try {
@@ -90,6 +105,12 @@ void text_service::begin(const std::shared_ptr<job>& j) {
   }
 }
 
+void text_service::takes(llama::generation& g) noexcept {
+  const std::lock_guard lock{mutex_};
+  auto& c = static_cast<choice&>(g);
+  if (c.stage == text_stage::waiting) c.stage = text_stage::sent;
+}
+
 /// Moves on the tokens whose text is out.
 void text_service::release_tokens(choice& c, piece& p, bool all) {
   while (!c.held.empty()) {
@@ -103,6 +124,10 @@ void text_service::release_tokens(choice& c, piece& p, bool all) {
 
 /// A token of the text. @returns Whether a stop string ends it.
 bool text_service::hear(choice& c, const llama::sampled& s) {
+  if (c.produced.size() == 1) {
+    const std::lock_guard lock{mutex_};
+    if (c.stage != text_stage::ended) c.stage = text_stage::generating;
+  }
   const std::string_view bytes = c.reader.next(s.chosen.token);
   if (c.shows_tokens) c.held.push_back({s, c.bytes, c.characters, bytes.empty()});
   c.bytes += bytes.size();
@@ -116,16 +141,27 @@ bool text_service::hear(choice& c, const llama::sampled& s) {
   if (!p.text.empty() || !p.tokens.empty() || c.produced.size() == 1) {
     const auto at = std::ranges::find_if(active_, [&](const auto& a) { return a.second == &c; });
     p.of = at->first;
-    pieces_.push_back(std::move(p));
+    pieces_.emplace_back(&c, std::move(p));
   }
   return c.stops.is_stopped();
 }
 
 /// Gives out what the turn brought, and the last pieces of what has ended.
 void text_service::publish() {
+  std::vector<piece> out;
   std::size_t ended = 0;
+  const std::lock_guard lock{mutex_};
+  for (auto& [c, p] : pieces_) {
+    if (c->stage != text_stage::ended) out.push_back(std::move(p));
+  }
+  pieces_.clear();
   for (auto& [owner, c] : active_) {
+    if (c->stage == text_stage::ended) {
+      if (c->finished) owner.reset();
+      continue;
+    }
     const std::size_t n = c->times.size();
+    c->told = c->produced.size();
     if (n >= 1 && !c->first_noted) {  // A turn may bring more than one.
       counters_.first_token(c->times[0] - owner->arrival);
       c->first_noted = true;
@@ -134,8 +170,7 @@ void text_service::publish() {
       counters_.next_token(c->times[c->noted + 1] - c->times[c->noted]);
     }
     if (!c->finished) continue;
-    piece last{
-        .of = owner, .choice = c->index, .produced = c->produced.size(), .finished = c->finished};
+    piece last{.of = owner, .choice = c->index, .produced = c->told, .finished = c->finished};
     if (!c->stops.is_stopped()) {
       last.text = c->stops.finish();
       c->said += last.text.size();
@@ -143,19 +178,69 @@ void text_service::publish() {
     last.late_for = c->late_for;
     release_tokens(*c, last, !c->stops.is_stopped());
     counters_.ended(*c->finished, clock_.now() - owner->arrival);
-    pieces_.push_back(std::move(last));
+    out.push_back(std::move(last));
+    c->stage = text_stage::ended;
     owner.reset();
     ++ended;
   }
   std::erase_if(active_, [](const auto& a) { return a.first == nullptr; });
   open_ -= ended;
   report();
-  if (!pieces_.empty()) listener_.said(std::exchange(pieces_, {}));
+  if (!out.empty()) listener_.said(std::move(out));
 }
 
+/// The last piece of one that need not, or cannot, wait for the device. Under the lock.
+piece text_service::end_without_device(const std::shared_ptr<job>& owner, choice& c) {
+  const auto why =
+      c.stage == text_stage::waiting ? kv::finish_reason::rejected : kv::finish_reason::error;
+  c.stage = text_stage::ended;
+  --open_;
+  counters_.ended(why, clock_.now() - owner->arrival);
+  return {
+      .of = owner, .choice = c.index, .produced = c.told, .finished = why, .has_no_device = true};
+}
+
+/// Ends texts that are no further than this, on the watchdog's thread: the service's waits for the
+/// device, or goes on with the others. Theirs are what the lock guards, and what never changes.
+void text_service::end_without_device(text_stage upto) noexcept {
+  std::vector<piece> last;
+  {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(inbox_, [&](const command& c) {
+      if (c.is_cancel) return false;
+      for (choice& each : c.what->choices) last.push_back(end_without_device(c.what, each));
+      return true;
+    });
+    std::size_t left = 0;
+    for (const auto& [owner, c] : active_) {
+      if (c->stage <= upto) {
+        last.push_back(end_without_device(owner, *c));
+        has_ended_some_ = true;
+      }
+      left += c->stage == text_stage::ended ? 0U : 1U;
+    }
+    counters_.waiting.set(static_cast<double>(left - std::min(left, live_)));
+    if (!last.empty()) listener_.said(std::move(last));
+  }
+  wake_.notify_one();
+}
+
+/// Whose last piece is out though the generator has them: they have what they wait for no more.
+void text_service::cancel_ended() {
+  for (const auto& [owner, c] : active_) {
+    const bool has_ended = [&, one = c] {
+      const std::lock_guard lock{mutex_};
+      return one->stage == text_stage::ended;
+    }();
+    if (has_ended && !c->finished && !broken_) generator_->cancel(*c);
+  }
+}
+
+/// Under the lock.
 void text_service::report() {
   const auto& state = generator_->state();
   const kv::decode_batch& batch = state.batch();
+  live_ = batch.live();
   std::uint64_t columns = 0;
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (batch[i].live) columns += batch[i].who.length;
@@ -185,13 +270,16 @@ void text_service::fail_all() {
 void text_service::run() {
   std::vector<command> taken;
   bool busy = false;
+  bool has_to_cancel = false;
   for (;;) {
     {
       std::unique_lock lock{mutex_};
-      wake_.wait(lock, [&] { return stopping_ || busy || !inbox_.empty(); });
+      wake_.wait(lock, [&] { return stopping_ || busy || !inbox_.empty() || has_ended_some_; });
       if (stopping_) return;
       taken.swap(inbox_);
+      has_to_cancel = std::exchange(has_ended_some_, false);
     }
+    if (has_to_cancel) cancel_ended();
     for (const command& c : taken) {
       if (!c.is_cancel) {
         begin(c.what);

@@ -5,7 +5,6 @@
 
 #include <cohort/core/clock.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/engine/device_health.hpp>
 
 #include <llama/config.hpp>
 #include <llama/generation.hpp>
@@ -27,6 +26,7 @@
 #include <vector>
 
 #include "chat_metrics.hpp"
+#include "device_watch.hpp"
 #include "device_watchdog.hpp"
 
 namespace cohort::chat {
@@ -39,7 +39,16 @@ struct shown_token {
   bool is_empty = false;         ///< It adds no text.
 };
 
-/// One text of a job. The service owns it from `submit` until its last piece.
+/// How far the device has come with a text.
+enum class text_stage : std::uint8_t {
+  waiting,     ///< Nothing of it was sent there: it may end at any time.
+  sent,        ///< Its prompt was, in part at least.
+  generating,  ///< It has a token.
+  ended,       ///< Its last piece is out, though the generator may have it still.
+};
+
+/// One text of a job. The service owns it from `submit` until its last piece, and longer where the
+/// device hangs: a job lives as long as the service needs it.
 struct choice : llama::generation {
   std::uint32_t index = 0;
   llama::token_reader reader;
@@ -54,6 +63,8 @@ struct choice : llama::generation {
   std::size_t noted = 0;               ///< Times between tokens that were counted.
   std::optional<duration> late_for{};  ///< As in its last piece.
   bool first_noted = false;
+  text_stage stage = text_stage::waiting;  ///< Guarded by the service's lock.
+  std::uint64_t told = 0;                  ///< Tokens so far, likewise.
 };
 
 /// What one client asked for in one request. Derive from it to carry the client.
@@ -75,12 +86,16 @@ struct piece {
   std::vector<shown_token> tokens{};
   std::uint64_t produced = 0;  ///< Tokens so far, those that ended the text included.
   std::optional<kv::finish_reason> finished{};  ///< In the last piece alone.
+  /// In the last piece of one that ended since the device hangs: `rejected`, if nothing of it was
+  /// sent there, else `error`.
+  bool has_no_device = false;
   /// In the last piece of one that was `rejected`, if its first token would have been late: after
   /// which one like it would be accepted; `unbounded`: never. Else there was no place for it.
   std::optional<duration> late_for{};
 };
 
-/// Where pieces go. Called on the service's thread.
+/// Where pieces go. Called on a thread of the service's, one at a time, under a lock: it may not
+/// call the service.
 class piece_listener {
  public:
   piece_listener() = default;
@@ -92,7 +107,7 @@ class piece_listener {
 
 struct service_options {
   llama::generator_options generator{};
-  engine::health_options health{};  ///< Of the device, as far as it concerns what hangs.
+  watch_options watch{};            ///< Of the device.
   std::uint32_t max_waiting = 256;  ///< Texts beyond those that have a slot; at least 1.
 
   /// Most choices at one time.
@@ -107,8 +122,11 @@ struct service_options {
   }
 };
 
-/// Thread safety: any thread but the service's own.
-class text_service {
+/// If the device hangs, texts of which nothing was sent there end at once, and those that it has
+/// when it has hung for `watch_options::until_texts_end`: all, or, if it is a job of prompts that
+/// hangs, those that have no token. What it may still write to stays the generator's until it
+/// returns; then they are cancelled. Thread safety: any thread but the service's own.
+class text_service final : private llama::device_listener, private hang_listener {
  public:
   /// @param generator Made with `o.queued()` for a model of this `config`.
   /// @throws config_error If an option is outside its range, or no text would fit.
@@ -126,7 +144,7 @@ class text_service {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   /// Accepts all choices of a job or none. Each gets pieces until its last. Whose first token could
   /// not be in time is `rejected` by its last.
-  /// @returns Whether there is room.
+  /// @returns Whether there is room, and a device that does not hang.
   bool submit(const std::shared_ptr<job>& j);
   /// Ends a job soon; its choices still get their last pieces.
   void cancel(const std::shared_ptr<job>& j);
@@ -134,8 +152,7 @@ class text_service {
   [[nodiscard]] std::size_t open() const noexcept { return open_.load(); }
   /// The generator failed; nothing is generated any more.
   [[nodiscard]] bool is_broken() const noexcept { return broken_.load(); }
-  /// The device does not come back from what it was sent, or did so just now. Texts that were
-  /// accepted wait for it; others had better not be.
+  /// The device does not come back from what it was sent, or did so just now: nothing is accepted.
   [[nodiscard]] bool is_hanging() const noexcept { return watchdog_.is_out(); }
   /// The device does not come back: whoever destroys this waits for it.
   [[nodiscard]] bool has_hung_device() { return watchdog_.is_hanging(); }
@@ -146,12 +163,29 @@ class text_service {
     bool is_cancel;
   };
 
+  void takes(llama::generation& g) noexcept override;
+  void sent(llama::device_work what, time_point now,
+            std::optional<duration> expected) noexcept override {
+    watchdog_.sent(what, now, expected);
+  }
+  void returned(llama::device_work what, time_point now) noexcept override {
+    watchdog_.returned(what, now);
+  }
+  void hangs() noexcept override { end_without_device(text_stage::waiting); }
+  void stays_away(llama::device_work what) noexcept override {
+    end_without_device(what == llama::device_work::prefill ? text_stage::sent
+                                                           : text_stage::generating);
+  }
+
   void run();
   void begin(const std::shared_ptr<job>& j);
   bool hear(choice& c, const llama::sampled& s);
   void release_tokens(choice& c, piece& p, bool all);
   void publish();
   void fail_all();
+  void end_without_device(text_stage upto) noexcept;
+  [[nodiscard]] piece end_without_device(const std::shared_ptr<job>& owner, choice& c);
+  void cancel_ended();
   void report();
 
   const llama::tokenizer& words_;
@@ -166,13 +200,16 @@ class text_service {
   std::condition_variable wake_;
   std::vector<command> inbox_;
   bool stopping_ = false;
+  bool has_ended_some_ = false;  // Which the generator is to be told.
+  std::size_t live_ = 0;         // Texts that have a slot.
+  // Changed by the service's thread alone, under the lock; so that reads without it.
+  std::vector<std::pair<std::shared_ptr<job>, choice*>> active_;
 
   // The service's thread alone.
   steady_clock clock_;
-  std::vector<std::pair<std::shared_ptr<job>, choice*>> active_;
-  std::vector<piece> pieces_;
+  std::vector<std::pair<choice*, piece>> pieces_;
   std::uint64_t numbers_ = 0;
-  device_watchdog watchdog_;  // Before the generator, which tells it.
+  device_watchdog watchdog_;  // Before the generator, by which it is told.
   std::unique_ptr<llama::text_generator> generator_;
 
   std::thread thread_;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "decoder_backend.hpp"
@@ -90,6 +91,14 @@ class basic_generator final : public text_generator {
       const bool ends = self.accept(g, r, now, token);
       self.scheduler_.on_prefilled(g, storage, token, ends, *this);
     }
+    void prefill_starts(std::span<generation* const> members, std::optional<duration> expected,
+                        time_point now) {
+      device_listener* const l = self.listener_;
+      if (l == nullptr) return;
+      for (generation* g : members) l->takes(*g);
+      if (expected) *expected += self.iteration_time_;  // Its end is seen between two iterations.
+      l->sent(device_work::prefill, now, expected);
+    }
     void prefill_progress(generation& g, duration left) {
       self.scheduler_.on_prefill_progress(g, left);
     }
@@ -125,10 +134,7 @@ class basic_generator final : public text_generator {
   void start_prefill(time_point now, sink& out) {
     prompts_.drop_unwanted(now, out);
     accept_prompts(now, out);
-    if (!prompts_.start(now, out) || listener_ == nullptr) return;
-    std::optional<duration> expected = prompts_.expected();
-    if (expected) *expected += iteration_time_;  // Its end is seen between two iterations.
-    listener_->sent(device_work::prefill, now, expected);
+    prompts_.start(now, out);
   }
   void end_prefill(time_point now, duration lag, sink& out) {
     if (prompts_.end(now, lag, out) && listener_ != nullptr) {

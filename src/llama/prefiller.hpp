@@ -40,9 +40,10 @@ void follow(T& mean, T last) {
 /// * `prefill_failed(generation&)`;
 /// * `prefill_dropped(generation&)`: it was cancelled or has expired, and is computed no further.
 ///
-/// Before that `prefill_progress(generation&, duration)` says what is left of its prompt, by the
-/// curve. Where first tokens are promised, pieces are by earliest deadline; what cannot be in time
-/// any more even if nothing else were computed has expired.
+/// Before that `prefill_starts(members, expected, now)` says that a job begins with pieces of their
+/// prompts, and how long it takes if that is known, and `prefill_progress(generation&, duration)`
+/// what is left of a prompt, by the curve. Where first tokens are promised, pieces are by earliest
+/// deadline; what cannot be in time any more even if nothing else were computed has expired.
 ///
 /// From there only `storage()` may be used. Thread safety: none.
 template <decoder_backend Backend>
@@ -97,12 +98,6 @@ class prefiller {
   /// @returns Whether it is.
   template <class Loop>
   bool end(time_point now, duration lag, Loop& loop);
-  /// How long the job takes; nothing for the first one.
-  [[nodiscard]] std::optional<duration> expected() const noexcept {
-    if (!has_measured_) return std::nullopt;
-    return stretched(job_time_);
-  }
-
   [[nodiscard]] bool is_busy() const noexcept { return backend_.prefill() != prefill_state::idle; }
   /// What was measured, and what is to come. Stays where it is.
   [[nodiscard]] const measured_prefill::state& measured() const noexcept { return measured_; }
@@ -130,6 +125,11 @@ class prefiller {
   [[nodiscard]] duration stretched(duration by_curve) const noexcept {
     return duration{static_cast<std::int64_t>(static_cast<double>(by_curve.count()) *
                                               measured_.pace.stretch())};
+  }
+  /// How long the job takes; nothing for the first one.
+  [[nodiscard]] std::optional<duration> expected() const noexcept {
+    if (!has_measured_) return std::nullopt;
+    return stretched(job_time_);
   }
   [[nodiscard]] bool is_late(const generation& g, time_point now) const noexcept {
     return o_.promises() && static_cast<double>(left_of(g).count()) * measured_.pace.best() >
@@ -365,6 +365,7 @@ bool prefiller<Backend>::start(time_point now, Loop& loop) {
   }
   tokens_ += job_tokens_;
   job_begun_ = now;
+  loop.prefill_starts(members_, expected(), now);
   backend_.start_prefill(pieces_);
   return true;
 }

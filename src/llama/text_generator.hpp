@@ -26,10 +26,13 @@ enum class device_work : std::uint8_t {
   prefill,    ///< A job of pieces of prompts, beside iterations.
 };
 
-/// Who is told what a loop has sent to its device, and that it came back. Called on the loop's
+/// Who is told what a loop sends to its device, and that it came back. Called on the loop's
 /// thread, which a device that hangs may keep from then on.
 class device_listener {
  public:
+  /// A piece of this prompt is about to be sent, for the first time or again.
+  virtual void takes(generation& g) noexcept = 0;
+  /// Is about to be sent: the call that does so may hang, too.
   /// @param expected How long it takes, by what was measured; nothing while nothing was.
   virtual void sent(device_work what, time_point now,
                     std::optional<duration> expected) noexcept = 0;

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -74,9 +75,15 @@ class management_app final : public http_app {
       r.fields.emplace_back("Allow", "GET");
       return client->answer(std::move(r));
     }
-    client->answer(page == managed_page::live    ? pages_.live()
-                   : page == managed_page::ready ? pages_.ready()
-                                                 : pages_.metrics());
+    const std::lock_guard lock{mutex_};
+    client->answer(last_.empty() ? of(page) : last_.at(page));
+  }
+  /// From now on the pages are as they are at present: nobody is asked for them any more.
+  void keep_last() {
+    const std::lock_guard lock{mutex_};
+    for (const managed_page p : {managed_page::live, managed_page::ready, managed_page::metrics}) {
+      last_.emplace(p, of(p));
+    }
   }
   std::string error_body(int /*status*/, std::string_view message) override {
     return fmt::format("{}\n", message);
@@ -88,7 +95,15 @@ class management_app final : public http_app {
   }
 
  private:
+  http_reply of(managed_page page) {
+    return page == managed_page::live    ? pages_.live()
+           : page == managed_page::ready ? pages_.ready()
+                                         : pages_.metrics();
+  }
+
   managed& pages_;
+  std::mutex mutex_;
+  std::map<managed_page, http_reply> last_;
 };
 
 }  // namespace
@@ -260,8 +275,7 @@ void server_life::wait() { state_->service_thread.join(); }
 
 int server_life::end(const std::function<void()>& release) {
   state& me = *state_;
-  if (me.manager) me.manager->drain(0.2);  // Who asks at this instant is answered.
-  if (me.manager_thread.joinable()) me.manager_thread.join();
+  if (me.manager) me.management.keep_last();
   {
     const std::lock_guard alone{me.last_word};
     // `release` would wait for it, though nobody waits for anything else.

@@ -89,15 +89,50 @@ TEST_CASE("a prefill that hangs beside iterations keeps the device out until it 
   CHECK(w.state() == device_state::healthy);
 }
 
-TEST_CASE("work of which nothing is known is not followed") {
-  device_watch w;
-  w.sent(device_work::iteration, start, std::nullopt);
+TEST_CASE("work of which nothing is known hangs when its time is over, and no instant earlier") {
+  device_watch w{{.first = 28s}};
+  w.sent(device_work::prefill, start, std::nullopt);
+  CHECK(w.next() == start + 7s);  // By the rule: a quarter.
+  CHECK_FALSE(w.look(start + 7s));
+  CHECK(w.state() == device_state::suspect);
+  CHECK_FALSE(w.look(start + 28s - 1ns));
+  CHECK(w.look(start + 28s) == device_work::prefill);
+  CHECK(w.state() == device_state::quarantined);
+
+  device_watch brief{{.first = 1ns}};  // Not before the floor is over so many times.
+  brief.sent(device_work::iteration, start, std::nullopt);
+  CHECK_FALSE(brief.look(start + 250ms));
+  CHECK_FALSE(brief.look(start + 1s - 1ns));
+  CHECK(brief.look(start + 1s) == device_work::iteration);
+}
+
+TEST_CASE("texts end when what has them has hung for so long, once, and not if it returned") {
+  device_watch w{{.until_texts_end = 5s}};
+  const auto hang = [&](device_work what, time_point at) {
+    w.sent(what, at, expected);
+    w.look(at + suspect);
+    w.look(at + hung);
+    CHECK(w.is_hanging());
+  };
+  hang(device_work::prefill, start);
+  CHECK(w.next() == start + hung + 5s);
+  CHECK_FALSE(w.take_hopeless(start + hung + 5s - 1ns));
+  hang(device_work::iteration, start + 2s);  // Beside it.
+  CHECK(w.take_hopeless(start + hung + 5s) == device_work::prefill);
+  CHECK_FALSE(w.take_hopeless(start + hung + 5s));
+  CHECK(w.next() == start + 2s + hung + 5s);
+  w.returned(device_work::iteration, start + 4s);
+  CHECK(w.is_hanging());
   CHECK(w.next() == never);
-  CHECK_FALSE(w.look(start + 1h));
-  w.returned(device_work::iteration, start + 1h);
-  CHECK(w.state() == device_state::healthy);
-  w.sent(device_work::iteration, start + 1h, expected);
-  CHECK(w.next() == start + 1h + suspect);
+  CHECK_FALSE(w.take_hopeless(start + 1h));
+  w.returned(device_work::prefill, start + 1h);
+  CHECK_FALSE(w.is_hanging());
+}
+
+TEST_CASE("options outside their ranges are refused") {
+  CHECK_THROWS_AS(device_watch{{.first = 0s}}, config_error);
+  CHECK_THROWS_AS(device_watch{{.until_texts_end = 0s}}, config_error);
+  CHECK_THROWS_AS(device_watch{{.health = {.factor = 0}}}, config_error);
 }
 
 TEST_CASE("a process that was stopped itself does not blame its device") {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <latch>
 #include <llama/basic_generator.hpp>
@@ -25,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,9 +37,12 @@ namespace {
 
 class scripted_loop final : public llama::loop_owner {
  public:
-  explicit scripted_loop(const llama::generator_options& o, std::function<void()> on_wait = {})
+  explicit scripted_loop(const llama::generator_options& o, std::function<void()> on_wait = {},
+                         std::function<void()> on_iterate = {}, std::function<bool()> holds = {})
       : backend_{o}, loop_{backend_, o} {
     backend_.on_wait = std::move(on_wait);
+    backend_.on_iterate = std::move(on_iterate);
+    backend_.holds = std::move(holds);
   }
 
  private:
@@ -61,6 +66,21 @@ class counting_listener final : public piece_listener {
   void wait_for(std::size_t ended) {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [&] { return ended_ >= ended; });
+  }
+  void wait_for_a_piece() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return !said_.empty(); });
+  }
+  /// Last pieces of a job's texts, by their order; once they have ended.
+  [[nodiscard]] std::vector<piece> last_of(const std::shared_ptr<job>& j) {
+    const std::lock_guard lock{mutex_};
+    std::vector<piece> last(j->choices.size());
+    for (const piece& p : said_) {
+      if (p.of != j) continue;
+      CHECK_FALSE(last.at(p.choice).finished);  // Nothing comes after it.
+      last.at(p.choice) = p;
+    }
+    return last;
   }
   /// Once all have ended.
   [[nodiscard]] const std::vector<piece>& all() const { return said_; }
@@ -127,6 +147,186 @@ TEST_CASE("a first token is told of when it comes, also if its text is held back
   for (const piece& p : listener.all()) text += p.text;
   CHECK(text.size() == 3);
   CHECK(text[0] == first);
+}
+
+/// A device that hangs when it is told to, until it is told not to.
+class hanging_device {
+ public:
+  ~hanging_device() { release(); }
+  void block() {
+    const std::lock_guard lock{mutex_};
+    blocks_ = true;
+  }
+  void release() {
+    {
+      const std::lock_guard lock{mutex_};
+      blocks_ = false;
+    }
+    changed_.notify_all();
+  }
+  bool blocks() {
+    const std::lock_guard lock{mutex_};
+    return blocks_;
+  }
+  /// On the generator's thread.
+  void pass() {
+    std::unique_lock lock{mutex_};
+    stuck_ = blocks_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !blocks_; });
+    stuck_ = false;
+  }
+  void wait_until_stuck() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return stuck_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool blocks_ = false;
+  bool stuck_ = false;
+};
+
+std::shared_ptr<job> job_of(std::initializer_list<std::uint32_t> prompts, std::uint32_t max_new) {
+  auto j = std::make_shared<job>();
+  for (const std::uint32_t prompt : prompts) {
+    choice& c = j->choices.emplace_back();
+    c.index = static_cast<std::uint32_t>(j->choices.size() - 1);
+    c.text.assign(prompt, static_cast<kv::token_id>(prompt % llama::scripted_vocabulary));
+    c.max_new = max_new;
+  }
+  return j;
+}
+
+/// Waits, however long it takes.
+template <class Predicate>
+void wait_until(Predicate is_so) {
+  while (!is_so()) std::this_thread::yield();
+}
+
+/// A new text, which a device that is back computes.
+void goes_on(text_service& texts, counting_listener& listener, std::size_t ended) {
+  const auto j = job_of({5}, 3);
+  wait_until([&] { return texts.submit(j); });
+  listener.wait_for(ended + 1);
+  const piece last = listener.last_of(j)[0];
+  CHECK(last.finished == kv::finish_reason::length);
+  CHECK(last.produced == 3);
+  CHECK_FALSE(last.has_no_device);
+  wait_until([&] { return texts.open() == 0; });
+}
+
+bool has_ended_for_hang(const piece& p, kv::finish_reason why) {
+  return p.has_no_device && p.finished == why;
+}
+
+/// One prompt at a time. What hangs is found soon, and only what was told to hang for seconds.
+service_options hasty() {
+  using namespace std::chrono_literals;
+  service_options o{.generator = small,
+                    .watch = {.health = {.floor = 250ms, .first_probe = 1ms, .longest_probe = 1ms},
+                              .first = 1s,
+                              .until_texts_end = 1h}};
+  o.generator.prefill.max_rows = 1;
+  o.generator.max_prefilling = 1;
+  o.generator.max_overtaking = 1;
+  return o;
+}
+
+TEST_CASE("if the first prompt of all hangs, texts of which the device has nothing end at once") {
+  hanging_device device;
+  device.block();
+  counting_listener listener;
+  chat_metrics counters{small.kv_bytes};
+  const service_options o = hasty();
+  text_service texts{std::make_unique<scripted_loop>(o.queued(), [&] { device.pass(); }),
+                     config(),
+                     words,
+                     o,
+                     listener,
+                     counters};
+  // The second one waits for its turn, the third one for the generator.
+  const auto first = job_of({30, 40}, 5);
+  REQUIRE(texts.submit(first));
+  device.wait_until_stuck();
+  const auto second = job_of({20}, 5);
+  const bool is_in_time = texts.submit(second);  // Else this machine hangs, too.
+  listener.wait_for(is_in_time ? 2 : 1);
+  CHECK(texts.is_hanging());
+  CHECK(texts.has_hung_device());
+  CHECK(has_ended_for_hang(listener.last_of(first)[1], kv::finish_reason::rejected));
+  CHECK(has_ended_for_hang(listener.last_of(second)[0], kv::finish_reason::rejected) == is_in_time);
+  CHECK(texts.open() == 1);
+  CHECK_FALSE(texts.submit(job_of({4}, 1)));
+  CHECK(texts.open() == 1);
+  CHECK(value_of(counters, "cohort_llm_waiting_requests") == 1);
+  device.release();
+  listener.wait_for(is_in_time ? 3 : 2);  // It has waited, and lacks nothing.
+  CHECK(listener.last_of(first)[0].finished == kv::finish_reason::length);
+  CHECK(listener.last_of(first)[0].produced == 5);
+  goes_on(texts, listener, is_in_time ? 3 : 2);
+  CHECK(value_of(counters, "cohort_llm_waiting_requests") == 0);
+}
+
+TEST_CASE("texts that an iteration keeps end after a while, and are cancelled when it returns") {
+  using namespace std::chrono_literals;
+  hanging_device device;
+  counting_listener listener;
+  chat_metrics counters{small.kv_bytes};
+  service_options o = hasty();
+  o.watch.until_texts_end = 100ms;
+  text_service texts{std::make_unique<scripted_loop>(o.queued(), nullptr, [&] { device.pass(); }),
+                     config(),
+                     words,
+                     o,
+                     listener,
+                     counters};
+  device.block();  // In the first iteration of all.
+  const auto j = job_of({3, 30}, 100);
+  REQUIRE(texts.submit(j));
+  device.wait_until_stuck();
+  listener.wait_for(2);
+  const std::vector<piece> last = listener.last_of(j);
+  CHECK(has_ended_for_hang(last[0], kv::finish_reason::error));
+  CHECK(last[1].has_no_device);
+  CHECK(texts.open() == 0);
+  texts.cancel(j);  // Whose client goes now.
+  device.release();
+  goes_on(texts, listener, 2);
+  CHECK(listener.last_of(j)[0].has_no_device);
+}
+
+TEST_CASE("if prompts hang beside iterations, texts that have a token go on") {
+  using namespace std::chrono_literals;
+  hanging_device device;
+  counting_listener listener;
+  chat_metrics counters{small.kv_bytes};
+  service_options o = hasty();
+  o.watch.until_texts_end = 100ms;
+  text_service texts{
+      std::make_unique<scripted_loop>(
+          o.queued(), [&] { device.pass(); },
+          // Long enough in all for what hangs to be found.
+          [] { std::this_thread::sleep_for(20ms); }, [&] { return device.blocks(); }),
+      config(),
+      words,
+      o,
+      listener,
+      counters};
+  const auto goes = job_of({3}, 190);
+  REQUIRE(texts.submit(goes));
+  listener.wait_for_a_piece();
+  device.block();
+  const auto stuck = job_of({30, 40}, 5);
+  REQUIRE(texts.submit(stuck));
+  listener.wait_for(3);
+  CHECK(has_ended_for_hang(listener.last_of(stuck)[0], kv::finish_reason::error));
+  CHECK(has_ended_for_hang(listener.last_of(stuck)[1], kv::finish_reason::rejected));
+  CHECK(listener.last_of(goes)[0].finished == kv::finish_reason::length);
+  CHECK(listener.last_of(goes)[0].produced == 190);
+  device.release();
+  goes_on(texts, listener, 3);
 }
 
 struct fake_client final : serve::http_client {

@@ -206,7 +206,7 @@ TEST_CASE("SIGTERM ends a server of which a device does not come back from a cal
       CHECK((answer == 200 || answer == 500 || answer == 503 || answer == 504 || answer == 0));
     }
     const std::string said = server.read_rest();
-    CHECK_MESSAGE(said.ends_with(" and 1 devices that hang\n"), said);
+    CHECK_MESSAGE(said.find(" and 1 devices that hang\n") != std::string::npos, said);
     CHECK_MESSAGE(said.find("drained") == std::string::npos, said);
     CHECK_MESSAGE(said.find("Sanitizer") == std::string::npos, said);
     blas.release();

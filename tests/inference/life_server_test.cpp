@@ -287,9 +287,9 @@ TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
   CHECK(server.stop() == 3);
   for (const auto& c : clients) CHECK(c->answer().first == 0);
   const std::string said = server.read_rest();
-  CHECK_MESSAGE(
-      said.ends_with("not waiting for what hangs: left 3 requests and 1 devices that hang\n"),
-      said);
+  // Perhaps with what is said of the device, which is found to hang meanwhile.
+  const char* const line = "not waiting for what hangs: left 3 requests and 1 devices that hang\n";
+  CHECK_MESSAGE(said.find(line) != std::string::npos, said);
   CHECK(said.find(": left ") == said.rfind(": left "));
 }
 

@@ -14,6 +14,7 @@
 #include <deque>
 #include <limits>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <llama/scripted_backend.hpp>
@@ -432,6 +433,7 @@ struct noting_listener final : device_listener {
     time_point at;
     std::optional<duration> expected;
   };
+  void takes(generation& g) noexcept override { taken.insert(&g); }
   void sent(device_work what, time_point now, std::optional<duration> expected) noexcept override {
     bool& is_sent = under_way.at(static_cast<std::size_t>(what));
     CHECK_FALSE(is_sent);
@@ -446,7 +448,39 @@ struct noting_listener final : device_listener {
   }
   std::array<std::vector<note>, 2> notes;
   std::array<bool, 2> under_way{};
+  std::set<const generation*> taken;
 };
+
+TEST_CASE("whoever hears of the device knows whose prompts it has before it gets them") {
+  const generator_options o{.slots = 4,
+                            .columns = 64,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 1,
+                            .prefill = {.max_rows = 1}};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  noting_listener heard;
+  g.watch(&heard);
+  time_point now{};
+  const auto clock = [&] { return now += 1ms; };
+  std::deque<generation> all;
+  for (const std::uint32_t prompt : {30U, 40U}) {
+    REQUIRE_FALSE(g.submit(add(all, prompt, 2)).has_value());
+  }
+  CHECK(heard.taken.empty());
+  bool was_told = false;
+  backend.on_wait = [&] {
+    was_told = heard.under_way.at(static_cast<std::size_t>(device_work::prefill)) &&
+               heard.taken.contains(&all[0]);
+  };
+  g.turn(clock);
+  CHECK(was_told);
+  CHECK(heard.taken.size() == 1);  // The other waits for its turn.
+  while (g.turn(clock)) {
+  }
+  CHECK(heard.taken.size() == 2);
+}
 
 TEST_CASE("all that goes to the device and returns is told of, with what is known of its time") {
   const generator_options o{.slots = 4, .columns = 64, .prefill_chunk = 4, .prefill_ahead = 2};

@@ -71,6 +71,7 @@ class scripted_backend {
     left_ = patience;
   }
   prefill_state prefill() {
+    if (state_ == prefill_state::busy && holds && holds()) return state_;
     if (state_ == prefill_state::busy && left_-- == 0) wait_for_prefill();
     return state_;
   }
@@ -89,6 +90,7 @@ class scripted_backend {
     }
     wants_logits_ = logits;
     if (logits) ++with_logits;
+    if (on_iterate) on_iterate();
     return ++iterations != broken_iteration;
   }
   row_result of_slot(std::uint32_t i) { return says(tokens_.at(i), logits_, wants_logits_); }
@@ -103,7 +105,9 @@ class scripted_backend {
 
   unsigned patience = 0;  // Looks at a job before it is done.
   std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
-  std::function<void()> on_wait;  // Before a job is done.
+  std::function<bool()> holds;       // Whether a job is not done, however often it is looked at.
+  std::function<void()> on_wait;     // Before a job is done.
+  std::function<void()> on_iterate;  // In each iteration.
   std::uint64_t jobs = 0;
   std::uint64_t computed = 0;  // Tokens of prompts.
   std::uint64_t iterations = 0;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -26,12 +27,17 @@ class page final : public http_app, public managed {
   std::string error_body(int status, std::string_view) override { return std::to_string(status); }
   void answered(int) override {}
   void draining() override { ++drains; }
-  http_reply live() override { return {.body = "live"}; }
-  http_reply ready() override { return {.status = http_.is_leaving() ? 503 : 200}; }
-  http_reply metrics() override { return {.body = "metrics"}; }
+  http_reply live() override { return page_of({.body = "live"}); }
+  http_reply ready() override { return page_of({.status = http_.is_leaving() ? 503 : 200}); }
+  http_reply metrics() override { return page_of({.body = "metrics"}); }
   int drains = 0;
+  std::atomic<bool> has_gone{false};
 
  private:
+  [[nodiscard]] http_reply page_of(http_reply r) const {
+    CHECK_FALSE(has_gone);
+    return r;
+  }
   http_server& http_;
 };
 
@@ -77,7 +83,10 @@ TEST_CASE("a signal begins a lame-duck phase, in which it serves, and then a dra
   int released = 0;
   const int status = life.end([&] {
     ++released;
-    CHECK(m.is_closed_by_server());  // Nobody asks what goes now.
+    app.has_gone = true;
+    CHECK(m.ask("GET", "/live") == std::pair{200, std::string{"live"}});
+    CHECK(m.ask("GET", "/ready").first == 503);
+    CHECK(m.ask("GET", "/metrics") == std::pair{200, std::string{"metrics"}});
   });
   CHECK(released == 1);
   CHECK(status == 0);

@@ -79,10 +79,11 @@ class server_life {
   void become_ready(const std::function<void()>& start);
   /// Until the last answer is sent, or no more may be.
   void wait();
-  /// After `wait`: closes the management port, has `release` destroy what answered, so that nobody
-  /// asks it any more, and says in one line what was left. If a device hangs, which `release` might
-  /// wait for, the process exits instead; so it does if `release` has not returned `end_patience_s`
-  /// after the drain's time: what it waits for then counts as a device that hangs.
+  /// After `wait`: has `release` destroy what answered, which nobody asks any more, as the pages of
+  /// the management port stay as they are, and says in one line what was left. If a device hangs,
+  /// which `release` might wait for, the process exits instead; so it does if `release` has not
+  /// returned `end_patience_s` after the drain's time: what it waits for then counts as a device
+  /// that hangs.
   /// @returns What the process should exit with: 0, or `exit_left_requests`.
   int end(const std::function<void()>& release);
   /// That of the management port, for the ready line: ` management http://HOST:PORT`, or nothing.
