@@ -108,6 +108,10 @@ struct server_life::state {
 
   state(http_server& s, http_app& a, managed& p, life_options o)
       : settings{std::move(o)}, service{s}, app{a}, management{p} {
+    // Before any thread is there to be killed by one, or a port that tells others we are here.
+    signals.add(SIGTERM);
+    signals.add(SIGINT);
+    await_signal();
     service.listen();
     if (settings.management_port) {
       // A few connections at a time are enough for probes. Those beyond take turns.
@@ -125,10 +129,6 @@ struct server_life::state {
       }
     }
     fit_descriptors();
-    // Before any thread is there to be killed by one.
-    signals.add(SIGTERM);
-    signals.add(SIGINT);
-    await_signal();
   }
 
   /// Sees to it that no number of clients can use up the descriptors, which probes, models and
