@@ -264,8 +264,8 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--models", o.models, "Only these models [all that are served]", "NAME,...");
   option(sub, "--timeout-ms", o.timeout_ms, "Deadline of each request [the model's SLO]", "MS");
   option(sub, "--connections", o.connections, "Most connections at one time [256]", "N");
-  option(sub, "--give-up-s", o.give_up_s, "A request without an answer for this long is lost [10]",
-         "S");
+  option(sub, "--give-up-s", o.give_up_s,
+         "A request without an answer so long after its deadline is lost [10]", "S");
   option(sub, "--verify", o.verify, "Answers to compare with the reference [0]", "N");
   option(sub, "--weights-seed", o.weights_seed, "The server's --seed, to verify [1]", "N");
   option(sub, "--seed", o.seed, "Fixes arrivals and inputs [1]", "N");

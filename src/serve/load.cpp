@@ -14,6 +14,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -246,7 +247,8 @@ class generator {
       request.set(http::field::content_type, "application/json");
       request.body() = {body.data(), body.size()};
       request.content_length(body.size());
-      stream.expires_after(patience(owner.options_));
+      stream.expires_after(patience(owner.options_) + std::chrono::ceil<std::chrono::milliseconds>(
+                                                          from_ms(owner.limit_ms(t))));
       http::async_write(stream, request,
                         [self = shared_from_this()](beast::error_code e, std::size_t) {
                           if (e) return self->owner.lost(*self, e);
@@ -334,14 +336,18 @@ class generator {
                     static_cast<std::size_t>(to_seconds(t - start_)));
   }
 
+  /// For an answer that is good.
+  [[nodiscard]] double limit_ms(const target& t) const {
+    return options_.timeout_ms > 0 ? options_.timeout_ms : to_ms(t.meta.slo);
+  }
+
   void answered(connection& c) {
     const sending s = c.what;
     const target& t = targets_[s.model];
     const double ms = to_ms(clock_.now() - s.intended);
     const unsigned status = c.parser->get().result_int();
     if (status == 200) {
-      const double limit = options_.timeout_ms > 0 ? options_.timeout_ms : to_ms(t.meta.slo);
-      const bool good = ms <= limit;
+      const bool good = ms <= limit_ms(t);
       if (good) ++result_.good_per_second[second_of(s.intended)];
       count(s, [&](load_tally& tally) {
         ++(good ? tally.good : tally.late);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -184,6 +185,20 @@ TEST_CASE("a request that was given up is lost, not sent again") {
   CHECK(r.all.good == 4);
   CHECK(r.all.connection == r.all.sent - 4);
   CHECK(s.posts == static_cast<int>(r.all.sent));
+}
+TEST_CASE("a request is not given up before its deadline") {
+  fake_server s{answering(
+      [] {
+        std::this_thread::sleep_for(std::chrono::milliseconds{200});  // Twice the patience.
+        return ok("{}");
+      },
+      model_with("[-1,2]"))};
+  load_options o = options_for(s);
+  o.give_up_s = 0.1;
+  o.rate = 20;
+  const load_result r = run_load(o);
+  CHECK(r.all.sent > 0);
+  CHECK(r.all.connection == 0);
 }
 TEST_CASE("a request on a kept connection that the server closes is sent once more") {
   std::atomic<int> posts{0};

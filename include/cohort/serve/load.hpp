@@ -27,7 +27,7 @@ struct load_options {
   std::vector<std::string> models;   ///< Drawn with equal chances; all of the server's if empty.
   std::uint64_t seed = 1;
   std::size_t max_connections = 256;
-  double give_up_s = 10;   ///< A request without an answer for this long is lost.
+  double give_up_s = 10;   ///< A request without an answer so long after its deadline is lost.
   double timeout_ms = 0;   ///< Deadline sent with each request; 0: the model's SLO.
   std::size_t verify = 0;  ///< Answers to check by `check`, spread over the run.
   /// One input row of a model, for variant 0 to 15. Required.
