@@ -204,6 +204,17 @@ TEST_CASE("the idle fraction follows the devices") {
   }
   CHECK(f.ranking.idle_fraction() == doctest::Approx(0.5).epsilon(0.02));
 }
+TEST_CASE("a device idles until a batch takes it, also if it is the only one") {
+  fixture f{1};
+  duration at = 0ms;
+  for (int i = 0; i < 50; ++i) {  // 10 ms of work, 90 ms without.
+    f.ranking.on_candidate(model_id{0}, opening(at, at + 9ms), t0 + at);
+    f.use(at, 10ms);
+    f.ranking.on_complete(device_id{0}, t0 + at + 10ms);
+    at += 100ms;
+  }
+  CHECK(f.ranking.idle_fraction() == doctest::Approx(0.9).epsilon(0.1));
+}
 TEST_CASE(
     "a device of capacity 2 runs two batches, and the third takes the entry that ends first") {
   fixture f{1, 4, 2};

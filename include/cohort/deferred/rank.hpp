@@ -169,6 +169,7 @@ class rank {
 
   /// The grant was not needed: the entry is as before.
   void on_grant_returned(model_id id, device_id d, time_point now) noexcept {
+    measure(now);
     granted(id, d).reserved = false;
     refresh(d);
     answered(id, now);
@@ -352,9 +353,9 @@ class rank {
     models_[id.index()].is_granted = true;
     models_[id.index()].entry = at.entry;
     entry& e = granted(id, at.device);
+    measure(now);  // What was, before the entry is taken.
     e.reserved = true;
     refresh(at.device);
-    measure(now);
     sink.grant(cohort::deferred::grant{
         .model = id, .device = at.device, .free_at = e.free_at, .pool = pool(), .entry = at.entry});
   }
