@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "busy_time.hpp"
+
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
@@ -781,7 +783,7 @@ std::size_t http_server::max_connections() const noexcept {
 std::size_t http_server::max_descriptors() const noexcept {
   // One more of those beyond and of those that linger: it comes before another goes.
   const std::size_t beyond = state_->settings.probe_connections + 1 + max_lingering + 1;
-  constexpr std::size_t own = 4;  // The port, and what the context waits with.
+  constexpr std::size_t own = 5;  // The port, what the context waits with, how busy it is.
   return max_connections() + beyond + own;
 }
 
@@ -790,15 +792,14 @@ void http_server::run(http_app& app) {
   me.app = &app;
   me.accept();
   me.check_times();
-  const steady_clock clock;
-  while (!me.context.stopped()) {
-    if (me.context.poll() > 0) continue;
-    const time_point from = clock.now();
-    me.context.run_one();
-    me.meter.waited(from, clock.now());  // And did one thing, which is short.
-  }
+  me.context.run();
 }
-bool http_server::is_busy() { return state_->meter.is_busy(steady_clock{}.now()); }
+bool http_server::is_busy() {
+  busy_meter& meter = state_->meter;
+  const time_point now = steady_clock{}.now();
+  if (meter.is_due(now)) meter.sample(now, busy_time_of_this_thread());
+  return meter.is_busy();
+}
 
 void http_server::leave() { state_->leaving = true; }
 void http_server::drain(double within_s) {

@@ -5,42 +5,37 @@
 
 #include <cohort/core/time.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
+#include <optional>
 
 namespace cohort::serve {
 
-/// How much of the last moments a thread waited for work. One that is runnable but does not run,
-/// for others have the processor, counts as busy: it has no time left either. A value; O(1).
+/// Says from samples of how long a thread was busy so far whether it was busy of late: it is if it
+/// had nothing to do for less than a fifth of the time between the last two samples. A value; O(1).
+///
+/// Busy is also who is runnable and does not run, for others have the processor. Such a thread has
+/// no time left, and how long it took to wake says nothing of how long it had nothing to do.
 class busy_meter {
  public:
-  /// It waited for work, and does not any more.
-  void waited(time_point from, time_point to) noexcept {
-    turn(to);
-    idle_[1] += to - std::max(from, begun_[1]);
-    if (from < begun_[1]) idle_[0] += begun_[1] - std::min(begun_[1], std::max(from, begun_[0]));
+  /// Whether the last sample is 100 ms old, or there is none.
+  [[nodiscard]] bool is_due(time_point now) const noexcept {
+    return !last_ || now - last_->when >= std::chrono::milliseconds{100};
   }
-  /// Whether it waited for less than a fifth of the last 100 to 200 ms.
-  [[nodiscard]] bool is_busy(time_point now) noexcept {
-    turn(now);
-    return 5 * (idle_[0] + idle_[1]) < now - begun_[0];
+  /// @param busy So far, from any origin; never less than before.
+  void sample(time_point now, duration busy) noexcept {
+    if (last_) is_busy_ = 5 * (now - last_->when - (busy - last_->busy)) < now - last_->when;
+    last_ = {now, busy};
   }
+  /// Nobody knows before the second sample: it is busy then.
+  [[nodiscard]] bool is_busy() const noexcept { return is_busy_; }
 
  private:
-  static constexpr duration period = std::chrono::milliseconds{100};
-
-  /// A whole period, and the one under way.
-  void turn(time_point now) noexcept {
-    if (now - begun_[1] < period) return;
-    // Of what nothing was heard it was busy.
-    const bool is_old = now - begun_[1] >= 2 * period;
-    idle_ = {is_old ? duration{0} : idle_[1], duration{0}};
-    begun_ = {is_old ? now - period : begun_[1], now};
-  }
-
-  std::array<duration, 2> idle_{};
-  std::array<time_point, 2> begun_{};
+  struct reading {
+    time_point when;
+    duration busy;
+  };
+  std::optional<reading> last_;
+  bool is_busy_ = true;
 };
 
 }  // namespace cohort::serve
