@@ -12,3 +12,13 @@ foreach(name packing_bars packing_loop)
   endif()
 endforeach()
 cohort_add_bench(packing/packers_bench.cpp)
+
+# Random demands around the edge of what fits: ten minutes, mostly of those that exact cannot decide.
+# With -DCOHORT_ENABLE_CBC=ON an integer program checks what it calls infeasible, too.
+add_executable(packing.random_demands packing/random_demands.cpp)
+target_link_libraries(packing.random_demands PRIVATE cohort::cohort cohort_dev)
+if(TARGET cohort_cbc)
+  target_link_libraries(packing.random_demands PRIVATE cohort_cbc)
+endif()
+add_test(NAME packing.random_demands COMMAND packing.random_demands --quick)
+set_tests_properties(packing.random_demands PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)

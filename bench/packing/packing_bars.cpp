@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -270,6 +271,14 @@ void large(const cohort::bench::profile_files& files) {
   time("self-tuning", plain, self_tuning{});
   time("elastic", plain, elastic{});
   time("elastic-int", padded, elastic_int{});
+  double bound = 0;
+  time("exact", plain, [&bound](const latency_grid& g, const packing_problem& asked) {
+    packing_result r = exact_partition{}(g, asked);
+    bound = r.bound.value_or(0);
+    return r;
+  });
+  // The bound is in proportion to the devices.
+  judge("exact: devices that any plan needs, of those given", std::ceil(n / bound), 1, n);
 }
 
 /// @param zoo Static memory of the zoo's models, in turn; else anything from 10 to 600 MB.

@@ -14,6 +14,7 @@
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/requirements.hpp>
 #include <cohort/packing/model/verify.hpp>
+#include <cohort/packing/packers/work_bound.hpp>
 #include <cohort/sim/plans/plan_simulation.hpp>
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -160,9 +162,13 @@ answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
   const clock::time_point start = clock::now();
   answer a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
-  // No multiple of the demand above the bound can be served: but the margin grows with the root
-  // of the demand, so a bound of the rates with their margin is none of the demand.
-  if (job.margin.deviations > 0) a.result.bound.reset();
+  // The bound is one of the rates with their margin. Of t times the demand these grow by t at most
+  // and by its root at least (the other way round where t is below 1).
+  if (job.margin.deviations > 0 && a.result.bound) {
+    const double bound = *a.result.bound;
+    a.result.bound = std::min(bound < 1 ? bound : bound * bound,
+                              packing::work_bound(grid, problem_of(d, algorithm.rule)));
+  }
   if (a.result.status == packing::packing_status::infeasible) {
     const std::string of = what_was_proven(job, d, problem);
     if (!of.empty()) a.result.reason += fmt::format(" ({})", of);
@@ -385,8 +391,12 @@ int pack_command(const pack_options& o) {
     write_answer(out, job, d, a, json_writer::layout::lines);
     print(out.take());
   } else if (a.result.schedulable()) {
-    print(fmt::format("{}: schedulable, {} % of a GPU in use\n\n{}", algorithm.name,
-                      packing::used_pct(a.result.plan),
+    const std::string bound =
+        a.result.bound && std::isfinite(*a.result.bound)
+            ? fmt::format("; no more than {:.4g} times the demand can be served", *a.result.bound)
+            : "";
+    print(fmt::format("{}: schedulable, {} % of a GPU in use{}\n\n{}", algorithm.name,
+                      packing::used_pct(a.result.plan), bound,
                       plan_text(grids.get(d), d.gpus, a.result.plan)));
     if (a.simulated) {
       print(fmt::format("\nsimulated for {} s: {} of the requests late or dropped\n", *o.simulate_s,

@@ -86,10 +86,14 @@ double sum(const std::vector<double>& values) {
   return all;
 }
 
+/// Requests that had not ended when the run did.
+std::uint64_t waiting_of(const sim::plan_counts& c) { return c.arrived - c.completed - c.violated; }
+
 struct totals {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
   std::uint64_t violated = 0;
+  std::uint64_t waiting = 0;  ///< At the end of the run: neither completed nor violated.
   std::size_t plans = 0;
   std::size_t loads = 0;
   double used_pct = 0;  ///< On average over periods.
@@ -103,6 +107,7 @@ totals totals_of(const sim::closed_loop_result& r) {
     t.arrived += c.arrived;
     t.completed += c.completed;
     t.violated += c.violated;
+    t.waiting += waiting_of(c);
   }
   for (const sim::closed_loop_period& p : r.periods) {
     t.plans += p.replanned ? 1 : 0;
@@ -138,6 +143,7 @@ std::string answer_json(const run_settings& s, const sim::closed_loop_result& r)
       .field("arrived", t.arrived)
       .field("completed", t.completed)
       .field("violated", t.violated)
+      .field("waiting", t.waiting)
       .field("violation_rate", r.violation_rate)
       .field("plans", t.plans)
       .field("loads", t.loads)
@@ -164,6 +170,7 @@ std::string answer_json(const run_settings& s, const sim::closed_loop_result& r)
         .field("arrived", r.total[i].arrived)
         .field("completed", r.total[i].completed)
         .field("violated", r.total[i].violated)
+        .field("waiting", waiting_of(r.total[i]))
         .end_object();
   }
   out.end_array().key("periods").begin_array();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "subcluster_cbc.hpp"
 
-#include <cohort/packing/detail/sort_stably.hpp>
+#include "cbc_program.hpp"
 
-#include <Cbc_C_Interface.h>
+#include <cohort/packing/detail/sort_stably.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -18,50 +18,6 @@
 
 namespace cohort::packing {
 namespace {
-
-/// A matrix column by column, as the solver wants it.
-class program {
- public:
-  int add_row(double low, double high) {
-    row_low_.push_back(low);
-    row_high_.push_back(high);
-    return static_cast<int>(row_low_.size()) - 1;
-  }
-  int add_column(double low, double high, double cost) {
-    low_.push_back(low);
-    high_.push_back(high);
-    cost_.push_back(cost);
-    cells_.emplace_back();
-    return static_cast<int>(low_.size()) - 1;
-  }
-  void set(int row, int column, double value) {
-    if (value != 0) cells_[static_cast<std::size_t>(column)].emplace_back(row, value);
-  }
-  void load(Cbc_Model* model) const {
-    std::vector<CoinBigIndex> starts;
-    std::vector<int> rows;
-    std::vector<double> values;
-    for (const auto& column : cells_) {
-      starts.push_back(static_cast<CoinBigIndex>(rows.size()));
-      for (const auto& [row, value] : column) {
-        rows.push_back(row);
-        values.push_back(value);
-      }
-    }
-    starts.push_back(static_cast<CoinBigIndex>(rows.size()));
-    Cbc_loadProblem(model, static_cast<int>(low_.size()), static_cast<int>(row_low_.size()),
-                    starts.data(), rows.data(), values.data(), low_.data(), high_.data(),
-                    cost_.data(), row_low_.data(), row_high_.data());
-  }
-
- private:
-  std::vector<double> row_low_;
-  std::vector<double> row_high_;
-  std::vector<double> low_;
-  std::vector<double> high_;
-  std::vector<double> cost_;
-  std::vector<std::vector<std::pair<int, double>>> cells_;
-};
 
 /// Numbers near 1 suit the solver's tolerances: rates and memories are parts of their averages.
 struct scaled {
@@ -85,11 +41,11 @@ struct scaled {
 };
 
 /// Columns: x(i, j) at i · count + j, then R, S and the largest dynamic memory of each sub-cluster.
-program formulate(const subcluster_problem& p, const scaled& s) {
+cbc_program formulate(const subcluster_problem& p, const scaled& s) {
   const std::size_t models = p.models.size();
   const std::size_t count = p.count;
   constexpr double none = std::numeric_limits<double>::max();  // No limit, to the solver.
-  program out;
+  cbc_program out;
   std::vector<std::size_t> order(models);
   std::iota(order.begin(), order.end(), std::size_t{0});
   detail::sort_stably(order, std::ranges::greater{},

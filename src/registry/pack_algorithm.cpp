@@ -109,7 +109,9 @@ auto exact_with_limit(double limit_s) {
     stopwatch watch{limit_s};
     watch.start();
     packing::exact_partition::options options{
-        .max_nodes = std::numeric_limits<std::uint64_t>::max(), .stop = watch.stop()};
+        .max_nodes = std::numeric_limits<std::uint64_t>::max(),
+        .max_roundings = std::numeric_limits<std::uint64_t>::max(),
+        .stop = watch.stop()};
     const std::uint64_t max_vectors = options.max_vectors;
     if (cache->grid != grid || cache->rule != p.rule || cache->sets.size() >= most_sets) {
       *cache = {.grid = grid, .rule = p.rule, .sets = {}};

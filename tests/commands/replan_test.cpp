@@ -60,6 +60,11 @@ TEST_CASE_FIXTURE(fixture, "partitions in use follow two waves, and what is coun
     plans += p["replanned"].get<bool>() ? 1 : 0;
   }
   CHECK(arrived == doctest::Approx(a["arrived"].get<double>()));
+  const auto ended = [](const json& x) {
+    return x["completed"].get<int>() + x["violated"].get<int>() + x["waiting"].get<int>();
+  };
+  CHECK(ended(a) == a["arrived"].get<int>());
+  for (const json& m : a["per_model"]) CHECK(ended(m) == m["arrived"].get<int>());
   CHECK(plans == a["plans"]);
   CHECK(plans >= 3);
   // The second wave is higher than the first, and both than what is between and before them.

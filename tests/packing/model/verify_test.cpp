@@ -104,5 +104,29 @@ TEST_CASE_FIXTURE(fixture, "with interference the neighbour's own batches slow i
   apart[0].gpu = device_id{0};
   CHECK(verify(grid, problem, apart, c) == list{});
 }
+TEST_CASE("of several neighbours each adds its excess, the worst of its models") {
+  // a alone takes 10 ms. f = 1 + l2 of the other: 0.2 for b, 0.1 for c, 0.3 for d, whole device.
+  const auto model = [](const char* name, double l2) {
+    return model_profile{
+        .name = name, .slo_ms = 100, .latency = {{1, 25, 10}, {1, 50, 10}}, .usage = {{1, l2, 0}}};
+  };
+  const latency_grid g{{model("a", 0), model("b", 0.8), model("c", 0.4), model("d", 0.6)},
+                       {.sizes = {25, 50}, .max_gpulets_per_gpu = 3}};
+  const interference_model c{.l2_other = 1, .constant = 1};
+  const auto let = [](std::uint32_t pct, double duty, const std::vector<std::uint32_t>& models) {
+    gpulet out{.gpu = device_id{0}, .size = device_share{pct}, .duty_ms = duty};
+    for (const std::uint32_t m : models) {
+      out.models.push_back({.model = model_id{m}, .batch = 1, .rate_rps = 1});
+    }
+    return out;
+  };
+  const packing_problem p{.gpus = 1, .rates_rps = {1, 1, 1, 1}};
+  // Beside b (25 %: 0.2) and c, d (50 %: 0.2, 0.3, the worse counts): 10 (1 + 0.2 + 0.3) = 15.
+  const auto of = [&](double duty) {
+    return verify(g, p, {let(25, duty, {0}), let(25, 80, {1}), let(50, 80, {2, 3})}, c);
+  };
+  CHECK(of(15) == list{});
+  CHECK(of(14.9) == list{"gpulet 0: its batches take 15 ms, more than the duty cycle of 14.9 ms"});
+}
 }  // namespace
 }  // namespace cohort::packing

@@ -24,7 +24,8 @@ const latency_grid& grid() {
 periodic_planner_options exactly() {
   return {.forecast = {.level_weight = 1, .trend_weight = 0, .deviations = 0},
           .replan = {.period = 1s, .violation_threshold = 0.1, .rise = 0, .under_use = 0.5},
-          .margin = 0.25};
+          .margin = 0.25,
+          .least_gain_pct = 0};
 }
 
 TEST_CASE("a plan is made when a rate leaves what was planned for, with the margin") {
@@ -73,6 +74,64 @@ TEST_CASE("a period that was longer than it should be has no higher rate") {
   static_cast<void>(r.plan_for({80, 0}));
   const std::uint64_t four[] = {320, 0};
   CHECK_FALSE(r.end_period(four, 320, 0, 4s));  // 80 a second: as planned.
+}
+TEST_CASE("a load that only varies as counts do keeps its plan") {
+  cohort::test::random_source random{1};
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, {.replan = {.period = 1s}}};
+  static_cast<void>(r.plan_for({200, 50}));
+  int plans = 0;
+  for (int i = 0; i < 500; ++i) {
+    // The sum of many chances is near a Poisson count of mean 200 and of 50.
+    std::uint64_t counts[2] = {0, 0};
+    for (int k = 0; k < 2000; ++k) {
+      counts[0] += random.one_in(10);
+      counts[1] += random.one_in(40);
+    }
+    plans += r.end_period(counts, counts[0] + counts[1], 0).has_value();
+  }
+  CHECK(plans <= 10);
+  const std::uint64_t twice[] = {400, 100};
+  CHECK(r.end_period(twice, 500, 0));
+}
+TEST_CASE("violations that a new plan does not end ask for the next ones ever later") {
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  static_cast<void>(r.plan_for({80, 80}));
+  const std::uint64_t as_planned[] = {80, 80};
+  std::vector<int> at;
+  for (int i = 1; i <= 30; ++i) {
+    if (r.end_period(as_planned, 160, 160)) at.push_back(i);
+  }
+  CHECK(at == std::vector<int>{1, 2, 4, 8, 16, 24});
+  CHECK_FALSE(r.end_period(as_planned, 160, 0));
+  CHECK(r.end_period(as_planned, 160, 160));  // They had ended.
+}
+TEST_CASE("a smaller plan must free enough to be worth its moves") {
+  periodic_planner_options o = exactly();
+  o.least_gain_pct = 51;
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, o};
+  // Above what a half carries (444): a whole device; then a half.
+  CHECK(used_pct(r.plan_for({640, 0})) == 100);
+  const std::uint64_t few[] = {100, 0};
+  CHECK_FALSE(r.end_period(few, 100, 0));
+  CHECK(r.planned_rps() == std::vector<double>{800, 0});
+  o.least_gain_pct = 50;
+  periodic_planner willing{grid(), {.gpus = 2}, elastic{}, o};
+  CHECK(used_pct(willing.plan_for({640, 0})) == 100);
+  const std::optional<plan> next = willing.end_period(few, 100, 0);
+  REQUIRE(next);
+  CHECK(used_pct(*next) == 50);
+  CHECK(willing.planned_rps() == std::vector<double>{125, 0});
+}
+TEST_CASE("a load that stays beyond the devices is not planned for again and again") {
+  periodic_planner r{grid(), {.gpus = 1}, elastic{}, exactly()};
+  CHECK_FALSE(r.plan_for({1000, 0}).empty());
+  CHECK(r.missing().part < 1);
+  const std::uint64_t as_before[] = {1000, 0};
+  CHECK_FALSE(r.end_period(as_before, 1000, 0));
+  // Once all of it can be served it is, though that frees nothing.
+  const std::uint64_t fewer[] = {490, 0};
+  CHECK(r.end_period(fewer, 490, 0));
+  CHECK(r.missing().part == 1);
 }
 TEST_CASE("a demand beyond the devices is scaled down until it fits") {
   periodic_planner r{grid(), {.gpus = 1}, elastic{}, exactly()};

@@ -9,19 +9,26 @@ namespace cohort::packing {
 namespace {
 using namespace std::chrono_literals;
 
-TEST_CASE("a new plan is made for risen rates, for violations, or when much is unused") {
+TEST_CASE("a plan is made anew for rates beyond its margins, for violations, or to save devices") {
+  using enum replan_cause;
   const replan_policy p{{.violation_threshold = 0.01, .rise = 0.1, .under_use = 0.2}};
   CHECK(p.period() == 20s);
-  const std::array<double, 2> planned{100, 100};
+  const std::array<double, 2> asked{100, 100};
   const auto decides = [&](double a, double b, std::uint64_t ended, std::uint64_t violated) {
-    return p.decide(planned, std::array<double, 2>{a, b}, ended, violated);
+    const std::array<double, 2> rates{a, b};
+    return p.decide(asked, rates, rates, ended, violated);
   };
-  CHECK_FALSE(decides(100, 100, 1000, 0));
-  CHECK_FALSE(decides(110, 60, 1000, 10));
-  CHECK(decides(111, 60, 1000, 0));
-  CHECK(decides(100, 100, 1000, 11));
-  CHECK_FALSE(decides(80, 80, 0, 0));
-  CHECK(decides(80, 79, 0, 0));
+  CHECK(decides(100, 100, 1000, 0) == none);
+  CHECK(decides(110, 60, 1000, 10) == none);
+  CHECK(decides(111, 60, 1000, 0) == rise);
+  CHECK(decides(100, 100, 1000, 11) == violations);
+  CHECK(decides(80, 80, 0, 0) == none);
+  CHECK(decides(80, 79, 0, 0) == spare);
+  // What a new plan would be for has margins of its own: no reason for one.
+  CHECK(p.decide(asked, std::array<double, 2>{100, 100}, std::array<double, 2>{140, 140}, 0, 0) ==
+        none);
+  CHECK_FALSE(p.violates(1000, 10));
+  CHECK(p.violates(1000, 11));
 }
 TEST_CASE("options out of range are errors") {
   CHECK_THROWS_AS(replan_policy({.period = 0s}), config_error);

@@ -94,5 +94,46 @@ TEST_CASE("the enumeration asks whether to stop, and then says that it was cut")
   CHECK(asked > 0);
   CHECK_FALSE(cut.complete());
 }
+TEST_CASE("made for one demand, a set is smaller and serves that demand as well") {
+  std::size_t all_count = 0;
+  std::size_t limited_count = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    cohort::test::random_source random{seed};
+    const latency_grid g{test::random_profiles(random, 3, seed % 4 == 0), {}};
+    const slo_rule rule = seed % 3 == 0 ? slo_rule::sum : slo_rule::own;
+    const configuration_set all{g, rule, {0, 1, 2}};
+    std::vector<double> useful;
+    for (std::size_t m = 0; m < 3; ++m) {
+      useful.push_back(g.capacity_rps(m, g.sizes() - 1) * random.below(1000U) / 1500.0);
+    }
+    const configuration_set some{g, rule, {0, 1, 2}, 20'000'000, {}, useful};
+    REQUIRE(some.complete());
+    CHECK(some.limited());
+    CHECK(some.serves(useful));
+    REQUIRE(some.models() == all.models());
+    const auto cut = [&](std::span<const double> rates, std::size_t i) {
+      return std::min(rates[i], useful[all.models()[i]]);
+    };
+    for (std::size_t s = 0; s < g.sizes(); ++s) {
+      all_count += all.count(s);
+      limited_count += some.count(s);
+      for (std::size_t c = 0; c < all.count(s); ++c) {
+        bool found = false;
+        for (std::size_t k = 0; k < some.count(s) && !found; ++k) {
+          found = true;
+          for (std::size_t i = 0; i < 3; ++i) {
+            found = found && some.rates(s, k)[i] >= cut(all.rates(s, c), i) * (1 - 1e-9);
+          }
+        }
+        REQUIRE(found);
+      }
+    }
+    for (double& r : useful) r += 1;
+    CHECK_FALSE(some.serves(useful));
+    CHECK(all.serves(useful));
+  }
+  CHECK(2 * limited_count < all_count);
+}
 }  // namespace
 }  // namespace cohort::packing

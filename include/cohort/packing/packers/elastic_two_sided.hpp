@@ -32,7 +32,10 @@ class two_sided_devices {
   two_sided_devices(const latency_grid& grid, const packing_problem& problem,
                     const interference_model& interference)
       : grid_{grid}, problem_{problem}, fits_{grid, interference}, devices_(problem.gpus) {
-    for (device& d : devices_) d.lets.push_back({.size = grid.sizes() - 1});
+    for (device& d : devices_) {
+      d.lets.push_back({.size = grid.sizes() - 1});
+      d.room_pct.push_back(100);
+    }
   }
 
   /// Places one model as algorithm 1 does. @returns The rate that could not be placed.
@@ -72,6 +75,7 @@ class two_sided_devices {
  private:
   struct device {
     std::vector<neighbour> lets{};
+    std::vector<std::uint32_t> room_pct{};  // By gpu-let: what it may be cut into while it is free.
     double memory_mb = 0;
   };
   struct position {
@@ -123,18 +127,24 @@ class two_sided_devices {
     }
     if (!best) return 0;
     device& d = devices_[best->device];
-    if (d.lets[best->let].loads.empty()) used_.push_back(*best);
+    if (d.lets[best->let].loads.empty()) {
+      used_.push_back(*best);
+      cut(d, best->let, d.lets[best->let].size);
+    }
     assign(d, best->let, model, most);
     return most;
   }
 
   /// A free gpu-let may be cut; the rest of it becomes free.
   void cut(device& d, std::size_t let, std::size_t size) const {
-    if (d.lets.size() >= grid_.options().max_gpulets_per_gpu || d.lets[let].size <= size) return;
-    const auto rest = grid_.size_within(grid_.size_pct(d.lets[let].size) - grid_.size_pct(size));
+    if (d.lets.size() >= grid_.options().max_gpulets_per_gpu || d.lets[let].size < size) return;
+    const std::uint32_t rest_pct = d.room_pct[let] - grid_.size_pct(size);
+    const auto rest = grid_.size_within(rest_pct);
     if (!rest) return;
     d.lets[let].size = size;
+    d.room_pct[let] = grid_.size_pct(size);
     d.lets.push_back({.size = *rest});
+    d.room_pct.push_back(rest_pct);
   }
   void assign(device& d, std::size_t let, std::uint32_t model, double rate) const {
     for (gpulet_load& l : d.lets[let].loads) {

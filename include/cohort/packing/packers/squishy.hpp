@@ -96,51 +96,42 @@ inline squishy_node merged(const latency_grid& grid, std::size_t size, const pac
   return n;
 }
 
-}  // namespace detail
-
-inline packing_result basic_squishy::operator()(const latency_grid& grid,
-                                                const packing_problem& problem) const {
-  check_problem(grid, problem);
-  expects(parts >= 1 && parts <= 100, "squishy: parts must be in 1 to 100");
-  const std::uint32_t pct = 100 / parts;
-  const auto size = grid.size_within(pct);
-  expects(size && grid.size_pct(*size) == pct, "squishy: 100 / parts must be a size of the grid");
-  expects(parts <= grid.options().max_gpulets_per_gpu,
-          "squishy: parts must be at most max_gpulets_per_gpu");
-  if (packing_result no = refuse_impossible(grid, problem); !no.reason.empty()) return no;
-
-  std::vector<detail::squishy_node> nodes;
-  std::vector<detail::residue> residues;
+/// Squishy bin packing on devices that are all cut into `parts` gpu-lets of one size of the grid.
+inline packing_result squishy_on(const latency_grid& grid, const packing_problem& problem,
+                                 std::size_t size, std::uint32_t parts) {
+  const std::uint32_t pct = grid.size_pct(size);
+  std::vector<squishy_node> nodes;
+  std::vector<residue> residues;
   const std::size_t most = std::size_t{problem.gpus} * parts;
   packing_result result;
   for (std::uint32_t m = 0; m < grid.models(); ++m) {
     double left = problem.rates_rps[m];
-    const double full = grid.capacity_rps(m, *size);
+    const double full = grid.capacity_rps(m, size);
     if (left > 0 && full <= 0) {
       result.reason = fmt::format("{}: no batch meets its SLO on {} %", grid.profile(m).name, pct);
       return result;
     }
     while (left >= full * (1 - tolerance) && full > 0 && nodes.size() <= most) {
-      const std::uint32_t b = grid.capacity_batch(m, *size);
+      const std::uint32_t b = grid.capacity_batch(m, size);
       const double rate = std::min(full, left);
       nodes.push_back({.loads = {{.model = m, .rate_rps = rate, .batch = b}},
-                       .duty_ms = grid.latency(m, *size, b),
+                       .duty_ms = grid.latency(m, size, b),
                        .memory_mb = grid.profile(m).memory_mb,
                        .occupancy = 1,
                        .open = false});
       left -= rate;
     }
     if (left > tolerance * problem.rates_rps[m]) {
-      residues.push_back(detail::make_residue(grid, *size, m, left));
+      residues.push_back(make_residue(grid, size, m, left));
     }
   }
-  detail::sort_stably(residues, std::ranges::greater{}, &detail::residue::occupancy);
-  for (const detail::residue& r : residues) {
-    detail::squishy_node* best = nullptr;
-    detail::squishy_node best_merge;
-    for (detail::squishy_node& n : nodes) {
+  sort_stably(residues, std::ranges::greater{}, &residue::occupancy);
+  for (const residue& r : residues) {
+    squishy_node* best = nullptr;
+    squishy_node best_merge;
+    for (squishy_node& n : nodes) {
       if (!n.open) continue;
-      detail::squishy_node candidate = detail::merged(grid, *size, problem, n, r);
+      squishy_node candidate = merged(grid, size, problem, n, r);
       if (!candidate.open || (best != nullptr && candidate.occupancy <= best_merge.occupancy)) {
         continue;
       }
@@ -167,7 +158,7 @@ inline packing_result basic_squishy::operator()(const latency_grid& grid,
              .duty_ms = nodes[i].duty_ms};
     for (const gpulet_load& l : nodes[i].loads) {
       g.models.push_back({.model = model_id{l.model},
-                          .batch = grid.batch_for(l.model, *size, l.batch),
+                          .batch = grid.batch_for(l.model, size, l.batch),
                           .rate_rps = l.rate_rps});
     }
     result.plan.push_back(std::move(g));
@@ -177,6 +168,21 @@ inline packing_result basic_squishy::operator()(const latency_grid& grid,
   }
   result.status = packing_status::feasible;
   return result;
+}
+
+}  // namespace detail
+
+inline packing_result basic_squishy::operator()(const latency_grid& grid,
+                                                const packing_problem& problem) const {
+  check_problem(grid, problem);
+  expects(parts >= 1 && parts <= 100, "squishy: parts must be in 1 to 100");
+  const std::uint32_t pct = 100 / parts;
+  const auto size = grid.size_within(pct);
+  expects(size && grid.size_pct(*size) == pct, "squishy: 100 / parts must be a size of the grid");
+  expects(parts <= grid.options().max_gpulets_per_gpu,
+          "squishy: parts must be at most max_gpulets_per_gpu");
+  if (packing_result no = refuse_impossible(grid, problem); !no.reason.empty()) return no;
+  return detail::squishy_on(grid, problem, *size, parts);
 }
 
 }  // namespace cohort::packing

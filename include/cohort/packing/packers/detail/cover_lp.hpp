@@ -29,6 +29,18 @@ class cover_lp {
   [[nodiscard]] const std::vector<double>& prices() const noexcept { return prices_; }
   /// What the last basis covers.
   [[nodiscard]] double covered() const noexcept { return covered_; }
+  /// A configuration in use: which call of the oracle gave it, counted from 0, and how much of it.
+  struct use {
+    std::size_t call = 0;
+    double amount = 0;
+  };
+  [[nodiscard]] std::vector<use> uses() const {
+    std::vector<use> all;
+    for (std::size_t r = 0; r < rows_; ++r) {
+      if (calls_[r] != no_call && values_[r] > 0) all.push_back({calls_[r], values_[r]});
+    }
+    return all;
+  }
 
  private:
   [[nodiscard]] double& inverse(std::size_t r, std::size_t c) noexcept {
@@ -36,7 +48,10 @@ class cover_lp {
   }
   void pivot(std::size_t row, double cost);
 
+  static constexpr std::size_t no_call = static_cast<std::size_t>(-1);
+
   std::size_t rows_ = 0;
+  std::vector<std::size_t> calls_;  // Of the basic variables.
   std::vector<double> inverse_;
   std::vector<double> values_;   // Of the basic variables.
   std::vector<double> profits_;  // Of the basic variables: 1 for t, else 0.
@@ -70,6 +85,8 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
   const std::size_t models = demand.size();
   constexpr double epsilon = 1e-9;
   rows_ = groups + models;
+  calls_.assign(rows_, no_call);
+  std::size_t calls = 0;
   inverse_.assign(rows_ * rows_, 0.0);
   values_.assign(rows_, 0.0);
   profits_.assign(rows_, 0.0);
@@ -98,6 +115,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
     }
     // t first; without it all prices are zero.
     double cost = 1;
+    std::size_t call = no_call;
     std::ranges::fill(column_, 0.0);
     for (std::size_t i = 0; i < models; ++i) column_[groups + i] = 1;
     // Slacks.
@@ -114,6 +132,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
       }
       for (std::size_t g = 0; g < groups; ++g) {
         const std::span<const double> rates = oracle(g, std::span<const double>{prices_});
+        const std::size_t this_call = calls++;
         double worth = 0;
         for (std::size_t i = 0; i < models; ++i) {
           worth += duals_[groups + i] / demand[i] * rates[i];
@@ -121,6 +140,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
         if (worth - duals_[g] <= gain || worth - duals_[g] <= epsilon) continue;
         gain = worth - duals_[g];
         cost = 0;
+        call = this_call;
         std::ranges::fill(column_, 0.0);
         column_[g] = 1;
         for (std::size_t i = 0; i < models; ++i) column_[groups + i] = -rates[i] / demand[i];
@@ -142,6 +162,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
     }
     if (leaving == rows_) break;  // Unbounded: cannot be, and no price would follow from it.
     pivot(leaving, cost);
+    calls_[leaving] = call;
   }
   covered_ = 0;
   double sum = 0;

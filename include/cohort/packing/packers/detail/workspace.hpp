@@ -19,8 +19,7 @@
 
 namespace cohort::packing::detail {
 
-/// Starts with one free gpu-let of the largest size on every device. The grid and the problem must
-/// outlive it.
+/// Starts with every device whole and free. The grid and the problem must outlive it.
 class workspace {
  public:
   workspace(const latency_grid& grid, const packing_problem& problem)
@@ -29,7 +28,7 @@ class workspace {
     memory_.assign(problem.gpus, 0.0);
     count_.assign(problem.gpus, 1);
     for (std::uint32_t g = 0; g < problem.gpus; ++g) {
-      gpulets_.push_back({.gpu = g, .size = grid.sizes() - 1});
+      gpulets_.push_back({.gpu = g, .size = grid.sizes() - 1, .room_pct = 100});
     }
   }
 
@@ -40,7 +39,9 @@ class workspace {
     memory_.assign(problem.gpus, 0.0);
     count_.assign(problem.gpus, grid.options().max_gpulets_per_gpu);
     for (std::uint32_t g = 0; g < problem.gpus; ++g) {
-      for (const std::size_t s : *layouts[g]) gpulets_.push_back({.gpu = g, .size = s});
+      for (const std::size_t s : *layouts[g]) {
+        gpulets_.push_back({.gpu = g, .size = s, .room_pct = grid.size_pct(s)});
+      }
     }
   }
 
@@ -67,16 +68,18 @@ class workspace {
 
   /// The size that `cut` would give that gpu-let.
   [[nodiscard]] std::size_t cut_size(std::size_t i, std::size_t size) const noexcept {
-    return can_cut(i) && size < gpulets_[i].size && remainder(i, size) ? size : gpulets_[i].size;
+    return can_cut(i) && rest_of(i, size) ? size : gpulets_[i].size;
   }
   /// Cuts a gpu-let to `size` and leaves the rest of it free; what may not be cut stays as it is.
   std::size_t cut(std::size_t i, std::size_t size) {
-    if (cut_size(i, size) == gpulets_[i].size) return i;
-    const std::size_t rest = *remainder(i, size);
+    const std::optional<std::size_t> rest = rest_of(i, size);
+    if (!can_cut(i) || !rest) return i;
     const std::uint32_t gpu = gpulets_[i].gpu;
+    const std::uint32_t rest_pct = gpulets_[i].room_pct - grid_->size_pct(size);
     gpulets_[i].size = size;
+    gpulets_[i].room_pct = grid_->size_pct(size);
     ++count_[gpu];
-    gpulets_.push_back({.gpu = gpu, .size = rest});
+    gpulets_.push_back({.gpu = gpu, .size = *rest, .room_pct = rest_pct});
     return i;
   }
 
@@ -114,7 +117,9 @@ class workspace {
       most = rate;
       best = i;
     }
-    if (most > 0) assign(best, model, most);
+    if (most <= 0) return most;
+    if (gpulets_[best].loads.empty()) best = cut(best, gpulets_[best].size);
+    assign(best, model, most);
     return most;
   }
 
@@ -159,7 +164,8 @@ class workspace {
  private:
   struct open_gpulet {
     std::uint32_t gpu = 0;
-    std::size_t size = 0;  // Index in the grid.
+    std::size_t size = 0;        // Index in the grid: the largest that has room.
+    std::uint32_t room_pct = 0;  // While it is free, it may be cut into sizes of this sum.
     std::vector<gpulet_load> loads{};
   };
 
@@ -187,9 +193,9 @@ class workspace {
     return gpulets_[i].loads.empty() &&
            count_[gpulets_[i].gpu] < grid_->options().max_gpulets_per_gpu;
   }
-  [[nodiscard]] std::optional<std::size_t> remainder(std::size_t i,
-                                                     std::size_t size) const noexcept {
-    return grid_->size_within(grid_->size_pct(gpulets_[i].size) - grid_->size_pct(size));
+  /// The largest size that has room beside one of that size, if any.
+  [[nodiscard]] std::optional<std::size_t> rest_of(std::size_t i, std::size_t size) const noexcept {
+    return grid_->size_within(gpulets_[i].room_pct - grid_->size_pct(size));
   }
 
   const latency_grid* grid_;
