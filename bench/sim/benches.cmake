@@ -29,3 +29,15 @@ add_executable(sim.pipeline_bars sim/pipeline_bars.cpp)
 target_link_libraries(sim.pipeline_bars PRIVATE cohort_registry cohort_dev)
 add_executable(sim.pipeline_sweeps sim/pipeline_sweeps.cpp)
 target_link_libraries(sim.pipeline_sweeps PRIVATE cohort_registry cohort_dev)
+
+# dvabatch beside its rivals on profiles drawn at random: some ten minutes.
+add_executable(sim.pipeline_draws sim/pipeline_draws.cpp sim/drawn_staged_model.cpp)
+target_link_libraries(sim.pipeline_draws PRIVATE cohort_registry cohort_dev)
+add_test(NAME sim.pipeline_draws COMMAND sim.pipeline_draws --quick)
+set_tests_properties(sim.pipeline_draws PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
+# What any policy could win on affine stages: a minute or two.
+add_executable(sim.affine_optimum sim/affine_optimum.cpp)
+target_link_libraries(sim.affine_optimum PRIVATE cohort_dev fmt::fmt)
+add_test(NAME sim.affine_optimum COMMAND sim.affine_optimum --quick)
+set_tests_properties(sim.affine_optimum PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "drawn_workload.hpp"
+#include "random_draws.hpp"
 
 #include <fmt/format.h>
 
@@ -9,25 +10,11 @@
 #include <cstddef>
 #include <formats/zoo/zoo.hpp>
 #include <numeric>
-#include <random>
 #include <utility>
 #include <vector>
 
 namespace cohort::bench {
 namespace {
-
-// The distributions of <random> differ between libraries; these do not.
-class source {
- public:
-  explicit source(std::uint64_t seed) : bits_{seed * 7919 + 13} {}
-  std::size_t below(std::size_t n) { return bits_() % n; }
-  double unit() { return static_cast<double>(bits_() >> 11U) * 0x1p-53; }
-  /// Its logarithm is uniform.
-  double between(double low, double high) { return low * std::pow(high / low, unit()); }
-
- private:
-  std::mt19937_64 bits_;
-};
 
 sim::model_spec model_of(const formats::zoo_row& r, double slo_factor) {
   return {.name = std::string{r.name},
@@ -39,7 +26,7 @@ sim::model_spec model_of(const formats::zoo_row& r, double slo_factor) {
 constexpr double least_alpha_ms = 0.05;
 
 /// A profile by the zoos' rule for SLOs, rounded to what can be quoted.
-sim::model_spec affine_model(source& random, double slo_factor) {
+sim::model_spec affine_model(random_draws& random, double slo_factor) {
   const double ratio = random.between(0.05, 200);
   const double alone = random.between(std::max(2.0, least_alpha_ms * (1 + ratio)), 30);
   const auto rounded = [](double ms) { return std::round(ms * 1e3) / 1e3; };
@@ -52,7 +39,7 @@ sim::model_spec affine_model(source& random, double slo_factor) {
 /// Where models of a wide draw come from.
 enum class origin : std::uint8_t { a100, pascal, affine, any };
 
-sim::model_spec draw_model(source& random, origin from, double slo_factor) {
+sim::model_spec draw_model(random_draws& random, origin from, double slo_factor) {
   if (from == origin::any) from = static_cast<origin>(random.below(3));
   if (from == origin::affine) return affine_model(random, slo_factor);
   const auto rows = formats::zoo(from == origin::a100 ? "a100" : "1080ti");
@@ -80,7 +67,7 @@ noise_options noise_of(noise_class n) {
 }  // namespace
 
 drawn_workload draw_workload(std::uint64_t seed) {
-  source random{seed};
+  random_draws random{seed};
   drawn_workload out;
   sim::workload& w = out.workload;
   const char* const zoo = random.below(2) > 0 ? "a100" : "1080ti";
@@ -133,7 +120,7 @@ std::string_view name_of(noise_class n) noexcept {
 }
 
 wide_workload draw_wide_workload(std::uint64_t seed) {
-  source random{seed};
+  random_draws random{seed};
   wide_workload out;
   sim::workload& w = out.workload;
   w.devices = static_cast<std::uint32_t>(std::lround(random.between(1, 64)));

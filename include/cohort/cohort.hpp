@@ -4,6 +4,7 @@
 /// compile than the few headers a program needs.
 #pragma once
 
+#include <cohort/batching/alternatives.hpp>
 #include <cohort/batching/batch.hpp>
 #include <cohort/batching/batch_table.hpp>
 #include <cohort/batching/buffer_set.hpp>
@@ -15,12 +16,18 @@
 #include <cohort/batching/pipeline_sink.hpp>
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
+#include <cohort/batching/queue_value.hpp>
+#include <cohort/batching/sized_rows.hpp>
 #include <cohort/batching/sliced_model.hpp>
 #include <cohort/batching/slicer.hpp>
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_executor.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/batching/staged_host.hpp>
+#include <cohort/batching/twin/policy_trials.hpp>
+#include <cohort/batching/twin/replay.hpp>
+#include <cohort/batching/twin/stage_device.hpp>
+#include <cohort/batching/twin/tuned_pipeline.hpp>
 #include <cohort/batching/waiting_room.hpp>
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>
@@ -145,6 +152,7 @@
 #include <cohort/packing/packers/portfolio.hpp>
 #include <cohort/packing/packers/self_tuning.hpp>
 #include <cohort/packing/packers/squishy.hpp>
+#include <cohort/packing/packers/work_bound.hpp>
 #include <cohort/packing/subclusters/subcluster.hpp>
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 #include <cohort/packing/subclusters/subcluster_moves.hpp>
@@ -175,6 +183,5 @@
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/staged/pipeline_peak.hpp>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
-#include <cohort/sim/staged/stage_device.hpp>
 #include <cohort/sim/staged/stage_trial.hpp>
 #include <cohort/sim/workload.hpp>

@@ -78,6 +78,10 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
     }
     if (const auto policies = at.find("policies")) {
       p.policies = read_policies(*policies, !p.sizes.empty());
+    } else if (!p.sizes.empty()) {  // As in MODEL.json.
+      p.policies = {.input = batching::input_rule::filled,
+                    .split = batching::split_rule::none,
+                    .stretch = batching::stretch_rule::none};
     }
     plans.emplace(name, std::move(p));
   }

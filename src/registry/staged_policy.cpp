@@ -3,7 +3,9 @@
 
 #include <formats/text.hpp>
 
+#include <cohort/batching/alternatives.hpp>
 #include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/twin/tuned_pipeline.hpp>
 #include <cohort/sim/rivals/cellular.hpp>
 #include <cohort/sim/rivals/staged_rivals.hpp>
 
@@ -47,38 +49,54 @@ struct staged_run {
                         .max_waiting = most()});
   }
   /// Rows that requests enter between stages, in the model's buffers.
-  template <class Policy>
-  sim::staged_result rows(const Policy& policy) const {
+  [[nodiscard]] batching::pipeline_options rows() const {
     // Late binding has few rows at a time, with their children; a fixed window lets rows queue.
     // When the table is full, rows stay whole and requests wait.
     const std::uint32_t at_a_time =
         spec.window ? 8192 : 2 * (spec.buffer_sets + 1) * spec.batch_max;
-    return run(
-        policy,
-        {.buffer_sets = spec.buffer_sets,
-         .executors_per_set = spec.parallel,
-         .entry = spec.parallel ? batching::entry_rule::stage_free : batching::entry_rule::idle,
-         .window = spec.window,
-         .stretch = {.longest_wait = spec.tcomp_wait.value_or(default_wait(spec, profile))},
-         .max_rows = std::clamp(at_a_time, 256U, std::max(256U, (1U << 21U) / spec.batch_max)),
-         .max_waiting = most()});
+    return {.buffer_sets = spec.buffer_sets,
+            .executors_per_set = spec.parallel,
+            .entry = spec.parallel ? batching::entry_rule::stage_free : batching::entry_rule::idle,
+            .window = spec.window,
+            .stretch = {.longest_wait = spec.tcomp_wait.value_or(default_wait(spec, profile))},
+            .max_rows = std::clamp(at_a_time, 256U, std::max(256U, (1U << 21U) / spec.batch_max)),
+            .max_waiting = most()};
+  }
+  template <class Policy>
+  sim::staged_result rows(const Policy& policy) const {
+    return run(policy, rows());
+  }
+  /// The same, by whichever policy is best for what arrives.
+  [[nodiscard]] sim::staged_result tuned() const {
+    if (spec.window) return rows(diversity);
+    return simulate([&](sim::staged_counts counts) {
+      return batching::tuned_pipeline{
+          profile, rows(),
+          batching::alternatives(diversity, profile, spec.parallel ? spec.buffer_sets : 1),
+          device(), std::move(counts)};
+    });
   }
 
  private:
   [[nodiscard]] std::uint32_t most() const {
     return static_cast<std::uint32_t>(std::max<std::size_t>(1, arrivals.size()));
   }
+  [[nodiscard]] batching::replay_options device() const {
+    return {.parallel = spec.parallel, .overhead = settings.overhead};
+  }
   template <class Policy>
   sim::staged_result run(const Policy& policy, const batching::pipeline_options& options) const {
-    return sim::run_staged(
-        profile, arrivals,
-        {.parallel = spec.parallel,
-         .overhead = settings.overhead,
-         .record_launches = settings.record_launches},
-        [&](sim::staged_counts counts) {
-          return batching::pipeline{profile, options, policy, std::move(counts)};
-        },
-        progress);
+    return simulate([&](sim::staged_counts counts) {
+      return batching::pipeline{profile, options, policy, std::move(counts)};
+    });
+  }
+  template <class MakePipeline>
+  sim::staged_result simulate(MakePipeline&& make) const {
+    return sim::run_staged(profile, arrivals,
+                           {.parallel = spec.parallel,
+                            .overhead = settings.overhead,
+                            .record_launches = settings.record_launches},
+                           make, progress);
   }
 };
 
@@ -122,7 +140,7 @@ constexpr name_table staged_policies{
                .has_rows = false},
     staged_row{.name = "dvabatch",
                .help = "rows that requests enter between stages, and that are split",
-               .make = [](const staged_run& r, double) { return r.rows(r.diversity); }},
+               .make = [](const staged_run& r, double) { return r.tuned(); }},
     staged_row{.name = "early-exit",
                .help = "the same; requests leave after each stage but the last with chance P",
                .make =

@@ -40,6 +40,7 @@ waiting_list waiting(const list& buckets) {
   for (std::uint32_t i = 0; i < buckets.size(); ++i) w.push({.tag = i, .bucket = buckets[i]});
   return w;
 }
+constexpr std::array<std::uint32_t, 2> half_each{8, 8};
 struct entered {
   std::uint32_t count;
   std::uint32_t bucket;
@@ -55,7 +56,8 @@ entered entry(const diversity& d, const list& buckets, std::uint32_t in_flight =
                                     .rows = 0,
                                     .requests_in_flight = in_flight,
                                     .running_share = share,
-                                    .window = false});
+                                    .window = false,
+                                    .mix = half_each});
   return {e.count, e.bucket, e.fill};
 }
 /// The parts in which a row of n goes on after stage 0, with w waiting.
@@ -84,16 +86,49 @@ TEST_CASE("clusters: a row of the oldest's bucket, while there is room in flight
   CHECK(entry(d, {1, 0, 1}, 4).count == 0);
   CHECK(entry(d, {1, 0, 1}, 1, 1.0).count == 0);
 }
-TEST_CASE("filled: as many as run in the time of the oldest alone") {
-  const stage_profile p = two_lengths();
-  const diversity d{p, {.input = input_rule::filled}};
-  // Two short ones run in the time of one.
-  CHECK(entry(d, {0, 0}) == entered{2, 0, fill_order::oldest});
-  // Three would take twice as long, so would one padded to the long bucket.
-  CHECK(entry(d, {0, 0, 0}) == entered{2, 0, fill_order::longest_first});
-  CHECK(entry(d, {0, 1}) == entered{2, 0, fill_order::longest_first});
-  // A short one beside a long one costs the long one nothing.
-  CHECK(entry(d, {1, 0}) == entered{2, 1, fill_order::oldest});
+TEST_CASE("filled: a nanosecond decides nothing") {
+  const stage_profile flat = two_lengths();
+  const stage_profile measured{stages{{{.batch = 1, .bucket = 0, .time = 5ms, .share = 0.5},
+                                       {.batch = 2, .bucket = 0, .time = 5ms + 1ns, .share = 0.5},
+                                       {.batch = 4, .bucket = 0, .time = 10ms},
+                                       {.batch = 1, .bucket = 1, .time = 10ms, .share = 0.5},
+                                       {.batch = 2, .bucket = 1, .time = 10ms + 1ns, .share = 0.5},
+                                       {.batch = 4, .bucket = 1, .time = 20ms}}},
+                               4, 2};
+  for (const stage_profile* p : {&flat, &measured}) {
+    const diversity d{*p, {.input = input_rule::filled}};
+    // Two short ones run in the time of one; three would take twice as long.
+    CHECK(entry(d, {0, 0}) == entered{2, 0, fill_order::longest_first});
+    CHECK(entry(d, {0, 0, 0}) == entered{2, 0, fill_order::longest_first});
+    // A short one beside a long one costs the long one nothing.
+    CHECK(entry(d, {1, 0}) == entered{2, 1, fill_order::longest_first});
+  }
+  const diversity d{flat, {.input = input_rule::filled}};
+  CHECK(entry(d, {0, 1}) == entered{1, 0, fill_order::longest_first});
+  CHECK(entry(d, {0, 0}, 4).count == 0);       // Four are in flight.
+  CHECK(entry(d, {0, 0}, 0, 1.0).count == 0);  // The device has no share left.
+}
+TEST_CASE("one row at a time, and one that waits for others") {
+  const stage_profile p = steep_then_flat();
+  const diversity all{p};
+  const diversity d = all.with(
+      {.split = split_rule::none, .stretch = stretch_rule::none, .most_rows = 1, .delay = 2ms});
+  const waiting_list one = waiting({0});
+  const auto at = [&](duration now, std::uint32_t rows) {
+    return d.entry({.now = time_point{} + now,
+                    .waiting = one,
+                    .eligible = 1,
+                    .rows = rows,
+                    .requests_in_flight = rows,
+                    .running_share = 0,
+                    .window = false});
+  };
+  CHECK(at(1ms, 0).count == 0);
+  CHECK(at(1ms, 0).again == time_point{} + 2ms);
+  CHECK(at(2ms, 0).count == 1);
+  CHECK(at(3ms, 1).count == 0);
+  CHECK(at(3ms, 1).again == never);                                    // When the row ends.
+  CHECK(entry(d, {0, 0, 0, 0}) == entered{4, 0, fill_order::oldest});  // The largest batch.
 }
 TEST_CASE("halving cuts again and again while two halves are not slower") {
   const stage_profile gains_nothing = flat_then_steep();
@@ -151,21 +186,23 @@ TEST_CASE("under load rows are made and kept larger") {
   // As in planner_test: two that wait enter one by one, unless more will come soon.
   const stage_profile p{stages{{{.batch = 1, .time = 2ms}, {.batch = 2, .time = 3500us}}}, 2};
   const diversity d{p};
-  const auto count = [&](duration age) {
+  const auto count = [&](double rate) {
     const waiting_list two = waiting({0, 0});
-    const entry_view view{.now = time_point{} + age,
+    const entry_view view{.now = {},
                           .waiting = two,
                           .eligible = 2,
                           .rows = 0,
                           .requests_in_flight = 0,
                           .running_share = 0,
-                          .window = false};
+                          .window = false,
+                          .rate = rate};
     return d.entry(view).count;
   };
-  // One more in 10 ms, of which each takes 1.75 ms: a load of 0.175, and 2 x 0.21 to come: none.
-  CHECK(count(10ms) == 1);
-  // In 2.5 ms: 0.7, and 4.67 to come.
-  CHECK(count(2500us) == 2);
+  // Alone: 2 x 2 + 2 in two rows, 2 x 3.5 in one. The larger row wins once two more are delayed: a
+  // millisecond delays 3 requests at a load of 0.175, and a dozen at 0.875 (`queue_value`).
+  CHECK(count(0) == 1);
+  CHECK(count(0.1) == 1);
+  CHECK(count(0.5) == 2);
 }
 TEST_CASE("a row runs to the first hand-over at which it may change") {
   const auto runs_to = [](const stage_profile& p, const diversity_options& o, std::uint32_t n,
@@ -201,6 +238,7 @@ TEST_CASE("a tolerance outside its range is refused") {
   CHECK_THROWS_AS((diversity{p, {.split_tolerance = 1}}), config_error);
   CHECK_THROWS_AS((diversity{p, {.split_tolerance = -0.1}}), config_error);
   CHECK_THROWS_AS((diversity{p, {.hand_over = -1ns}}), config_error);
+  CHECK_THROWS_AS((diversity{p, {.delay = -1ns}}), config_error);
 }
 
 }  // namespace

@@ -127,6 +127,9 @@ TEST_CASE("the number of stages is the cheapest tried") {
   const std::array<std::size_t, 3> tries{4, 2, 8};
   CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 1.0; }) == 2);
   CHECK(best_stage_count(tries, [](std::size_t n) { return 1.0 / static_cast<double>(n); }) == 8);
+  // A gain of half a per cent is none, of two it is one.
+  CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 0.995; }) == 2);
+  CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 0.98; }) > 2);
 }
 }  // namespace
 }  // namespace cohort::batching

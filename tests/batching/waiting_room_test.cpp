@@ -64,7 +64,7 @@ TEST_CASE("a window whose last request is cancelled is not open any more") {
 }
 TEST_CASE("who is gathered depends on the bucket and the order") {
   const auto gathered = [](fill_order fill, std::uint32_t count) {
-    waiting_room room{{.batch_max = 8}};
+    waiting_room room{{.batch_max = 8, .buckets = 3}};
     const std::uint32_t buckets[] = {1, 0, 2, 1, 0};
     for (std::uint64_t t = 0; t < 5; ++t) room.push(request(t, buckets[t]), {});
     std::vector<staged_request> into;
@@ -113,13 +113,42 @@ struct plain_room {
   }
 };
 
+TEST_CASE("the rate is that of the last few hundred arrivals, and falls while none comes") {
+  waiting_room room{{.batch_max = 8}};
+  const auto arrive = [&](duration now) {
+    room.push(request(0), at(now));
+    std::vector<staged_request> into;
+    room.gather(1, 0, fill_order::oldest, into);
+  };
+  for (int i = 0; i < 15; ++i) arrive(i * 2ms);
+  CHECK(room.rate(at(28ms)) == 0);  // Not known from so few.
+  arrive(30ms);
+  CHECK(room.rate(at(30ms)) == doctest::Approx(0.5));
+  CHECK(room.rate(at(46ms)) == doctest::Approx(0.5));  // Eight gaps may be chance.
+  CHECK(room.rate(at(30ms + 528ms)) == doctest::Approx(0.25));
+  for (int i = 0; i < 2000; ++i) arrive(1s + i * 1ms);
+  CHECK(room.rate(at(2999ms)) == doctest::Approx(1).epsilon(0.02));
+}
+TEST_CASE("the rate of requests that came at one instant is not known") {
+  waiting_room room{{.batch_max = 64}};
+  for (int i = 0; i < 32; ++i) room.push(request(0), at(1ms));
+  CHECK(room.rate(at(1ms)) == 0);
+}
+TEST_CASE("the mix of buckets is that of the last few hundred arrivals") {
+  waiting_room room{{.max_waiting = 10'000, .batch_max = 8, .buckets = 2}};
+  for (int i = 0; i < 5000; ++i) room.push(request(0, 0), at(1ms));
+  for (int i = 0; i < 2000; ++i) room.push(request(0, i % 4 == 0 ? 0 : 1), at(1ms));
+  const auto mix = room.mix();
+  CHECK(mix[0] + mix[1] < 512);
+  CHECK(mix[1] / static_cast<double>(mix[0] + mix[1]) == doctest::Approx(0.75).epsilon(0.05));
+}
 TEST_CASE("random operations agree with a flag on each request") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
     const bool has_window = random.one_in(2);
     const auto batch_max = static_cast<std::uint32_t>(1 + random.below(5));
-    waiting_room_options o{.max_waiting = 12, .batch_max = batch_max};
+    waiting_room_options o{.max_waiting = 12, .batch_max = batch_max, .buckets = 3};
     if (has_window) o.window = 3ms;
     waiting_room room{o};
     plain_room plain;

@@ -5,6 +5,8 @@
 
 #include <cohort/batching/planner.hpp>
 #include <cohort/batching/policy.hpp>
+#include <cohort/batching/queue_value.hpp>
+#include <cohort/batching/sized_rows.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
@@ -23,7 +25,7 @@ namespace cohort::batching {
 enum class input_rule : std::uint8_t {
   none,      ///< All that wait, padded to the longest.
   clusters,  ///< As printed: each row holds the requests of one bucket.
-  filled,    ///< The bucket of the oldest, filled with shorter ones where they cost no time.
+  filled,    ///< Those that cost least together, by predicted finish times: see `sized_rows`.
 };
 /// Operator diversity: whether a row is split at a hand-over.
 enum class split_rule : std::uint8_t {
@@ -48,6 +50,12 @@ struct diversity_options {
   /// Of the planned forms: what a row, and an item more than it needs, costs beside its time, as
   /// two threads wake; at least 0.
   duration hand_over{};
+  /// Rows at one time; 0: as many as there are buffers. With 1, and neither input nor operator nor
+  /// load diversity, batches run as zero-batch has them.
+  std::uint32_t most_rows = 0;
+  /// With no more than one row at a time: the oldest waits so long for others, or until the largest
+  /// batch waits. At least 0.
+  duration delay{};
 };
 
 /// Policies I, II and III together, input diversity first. Pure; copies share their plans.
@@ -55,12 +63,13 @@ struct diversity_options {
 class diversity {
  public:
   /// @param profile Outlives the policy.
-  /// @throws config_error If the tolerance is not in [0, 1), the hand-over below 0, or the profile
-  /// too large to plan for.
+  /// @throws config_error If the tolerance is not in [0, 1), the hand-over or the delay below 0, or
+  /// the profile too large to plan for.
   explicit diversity(const stage_profile& profile, const diversity_options& o = {})
       : profile_{&profile}, options_{o} {
     expects(o.split_tolerance >= 0 && o.split_tolerance < 1,
             "diversity: split_tolerance must be at least 0 and below 1");
+    expects(o.delay >= duration{}, "diversity: delay must be at least 0");
     const bool plans = o.split == split_rule::planned || o.stretch == stretch_rule::planned;
     if (plans) {
       expects(
@@ -74,9 +83,18 @@ class diversity {
                                                 .hand_over = o.hand_over});
       }
       plans_ = std::move(all);
+      auto times = std::make_shared<std::vector<double>>();
+      for (std::uint32_t k = 0; k < profile.buckets(); ++k) {
+        times->push_back(0);
+        for (std::uint32_t n = 1; n <= profile.batch_max(); ++n) {
+          times->push_back(to_ms(profile.total(n, k) + o.hand_over));
+        }
+      }
+      times_ = std::move(times);
       changes_ = std::make_shared<std::vector<std::atomic<std::uint8_t>>>(
           std::size_t{profile.buckets()} * profile.stages() * (profile.batch_max() + 1));
     }
+    if (o.input == input_rule::filled) sized_ = std::make_shared<sized_rows>(profile);
     if (o.split == split_rule::halving) {
       for (std::uint32_t s = 0; s + 1 < profile.stages() && !foreseen_; ++s) {
         foreseen_ = halves(s, profile.batch_max(), 0);
@@ -84,13 +102,26 @@ class diversity {
     }
   }
 
+  /// The same tables with other rules, of those that it was made with.
+  [[nodiscard]] diversity with(const diversity_options& o) const {
+    diversity other = *this;
+    other.options_ = o;
+    return other;
+  }
+  [[nodiscard]] const diversity_options& options() const noexcept { return options_; }
+
   [[nodiscard]] entry_decision entry(const entry_view& v) const noexcept {
+    if (options_.most_rows > 0 && v.rows >= options_.most_rows) return {};
+    if (options_.delay > duration{} && v.eligible < profile_->batch_max()) {
+      const time_point due = v.waiting[0].arrival + options_.delay;
+      if (v.now < due) return {.again = due};
+    }
     if (options_.input != input_rule::none) return sized_entry(v);
     entry_decision d{.count = std::min(v.eligible, profile_->batch_max())};
     for (std::uint32_t i = 0; i < d.count; ++i) d.bucket = std::max(d.bucket, v.waiting[i].bucket);
-    if (plans_ && !v.window) {
-      d.count = std::min(d.count,
-                         (*plans_)[d.bucket].entry(v.eligible, coming(v.waiting, v.now, d.bucket)));
+    if (is_planned() && !v.window) {
+      const std::uint32_t more = coming(v.eligible, v.rate, 0, d.count, d.bucket);
+      d.count = std::min(d.count, (*plans_)[d.bucket].entry(v.eligible, more));
     }
     return d;
   }
@@ -114,7 +145,8 @@ class diversity {
   [[nodiscard]] std::uint32_t split(const hand_over_view& v,
                                     std::span<std::uint32_t> sizes) const noexcept {
     if (options_.split == split_rule::planned) {
-      const std::uint32_t behind = v.waiting.size() + coming(v.waiting, v.now, v.row.bucket);
+      const std::uint32_t behind = v.waiting.size() + coming(v.waiting.size(), v.rate, v.stage + 1,
+                                                             v.row.size, v.row.bucket);
       return (*plans_)[v.row.bucket].split(v.stage, v.row.size, behind, sizes);
     }
     if (options_.split != split_rule::halving) return 0;
@@ -147,7 +179,7 @@ class diversity {
   [[nodiscard]] bool may_change(const batch_row& r, std::uint32_t stage) const noexcept {
     if (options_.stretch == stretch_rule::always && !r.no_stretch) return true;
     if (options_.split == split_rule::halving && halves(stage, r.size, r.bucket)) return true;
-    if (!plans_) return false;
+    if (!is_planned()) return false;
     // What is found is kept: every thread would find the same.
     std::atomic<std::uint8_t>& kept =
         (*changes_)[(std::size_t{r.bucket} * profile_->stages() + stage) *
@@ -174,17 +206,19 @@ class diversity {
     return static_cast<std::uint8_t>(found);
   }
 
-  /// How many more will come before the queue is empty: w ρ / (1 − ρ), where those who wait tell
-  /// the rate, and ρ is the load if all batches were of the largest size, 0.9 at most.
-  [[nodiscard]] std::uint32_t coming(const waiting_list& waiting, time_point now,
-                                     std::uint32_t bucket) const noexcept {
-    const std::uint32_t w = waiting.size();
-    if (w < 2) return 0;  // One tells no rate.
-    const double span_ms = to_ms(now - waiting[0].arrival);
-    const double busy_ms =
-        to_ms(profile_->total(profile_->batch_max(), bucket)) * (w - 1) / profile_->batch_max();
-    const double load = busy_ms < 0.9 * span_ms ? busy_ms / span_ms : 0.9;
-    return static_cast<std::uint32_t>(w * load / (1 - load));
+  [[nodiscard]] bool is_planned() const noexcept {
+    return options_.split == split_rule::planned || options_.stretch == stretch_rule::planned;
+  }
+  /// How many requests a little more time of the device delays beside the w that wait, who are the
+  /// more until a row of n has run from `stage` to its end: those who come before it is forgotten.
+  [[nodiscard]] std::uint32_t coming(std::uint32_t w, double rate, std::uint32_t stage,
+                                     std::uint32_t n, std::uint32_t bucket) const noexcept {
+    const std::span<const double> times = std::span{*times_}.subspan(
+        std::size_t{bucket} * (profile_->batch_max() + 1), profile_->batch_max() + 1);
+    const double meanwhile =
+        rate * to_ms(profile_->time_between(stage, profile_->stages(), n, bucket));
+    const double price = queue_value{times, rate}.price(w + meanwhile);
+    return static_cast<std::uint32_t>(std::clamp(price - w, 0.0, 10.0 * profile_->batch_max()));
   }
   /// T_b >= 2 (1 − eps) T_{b/2}, T_x being the time of x requests through all later stages.
   [[nodiscard]] bool halves(std::uint32_t stage, std::uint32_t b,
@@ -213,27 +247,14 @@ class diversity {
     if (options_.input == input_rule::clusters) {
       return {.count = room, .bucket = oldest, .fill = fill_order::same_bucket};
     }
-    const duration alone = profile_->total(1, oldest);
-    // All that waits, if no one is slowed down by it.
-    if (v.eligible <= room) {
-      std::uint32_t longest = 0;
-      for (std::uint32_t i = 0; i < v.eligible; ++i)
-        longest = std::max(longest, v.waiting[i].bucket);
-      if (profile_->total(v.eligible, longest) == alone) {
-        return {.count = v.eligible, .bucket = longest};
-      }
-    }
-    std::uint32_t most = 1;
-    for (const std::uint32_t size : profile_->sizes()) {
-      if (size > room || profile_->total(size, oldest) != alone) break;
-      most = size;
-    }
-    return {.count = most, .bucket = oldest, .fill = fill_order::longest_first};
+    return sized_->choose(v, room);
   }
 
   const stage_profile* profile_;
   diversity_options options_;
   std::shared_ptr<const std::vector<planner>> plans_;
+  std::shared_ptr<const std::vector<double>> times_;  // By bucket: of 0, 1, ... requests.
+  std::shared_ptr<const sized_rows> sized_;
   std::shared_ptr<std::vector<std::atomic<std::uint8_t>>> changes_;  // By bucket, stage and size.
   bool foreseen_ = false;
 };

@@ -50,8 +50,10 @@ class pipeline {
         ops_{{.stages = profile.stages(), .batch_max = profile.batch_max(), .max_rows = o.max_rows},
              o.stretch,
              std::move(obs)},
-        room_{
-            {.max_waiting = o.max_waiting, .batch_max = profile.batch_max(), .window = o.window}} {
+        room_{{.max_waiting = o.max_waiting,
+               .batch_max = profile.batch_max(),
+               .buckets = profile.buckets(),
+               .window = o.window}} {
     expects(o.buffer_sets >= 1, "pipeline: buffer_sets must be at least 1");
     const std::uint32_t lanes = o.executors_per_set ? o.buffer_sets : 1;
     sets_per_lane_ = o.buffer_sets / lanes;
@@ -61,6 +63,8 @@ class pipeline {
   }
 
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
+  /// Decides by another policy from now on. Rows that exist go on under it.
+  void adopt(Policy p) noexcept { policy_ = std::move(p); }
   [[nodiscard]] Observer& observer() noexcept { return ops_.observer(); }
   [[nodiscard]] const meta_ops<Observer>& operations() const noexcept { return ops_; }
   [[nodiscard]] const executor_chain& lane(std::uint32_t l) const noexcept { return lanes_[l]; }
@@ -176,7 +180,10 @@ class pipeline {
                           .rows = ops_.table().rows(),
                           .requests_in_flight = in_flight_,
                           .running_share = running_share_,
-                          .window = room_.has_window()};
+                          .window = room_.has_window(),
+                          .rate = room_.rate(now),
+                          .lanes = lanes(),
+                          .mix = room_.mix()};
     const entry_decision d = policy_.entry(view);
     if (d.count == 0) {
       again_ = d.again;

@@ -60,7 +60,10 @@ struct entry_view {
   std::uint32_t rows;                ///< Rows that exist.
   std::uint32_t requests_in_flight;  ///< Requests in them.
   double running_share;              ///< Sum of the device shares of what runs.
-  bool window;  ///< A fixed window has closed: its requests are one row, or one a cluster.
+  bool window;      ///< A fixed window has closed: its requests are one row, or one a cluster.
+  double rate = 0;  ///< Requests that arrive in a millisecond, of late; 0: not known.
+  std::uint32_t lanes = 1;               ///< Rows that can run side by side.
+  std::span<const std::uint32_t> mix{};  ///< By bucket: how many of the latest arrivals have it.
 };
 /// Which of those that fit are taken into a row.
 enum class fill_order : std::uint8_t {
@@ -84,7 +87,8 @@ struct hand_over_view {
   std::uint32_t stage;          ///< The stage it has left; never the last.
   const waiting_list& waiting;  ///< May be empty.
   std::uint32_t
-      may_join;  ///< How many of them may be stretched into the row; 0 if it may not grow.
+      may_join;     ///< How many of them may be stretched into the row; 0 if it may not grow.
+  double rate = 0;  ///< As in `entry_view`.
 };
 
 namespace requirement {

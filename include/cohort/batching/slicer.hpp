@@ -204,19 +204,18 @@ inline void add_stage_points(std::vector<std::vector<stage_point>>& stages,
   }
 }
 
-/// The number of stages with the least cost by trial, the smaller among equals.
-/// @param tries Numbers to try, not empty.  @param cost Called with a number of stages.
+/// The fewest stages whose cost by trial is within one per cent of the least: what more stages gain
+/// must be more than what measuring leaves open.
+/// @param tries Numbers to try, not empty.  @param cost Called with a number of stages; at least 0.
 template <class Cost>
 [[nodiscard]] std::size_t best_stage_count(std::span<const std::size_t> tries, Cost&& cost) {
   expects(!tries.empty(), "slicer: tries must not be empty");
-  std::size_t best = tries.front();
-  double least = std::numeric_limits<double>::infinity();
-  for (const std::size_t n : tries) {
-    const double c = cost(n);
-    if (c < least || (c == least && n < best)) {
-      least = c;
-      best = n;
-    }
+  std::vector<double> costs;
+  for (const std::size_t n : tries) costs.push_back(cost(n));
+  const double most = 1.01 * *std::ranges::min_element(costs);
+  std::size_t best = std::numeric_limits<std::size_t>::max();
+  for (std::size_t i = 0; i < tries.size(); ++i) {
+    if (costs[i] <= most) best = std::min(best, tries[i]);
   }
   return best;
 }

@@ -5,12 +5,14 @@
 
 #include <cohort/batching/batch.hpp>
 #include <cohort/batching/policy.hpp>
+#include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace cohort::batching {
@@ -19,6 +21,7 @@ namespace cohort::batching {
 struct waiting_room_options {
   std::uint32_t max_waiting = 4096;  ///< At least 1.
   std::uint32_t batch_max = 1;       ///< A window closes early when it holds so many.
+  std::uint32_t buckets = 1;         ///< Of the requests; at least 1.
   /// A window opens with a request that finds none open, and closes after this time; only then its
   /// requests may enter. Unset: all may, always. At least 0.
   std::optional<duration> window{};
@@ -30,8 +33,12 @@ class waiting_room {
  public:
   /// @throws config_error If an option is outside its range.
   explicit waiting_room(const waiting_room_options& o)
-      : max_waiting_{o.max_waiting}, batch_max_{o.batch_max}, window_{o.window.value_or(none)} {
+      : max_waiting_{o.max_waiting},
+        batch_max_{o.batch_max},
+        window_{o.window.value_or(none)},
+        mix_(o.buckets) {
     expects(o.max_waiting >= 1, "pipeline: max_waiting must be at least 1");
+    expects(o.buckets >= 1, "pipeline: buckets must be at least 1");
     expects(!o.window || *o.window >= duration{0}, "pipeline: window must be at least 0");
     list_.reserve(std::min(o.max_waiting, 4096U));
   }
@@ -46,14 +53,25 @@ class waiting_room {
     return has_window() ? closed_ : list_.size();
   }
 
-  /// @returns Whether there was room. Amortised O(1).
+  /// @param r Its bucket is one of the room's.  @returns Whether there was room. Amortised O(1).
   bool push(const staged_request& r, time_point now) {
     if (list_.size() >= max_waiting_) return false;
     if (has_window() && !is_open()) closes_ = now + window_;
+    meet(r.bucket, now);
     list_.push(r);
     if (has_window() && list_.size() - closed_ == batch_max_) close();
     return true;
   }
+  /// Requests that arrive in a millisecond: of the last few hundred, fewer while none comes. 0
+  /// before there were enough to tell.
+  [[nodiscard]] double rate(time_point now) const noexcept {
+    if (arrived_ < least_known) return 0;
+    // A pause of more than a few gaps is one gap that has not ended.
+    const double gap = std::max(gap_ms_, gap_ms_ + (to_ms(now - last_) - 8 * gap_ms_) / memory);
+    return gap > 0 ? 1 / gap : 0;  // All came at one instant.
+  }
+  /// By bucket: how many of the last few hundred arrivals have it, later ones counting more.
+  [[nodiscard]] std::span<const std::uint32_t> mix() const noexcept { return mix_; }
   /// Closes a window that is due.
   void advance(time_point now) noexcept {
     if (closes_ <= now) close();
@@ -85,6 +103,19 @@ class waiting_room {
   }
 
  private:
+  void meet(std::uint32_t bucket, time_point now) noexcept {
+    if (++mixed_ == most_mixed) {  // What is old counts half, and half again.
+      mixed_ = 0;
+      for (std::uint32_t& n : mix_) mixed_ += n /= 2;
+    }
+    COHORT_ASSERT(bucket < mix_.size());
+    ++mix_[bucket];
+    if (arrived_ > 0) {
+      gap_ms_ += (to_ms(now - last_) - gap_ms_) / std::min<double>(memory, arrived_);
+    }
+    last_ = now;
+    arrived_ = std::min(arrived_ + 1, memory);
+  }
   void close() noexcept {
     closes_ = never;
     closed_ = list_.size();
@@ -106,6 +137,9 @@ class waiting_room {
   }
 
   static constexpr duration none{-1};
+  static constexpr std::uint32_t least_known = 16;
+  static constexpr std::uint32_t memory = 256;  // Arrivals that the rate is of.
+  static constexpr std::uint32_t most_mixed = 512;
 
   std::uint32_t max_waiting_;
   std::uint32_t batch_max_;
@@ -113,6 +147,11 @@ class waiting_room {
   waiting_list list_;
   std::uint32_t closed_ = 0;  // Those whose window has closed, from the oldest.
   time_point closes_ = never;
+  std::vector<std::uint32_t> mix_;
+  std::uint32_t mixed_ = 0;    // Sum of those.
+  time_point last_{};          // Arrival.
+  double gap_ms_ = 0;          // Mean.
+  std::uint32_t arrived_ = 0;  // No more than are remembered.
 };
 
 }  // namespace cohort::batching

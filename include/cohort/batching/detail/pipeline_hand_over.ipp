@@ -86,8 +86,12 @@ void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, bat
   const batch_row& r = table()[id];
   std::uint32_t parts = 1;
   if (r.live > 1) {
-    const hand_over_view view{
-        .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = 0};
+    const hand_over_view view{.now = now,
+                              .row = r,
+                              .stage = s,
+                              .waiting = room_.list(),
+                              .may_join = 0,
+                              .rate = room_.rate(now)};
     const std::uint32_t n = policy_.split(view, parts_);
     if (n >= 2 && ops_.split(s, id, std::span{parts_}.first(n), now, options_.serial_children)) {
       parts = n;
@@ -141,8 +145,12 @@ bool pipeline<Policy, Observer>::stretch(std::uint32_t s, batch_id id, time_poin
   if (eligible == 0 || r.live == 0) return false;
   std::uint32_t room = std::min(eligible, profile_->batch_max() - r.size);
   if (room == 0 || ops_.can_stretch(r, 1, now) != meta_refusal::none) return false;
-  const hand_over_view view{
-      .now = now, .row = r, .stage = s, .waiting = room_.list(), .may_join = room};
+  const hand_over_view view{.now = now,
+                            .row = r,
+                            .stage = s,
+                            .waiting = room_.list(),
+                            .may_join = room,
+                            .rate = room_.rate(now)};
   room = std::min(room, policy_.stretch(view));
   if (room == 0) return false;
   group_.clear();

@@ -5,10 +5,10 @@
 
 #include <cohort/batching/pipeline.hpp>
 #include <cohort/batching/stage_profile.hpp>
+#include <cohort/batching/twin/replay.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/sim/recorder.hpp>
-#include <cohort/sim/staged/stage_device.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -16,16 +16,13 @@
 #include <cstdint>
 #include <ranges>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace cohort::sim {
 
-/// A request of a run: when it comes, and the class of its size.
-struct staged_arrival {
-  time_point at{};
-  std::uint32_t bucket = 0;
-};
+using batching::staged_arrival;
 
 /// How a staged run is made.
 struct staged_run_options {
@@ -104,9 +101,8 @@ struct staged_counts : batching::null_batch_observer {
   }
 };
 
-/// Runs `arrivals`, in order of time, through a pipeline until all have ended. Within one instant
-/// all arrivals come first, as one group, then what ends on the device, then windows; only then
-/// work starts. Deterministic. O(log requests + stages) an event, and the policy's.
+/// Runs `arrivals`, in order of time, through a pipeline until all have ended: see
+/// `batching::replay`.
 /// @param make_pipeline Called with a `staged_counts` observer; returns the pipeline.
 /// @param progress Called with the current time now and then.
 template <class MakePipeline, class Progress>
@@ -114,72 +110,50 @@ staged_result run_staged(const batching::stage_profile& profile,
                          std::span<const staged_arrival> arrivals, const staged_run_options& o,
                          MakePipeline&& make_pipeline, Progress&& progress) {
   auto p = make_pipeline(staged_counts{profile.stages()});
-  stage_device device{o.parallel};
   staged_result result;
   result.latency.assign(arrivals.size(), unbounded);
 
-  struct sink {
-    const batching::stage_profile& profile;
+  struct staged_recorder : batching::null_replay_watch {
     std::span<const staged_arrival> arrivals;
     const staged_run_options& options;
-    stage_device& device;
     staged_result& result;
-    time_point now{};
+    std::remove_reference_t<Progress>& progress;
+    std::uint64_t events = 0;
+    time_point free_at{};  // When a serial device last ended an item.
 
-    void launch(const batching::stage_launch& l) {
-      const std::uint32_t run = l.count - l.skipping();
-      const duration t =
-          (run > 0 ? profile.time(l.stage, run, l.bucket) : duration{}) + options.overhead;
-      device.add({.lane = l.lane,
-                  .stage = l.stage,
-                  .order = l.order,
-                  .first = l.first,
-                  .work_ns = static_cast<double>(t.count()),
-                  .share = profile.share(l.stage, std::max(1U, run), l.bucket)});
+    staged_recorder(std::span<const staged_arrival> all, const staged_run_options& with,
+                    staged_result& into, std::remove_reference_t<Progress>& tell)
+        : arrivals{all}, options{with}, result{into}, progress{tell} {}
+
+    void launched(const batching::stage_launch& l, time_point now) {
+      if (!options.record_launches) return;
+      result.launches.push_back({now, now, never, l.stage, l.lane, l.order, l.first, l.count});
+    }
+    void finished(const batching::device_item& i, time_point now) {
       if (options.record_launches) {
-        result.launches.push_back({now, now, never, l.stage, l.lane, l.order, l.first, l.count});
-      }
-    }
-    void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {}
-    void end(const batching::staged_request& r, outcome how, time_point at) noexcept {
-      if (how != outcome::completed) return;
-      result.latency[r.tag] = at - arrivals[r.tag].at;
-      result.last_end = std::max(result.last_end, at);
-      ++result.completed;
-    }
-  } to{.profile = profile, .arrivals = arrivals, .options = o, .device = device, .result = result};
-
-  std::vector<batching::staged_request> group;
-  std::size_t next = 0;
-  std::uint64_t events = 0;
-  time_point free_at{};  // When a serial device last ended an item.
-  for (;;) {
-    const time_point now = std::min(
-        {next < arrivals.size() ? arrivals[next].at : never, device.next(), p.next_wake()});
-    if (now == never) break;
-    to.now = now;
-    group.clear();
-    for (; next < arrivals.size() && arrivals[next].at == now; ++next) {
-      group.push_back({.tag = next, .arrival = now, .bucket = arrivals[next].bucket});
-    }
-    p.on_arrival(group, now);
-    device.advance(now, [&](const device_item& i) {
-      if (o.record_launches) {
         for (auto& l : std::views::reverse(result.launches)) {
           if (l.lane == i.lane && l.stage == i.stage && l.ended == never) {
             l.ended = now;
-            l.started = std::max(l.launched, o.parallel ? l.launched : free_at);
+            l.started = std::max(l.launched, options.parallel ? l.launched : free_at);
             break;
           }
         }
       }
       free_at = now;
-      p.on_complete(i.lane, i.stage, now, to);
-    });
-    p.advance(now, to);
-    device.start();
-    if (++events % 4096 == 0) progress(now);
-  }
+    }
+    void ended(const batching::staged_request& r, outcome how, time_point at) noexcept {
+      if (how != outcome::completed) return;
+      result.latency[r.tag] = at - arrivals[r.tag].at;
+      result.last_end = std::max(result.last_end, at);
+      ++result.completed;
+    }
+    bool goes_on(time_point now) {
+      if (++events % 4096 == 0) progress(now);
+      return true;
+    }
+  } watch{arrivals, o, result, progress};
+  batching::replay(p, profile, arrivals, {.parallel = o.parallel, .overhead = o.overhead}, watch);
+
   const staged_counts& counts = p.observer();
   result.made = counts.made_rows;
   result.stretched = counts.stretches;

@@ -50,7 +50,7 @@ struct tried_stages {
 struct stage_trial {
   double rate_rps = 0;              ///< Of the arrivals.
   std::vector<tried_stages> tried;  ///< With 1, 2, ... stages.
-  std::size_t best = 0;             ///< The one with the least mean latency, the first of equals.
+  std::size_t best = 0;             ///< The first within 1 % of the least mean latency.
 
   [[nodiscard]] const batching::slicing& ends() const { return tried.at(best).ends; }
 };

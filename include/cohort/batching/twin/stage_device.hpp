@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::batching {
 
 /// Something that runs on the device.
 struct device_item {
@@ -92,4 +92,4 @@ class stage_device {
   std::vector<device_item> ended_;
 };
 
-}  // namespace cohort::sim
+}  // namespace cohort::batching

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which of the requests that wait share a row, and what it is padded to, by what that costs.
+#pragma once
+
+#include <cohort/batching/policy.hpp>
+#include <cohort/batching/queue_value.hpp>
+#include <cohort/batching/stage_profile.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort::batching {
+
+/// Chooses the row that is best if all that follows is served as it comes, all that waits in one
+/// row. A row of n requests padded to bucket k takes T(n, k), and of the device's time
+///   c(n, k) = max(sum of t_s share_s, T / lanes),
+/// less than T if others can run beside it. With r left behind it costs n T, and that r wait for c:
+/// see `queue_value`, for which n requests take the mean of c(n, k) over how long the longest of n
+/// arrivals is. What a row saves its own members is weighed against what it costs all that come
+/// before it is forgotten. Where one row of all that wait cannot keep up with the load, n requests
+/// take the mean of c(n, k) over the arrivals' own buckets: rows of one bucket each might keep up.
+///
+/// Rows that are tried hold the oldest: its bucket, filled with shorter ones, the longest first; or
+/// the oldest ones, padded to the longest of them. Nothing is compared for equality: what differs
+/// by a little costs a little.
+/// Memory: 16 bytes × buckets × batch_max. A choice: O(waiting + buckets × batch_max + rows tried).
+/// Immutable. Thread safety: full.
+/// Source: this project's (docs/batching/diversity.md).
+class sized_rows {
+ public:
+  static constexpr std::uint32_t most_batch = 1024;
+
+  /// @throws config_error If batches are larger than `most_batch`.
+  explicit sized_rows(const stage_profile& p)
+      : profile_{&p}, cells_(std::size_t{p.buckets()} * p.batch_max()) {
+    expects(p.batch_max() <= most_batch, "sized_rows: batch_max must be at most 1024");
+    for (std::uint32_t k = 0; k < p.buckets(); ++k) {
+      for (std::uint32_t n = 1; n <= p.batch_max(); ++n) {
+        cell& c = cells_[index(n, k)];
+        for (std::uint32_t s = 0; s < p.stages(); ++s) {
+          c.time += to_ms(p.time(s, n, k));
+          c.work += to_ms(p.time(s, n, k)) * p.share(s, n, k);
+        }
+      }
+    }
+  }
+
+  /// @param room Most requests of the row; at least 1.
+  [[nodiscard]] entry_decision choose(const entry_view& v, std::uint32_t room) const noexcept {
+    const std::uint32_t oldest = v.waiting[0].bucket;
+    const std::uint32_t most = std::min(room, v.eligible);
+    std::array<double, most_batch + 1> table;  // NOLINT(*-member-init): filled below.
+    const std::span<double> times = std::span{table}.first(profile_->batch_max() + 1);
+    set_times(times, v, true);
+    // Measured rates are off by some per cent.
+    if (v.rate * times.back() > 1.05 * profile_->batch_max()) set_times(times, v, false);
+    const queue_value queue{times, v.rate};
+    choice best{.cost = 0, .row = {}};
+    const auto consider = [&](std::uint32_t n, std::uint32_t bucket, fill_order fill) {
+      const cell& c = cells_[index(n, bucket)];
+      const double share = c.time > 0 ? c.work / c.time : 0;
+      const double own = c.time * std::max(1.0, v.running_share + share);
+      const double cost = n * own + queue.wait(v.eligible - n, c.cost(v.lanes));
+      if (best.row.count == 0 || cost < best.cost) {
+        best = {cost, {.count = n, .bucket = bucket, .fill = fill}};
+      }
+    };
+    const auto consider_measured = [&](std::uint32_t last, std::uint32_t bucket) {
+      for (const std::uint32_t n : profile_->sizes()) {
+        if (n < last) consider(n, bucket, fill_order::longest_first);
+      }
+      consider(last, bucket, fill_order::longest_first);
+    };
+    std::uint32_t fitting = 0;  // As long as the oldest, or shorter.
+    for (std::uint32_t i = 0; i < v.eligible; ++i) fitting += v.waiting[i].bucket <= oldest;
+    consider_measured(std::min(most, fitting), oldest);
+    // By age, from where a longer one is met.
+    std::uint32_t longest = oldest;
+    auto measured = profile_->sizes().begin();
+    for (std::uint32_t n = 1; n <= most; ++n) {
+      longest = std::max(longest, v.waiting[n - 1].bucket);
+      while (*measured < n) ++measured;
+      if (longest > oldest && (*measured == n || n == most)) {
+        consider(n, longest, fill_order::oldest);
+      }
+    }
+    return best.row;
+  }
+
+ private:
+  struct cell {
+    double time = 0;  // Of all stages, in milliseconds.
+    double work = 0;  // The same, times the share of the device.
+    [[nodiscard]] double cost(std::uint32_t lanes) const noexcept {
+      return std::max(work, time / lanes);
+    }
+  };
+  struct choice {
+    double cost;
+    entry_decision row;
+  };
+
+  /// What n requests take: padded to the longest of them, or to the bucket of any of them.
+  void set_times(std::span<double> times, const entry_view& v, bool to_longest) const noexcept {
+    std::ranges::fill(times, 0.0);
+    double all = 0;
+    for (const std::uint32_t n : v.mix) all += n;
+    double up_to = 0;
+    for (std::uint32_t k = 0; k < v.mix.size(); ++k) {
+      if (v.mix[k] == 0) continue;
+      const double below = up_to / all;
+      up_to += v.mix[k];
+      // That the longest of n is in this bucket: none is above it, and not all below.
+      double none_above = up_to / all;
+      double all_below = below;
+      for (std::uint32_t n = 1; n < times.size(); ++n) {
+        times[n] += (none_above - all_below) * cells_[index(n, k)].cost(v.lanes);
+        if (!to_longest) continue;
+        none_above *= up_to / all;
+        all_below *= below;
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t index(std::uint32_t n, std::uint32_t bucket) const noexcept {
+    return std::size_t{bucket} * profile_->batch_max() + n - 1;
+  }
+
+  const stage_profile* profile_;
+  std::vector<cell> cells_;
+};
+
+}  // namespace cohort::batching

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which of several policies would have served the latest arrivals best: `policy_trials`.
+#pragma once
+
+#include <cohort/batching/batch.hpp>
+#include <cohort/batching/pipeline.hpp>
+#include <cohort/batching/pipeline_options.hpp>
+#include <cohort/batching/policy.hpp>
+#include <cohort/batching/stage_profile.hpp>
+#include <cohort/batching/twin/replay.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::batching {
+
+/// Tries policies in virtual time, by the profile, on what arrived, and says which is best.
+///
+/// A round looks at the last arrivals, of a hundred and more of the largest batches and no fewer
+/// than 2048, and starts with as many waiting as wait now. Rounds come when a sixteenth of that has
+/// arrived, then after twice as many, and so on; then after as many again, and ever less often,
+/// down to every eighth time, while the answer stays. They begin anew if the rate changes by more
+/// than a quarter for 512 arrivals. A score is the mean latency relative to the first policy's,
+/// over the last eight full rounds. Another policy is taken if it is better by half a per cent and
+/// by two standard errors.
+///
+/// A policy may do well from nothing, and not once a queue has grown. So a queue more than twice as
+/// long as any in its trial is a surprise: there is a round at once, which counts alone, and who is
+/// left for that is not taken again for a while, which doubles each time.
+/// Cost: `remember` O(1) amortised; a round some tenths of a microsecond for each request, stage
+/// and policy. Deterministic. Thread safety: none.
+template <staging_policy Policy>
+class policy_trials {
+ public:
+  /// @param profile Outlives it.  @param candidates At least one; the first is the reference.
+  /// @param present The one that decides at first.
+  /// @throws config_error If there is no such candidate.
+  policy_trials(const stage_profile& profile, const pipeline_options& o,
+                std::vector<Policy> candidates, std::size_t present, const replay_options& device)
+      : profile_{&profile},
+        options_{o},
+        device_{device},
+        full_{std::max<std::size_t>(2048, std::size_t{128} * profile.batch_max())},
+        next_{full_ / 16},
+        present_{present} {
+    expects(present < candidates.size(), "policy_trials: present must be one of the candidates");
+    for (Policy& p : candidates) all_.push_back({.policy = std::move(p)});
+    options_.max_waiting = static_cast<std::uint32_t>(2 * full_);
+  }
+
+  [[nodiscard]] const Policy& policy() const noexcept { return all_[present_].policy; }
+  /// Which of the candidates decides.
+  [[nodiscard]] std::size_t present() const noexcept { return present_; }
+  [[nodiscard]] std::uint64_t rounds() const noexcept { return rounds_; }
+
+  /// Instants must not decrease.
+  void remember(const staged_arrival& a) {
+    if (record_.size() == 2 * full_) {
+      record_.erase(record_.begin(), record_.begin() + static_cast<std::ptrdiff_t>(full_));
+    }
+    record_.push_back(a);
+    ++unseen_;
+    ++arrived_;
+    if (++in_block_ == block) watch_rate();
+  }
+  /// Whether to have a round now. @param waiting Requests that wait to enter.
+  [[nodiscard]] bool is_due(std::uint32_t waiting) const noexcept {
+    if (all_.size() < 2) return false;
+    return unseen_ >= next_ || is_surprise(waiting);
+  }
+  /// Tries all. @returns Whether another one is better than the present, and is that from now on.
+  bool choose(std::uint32_t waiting) {
+    const bool is_alone = is_surprise(waiting);
+    const std::size_t n = std::min(record_.size(), full_);
+    set_start(n, waiting);
+    double limit = HUGE_VAL;
+    for (candidate& c : all_) limit = std::min(limit, 4 * try_one(c, n, limit));
+    ++rounds_;
+    const auto judged = static_cast<double>(n);
+    seen_ = is_alone ? judged : std::min(seen_ + judged, 8 * static_cast<double>(full_));
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      candidate& c = all_[i];
+      const double relative =
+          std::log(std::max(c.last.sum_ms, 1e-9) / std::max(all_[0].last.sum_ms, 1e-9));
+      c.score += (relative - c.score) * judged / seen_;
+      if (arrived_ >= c.barred_until && c.score < all_[best].score) best = i;
+    }
+    bool changes = is_better(all_[best], all_[present_], std::sqrt(judged / seen_));
+    if (!changes && present_ != 0 && n == full_ && all_[present_].score > 0) {
+      changes = true;  // The simplest is as good.
+      best = 0;
+    }
+    if (changes && is_alone) {
+      candidate& left = all_[present_];
+      left.barred_until = arrived_ + (std::uint64_t{2 * full_} << std::min(left.surprises, 16U));
+      ++left.surprises;
+    }
+    if (changes) present_ = best;
+    next_ = n < full_ || changes ? n : std::min(2 * next_, 8 * full_);
+    unseen_ = 0;
+    return changes;
+  }
+
+ private:
+  static constexpr std::size_t block = 256;  // Arrivals by which rates are compared.
+  static constexpr std::size_t parts = 16;   // Of a round: how they differ tells what is chance.
+
+  /// What became of a trial.
+  struct outcome_of_trial : null_replay_watch {
+    const std::vector<staged_arrival>* arrivals = nullptr;
+    const pipeline<Policy>* tried = nullptr;
+    std::size_t skipped = 0;  // Of the first requests: they meet no one.
+    double limit_ms = 0;      // Beyond which nobody wants to know.
+    double sum_ms = 0;
+    std::uint32_t most_waiting = 0;
+    std::array<double, parts> part_ms{};  // In the order of arrival.
+
+    void ended(const staged_request& r, outcome how, time_point at) noexcept {
+      if (how != outcome::completed || r.tag < skipped) return;
+      const double ms = to_ms(at - (*arrivals)[r.tag].at);
+      sum_ms += ms;
+      part_ms[(r.tag - skipped) * parts / (arrivals->size() - skipped)] += ms;
+    }
+    [[nodiscard]] bool goes_on(time_point) noexcept {
+      most_waiting = std::max(most_waiting, tried->waiting());
+      return sum_ms <= limit_ms;
+    }
+    [[nodiscard]] bool is_cut_short() const noexcept { return sum_ms > limit_ms; }
+  };
+  struct candidate {
+    Policy policy;
+    double score = 0;                // Logarithm of how many times the first one's latency.
+    std::uint64_t barred_until = 0;  // Arrivals.
+    std::uint32_t surprises = 0;
+    outcome_of_trial last{};
+  };
+
+  /// A load that has changed for two blocks is judged by itself.
+  void watch_rate() {
+    const std::size_t n = record_.size();
+    in_block_ = 0;
+    if (n < 4 * block) return;
+    const double lately = to_ms(record_[n - 1].at - record_[n - block].at);
+    const double before = to_ms(record_[n - 2 * block].at - record_[0].at) * (block - 1) /
+                          static_cast<double>(n - 2 * block);
+    const int change = lately < 0.75 * before ? 1 : lately > before / 0.75 ? -1 : 0;
+    if (change == 0 || std::exchange(change_, change) != change) return;
+    change_ = 0;
+    record_.erase(record_.begin(), record_.end() - 2 * block);
+    seen_ = 0;  // The next round's scores count alone.
+    next_ = 0;
+  }
+  /// Before the first round, more than a batch is.
+  [[nodiscard]] bool is_surprise(std::uint32_t waiting) const noexcept {
+    const std::uint32_t most =
+        rounds_ == 0 ? profile_->batch_max() : 8 + 2 * all_[present_].last.most_waiting;
+    return unseen_ >= 64 && waiting > most;
+  }
+
+  /// Those who wait now wait at the beginning, too: from nothing, what is too slow for the load
+  /// would seem to do for as long as a queue takes to grow.
+  void set_start(std::size_t n, std::uint32_t waiting) {
+    const auto first = record_.end() - static_cast<std::ptrdiff_t>(n);
+    tried_.assign(record_.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(waiting, n)),
+                  record_.end());
+    for (staged_arrival& a : tried_) a.at = first->at;
+    tried_.insert(tried_.end(), first, record_.end());
+  }
+  double try_one(candidate& c, std::size_t n, double limit) {
+    pipeline<Policy> p{*profile_, options_, c.policy};
+    c.last = {};
+    c.last.arrivals = &tried_;
+    c.last.tried = &p;
+    c.last.skipped = n / 4;
+    c.last.limit_ms = limit;
+    replay(p, *profile_, tried_, device_, c.last);
+    c.last.tried = nullptr;
+    return c.last.sum_ms;
+  }
+  /// @param part How much of the standard error of a round is left.
+  [[nodiscard]] static bool is_better(const candidate& a, const candidate& b,
+                                      double part) noexcept {
+    double error = 0;
+    if (!b.last.is_cut_short()) {  // Else there is no doubt.
+      const double mean = (a.last.sum_ms - b.last.sum_ms) / parts;
+      for (std::size_t k = 0; k < parts; ++k) {
+        const double d = a.last.part_ms[k] - b.last.part_ms[k] - mean;
+        error += d * d;
+      }
+      error = part * std::sqrt(error * parts / (parts - 1)) / std::max(1e-9, b.last.sum_ms);
+    }
+    return a.score < b.score - 0.005 - 2 * error;
+  }
+
+  const stage_profile* profile_;
+  pipeline_options options_;
+  replay_options device_;
+  std::vector<candidate> all_;
+  std::vector<staged_arrival> record_;
+  std::vector<staged_arrival> tried_;
+  std::size_t full_;        // Requests of a full round.
+  std::size_t next_;        // After so many arrivals there is a round.
+  std::size_t unseen_ = 0;  // Arrivals since the last one.
+  std::uint64_t arrived_ = 0;
+  std::size_t in_block_ = 0;
+  int change_ = 0;   // Of the rate, in the last block: up, down.
+  double seen_ = 0;  // Requests that the scores are of.
+  std::size_t present_;
+  std::uint64_t rounds_ = 0;
+};
+
+}  // namespace cohort::batching
