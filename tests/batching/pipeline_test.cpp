@@ -7,6 +7,7 @@
 #include <cohort/sim/rivals/staged_rivals.hpp>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -39,7 +40,7 @@ sim::staged_result run(const stage_profile& p, const std::vector<sim::staged_arr
   return sim::run_staged(
       p, arrivals, {.parallel = parallel},
       [&](sim::staged_counts c) {
-        return pipeline<Policy, sim::staged_counts>{p, o, policy, c};
+        return pipeline<Policy, sim::staged_counts>{p, o, policy, std::move(c)};
       },
       [](time_point) {});
 }
@@ -491,6 +492,44 @@ TEST_CASE("each part of a row that was split runs through in one launch") {
     }
   }
 }
+TEST_CASE("serial parts of a row run one after the other, to the end") {
+  const stage_profile p{points(4, {{.batch = 2, .time = 1ms}}), 2};
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  for (const bool serial : {false, true}) {
+    pipeline<halves> x{p, {.serial_children = serial}, halves{{2}}};
+    manual_sink sink;
+    x.on_arrival(two, t0);
+    x.advance(t0, sink);
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      x.on_complete(0, s, t0, sink);
+      x.advance(t0, sink);
+    }
+    // The first is in the last stage, and the buffers around stage 1 are free again.
+    CHECK(sink.launched.size() == (serial ? 4 : 5));
+    CHECK(std::ranges::count(sink.launched, 1U, &stage_launch::stage) == (serial ? 1 : 2));
+    x.on_complete(0, 3, t0, sink);
+    x.advance(t0, sink);
+    CHECK(std::ranges::count(sink.launched, 1U, &stage_launch::stage) == 2);
+  }
+}
+TEST_CASE("a lane takes its own rows, whoever waits for another lane before them") {
+  const stage_profile p{points(2, {{.batch = 2, .time = 1ms, .share = 0.5}}), 2};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  pipeline<halves> x{p, {.executors_per_set = true}, halves{{2}}};
+  manual_sink sink;
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 2);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);  // Its second part waits for stage 1.
+  REQUIRE(sink.launched.size() == 3);
+  x.on_complete(1, 0, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 4);
+  CHECK(sink.launched[3].lane == 1);
+  CHECK(sink.launched[3].stage == 1);
+  CHECK(sink.launched[3].slots[0].request.tag == 3);
+}
 struct single_runs_through : plain_policy {
   using run_to_of = single_runs_through;
   std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
@@ -774,6 +813,32 @@ TEST_CASE("a callback that throws loses nothing") {
   CHECK(x.on_cancel(5, t0, sink));
   CHECK(sink.ends[5] == std::vector{outcome::cancelled});
 }
+TEST_CASE("a row that cannot be moved fails those who are left, and those alone") {
+  struct first_leaves : plain_policy {
+    verdict judge(const staged_request& r, std::uint32_t) const noexcept {
+      return r.tag == 1 ? verdict::leave : r.tag == 2 ? verdict::skip_next : verdict::go_on;
+    }
+  };
+  struct stuck_sink : manual_sink {
+    void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) {
+      throw std::runtime_error{"move"};
+    }
+  } sink;
+  const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
+  // No row is free to close the gap with; then the second would have to change places with the
+  // last.
+  pipeline<first_leaves> x{p, {.max_rows = 1}, first_leaves{{4}}};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(x.in_flight() == 0);
+  x.advance(t0, sink);
+  CHECK(sink.ends[1] == std::vector{outcome::completed});
+  for (const std::uint64_t tag : {2U, 3U, 4U})
+    CHECK(sink.ends[tag] == std::vector{outcome::failed});
+  CHECK(x.is_idle());
+}
 TEST_CASE("what derives from a policy that runs through is asked all the same") {
   struct odd_leave : diversity {
     using diversity::diversity;
@@ -783,7 +848,7 @@ TEST_CASE("what derives from a policy that runs through is asked all the same") 
   };
   const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
   const auto first_last = [&](auto policy) {
-    pipeline<decltype(policy)> x{p, {.entry = entry_rule::idle}, policy};
+    pipeline<decltype(policy)> x{p, {.entry = entry_rule::idle}, std::move(policy)};
     through_sink sink;
     const std::vector<staged_request> four(4);
     x.on_arrival(four, t0);

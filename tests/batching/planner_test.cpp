@@ -131,6 +131,19 @@ TEST_CASE("an item more costs a hand-over") {
   for (std::uint32_t b = 1; b <= 1024; ++b) all_sizes.push_back({.batch = b, .time = 1ms});
   CHECK_THROWS_AS(planner{stage_profile(points(20, all_sizes), 1024)}, config_error);
 }
+TEST_CASE("who joins makes the late ones that it runs with slower") {
+  // One in stage 1, one behind it, one that waits; 1 ms, 1 ms each, 3 ms. It joins: three wait 1
+  // ms, then 2 ms for two in stage 1, then 3 ms: 18. It does not: 3 x 1 + 3 x 3 + 5 = 17.
+  const auto join = [](duration two) {
+    const stage_profile p{points{{{.batch = 4, .time = 1ms}},
+                                 {{.batch = 1, .time = 1ms}, {.batch = 4, .time = two}},
+                                 {{.batch = 4, .time = 3ms}}},
+                          4};
+    return planner{p}.stretch({.stage = 0, .front = 1, .late = 1, .ahead = 1}, 1, 1);
+  };
+  CHECK(join(2ms) == 0);
+  CHECK(join(1500us) == 1);  // 16.5.
+}
 TEST_CASE("a row costs a hand-over, so rows are larger than their work would have them") {
   std::vector<stage_point> linear;
   for (std::uint32_t b = 1; b <= 8; ++b) linear.push_back({.batch = b, .time = b * 1ms});
