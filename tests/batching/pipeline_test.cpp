@@ -304,6 +304,33 @@ TEST_CASE("a cancelled straggler releases the held row") {
   CHECK(sink.launched[2].count == 1);
   CHECK(sink.ends[2] == std::vector{outcome::cancelled});
 }
+TEST_CASE("a straggler is judged after each stage, as the others were") {
+  struct second_leaves : plain_policy {
+    bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept { return true; }
+    verdict judge(const staged_request& r, std::uint32_t stage) const noexcept {
+      return r.tag == 2 && stage == 0 ? verdict::leave : verdict::go_on;
+    }
+  };
+  const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
+  pipeline<second_leaves> x{p, {}, second_leaves{{4}}};
+  manual_sink sink;
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  x.on_arrival(std::span{two}.first(1), t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  x.on_arrival(std::span{two}.last(1), t0);  // It joins the row, which is in stage 1.
+  CHECK(x.waiting() == 0);
+  x.on_complete(0, 1, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 3);
+  CHECK(sink.launched[2].stage == 0);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(sink.ends[2] == std::vector{outcome::completed});
+  x.advance(t0, sink);
+  CHECK(sink.launched.back().stage == 2);
+  CHECK(sink.launched.back().count == 1);
+}
 TEST_CASE("a request cancelled in a stage ends when the stage does; in the last, it completes") {
   const stage_profile p{points{{{.batch = 4, .time = 1ms}}, {{.batch = 4, .time = 1ms}}}, 4};
   pipeline<> x{p, {}, plain_policy{4}};
@@ -312,6 +339,7 @@ TEST_CASE("a request cancelled in a stage ends when the stage does; in the last,
   x.on_arrival(two, t0);
   x.advance(t0, sink);
   CHECK(x.on_cancel(1, t0, sink));
+  CHECK_FALSE(x.on_cancel(1, t0, sink));
   CHECK(sink.ends.empty());
   x.on_complete(0, 0, t0, sink);
   CHECK(sink.ends[1] == std::vector{outcome::cancelled});
