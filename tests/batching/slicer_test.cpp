@@ -99,6 +99,12 @@ TEST_CASE("operators are cut where the preferred batch changes, then evenly") {
   CHECK(stages[1].back().time == 64ms);
   CHECK(preferred_batch(stages[1]) == 4);
 }
+TEST_CASE("an operator alone is not cut, however long it takes") {
+  const std::vector<std::vector<batch_time>> ops{shape(10ms, 32), shape(1ms, 4), shape(1ms, 4),
+                                                 shape(1ms, 4)};
+  CHECK(slice(ops, 3, 1) == slicing{1, 2, 4});
+  CHECK(slice(ops, 4, 1) == slicing{1, 2, 3, 4});
+}
 TEST_CASE("more changes of the preferred batch than stages make even slices") {
   const std::vector<std::vector<batch_time>> ops{shape(1ms, 32), shape(1ms, 4), shape(2ms, 32)};
   CHECK(slice(ops, 2, 1) == slicing{1, 2, 3});
