@@ -35,6 +35,8 @@ TEST_CASE("an executor passes its four states, and buffers show what they are") 
   c.complete(1);  // The last: active directly, and the set is back at the first.
   CHECK(c[1].state == executor_state::active);
   CHECK(c.can_activate(0));
+  CHECK(c.buffers().all_available());
+  CHECK_FALSE(c.is_idle());  // The first stage is still inactive.
   c.activate(0);
   CHECK(c.is_idle());
 }
