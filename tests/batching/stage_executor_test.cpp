@@ -224,7 +224,7 @@ struct world {
       ids.push_back(r->id);
     }
     const auto index = [&](batch_id id) {
-      return static_cast<std::uint64_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
+      return static_cast<std::uint64_t>(std::ranges::find(ids, id) - ids.begin());
     };
     const auto put_item = [&](const item& i) { put(index(i.batch)), put(i.start), put(i.count); };
     for (const batch_id id : ids) {
@@ -291,7 +291,8 @@ struct explorer {
       if (r.serial && w.ops.has_earlier_sibling(next.batch)) return false;
     }
     if (r.set == no_set || (std::is_same_v<Rules, row_changes_sets> && s == 0)) {
-      if ((r.set = w.chain.legit_set(0)) == no_set) return false;
+      r.set = w.chain.legit_set(0);
+      if (r.set == no_set) return false;
     }
     w.ops.take(s);
     right = !w.chain.pull(s, next, r.set) || w.started(s);
