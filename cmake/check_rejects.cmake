@@ -1,5 +1,5 @@
-# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake and scripts/include-graph reject what they are
-# for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
+# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake, scripts/include-graph and scripts/mutants reject what
+# they are for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
 cmake_minimum_required(VERSION 3.25)
 set(failures 0)
 
@@ -155,6 +155,42 @@ expect_reach("nothing" c.hpp)
 expect_reach("no program reaches cohort/c.hpp")
 expect_reach("has cohort/b.hpp for integrators" b.hpp c.hpp)
 expect_reach("has cohort/gone.hpp for integrators" c.hpp gone.hpp)
+
+# expect_mutants(<regex> <line>...): what scripts/mutants --list says of a list of these lines, with
+# include/cohort/a.hpp, "f(a); f(b,  c);", and the test core.a_test.
+function(expect_mutants pattern)
+  file(REMOVE_RECURSE "${WORK}")
+  file(WRITE "${WORK}/include/cohort/a.hpp" "f(a);\nf(b,\n  c);\n")
+  file(WRITE "${WORK}/tests/core/a_test.cpp" "")
+  file(WRITE "${WORK}/scripts/mutants.d/a.txt" "# A comment.\n")
+  foreach(line IN LISTS ARGN)
+    file(APPEND "${WORK}/scripts/mutants.d/a.txt" "${line}\n")
+  endforeach()
+  execute_process(
+    COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../scripts/mutants" --list --root "${WORK}"
+    RESULT_VARIABLE result
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  if(pattern STREQUAL "nothing" AND result EQUAL 0)
+    return()
+  elseif(NOT pattern STREQUAL "nothing" AND result EQUAL 2 AND output MATCHES "${pattern}")
+    return()
+  endif()
+  message(NOTICE "mutants --list does not say `${pattern}` of ${ARGN}:\n${output}")
+  math(EXPR failures "${failures} + 1")
+  set(failures ${failures} PARENT_SCOPE)
+endfunction()
+set(in_a "include/cohort/a.hpp")
+expect_mutants("nothing" "x | ${in_a} | f(a) | f() | core.a_test"
+               "y | ${in_a} | f(b, c) |  | core.a_test or the compiler | it is never called")
+expect_mutants("x: the fragment stands 2 times" "x | ${in_a} | f( | g( | core.a_test")
+expect_mutants("x: the fragment stands 0 times" "x | ${in_a} | f(x) | f() | core.a_test")
+expect_mutants("x: there is no file" "x | include/gone.hpp | f(a) | f() | core.a_test")
+expect_mutants("x: there is no test core.b_test" "x | ${in_a} | f(a) | f() | core.b_test")
+expect_mutants("x: another mutation has this name" "x | ${in_a} | f(a) | f() | core.a_test"
+               "x | ${in_a} | f(b | g(b | core.a_test")
+expect_mutants("x: nothing is replaced" "x | ${in_a} | f(a) | f(a) | core.a_test")
+expect_mutants("expected name" "x | ${in_a} | f(a) | f()")
 
 if(failures GREATER 0)
   message(FATAL_ERROR "check_rejects: ${failures} cases failed")

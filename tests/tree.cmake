@@ -15,8 +15,9 @@ add_test(NAME tree.presets COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_D
 add_test(NAME tree.checks_reject
          COMMAND "${CMAKE_COMMAND}" "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/bad_tree" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
+add_test(NAME tree.mutants COMMAND "${PROJECT_SOURCE_DIR}/scripts/mutants" --list)
 set_tests_properties(
-  tree.layers tree.umbrella tree.own_headers tree.include_graph tree.reached tree.presets tree.checks_reject
+  tree.layers tree.umbrella tree.own_headers tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 add_executable(odr odr.cpp odr_other.cpp)

@@ -74,6 +74,33 @@ TEST_CASE("a copy has memory of its own") {
   CHECK(t[row].issued[0] == 2);
   CHECK(t.rows() == 2);
 }
+TEST_CASE("rows have counts and slots of their own") {
+  batch_table t{{.stages = 2, .batch_max = 2, .max_rows = 3}};
+  std::uint32_t next = 0;
+  for (int i = 0; i < 3; ++i) {
+    batch_row& r = t.add();
+    for (std::uint32_t& c : r.completed) c = next++;
+    for (std::uint32_t& c : r.issued) c = next++;
+    for (slot& s : r.slots) s.judged = next++;
+  }
+  next = 0;
+  for (const batch_row* r = t.oldest(); r != nullptr; r = t.after(*r)) {
+    for (const std::uint32_t c : r->completed) CHECK(c == next++);
+    for (const std::uint32_t c : r->issued) CHECK(c == next++);
+    for (const slot& s : r->slots) CHECK(s.judged == next++);
+  }
+  CHECK(next == 18);
+}
+TEST_CASE("a row has entered the last stage that it was issued to") {
+  batch_table t{{.stages = 4, .batch_max = 2, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.issued[0] = r.completed[0] = 2;
+  CHECK(r.entered() == 0);
+  r.issued[1] = 1;  // A part of it has gone ahead.
+  CHECK(r.entered() == 1);
+  r.completed[1] = r.issued[2] = r.issued[3] = 1;
+  CHECK(r.entered() == 3);
+}
 TEST_CASE("soundness is the printed invariants") {
   batch_table t{{.stages = 2, .batch_max = 4, .max_rows = 1}};
   batch_row& r = t.add();

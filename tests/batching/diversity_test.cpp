@@ -142,6 +142,23 @@ TEST_CASE("halving cuts again and again while two halves are not slower") {
   CHECK(parts(whole, 4) == list{4});
   CHECK_FALSE(whole.foresees_split(4));
 }
+TEST_CASE("halving judges an odd row by its larger half, which goes first") {
+  // Of 2 ms each: three take 6, twice two take 8, twice one 4.
+  const stage_profile linear{stages{{{.batch = 4, .time = 3ms}},
+                                    {{.batch = 1, .time = 2ms},
+                                     {.batch = 2, .time = 4ms},
+                                     {.batch = 3, .time = 6ms},
+                                     {.batch = 4, .time = 8ms}}},
+                             4};
+  constexpr diversity_options printed{.split = split_rule::halving, .stretch = stretch_rule::none};
+  CHECK(parts(diversity{linear, printed}, 3) == list{3});
+  // Pairs in 2 ms, three in 4: two and one.
+  const stage_profile pairs{
+      stages{{{.batch = 4, .time = 3ms}}, {{.batch = 2, .time = 2ms}, {.batch = 4, .time = 4ms}}},
+      4};
+  CHECK(parts(diversity{pairs, printed}, 3) == list{2, 1});
+  CHECK(parts(diversity{pairs, printed}, 4) == list{2, 2});
+}
 TEST_CASE("halving judges a measured cost per launch by its tolerance") {
   // Halves of 2.02 ms against 4 ms: 1 % slower.
   const stage_profile p{stages{{{.batch = 2, .time = 1ms}},
@@ -181,6 +198,83 @@ TEST_CASE("who may join is all, none, or what the plan says") {
   CHECK(joins(stretch_rule::planned, 1) == 1);
   CHECK(diversity{p, {.stretch = stretch_rule::always}}.stretches_on_arrival(r, 1));
   CHECK_FALSE(diversity{p}.stretches_on_arrival(r, 1));
+}
+TEST_CASE("who would join a row of which a part has gone ahead is weighed by what both still run") {
+  // One is in stage 1, the other has left stage 0 behind it; one waits. Up to two take 1, 1 and 3
+  // ms, more take 10 in stage 1.
+  const stage_profile p{stages{{{.batch = 4, .time = 1ms}},
+                               {{.batch = 2, .time = 1ms}, {.batch = 4, .time = 10ms}},
+                               {{.batch = 4, .time = 3ms}}},
+                        4};
+  batch_table t{{.stages = 3, .batch_max = 4, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = r.issued[0] = r.completed[0] = 2;
+  r.issued[1] = 1;
+  const diversity d{p, {.split = split_rule::none}};
+  const waiting_list one = waiting({0});
+  // It joins: three wait for its 1 ms and the 1 ms of it and the late one, then all run 3 ms: 15.
+  // It does not: three wait 1 ms, two run 3 ms while it waits, then it takes 5: 3 + 9 + 5 = 17.
+  CHECK(d.stretch({.now = {}, .row = r, .stage = 0, .waiting = one, .may_join = 1}) == 1);
+  // If it stood whole, three would run stage 1 in 10 ms.
+  r.issued[1] = 0;
+  CHECK(d.stretch({.now = {}, .row = r, .stage = 0, .waiting = one, .may_join = 1}) == 0);
+}
+TEST_CASE("a window's requests are one row, even if two would end earlier") {
+  const stage_profile p{stages{{{.batch = 1, .time = 2ms}, {.batch = 2, .time = 4ms}}}, 2};
+  const diversity d{p};
+  const waiting_list two = waiting({0, 0});
+  const auto count = [&](bool window) {
+    return d
+        .entry({.now = {},
+                .waiting = two,
+                .eligible = 2,
+                .rows = 0,
+                .requests_in_flight = 0,
+                .running_share = 0,
+                .window = window})
+        .count;
+  };
+  CHECK(count(false) == 1);  // 2 + 4 against 2 x 4.
+  CHECK(count(true) == 2);
+}
+TEST_CASE(
+    "who is about to come is counted until the row has run its later stages, not all of them") {
+  // Two that stand before stage 1, one waits. Ones take (3 + 2) 2 = 10, both at once 3 x 3.5
+  // = 10.5; with one more behind 14 and 14, with two more 18 and 17.5.
+  const stage_profile p{stages{{{.batch = 2, .time = 20ms}},
+                               {{.batch = 1, .time = 2ms}, {.batch = 2, .time = 3500us}}},
+                        2};
+  const diversity d{p, {.stretch = stretch_rule::none}};
+  batch_table t{{.stages = 2, .batch_max = 2, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = 2;
+  const waiting_list one = waiting({0});
+  std::array<std::uint32_t, 2> sizes{};
+  // At 0.05 a millisecond there are 1.1 as a rule. Until the row has ended there will be 1.175:
+  // time is worth little. By the 23.5 ms of all stages there would be 2.175, and three more to
+  // count.
+  CHECK(queue_value{std::array{0.0, 22.0, 23.5}, 0.05}.usual() ==
+        doctest::Approx(1.108).epsilon(1e-3));
+  CHECK(d.split({.now = {}, .row = r, .stage = 0, .waiting = one, .may_join = 0, .rate = 0.05},
+                sizes) == 2);
+}
+TEST_CASE("under load rows of long requests are weighed by the times of long ones") {
+  // As below for the longer bucket; the short ones take next to nothing.
+  const stage_profile p{stages{{{.batch = 2, .bucket = 0, .time = 1us},
+                                {.batch = 1, .bucket = 1, .time = 2ms},
+                                {.batch = 2, .bucket = 1, .time = 3500us}}},
+                        2, 2};
+  const diversity d{p};
+  const waiting_list two = waiting({1, 1});
+  CHECK(d.entry({.now = {},
+                 .waiting = two,
+                 .eligible = 2,
+                 .rows = 0,
+                 .requests_in_flight = 0,
+                 .running_share = 0,
+                 .window = false,
+                 .rate = 0.5})
+            .count == 2);
 }
 TEST_CASE("under load rows are made and kept larger") {
   // As in planner_test: two that wait enter one by one, unless more will come soon.
@@ -232,6 +326,35 @@ TEST_CASE("a row runs to the first hand-over at which it may change") {
   // Its 2 ms are worth a hand-over of up to 0.1 ms.
   CHECK(runs_to(late, {.split = split_rule::none, .hand_over = 100us}, 1) == 0);
   CHECK(runs_to(late, {.split = split_rule::none, .hand_over = 101us}, 1) == 1);
+}
+TEST_CASE("each bucket and each stage has hand-overs of its own at which rows change") {
+  // Short requests gain nothing from company in stage 1, long ones do.
+  const stage_profile p{
+      stages{{{.batch = 4, .bucket = 0, .time = 3ms}, {.batch = 4, .bucket = 1, .time = 3ms}},
+             {{.batch = 1, .bucket = 0, .time = 2ms},
+              {.batch = 2, .bucket = 0, .time = 4ms},
+              {.batch = 4, .bucket = 0, .time = 8ms},
+              {.batch = 4, .bucket = 1, .time = 2ms}}},
+      4, 2};
+  const diversity d{p, {.stretch = stretch_rule::none}};
+  batch_table t{{.stages = 2, .batch_max = 4, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = 4;
+  CHECK(d.run_to(r, 0) == 0);
+  r.bucket = 1;
+  CHECK(d.run_to(r, 0) == 1);
+  r.bucket = 0;
+  CHECK(d.run_to(r, 0) == 0);
+}
+TEST_CASE("a hand-over is set against the time since the last one") {
+  // Of 60 us, worth it after 1.2 ms: not after one stage of 1 ms, but after two.
+  const stage_profile p{stages(3, {{.batch = 2, .time = 1ms}}), 2};
+  const diversity d{
+      p, {.split = split_rule::none, .stretch = stretch_rule::always, .hand_over = 60us}};
+  batch_table t{{.stages = 3, .batch_max = 2, .max_rows = 1}};
+  batch_row& r = t.add();
+  r.size = r.live = 1;
+  CHECK(d.run_to(r, 0) == 1);
 }
 TEST_CASE("a tolerance outside its range is refused") {
   const stage_profile p = steep_then_flat();

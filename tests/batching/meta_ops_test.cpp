@@ -163,6 +163,29 @@ TEST_CASE(
   CHECK(one.can_stretch(1, t0) == meta_refusal::issued_too_far);
 }
 
+TEST_CASE("a row may grow in the last stage that is allowed, and not beyond it") {
+  for (const std::uint32_t last : {0U, 1U, 2U}) {
+    CAPTURE(last);
+    ops o{four_stages, {.last_stage = last}};
+    o.make(requests(1), t0);
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      CAPTURE(s);
+      CHECK(o.can_stretch(1, t0) ==
+            (s <= last ? meta_refusal::none : meta_refusal::issued_too_far));
+      o.on_complete(s, o.take(s), t0);
+    }
+    CHECK(o.can_stretch(1, t0) == meta_refusal::issued_too_far);
+  }
+}
+TEST_CASE("a row is as old as its making, and padded to the bucket that it was made for") {
+  ops o{four_stages, {.longest_wait = 10ms}};
+  const batch_id row = o.make(requests(1), t0 + 5ms, false, 2).batch;
+  CHECK(o.table()[row].time == t0 + 5ms);
+  CHECK(o.table()[row].bucket == 2);
+  CHECK(o.can_stretch(1, t0 + 14ms) == meta_refusal::none);
+  CHECK(o.can_stretch(1, t0 + 15ms) == meta_refusal::too_old);
+}
+
 TEST_CASE("two stretches behind one straggler merge to one push") {
   ops o{four_stages};
   const batch_id row = o.make(requests(2), t0).batch;
@@ -226,6 +249,33 @@ TEST_CASE("a row of 5 splits into 2 and 3, and a part of 1 does not split") {
   CHECK(o.split(2, one.batch, std::array{1U, 0U}, t0).refusal == meta_refusal::bad_sizes);
 }
 
+TEST_CASE("a part of a part has the buffers, the age and the padding of the first row") {
+  ops o{four_stages};
+  const batch_id row = o.make(requests(6), t0 + 3ms, false, 1).batch;
+  o.table()[row].set = 2;
+  o.finish(0, o.take(0), t0 + 4ms);
+  REQUIRE(o.split(0, row, std::array{2U, 4U}, t0 + 4ms, true));
+  const batch_id first = o.queue(1)[0].batch;
+  const item second = o.take(1, 1);
+  o.finish(1, second, t0 + 5ms);
+  REQUIRE(o.split(1, second.batch, std::array{1U, 3U}, t0 + 5ms));
+  REQUIRE(o.queue(2).size() == 2);
+  const batch_row& r = o.table()[o.queue(2)[1].batch];
+  CHECK(r.size == 3);
+  CHECK(r.live == 3);
+  CHECK(r.base == 3);  // Behind the two of the first part and the one before it.
+  CHECK(r.slots[0].request.tag == 3);
+  CHECK(r.set == 2);
+  CHECK(r.bucket == 1);
+  CHECK(r.time == t0 + 3ms);
+  CHECK(r.order == 0);
+  CHECK(r.parent == second.batch);
+  CHECK(r.serial);  // As its parent, although this split was not to be.
+  CHECK(o.has_earlier_sibling(r.id));
+  CHECK(
+      o.has_earlier_sibling(o.queue(2)[0].batch));  // A child of the first row, not of the second.
+  CHECK_FALSE(o.has_earlier_sibling(first));
+}
 TEST_CASE("split is refused after a part has gone ahead, and when the table is full") {
   ops o{{.stages = 3, .batch_max = 8, .max_rows = 3}};
   const batch_id row = o.make(requests(4), t0).batch;
@@ -265,6 +315,46 @@ TEST_CASE("compact closes the gaps of ended requests and says what moved") {
   CHECK(o.queue(1)[0] == item{c, 0, 3});
 }
 
+TEST_CASE("gaps of a part are closed within its own slots, and it stays serial") {
+  ops o{four_stages};
+  const batch_id row = o.make(requests(5), t0).batch;
+  o.finish(0, o.take(0), t0);
+  REQUIRE(o.split(0, row, std::array{2U, 3U}, t0, true));
+  const item part = o.take(1, 1);
+  o.finish(1, part, t0);
+  o.end(meta_op::leave, part.batch, 0, t0);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> moves;
+  const batch_id c =
+      o.compact(1, part.batch, t0, [&](const batch_row&, std::uint32_t from, std::uint32_t to) {
+        moves.emplace_back(from, to);
+      });
+  CHECK(moves == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{3, 2}, {4, 3}});
+  CHECK(o.table()[c].base == 2);
+  CHECK(o.table()[c].serial);
+  CHECK(o.has_earlier_sibling(c));
+}
+TEST_CASE("without a free row gaps stay, and nothing moves") {
+  ops o{{.stages = 2, .batch_max = 4, .max_rows = 1}};
+  const batch_id row = o.make(requests(3), t0).batch;
+  o.finish(0, o.take(0), t0);
+  o.end(meta_op::leave, row, 0, t0);
+  CHECK(o.compact(0, row, t0, [](const batch_row&, std::uint32_t, std::uint32_t) {
+    FAIL("nothing is to move");
+  }) == row);
+  CHECK(o.table()[row].size == 3);
+  CHECK(o.observer().seen.back() == std::pair{meta_op::leave, meta_refusal::table_full});
+}
+TEST_CASE("an item is run without the unused slots at its ends") {
+  ops o{four_stages};
+  const batch_id row = o.make(requests(5), t0).batch;
+  o.cancel(row, 0, t0);
+  o.cancel(row, 2, t0);
+  o.cancel(row, 4, t0);
+  CHECK(o.trimmed({row, 0, 5}) == item{row, 1, 3});
+  CHECK(o.trimmed({row, 0, 3}) == item{row, 1, 1});  // Slot 3 is not of this item.
+  CHECK(o.live({row, 0, 5}) == 2);
+}
+
 TEST_CASE("bad options are errors") {
   CHECK_THROWS_WITH_AS(batch_table(table_options{.stages = 0}),
                        "batch_table: stages must be in 1 to 256", config_error);
@@ -282,6 +372,16 @@ TEST_CASE("queues keep order while they grow and when taken from the middle") {
   CHECK(q.take().batch == batch_id{2});
   CHECK(q.take().batch == batch_id{4});
   CHECK(q.size() == 35);
+}
+
+TEST_CASE("a queue that grows when its ring has come round keeps its order") {
+  item_queue q{2};  // Room for 4.
+  for (std::uint32_t i = 0; i < 4; ++i) q.push({batch_id{i}, 0, 1});
+  q.take();
+  q.take();
+  for (std::uint32_t i = 4; i < 7; ++i) q.push({batch_id{i}, 0, 1});
+  for (std::uint32_t i = 2; i < 7; ++i) CHECK(q.take().batch == batch_id{i});
+  CHECK(q.empty());
 }
 
 TEST_CASE("random operations keep the invariants, and every request ends exactly once, in order") {

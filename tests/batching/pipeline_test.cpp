@@ -7,6 +7,7 @@
 #include <cohort/sim/rivals/staged_rivals.hpp>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -39,7 +40,7 @@ sim::staged_result run(const stage_profile& p, const std::vector<sim::staged_arr
   return sim::run_staged(
       p, arrivals, {.parallel = parallel},
       [&](sim::staged_counts c) {
-        return pipeline<Policy, sim::staged_counts>{p, o, policy, c};
+        return pipeline<Policy, sim::staged_counts>{p, o, policy, std::move(c)};
       },
       [](time_point) {});
 }
@@ -303,6 +304,33 @@ TEST_CASE("a cancelled straggler releases the held row") {
   CHECK(sink.launched[2].count == 1);
   CHECK(sink.ends[2] == std::vector{outcome::cancelled});
 }
+TEST_CASE("a straggler is judged after each stage, as the others were") {
+  struct second_leaves : plain_policy {
+    bool stretches_on_arrival(const batch_row&, std::uint32_t) const noexcept { return true; }
+    verdict judge(const staged_request& r, std::uint32_t stage) const noexcept {
+      return r.tag == 2 && stage == 0 ? verdict::leave : verdict::go_on;
+    }
+  };
+  const stage_profile p{points(3, {{.batch = 4, .time = 1ms}}), 4};
+  pipeline<second_leaves> x{p, {}, second_leaves{{4}}};
+  manual_sink sink;
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  x.on_arrival(std::span{two}.first(1), t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);
+  x.on_arrival(std::span{two}.last(1), t0);  // It joins the row, which is in stage 1.
+  CHECK(x.waiting() == 0);
+  x.on_complete(0, 1, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 3);
+  CHECK(sink.launched[2].stage == 0);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(sink.ends[2] == std::vector{outcome::completed});
+  x.advance(t0, sink);
+  CHECK(sink.launched.back().stage == 2);
+  CHECK(sink.launched.back().count == 1);
+}
 TEST_CASE("a request cancelled in a stage ends when the stage does; in the last, it completes") {
   const stage_profile p{points{{{.batch = 4, .time = 1ms}}, {{.batch = 4, .time = 1ms}}}, 4};
   pipeline<> x{p, {}, plain_policy{4}};
@@ -311,6 +339,7 @@ TEST_CASE("a request cancelled in a stage ends when the stage does; in the last,
   x.on_arrival(two, t0);
   x.advance(t0, sink);
   CHECK(x.on_cancel(1, t0, sink));
+  CHECK_FALSE(x.on_cancel(1, t0, sink));
   CHECK(sink.ends.empty());
   x.on_complete(0, 0, t0, sink);
   CHECK(sink.ends[1] == std::vector{outcome::cancelled});
@@ -491,6 +520,44 @@ TEST_CASE("each part of a row that was split runs through in one launch") {
     }
   }
 }
+TEST_CASE("serial parts of a row run one after the other, to the end") {
+  const stage_profile p{points(4, {{.batch = 2, .time = 1ms}}), 2};
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  for (const bool serial : {false, true}) {
+    pipeline<halves> x{p, {.serial_children = serial}, halves{{2}}};
+    manual_sink sink;
+    x.on_arrival(two, t0);
+    x.advance(t0, sink);
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      x.on_complete(0, s, t0, sink);
+      x.advance(t0, sink);
+    }
+    // The first is in the last stage, and the buffers around stage 1 are free again.
+    CHECK(sink.launched.size() == (serial ? 4 : 5));
+    CHECK(std::ranges::count(sink.launched, 1U, &stage_launch::stage) == (serial ? 1 : 2));
+    x.on_complete(0, 3, t0, sink);
+    x.advance(t0, sink);
+    CHECK(std::ranges::count(sink.launched, 1U, &stage_launch::stage) == 2);
+  }
+}
+TEST_CASE("a lane takes its own rows, whoever waits for another lane before them") {
+  const stage_profile p{points(2, {{.batch = 2, .time = 1ms, .share = 0.5}}), 2};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  pipeline<halves> x{p, {.executors_per_set = true}, halves{{2}}};
+  manual_sink sink;
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 2);
+  x.on_complete(0, 0, t0, sink);
+  x.advance(t0, sink);  // Its second part waits for stage 1.
+  REQUIRE(sink.launched.size() == 3);
+  x.on_complete(1, 0, t0, sink);
+  x.advance(t0, sink);
+  REQUIRE(sink.launched.size() == 4);
+  CHECK(sink.launched[3].lane == 1);
+  CHECK(sink.launched[3].stage == 1);
+  CHECK(sink.launched[3].slots[0].request.tag == 3);
+}
 struct single_runs_through : plain_policy {
   using run_to_of = single_runs_through;
   std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
@@ -580,6 +647,166 @@ TEST_CASE("nobody joins a row that runs through stages, also on arrival") {
   CHECK(x.waiting() == 1);
 }
 
+/// One request a row, in its own bucket. Writes down what it is told.
+struct notes {
+  std::vector<double> shares;  // At each entry.
+  std::vector<double> rates;   // At each entry, and at each question whether to stretch or split.
+  std::vector<std::uint32_t> may_join;
+};
+struct one_by_one : plain_policy {
+  notes* told = nullptr;
+  entry_decision entry(const entry_view& v) const noexcept {
+    told->shares.push_back(v.running_share);
+    return {.count = 1, .bucket = v.waiting[0].bucket};
+  }
+};
+TEST_CASE("the share of what is done, or cannot be launched, is free again") {
+  // Two stages of a tenth and a fifth of the device, by bucket; three rows side by side.
+  const stage_profile p{points{{{.batch = 1, .bucket = 0, .time = 1ms, .share = 0.1},
+                                {.batch = 1, .bucket = 1, .time = 1ms, .share = 0.2}}},
+                        1, 2};
+  notes told;
+  pipeline<one_by_one> x{p, {.buffer_sets = 3, .executors_per_set = true}, {{1}, &told}};
+  manual_sink sink;
+  const auto arrive = [&](std::uint64_t tag, std::uint32_t bucket) {
+    const staged_request r{.tag = tag, .bucket = bucket};
+    x.on_arrival({&r, 1}, t0);
+    x.advance(t0, sink);
+  };
+  arrive(1, 0);
+  sink.throws = true;
+  arrive(2, 1);
+  CHECK(sink.ends[2] == std::vector{outcome::failed});
+  sink.throws = false;
+  arrive(3, 1);  // Beside the first, alone.
+  REQUIRE(told.shares.size() == 3);
+  CHECK(told.shares[1] == doctest::Approx(0.1));
+  CHECK(told.shares[2] == doctest::Approx(0.1));
+  x.on_complete(0, 0, t0, sink);
+  arrive(4, 0);
+  CHECK(told.shares.back() == doctest::Approx(0.2));
+  // 0.1 + 0.2 - 0.1 - 0.2 is not 0.
+  x.on_complete(1, 0, t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(x.is_idle());
+  arrive(5, 0);
+  CHECK(told.shares.back() == 0);
+}
+
+TEST_CASE("who arrives joins a row only if nobody waits, and only if it is no longer") {
+  const stage_profile p{
+      points(2, {{.batch = 4, .bucket = 0, .time = 1ms}, {.batch = 4, .bucket = 1, .time = 2ms}}),
+      4, 2};
+  const diversity always{p, {.split = split_rule::none, .stretch = stretch_rule::always}};
+  manual_sink sink;
+  const std::vector<staged_request> short_ones{{.tag = 1}, {.tag = 2}, {.tag = 3}};
+  const staged_request one{.tag = 9, .bucket = 1};
+  {
+    pipeline<diversity> x{p, {.entry = entry_rule::idle}, always};
+    x.on_arrival(short_ones, t0);
+    x.advance(t0, sink);
+    x.on_arrival(std::span{short_ones}.first(2), t0);  // Three and two are more than four.
+    CHECK(x.waiting() == 2);
+    x.on_arrival(std::span{short_ones}.last(1), t0);  // There is room, but two were first.
+    CHECK(x.waiting() == 3);
+    CHECK(x.in_flight() == 3);
+  }
+  pipeline<diversity> x{p, {.entry = entry_rule::idle}, always};
+  x.on_arrival(short_ones, t0);
+  x.advance(t0, sink);
+  x.on_arrival({&one, 1}, t0);
+  CHECK(x.waiting() == 1);
+  CHECK(x.in_flight() == 3);
+}
+
+/// Whoever may join a row at a hand-over does.
+struct joins_at_hand_over : plain_policy {
+  notes* told = nullptr;
+  entry_decision entry(const entry_view& v) const noexcept {
+    told->rates.push_back(v.rate);
+    return {.count = v.eligible};
+  }
+  std::uint32_t stretch(const hand_over_view& v) const noexcept {
+    told->rates.push_back(v.rate);
+    told->may_join.push_back(v.may_join);
+    return v.may_join;
+  }
+  std::uint32_t split(const hand_over_view& v, std::span<std::uint32_t>) const noexcept {
+    told->rates.push_back(v.rate);
+    return 0;
+  }
+};
+TEST_CASE("a longer request does not join a row at a hand-over") {
+  const stage_profile p{
+      points(2, {{.batch = 4, .bucket = 0, .time = 1ms}, {.batch = 4, .bucket = 1, .time = 2ms}}),
+      4, 2};
+  notes told;
+  pipeline<joins_at_hand_over> x{p, {.entry = entry_rule::idle}, {{4}, &told}};
+  manual_sink sink;
+  const std::vector<staged_request> all{{.tag = 1}, {.tag = 2, .bucket = 1}, {.tag = 3}};
+  x.on_arrival(std::span{all}.first(1), t0);
+  x.advance(t0, sink);
+  x.on_arrival(std::span{all}.last(2), t0);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(told.may_join == std::vector<std::uint32_t>{2});
+  CHECK(x.waiting() == 1);
+  CHECK(x.in_flight() == 2);
+  x.advance(t0, sink);
+  CHECK(sink.launched.back().slots[0].request.tag == 3);
+}
+TEST_CASE("who waits in an open window cannot join a row at a hand-over") {
+  const stage_profile p = flat();
+  notes told;
+  pipeline<joins_at_hand_over> x{p, {.window = 10ms}, {{4}, &told}};
+  manual_sink sink;
+  const std::vector<staged_request> two{{.tag = 1}, {.tag = 2}};
+  x.on_arrival(std::span{two}.first(1), t0);
+  x.advance(t0 + 10ms, sink);
+  REQUIRE(sink.launched.size() == 1);
+  x.on_arrival(std::span{two}.last(1), t0 + 11ms);
+  x.on_complete(0, 0, t0 + 12ms, sink);
+  CHECK(told.may_join.empty());  // Not even asked.
+  x.advance(t0 + 12ms, sink);
+  x.advance(t0 + 21ms, sink);  // Closed: it may join at the next.
+  x.on_complete(0, 1, t0 + 22ms, sink);
+  CHECK(told.may_join.empty());  // It was made a row, since stage 0 was free.
+}
+TEST_CASE("a policy is told the rate at entry and at each hand-over") {
+  const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
+  notes told;
+  struct asks : joins_at_hand_over {
+    std::uint32_t stretch(const hand_over_view& v) const noexcept {
+      told->rates.push_back(v.rate);
+      return 0;
+    }
+  };
+  pipeline<asks> x{p, {.entry = entry_rule::idle}, {{{4}, &told}}};
+  manual_sink sink;
+  const std::vector<staged_request> all(17);
+  x.on_arrival(std::span{all}.first(2), t0);
+  x.advance(t0, sink);
+  for (std::size_t i = 1; i <= 15; ++i) {
+    x.on_arrival(std::span{all}.subspan(1 + i, 1), t0 + i * 1ms);
+  }
+  x.on_complete(0, 0, t0 + 15ms, sink);
+  x.advance(t0 + 15ms, sink);
+  x.on_complete(0, 1, t0 + 15ms, sink);
+  x.advance(t0 + 15ms, sink);
+  // From two arrivals it is not known; then there were 15 gaps of 1 ms and one of none.
+  REQUIRE(told.rates.size() == 4);
+  CHECK(told.rates[0] == 0);
+  for (std::size_t i = 1; i < 4; ++i) CHECK(told.rates[i] == doctest::Approx(16.0 / 15));
+}
+TEST_CASE("a plain policy pads its row to the longest that it takes") {
+  const stage_profile p{points(1, {{.batch = 2, .bucket = 0, .time = 1ms},
+                                   {.batch = 2, .bucket = 1, .time = 2ms},
+                                   {.batch = 2, .bucket = 2, .time = 4ms}}),
+                        2, 3};
+  // The third waits for the first two, of 2 ms, and takes 4.
+  CHECK(ms(run(p, at_ms({0, 0, 0}, {0, 1, 2}), {.entry = entry_rule::idle}, plain_policy{2})) ==
+        list{2, 2, 6});
+}
+
 TEST_CASE("a callback that throws loses nothing") {
   struct odd_leave : plain_policy {
     verdict judge(const staged_request& r, std::uint32_t) const noexcept {
@@ -614,6 +841,32 @@ TEST_CASE("a callback that throws loses nothing") {
   CHECK(x.on_cancel(5, t0, sink));
   CHECK(sink.ends[5] == std::vector{outcome::cancelled});
 }
+TEST_CASE("a row that cannot be moved fails those who are left, and those alone") {
+  struct first_leaves : plain_policy {
+    verdict judge(const staged_request& r, std::uint32_t) const noexcept {
+      return r.tag == 1 ? verdict::leave : r.tag == 2 ? verdict::skip_next : verdict::go_on;
+    }
+  };
+  struct stuck_sink : manual_sink {
+    void move(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) {
+      throw std::runtime_error{"move"};
+    }
+  } sink;
+  const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
+  // No row is free to close the gap with; then the second would have to change places with the
+  // last.
+  pipeline<first_leaves> x{p, {.max_rows = 1}, first_leaves{{4}}};
+  const std::vector<staged_request> four{{.tag = 1}, {.tag = 2}, {.tag = 3}, {.tag = 4}};
+  x.on_arrival(four, t0);
+  x.advance(t0, sink);
+  x.on_complete(0, 0, t0, sink);
+  CHECK(x.in_flight() == 0);
+  x.advance(t0, sink);
+  CHECK(sink.ends[1] == std::vector{outcome::completed});
+  for (const std::uint64_t tag : {2U, 3U, 4U})
+    CHECK(sink.ends[tag] == std::vector{outcome::failed});
+  CHECK(x.is_idle());
+}
 TEST_CASE("what derives from a policy that runs through is asked all the same") {
   struct odd_leave : diversity {
     using diversity::diversity;
@@ -623,7 +876,7 @@ TEST_CASE("what derives from a policy that runs through is asked all the same") 
   };
   const stage_profile p{points(2, {{.batch = 4, .time = 1ms}}), 4};
   const auto first_last = [&](auto policy) {
-    pipeline<decltype(policy)> x{p, {.entry = entry_rule::idle}, policy};
+    pipeline<decltype(policy)> x{p, {.entry = entry_rule::idle}, std::move(policy)};
     through_sink sink;
     const std::vector<staged_request> four(4);
     x.on_arrival(four, t0);

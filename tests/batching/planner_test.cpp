@@ -58,6 +58,7 @@ TEST_CASE("a larger part is worth it if others wait behind") {
   const planner plan{p};
   std::vector<std::uint32_t> sizes(2);
   CHECK(plan.split(0, 2, 1, sizes) == 1);
+  CHECK(plan.split(0, 2, 0, sizes) == 1);  // Of equals the one without a hand-over more.
 }
 
 /// The least sum of finish times over every way to run n requests before stage s and m that only
@@ -130,6 +131,19 @@ TEST_CASE("an item more costs a hand-over") {
   for (std::uint32_t b = 1; b <= 1024; ++b) all_sizes.push_back({.batch = b, .time = 1ms});
   CHECK_THROWS_AS(planner{stage_profile(points(20, all_sizes), 1024)}, config_error);
 }
+TEST_CASE("who joins makes the late ones that it runs with slower") {
+  // One in stage 1, one behind it, one that waits; 1 ms, 1 ms each, 3 ms. It joins: three wait 1
+  // ms, then 2 ms for two in stage 1, then 3 ms: 18. It does not: 3 x 1 + 3 x 3 + 5 = 17.
+  const auto join = [](duration two) {
+    const stage_profile p{points{{{.batch = 4, .time = 1ms}},
+                                 {{.batch = 1, .time = 1ms}, {.batch = 4, .time = two}},
+                                 {{.batch = 4, .time = 3ms}}},
+                          4};
+    return planner{p}.stretch({.stage = 0, .front = 1, .late = 1, .ahead = 1}, 1, 1);
+  };
+  CHECK(join(2ms) == 0);
+  CHECK(join(1500us) == 1);  // 16.5.
+}
 TEST_CASE("a row costs a hand-over, so rows are larger than their work would have them") {
   std::vector<stage_point> linear;
   for (std::uint32_t b = 1; b <= 8; ++b) linear.push_back({.batch = b, .time = b * 1ms});
@@ -155,6 +169,19 @@ TEST_CASE("costs go on beyond the horizon") {
   CHECK(plan.left(200) > plan.left(100));
   CHECK(plan.entry(5000) == 2);
   CHECK_THROWS_AS(planner(p, {.bucket = 1}), config_error);
+  // One by one 64 take 64 ms, and 64 x 65 / 2 in all; 36 more have 36^2 / 2 among themselves.
+  const stage_profile one{points{{{.batch = 1, .time = 1ms}}}, 1};
+  const planner single{one};
+  CHECK(single.left(64) == doctest::Approx(2080));
+  CHECK(single.left(100) == doctest::Approx(2080 + 36 * 64 + 36 * 18));
+  // A pair takes 1 ms, and then 1 ms each, although both at once would take 3: pairs end at 2 and
+  // 3, 5 and 6, ..., 95 and 96.
+  const stage_profile cut{
+      points{{{.batch = 2, .time = 1ms}}, {{.batch = 1, .time = 1ms}, {.batch = 2, .time = 3ms}}},
+      2};
+  const planner pairs{cut};
+  CHECK(pairs.left(64) == doctest::Approx(6 * 31 * 16 + 5 * 32));
+  CHECK(pairs.left(66) == doctest::Approx(pairs.left(64) + 2 * 96 + 1.5 * 2 * 2 / 2));
 }
 }  // namespace
 }  // namespace cohort::batching

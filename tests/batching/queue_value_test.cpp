@@ -37,6 +37,25 @@ TEST_CASE("a queue becomes what it usually is") {
   CHECK(q.wait(0, row) == Approx(-4.0 / 3 * row).epsilon(0.02));
 }
 
+TEST_CASE("a price by hand") {
+  // D(x) = x, a quarter of a request a millisecond. A row of one leaves 1 / 4, so g = 1 / 4 + 1
+  // / 32.
+  const std::vector<double> times{0, 1, 2};
+  const queue_value q{times, 0.25};
+  CHECK(q.usual() == Approx(0.25));
+  // V(4) = (4.5 - g) 4 + (1.125 - g) 1, and a quarter is left, as usual.
+  const double four = 4.21875 * 4 + 0.84375;
+  // V(5) = (5.625 - g) 5 + (1.40625 - g) 1.25; what follows, 9 / 8 x^2 - g x for x = 5 / 16, 5 /
+  // 64,
+  // ..., is 9 / 8 (5 / 16)^2 16 / 15 - g 5 / 16 4 / 3 = 0.
+  const double five = 5.34375 * 5 + 1.125 * 1.25;
+  CHECK(q.wait(4, 0) == Approx(four));
+  CHECK(q.wait(5, 0) == Approx(five));
+  CHECK(q.price(4) == Approx(4 - 0.28125 + 0.25 * (five - four)));
+  // A millisecond with 3.75 that wait and a quarter that comes meanwhile.
+  CHECK(q.wait(3.75, 1) == Approx(3.75 + 0.125 - 0.28125 + four));
+}
+
 TEST_CASE("more who wait cost more, and a higher load makes time dearer, whatever the times") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     CAPTURE(seed);

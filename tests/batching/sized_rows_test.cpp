@@ -67,6 +67,63 @@ TEST_CASE("rows that run beside others cost only their share of the device") {
   CHECK(choose(affine(), {0, 0}, 0, 2).count == 1);
 }
 
+TEST_CASE("rows that fill the device gain nothing from lanes, and are slowed down by what runs") {
+  const auto pair = [](duration two, double share_of_one) {
+    return stage_profile{
+        stages{{{.batch = 1, .time = 5ms, .share = share_of_one}, {.batch = 2, .time = two}}}, 2};
+  };
+  // One by one: 5 + 5 while the other waits, + 5 = 15; both at once 2 x 7. A row of half the device
+  // keeps the other waiting for 2.5 ms only, and so does the next: 10.
+  CHECK(choose(pair(7ms, 1), {0, 0}, 0, 2).count == 2);
+  CHECK(choose(pair(7ms, 0.5), {0, 0}, 0, 2).count == 1);
+  // Both at once take 5 ms, alone. Beside what uses 0.9 they take 1.9 times as long, 2 x 9.5, but
+  // one of a tenth of the device 5: 15 in all.
+  CHECK(choose(pair(5ms, 0.1), {0, 0}, 0, 1).count == 2);
+  CHECK(choose(pair(5ms, 0.1), {0, 0}, 0, 1, 0.9).count == 1);
+}
+TEST_CASE("a shorter one fills a row of a long one") {
+  // Together 2 x 12. Alone 10, for which the short one waits, which is then of any length: 10 + 10
+  // + 7.5.
+  const entry_decision d = choose(affine(), {1, 0}, 0, 1);
+  CHECK(d.count == 2);
+  CHECK(d.bucket == 1);
+}
+TEST_CASE("two of three are long: the longest of two is short once in nine times") {
+  // Of short ones three take 4 ms, of long ones 10. All at once: 3 x 10. The short one first: 4 + 2
+  // x 4, and then two in 4 / 9 + 10 x 8 / 9 = 28 / 3: 12 + 2 x 28 / 3 = 30.7.
+  const stage_profile p{
+      stages{{{.batch = 3, .bucket = 0, .time = 4ms}, {.batch = 3, .bucket = 1, .time = 10ms}}}, 3,
+      2};
+  CHECK(choose(p, {0, 1, 1}, 0, 1).count == 3);
+}
+TEST_CASE("rows by age are tried in the measured sizes, not only in the largest") {
+  // The oldest two, padded: 2 x 6, while one waits, + 6 + (4 + 2 x 5) / 3 = 22.7. The oldest: 4 + 2
+  // x 4 + 2 (8 + 8 x 6) / 9 = 24.4. All: 3 x 30.
+  const stage_profile p{stages{{{.batch = 1, .bucket = 0, .time = 4ms},
+                                {.batch = 2, .bucket = 0, .time = 8ms},
+                                {.batch = 3, .bucket = 0, .time = 12ms},
+                                {.batch = 1, .bucket = 1, .time = 5ms},
+                                {.batch = 2, .bucket = 1, .time = 6ms},
+                                {.batch = 3, .bucket = 1, .time = 30ms}}},
+                        3, 2};
+  const entry_decision d = choose(p, {0, 1, 1}, 0, 1);
+  CHECK(d.count == 2);
+  CHECK(d.bucket == 1);
+  CHECK(d.fill == fill_order::oldest);
+}
+TEST_CASE("a load beyond the peak of padded rows is weighed by rows of one bucket") {
+  // Three, padded to the longest, take 9.25 ms in the mean, in which 3.7 come: more than a row
+  // holds. Rows of one bucket take 7, in which 2.8 come. So g = 2.8 + 1.4. The short one first: 4 +
+  // (1 + 0.8
+  // - g) 4 + (2.6 + 1.4 - g) 7 = -7. Both: 20 + (2 - g) 10 and what it takes to serve four, as many
+  // as wait then: more than 0.
+  const stage_profile p{
+      stages{{{.batch = 3, .bucket = 0, .time = 4ms}, {.batch = 3, .bucket = 1, .time = 10ms}}}, 3,
+      2};
+  CHECK(choose(p, {0, 1}, 0.4, 1).count == 1);
+  CHECK(choose(p, {0, 1}, 0, 1).count == 1);  // 4 + 4 + 7 against 2 x 10.
+}
+
 TEST_CASE("a load near the peak makes rows larger") {
   const stage_profile p = affine();
   std::uint32_t before = 0;

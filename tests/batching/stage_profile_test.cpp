@@ -59,6 +59,7 @@ TEST_CASE("a profile with holes or values out of range is refused") {
         "stage_profile: bucket must be below the number of buckets");
   CHECK(refusal({{{.batch = 1, .time = -1ns}}}, 1) == "stage_profile: time must be at least 0");
   CHECK(refusal({{{.batch = 1, .share = 0}}}, 1) == "stage_profile: share must be in (0, 1]");
+  CHECK(refusal({{{.batch = 1, .share = 1.01}}}, 1) == "stage_profile: share must be in (0, 1]");
   CHECK(refusal({{{.batch = 2, .time = 1ms}, {.batch = 2, .time = 2ms}}}, 2) ==
         "stage_profile: a batch size must not be given twice");
 }

@@ -77,6 +77,14 @@ TEST_CASE("who is gathered depends on the bucket and the order") {
   CHECK(gathered(fill_order::same_bucket, 9) == tags{0, 3});
   CHECK(gathered(fill_order::longest_first, 3) == tags{0, 3, 1});
 }
+TEST_CASE("who is gathered stands behind those who were gathered before") {
+  waiting_room room{{.batch_max = 8}};
+  for (std::uint64_t t = 0; t < 4; ++t) room.push(request(t), {});
+  std::vector<staged_request> into;
+  room.gather(2, 0, fill_order::oldest, into);
+  room.gather(1, 0, fill_order::longest_first, into);
+  CHECK(tags_of(into) == tags{0, 1, 2});
+}
 TEST_CASE("only those whose window has closed are gathered") {
   waiting_room room{{.batch_max = 8, .window = 1ms}};
   room.push(request(1), at(0ms));

@@ -12,8 +12,9 @@
 namespace cohort::batching {
 
 /// The policy with parts of its rules, from the simplest to itself: none, one row at a time, which
-/// is zero-batch; that with a delay of a part of what one request takes alone; each kind of
-/// diversity without the others; and the policy. They share its tables.
+/// is zero-batch; that with a delay of a part of what one request takes alone; input diversity
+/// alone; operator and load diversity, one without the other; and the policy. They share its
+/// tables.
 /// @param lanes Rows that can run side by side; with several, one at a time is tried, too.
 [[nodiscard]] inline std::vector<diversity> alternatives(const diversity& policy,
                                                          const stage_profile& profile,

@@ -59,6 +59,14 @@ TEST_CASE("a serial device takes the oldest row, its earliest child, its latest 
   d.start();  // It is busy.
   CHECK(drain(d) == ends{{3, 1}, {2, 2}, {1, 3}, {0, 4}});
 }
+TEST_CASE("of what ends at one instant the oldest row is told first") {
+  stage_device d{true};
+  d.add(item(0, 10, 0.2, 3));
+  d.add(item(1, 10, 0.2, 1));
+  d.add(item(2, 10, 0.2, 2, 4));
+  d.add(item(3, 10, 0.2, 2, 1));
+  CHECK(drain(d) == ends{{1, 10}, {3, 10}, {2, 10}, {0, 10}});
+}
 
 }  // namespace
 }  // namespace cohort::batching

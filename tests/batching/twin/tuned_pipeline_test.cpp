@@ -55,22 +55,6 @@ stage_profile random_profile(test::random_source& random, std::uint32_t buckets)
   return {stages, batch_max, buckets};
 }
 
-TEST_CASE("alternatives begin with nothing and end with all, and are no two the same") {
-  const stage_profile p{std::vector<std::vector<stage_point>>{{{.batch = 4, .time = 8ms}}}, 4};
-  const diversity none{p, {.split = split_rule::none, .stretch = stretch_rule::none}};
-  CHECK(alternatives(none, p, 1).size() == 4);  // Two delays.
-  const diversity all{p, {.input = input_rule::filled}};
-  for (const std::uint32_t lanes : {1U, 3U}) {
-    const std::vector<diversity> a = alternatives(all, p, lanes);
-    CHECK(a.size() == (lanes == 1 ? 7 : 9));
-    CHECK(a.front().options().most_rows == 1);
-    CHECK(a.front().options().split == split_rule::none);
-    CHECK(a[1].options().delay == 1ms);
-    CHECK(a.back().options().input == input_rule::filled);
-    CHECK(a.back().options().split == split_rule::planned);
-  }
-}
-
 TEST_CASE("whatever it takes up, each request ends once, and hardly later than with nothing") {
   double worst = 0;
   double sum = 0;
@@ -112,6 +96,29 @@ TEST_CASE("whatever it takes up, each request ends once, and hardly later than w
   MESSAGE("mean " << sum / seeds << ", worst " << worst);
   CHECK(worst < 1.1);
   CHECK(sum / seeds < 0.99);
+}
+
+TEST_CASE("it begins with the last, and tries policies on the buckets that came") {
+  // Pairs of short requests take 1 ms together, of long ones 3; one takes 1.
+  const stage_profile p{
+      std::vector<std::vector<stage_point>>{{{.batch = 2, .bucket = 0, .time = 1ms},
+                                             {.batch = 1, .bucket = 1, .time = 1ms},
+                                             {.batch = 2, .bucket = 1, .time = 3ms}}},
+      2, 2};
+  for (const std::uint32_t bucket : {0U, 1U}) {
+    CAPTURE(bucket);
+    tuned_pipeline<plain_policy> tuned{
+        p, {.entry = entry_rule::idle}, {plain_policy{1}, plain_policy{2}}, {}};
+    CHECK(tuned.policy().batch_max == 2);
+    CHECK(tuned.trials().present() == 1);
+    account one;
+    for (int i = 0; i < 300; ++i) one.arrivals.push_back({time_point{} + i / 2 * 10ms, bucket});
+    one.ends.resize(one.arrivals.size());
+    replay(tuned, p, one.arrivals, {}, one);
+    CHECK(tuned.trials().rounds() >= 1);
+    CHECK(tuned.trials().present() == (bucket == 0 ? 1 : 0));
+    CHECK(tuned.policy().batch_max == (bucket == 0 ? 2 : 1));
+  }
 }
 
 TEST_CASE("no candidate is refused") {
