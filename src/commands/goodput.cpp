@@ -98,7 +98,7 @@ std::string as_text(const answers& found, const sim::workload& w, const sim::sea
 int goodput_command(const goodput_options& o) {
   const sim::search_options search =
       parse_search(o.precision, o.bad_limit, o.judge, o.seeds, o.seed);
-  sim::workload w = read_workload(o.file);
+  sim::workload w = read_checked_workload(o.file);
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_devices(o.devices, w);

@@ -26,7 +26,7 @@ int min_devices_command(const min_devices_options& o) {
   const sim::search_options search = parse_search("0.01", o.bad_limit, o.judge, o.seeds, o.seed);
   const auto limit =
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
-  sim::workload w = read_workload(o.file);
+  sim::workload w = read_checked_workload(o.file);
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_reality(o.reality, o.file, w);

@@ -204,6 +204,7 @@ int pipeline_command(const pipeline_command_options& o) {
   if (o.trace) check_writable(*o.trace);
   if (o.svg) check_writable(*o.svg);
   staged_model_spec m = parse_staged_model(o.file, read_file(o.file));
+  print_warnings("cohort", m.repairs);
   if (o.buffer_sets) {
     m.buffer_sets = static_cast<std::uint32_t>(
         parse_integer("--buffer-sets", *o.buffer_sets, {.low = 1, .high = 64}));

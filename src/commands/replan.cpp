@@ -251,6 +251,7 @@ int replan_command(const replan_options& o) {
   if (o.load) load = read_load(*o.load);
 
   const profile_dir profiles = read_profile_dir(o.pack.profiles, algorithm.interference);
+  print_warnings("cohort", profiles.repairs);
   const std::string name = o.pack.file == "-" ? "standard input" : o.pack.file;
   run_settings s{.algorithm = algorithm.name,
                  .loop = loop,

@@ -29,6 +29,14 @@ inline constexpr number_range rates{.low = 0, .high = 1e9, .above_low = true};
   return parse_integer("--seed", seed, integer_range{});
 }
 
+/// A workload, as `read_workload`; what had to be repaired is said.
+[[nodiscard]] inline sim::workload read_checked_workload(const std::string& file) {
+  warnings repairs;
+  sim::workload w = read_workload(file, &repairs);
+  print_warnings("cohort", repairs);
+  return w;
+}
+
 /// The policies that the user asked for; without any, the workload's.
 /// @param parse `parse_policies` or `parse_searched_policies`.
 [[nodiscard]] inline std::vector<registry::policy> chosen_policies(

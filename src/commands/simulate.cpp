@@ -42,7 +42,7 @@ int simulate_command(const simulate_options& o) {
     }
     check_writable(*o.trace);
   }
-  sim::workload w = read_workload(o.file);
+  sim::workload w = read_checked_workload(o.file);
   const std::vector<policy> policies = chosen_policies(parse_policies, o.policy, o.how, o.file, w);
   if (policies.size() != 1) {
     fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");

@@ -35,6 +35,8 @@ class csv_reader {
   [[nodiscard]] const std::string& field(std::size_t index) const noexcept {
     return fields_[positions_[index]];
   }
+  /// Line of the current row, from 1.
+  [[nodiscard]] std::size_t line() const noexcept { return line_; }
   /// "FILE: line 3, time_ms": where that field stands.
   [[nodiscard]] std::string place(std::size_t index) const;
 

@@ -2,6 +2,7 @@
 #include "profile_dir.hpp"
 
 #include "csv.hpp"
+#include "profile_check.hpp"
 #include "text.hpp"
 
 #include <cohort/core/error.hpp>
@@ -11,15 +12,18 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <utility>
 
 namespace cohort::formats {
 namespace {
 
-constexpr number_range times_ms{.low = 0, .high = 1e7, .above_low = true};
+constexpr number_range slos_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9};
 constexpr number_range percentages{.low = 0, .high = 100};
+// Of the middle four fifths of the runs, as a part of the median: with more it says nothing.
+constexpr number_range spreads{.low = 0, .high = 1};
 constexpr number_range coefficients{.low = -1e6, .high = 1e6};
 constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};
 constexpr integer_range sizes{.low = 1, .high = 100};
@@ -36,11 +40,11 @@ double number(const csv_reader& csv, std::size_t column, const number_range& ran
   return parse_number(csv.place(column), csv.field(column), range);
 }
 
-/// The model that the first field of the row names.
-packing::model_profile& model_of(profile_dir& dir, const csv_reader& csv) {
-  const auto i = dir.find(csv.field(0));
-  if (!i) fail(csv.place(0), quote_short(csv.field(0)), "a model of slo.csv");
-  return dir.models[*i];
+/// The model that a field of the row names, the first one unless said.
+std::size_t model_of(const profile_dir& dir, const csv_reader& csv, std::size_t column = 0) {
+  const auto i = dir.find(csv.field(column));
+  if (!i) fail(csv.place(column), quote_short(csv.field(column)), "a model of slo.csv");
+  return *i;
 }
 
 /// Whether a column that may be left out is there: looks at the header alone.
@@ -72,27 +76,83 @@ void read_slos(const std::string& file, profile_dir& into) {
           fmt::format("{}: too large: expected at most {} models", file, most_models)};
     }
     into.models.push_back({.name = csv.field(0),
-                           .slo_ms = number(csv, 1, times_ms),
+                           .slo_ms = number(csv, 1, slos_ms),
                            .memory_mb = memory ? number(csv, 2, memories_mb) : 0});
   }
   if (into.models.empty()) throw input_error{file + ": no rows: expected at least one model"};
 }
 
-void read_latencies(const std::string& file, profile_dir& into) {
-  const std::string text = read_file(file);
-  csv_reader csv{file, text, {"model", "batch", "partition_pct", "latency_ms"}};
-  while (csv.next()) {
-    packing::model_profile& m = model_of(into, csv);
-    m.latency.push_back(
-        {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, times_ms)});
+/// A row of latency.csv.
+struct latency_row {
+  std::size_t line;
+  std::size_t model;
+  packing::latency_sample sample;
+};
+
+/// Checks the tables of each model and size, and makes them rise.
+void check_latencies(const std::string& file, std::vector<latency_row>& rows,
+                     const std::vector<packing::model_profile>& models, warnings& repairs) {
+  const auto table_of = [](const latency_row& r) { return std::pair{r.model, r.sample.size_pct}; };
+  std::ranges::stable_sort(rows, {}, [&](const latency_row& r) {
+    return std::pair{table_of(r), r.sample.batch};
+  });
+  latency_check check{file};
+  for (auto from = rows.begin(); from != rows.end();) {
+    const auto end = std::find_if(
+        from, rows.end(), [&](const latency_row& r) { return table_of(r) != table_of(*from); });
+    const auto place = [&](std::size_t i, const char* column) {
+      return fmt::format("{}: line {}, {}", file, from[static_cast<std::ptrdiff_t>(i)].line,
+                         column);
+    };
+    std::vector<measured_size> table;
+    for (auto r = from; r != end; ++r) {
+      if (!table.empty() && table.back().batch == r->sample.batch) {
+        fail(place(table.size(), "batch"), fmt::to_string(r->sample.batch),
+             fmt::format("each batch of a model once at a size; line {} has it", (r - 1)->line));
+      }
+      table.push_back({r->sample.batch, r->sample.latency_ms});
+    }
+    check(fmt::format("model {} at size {}", quote_short(models[from->model].name),
+                      from->sample.size_pct),
+          table, [&](std::size_t i) { return place(i, "latency_ms"); });
+    for (std::size_t i = 0; i < table.size(); ++i, ++from) from->sample.latency_ms = table[i].ms;
   }
+  if (const auto repaired = check.warning()) repairs.push_back(*repaired);
+}
+
+/// The rows of latency.csv, each checked on its own. @param wanted The model's index; nothing if
+/// its rows are not wanted.
+std::vector<latency_row> latency_rows(
+    const std::string& file,
+    const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted) {
+  const std::string text = read_file(file);
+  csv_reader csv{file, text, {"model", "batch", "partition_pct", "latency_ms"}, {"spread"}};
+  std::vector<latency_row> rows;
+  while (csv.next()) {
+    const auto model = wanted(csv);
+    if (!model) continue;
+    if (csv.has(4)) (void)number(csv, 4, spreads);
+    rows.push_back(
+        {csv.line(),
+         *model,
+         {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)}});
+  }
+  return rows;
+}
+
+void read_latencies(const std::string& file, profile_dir& into) {
+  std::vector<latency_row> rows =
+      latency_rows(file, [&](const csv_reader& csv) { return std::optional{model_of(into, csv)}; });
+  check_latencies(file, rows, into.models, into.repairs);
+  std::ranges::sort(rows, {}, &latency_row::line);
+  for (const latency_row& r : rows) into.models[r.model].latency.push_back(r.sample);
 }
 
 void read_usage(const std::string& file, profile_dir& into) {
   const std::string text = read_file(file);
   csv_reader csv{file, text, {"model", "batch", "l2_util_pct", "dram_util_pct"}};
   while (csv.next()) {
-    packing::model_profile& m = model_of(into, csv);
+    packing::model_profile& m = into.models[model_of(into, csv)];
     const std::uint32_t batch = integer(csv, 1, batches);
     if (std::ranges::find(m.usage, batch, &packing::usage_sample::batch) != m.usage.end()) {
       fail(csv.place(1), fmt::to_string(batch), "each batch of a model once");
@@ -112,9 +172,12 @@ void read_usage(const std::string& file, profile_dir& into) {
 
 void read_coefficients(const std::string& file, profile_dir& into) {
   const std::string text = read_file(file);
-  csv_reader csv{
-      file, text, {"c_l2_self", "c_l2_other", "c_dram_self", "c_dram_other", "constant"}};
+  csv_reader csv{file,
+                 text,
+                 {"c_l2_self", "c_l2_other", "c_dram_self", "c_dram_other", "constant"},
+                 {"model"}};
   if (!csv.next()) throw input_error{file + ": no rows: expected one row of coefficients"};
+  if (csv.has(5)) (void)model_of(into, csv, 5);
   std::array<double, 5> c{};
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = number(csv, i, coefficients);
   if (csv.next()) fail(csv.place(0), quote_short(csv.field(0)), "one row of coefficients");
@@ -176,6 +239,25 @@ profile_dir read_profile_dir(const std::string& dir, bool interference) {
     read_coefficients(path_of(dir, "interference.csv"), p);
   }
   return p;
+}
+
+std::vector<latency_point> read_whole_device(const std::string& dir, const std::string& model,
+                                             warnings& repairs) {
+  const std::string file = path_of(dir, "latency.csv");
+  std::vector<latency_row> rows = latency_rows(file, [&](const csv_reader& csv) {
+    return csv.field(0) == model && csv.field(2) == "100" ? std::optional<std::size_t>{0}
+                                                          : std::nullopt;
+  });
+  if (rows.empty()) {
+    fail(file, "no row of model " + quote_short(model),
+         "its latencies on whole devices (partition_pct 100)");
+  }
+  check_latencies(file, rows, {{.name = model}}, repairs);
+  std::vector<latency_point> points;
+  for (const latency_row& r : rows) {
+    points.push_back({r.sample.batch, from_ms(r.sample.latency_ms)});
+  }
+  return points;
 }
 
 }  // namespace cohort::formats

@@ -4,6 +4,7 @@
 /// interference.csv.
 #pragma once
 
+#include <cohort/core/latency_model.hpp>
 #include <cohort/packing/model/interference.hpp>
 #include <cohort/packing/model/profile.hpp>
 
@@ -11,11 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "profile_check.hpp"
+
 namespace cohort::formats {
 
 struct profile_dir {
   std::vector<packing::model_profile> models;  ///< In the order of slo.csv.
   std::optional<packing::interference_model> interference;
+  warnings repairs{};  ///< What was taken with a repair.
 
   /// Index of the model of that name, if any.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
@@ -26,5 +30,12 @@ struct profile_dir {
 /// @param interference Whether util.csv and interference.csv are needed; else they are not read.
 /// @throws input_error If a file is missing or bad.
 [[nodiscard]] profile_dir read_profile_dir(const std::string& dir, bool interference);
+
+/// The latencies of one model on whole devices, from latency.csv alone.
+/// @param repairs Gets what was taken with a repair.
+/// @throws input_error If the file is missing or bad, or has no row of the model.
+[[nodiscard]] std::vector<latency_point> read_whole_device(const std::string& dir,
+                                                           const std::string& model,
+                                                           warnings& repairs);
 
 }  // namespace cohort::formats

@@ -3,6 +3,7 @@
 
 #include "csv.hpp"
 #include "json_reader.hpp"
+#include "profile_check.hpp"
 #include "text.hpp"
 
 #include <cohort/sim/arrivals.hpp>
@@ -72,7 +73,25 @@ batching::stage_point read_point(const json_cursor& at, const staged_model_spec&
   return p;
 }
 
-stage_spec read_stage(const json_cursor& at, const staged_model_spec& m) {
+/// Checks the rows of each bucket, and makes their times rise.
+void check_rows(const std::vector<json_cursor>& rows, std::size_t buckets,
+                const staged_model_spec& m, latency_check& check, stage_spec& s) {
+  for (std::uint32_t k = 0; k < buckets; ++k) {
+    std::vector<std::size_t> own;
+    std::vector<measured_size> table;
+    for (std::size_t i = 0; i < s.points.size(); ++i) {
+      if (s.points[i].bucket != k) continue;
+      own.push_back(i);
+      table.push_back({s.points[i].batch, to_ms(s.points[i].time)});
+    }
+    check(fmt::format("stage {}{}", quote_short(s.name),
+                      buckets > 1 ? fmt::format(" for size {}", m.buckets[k]) : ""),
+          table, [&](std::size_t i) { return rows[own[i]].require("ms", "").place(); });
+    for (std::size_t i = 0; i < own.size(); ++i) s.points[own[i]].time = from_ms(table[i].ms);
+  }
+}
+
+stage_spec read_stage(const json_cursor& at, const staged_model_spec& m, latency_check& check) {
   at.only({"name", "latency", "recurs"});
   stage_spec s;
   s.name = at.require("name", "a name").string("a name that is not empty");
@@ -83,9 +102,9 @@ stage_spec read_stage(const json_cursor& at, const staged_model_spec& m) {
   }
   const json_cursor rows = at.require("latency", "an array of measurements");
   std::vector<std::uint32_t> last(s.recurs ? 1 : std::max<std::size_t>(1, m.buckets.size()));
-  for (const json_cursor& row : rows.items("an array of at least one measurement")) {
-    s.points.push_back(read_point(row, m, s.recurs, last));
-  }
+  const std::vector<json_cursor> items = rows.items("an array of at least one measurement");
+  for (const json_cursor& row : items) s.points.push_back(read_point(row, m, s.recurs, last));
+  check_rows(items, last.size(), m, check, s);
   for (std::size_t k = 0; k < last.size(); ++k) {
     if (last[k] >= m.batch_max) continue;
     const std::string size = last.size() > 1 ? fmt::format(" for size {}", m.buckets[k]) : "";
@@ -141,7 +160,7 @@ batching::stage_profile make_profile(const staged_model_spec& m, bool whole) {
       }
     }
   }
-  return {stages, m.batch_max, static_cast<std::uint32_t>(buckets)};
+  return {stages, m.batch_max, static_cast<std::uint32_t>(buckets), m.between};
 }
 
 }  // namespace
@@ -164,7 +183,7 @@ staged_model_spec parse_staged_model(const std::string& file, std::string_view t
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"name", "batch_max", "slo_ms", "buffer_sets", "stages", "sizes", "window_ms",
-             "tcomp_wait_ms", "split_tolerance", "policies", "parallel"});
+             "tcomp_wait_ms", "split_tolerance", "policies", "parallel", "between"});
   staged_model_spec m;
   m.name = root.require("name", "a name").string("a name that is not empty");
   m.batch_max = static_cast<std::uint32_t>(
@@ -179,6 +198,7 @@ staged_model_spec parse_staged_model(const std::string& file, std::string_view t
     if (parallel->value().type != json_value::kind::boolean) parallel->refuse("true or false");
     m.parallel = parallel->value().boolean;
   }
+  if (const auto between = root.find("between")) m.between = read_between(*between);
   if (const auto s = root.find("sizes")) m.buckets = read_buckets(*s);
   const json_cursor stages = root.require("stages", "an array of at least one stage");
   std::unordered_set<std::string> names;
@@ -189,12 +209,14 @@ staged_model_spec parse_staged_model(const std::string& file, std::string_view t
          fmt::format("at most {} stages, and {} stages x sizes x batch_max", most_stages,
                      most_cells));
   }
+  latency_check check{name};
   for (const json_cursor& item : items) {
-    m.stages.push_back(read_stage(item, m));
+    m.stages.push_back(read_stage(item, m, check));
     if (!names.insert(m.stages.back().name).second) {
       item.require("name", "").refuse("names that differ from stage to stage");
     }
   }
+  if (const auto repaired = check.warning()) m.repairs.push_back(*repaired);
   if (const auto w = root.find("window_ms")) m.window = from_ms(w->number(waits));
   if (const auto w = root.find("tcomp_wait_ms")) m.tcomp_wait = from_ms(w->number(waits));
   if (const auto t = root.find("split_tolerance")) {

@@ -5,6 +5,7 @@
 
 #include <cohort/batching/diversity.hpp>
 #include <cohort/batching/stage_profile.hpp>
+#include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
 
@@ -13,6 +14,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "profile_check.hpp"
 
 namespace cohort::formats {
 
@@ -32,12 +35,14 @@ struct staged_model_spec {
   bool parallel = false;
   std::vector<std::uint32_t> buckets;  ///< Padded sizes, ascending; empty: requests have no size.
   std::vector<stage_spec> stages;
+  between_sizes between = between_sizes::step;  ///< What sizes between measured ones take.
   std::optional<duration> window{};
   std::optional<duration> tcomp_wait{};
   double split_tolerance = 0.01;
   batching::input_rule input = batching::input_rule::none;
   batching::split_rule split = batching::split_rule::none;
   batching::stretch_rule stretch = batching::stretch_rule::none;
+  warnings repairs{};  ///< What was taken with a repair.
 
   /// Whole stages: those that recur as long as their requests are padded to.
   [[nodiscard]] batching::stage_profile profile() const;

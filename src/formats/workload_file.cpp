@@ -2,6 +2,7 @@
 #include "workload_file.hpp"
 
 #include "json_reader.hpp"
+#include "profile_check.hpp"
 #include "reality_file.hpp"
 #include "text.hpp"
 #include "trace_file.hpp"
@@ -41,31 +42,43 @@ duration positive(const json_cursor& at, duration d) {
   return d;
 }
 
-sim::latency_spec read_table(const json_cursor& at) {
-  std::vector<latency_point> points;
-  for (const auto& [name, cell] : at.members("an object with a latency for each batch size")) {
-    const std::optional<std::uint64_t> batch = to_integer(name);
-    if (!batch || *batch < 1 || *batch > batch_limits.high || fmt::to_string(*batch) != name) {
-      fail(at.place(), quote_short(name),
+sim::latency_spec read_table(const json_cursor& at, between_sizes between, const std::string& name,
+                             latency_check& check) {
+  std::vector<std::pair<measured_size, json_cursor>> cells;
+  for (const auto& [size, cell] : at.members("an object with a latency for each batch size")) {
+    const std::optional<std::uint64_t> batch = to_integer(size);
+    if (!batch || *batch < 1 || *batch > batch_limits.high || fmt::to_string(*batch) != size) {
+      fail(at.place(), quote_short(size),
            fmt::format("batch sizes as names: {}", integer_range{1, batch_limits.high}.describe()));
     }
-    points.push_back({static_cast<std::uint32_t>(*batch),
-                      positive(cell, from_ms(cell.number(positive_latencies)))});
+    const double ms = cell.number(positive_latencies);
+    (void)positive(cell, from_ms(ms));
+    cells.push_back({{static_cast<std::uint32_t>(*batch), ms}, cell});
   }
-  return table_latency{std::move(points)};
+  std::ranges::sort(cells, {}, [](const auto& c) { return c.first.batch; });
+  std::vector<measured_size> sizes;
+  for (const auto& c : cells) sizes.push_back(c.first);
+  check(fmt::format("model {}", quote_short(name)), sizes,
+        [&cells](std::size_t i) { return cells[i].second.place(); });
+  std::vector<latency_point> points;
+  for (const measured_size& s : sizes) points.push_back({s.batch, from_ms(s.ms)});
+  return table_latency{std::move(points), between};
 }
 
-sim::latency_spec read_latency(const json_cursor& at) {
+sim::latency_spec read_latency(const json_cursor& at, const std::string& name,
+                               latency_check& check) {
   const auto table = at.find("latency_ms");
   const auto alpha = at.find("alpha_ms");
   const auto beta = at.find("beta_ms");
+  const auto between = at.find("between");
   if (table) {
     if (alpha || beta) {
       throw input_error{fmt::format("{}: both given: expected latency_ms, or alpha_ms and beta_ms",
                                     table->place())};
     }
-    return read_table(*table);
+    return read_table(*table, between ? read_between(*between) : between_sizes::line, name, check);
   }
+  if (between) between->refuse("no such field without latency_ms, which it says something of");
   if (!alpha && !beta) {
     throw input_error{fmt::format(
         "{}.alpha_ms: missing: expected alpha_ms and beta_ms, or latency_ms", at.place())};
@@ -92,12 +105,12 @@ sim::own_arrivals read_own_arrivals(const json_cursor& at) {
   return a;
 }
 
-sim::model_spec read_model(const json_cursor& at, const deferred::network_delays& network) {
+sim::model_spec read_model(const json_cursor& at, const deferred::network_delays& network,
+                           latency_check& check) {
   at.only({"name", "alpha_ms", "beta_ms", "latency_ms", "slo_ms", "share", "max_batch",
-           "queue_capacity", "arrivals", "noise"});
-  sim::model_spec m{.name = at.require("name", "a name").string("a name that is not empty"),
-                    .latency = read_latency(at),
-                    .slo = {}};
+           "queue_capacity", "arrivals", "noise", "between"});
+  const std::string name = at.require("name", "a name").string("a name that is not empty");
+  sim::model_spec m{.name = name, .latency = read_latency(at, name, check), .slo = {}};
   const json_cursor slo = at.require("slo_ms", positive_latencies.describe());
   m.slo = positive(slo, from_ms(slo.number(positive_latencies)));
   const duration alone = m.latency_of(1);
@@ -121,7 +134,8 @@ sim::model_spec read_model(const json_cursor& at, const deferred::network_delays
 }
 
 std::vector<sim::model_spec> read_models(const json_cursor& at,
-                                         const deferred::network_delays& network) {
+                                         const deferred::network_delays& network,
+                                         latency_check& check) {
   std::vector<sim::model_spec> models;
   const std::vector<json_cursor> items = at.items("an array of at least one model");
   if (items.size() > most_models) {
@@ -132,7 +146,7 @@ std::vector<sim::model_spec> read_models(const json_cursor& at,
   std::unordered_set<std::string_view> names;
   std::size_t entries = 0;
   for (const json_cursor& item : items) {
-    models.push_back(read_model(item, network));
+    models.push_back(read_model(item, network, check));
     if (!names.insert(models.back().name).second) {
       item.require("name", "").refuse("names that differ from model to model");
     }
@@ -225,7 +239,7 @@ void read_arrivals(const std::string& file, const json_cursor& at, sim::workload
 
 }  // namespace
 
-sim::workload parse_workload(const std::string& file, std::string_view text) {
+sim::workload parse_workload(const std::string& file, std::string_view text, warnings* repairs) {
   const std::string name = file == "-" ? "standard input" : file;
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
@@ -236,7 +250,11 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
       root.require("devices", device_counts.describe()).integer(device_counts));
   if (const auto network = root.find("network")) read_network(*network, w);
   const json_cursor models = root.require("models", "an array of at least one model");
-  w.models = read_models(models, w.told_delays());
+  latency_check check{name};
+  w.models = read_models(models, w.told_delays(), check);
+  if (const auto repaired = check.warning(); repaired && repairs != nullptr) {
+    repairs->push_back(*repaired);
+  }
   if (const auto how = root.find("popularity")) {
     constexpr sim::popularity all[] = {sim::popularity::given, sim::popularity::equal,
                                        sim::popularity::zipf};
@@ -276,8 +294,8 @@ sim::workload parse_workload(const std::string& file, std::string_view text) {
   return w;
 }
 
-sim::workload read_workload(const std::string& path) {
-  return parse_workload(path, read_file(path));
+sim::workload read_workload(const std::string& path, warnings* repairs) {
+  return parse_workload(path, read_file(path), repairs);
 }
 
 void check_run_size(const sim::workload& w, double rate, const std::string& where) {

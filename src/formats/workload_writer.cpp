@@ -44,6 +44,7 @@ void write_latency(json_writer& out, const table_latency& l) {
   out.key("latency_ms").begin_object(layout::line);
   for (const latency_point& p : l.points()) out.field(fmt::to_string(p.batch), to_ms(p.latency));
   out.end_object();
+  if (l.between() == between_sizes::step) out.field("between", "step");
 }
 
 void write_noise(json_writer& out, const noise_options& n) {

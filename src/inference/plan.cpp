@@ -58,6 +58,7 @@ served_plan read_plan(const options& o) try {
   served_plan p;
   p.profiles =
       formats::read_profile_dir(o.profile_dir, formats::schedule_has_interference(o.plan, text));
+  formats::print_warnings("inference_server", p.profiles.repairs);
   p.schedule = formats::parse_schedule(o.plan, text, p.profiles);
   formats::check_can_serve(o.plan, p.schedule, p.profiles);
   const formats::demand& d = p.schedule.demand;

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <models/profile.hpp>
+#include <formats/profile_dir.hpp>
 #include <models/registry.hpp>
 #include <registry/policy.hpp>
 
@@ -122,6 +122,18 @@ struct profile_points {
   std::vector<latency_point> least;
 };
 
+/// Of a model, as a folder has them. @throws config_error If it has none, or bad ones.
+inline std::vector<latency_point> given_profile(const std::string& dir, const std::string& name) {
+  formats::warnings repairs;
+  try {
+    std::vector<latency_point> points = formats::read_whole_device(dir, name, repairs);
+    formats::print_warnings("inference_server", repairs);
+    return points;
+  } catch (const formats::input_error& e) {
+    throw config_error{fmt::format("--profile: {}", e.what())};
+  }
+}
+
 /// Gives SLOs to those that have none. @param slower As `default_slo_of` has it.
 /// @returns Why, a line for each.
 inline std::string set_default_slos(std::vector<prepared_model>& models,
@@ -172,7 +184,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
         points.least.push_back({p.batch, from_ms(p.least_ms)});
       }
     } else {
-      points.expected = points.least = models::read_profile(o.profile_dir, name);
+      points.expected = points.least = given_profile(o.profile_dir, name);
     }
     for (latency_point& p : points.expected) {
       p.latency = from_ms(to_ms(p.latency) * o.profile_margin);

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace cohort::batching {
@@ -25,6 +27,29 @@ TEST_CASE("a batch takes the time and share of the next larger size measured") {
   CHECK(p.share(0, 6) == 1);
   const std::vector<std::uint32_t> sizes{1, 4, 6};
   CHECK(std::vector(p.sizes().begin(), p.sizes().end()) == sizes);
+}
+TEST_CASE("on lines time and share lie between those of the measured sizes around") {
+  const stage_profile p{stages{{{.batch = 2, .time = 4ms, .share = 0.5},
+                                {.batch = 6, .time = 8ms, .share = 0.75},
+                                {.batch = 16, .time = 18ms}}},
+                        8, 1, between_sizes::line};
+  CHECK(p.time(0, 1) == 4ms);
+  CHECK(p.time(0, 2) == 4ms);
+  CHECK(p.time(0, 3) == 5ms);
+  CHECK(p.time(0, 5) == 7ms);
+  CHECK(p.time(0, 6) == 8ms);
+  CHECK(p.time(0, 8) == 10ms);
+  CHECK(p.share(0, 4) == doctest::Approx(0.625));
+  const std::vector<std::uint32_t> sizes{1, 2, 3, 4, 5, 6, 7, 8};
+  CHECK(std::vector(p.sizes().begin(), p.sizes().end()) == sizes);
+}
+TEST_CASE("of many sizes on lines some are worth considering, the measured ones among them") {
+  const stage_profile p{stages{{{.batch = 7, .time = 4ms}, {.batch = 1000, .time = 8ms}}}, 1000, 1,
+                        between_sizes::line};
+  const std::vector sizes(p.sizes().begin(), p.sizes().end());
+  CHECK(sizes.size() <= stage_profile::most_sizes + 2);
+  CHECK(std::ranges::find(sizes, 7U) != sizes.end());
+  CHECK(sizes.back() == 1000);
 }
 TEST_CASE("times of several stages and buckets") {
   const stage_profile p{

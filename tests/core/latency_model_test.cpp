@@ -76,6 +76,15 @@ TEST_CASE("an extrapolation that does not fit saturates at unbounded") {
   CHECK(table_latency{{{1, 1h}}}(4'000'000'000U) == unbounded);
 }
 
+TEST_CASE("in steps a batch takes what the next larger measured one takes") {
+  const table_latency table{{{1, 5ms}, {32, 8ms}, {64, 14ms}}, between_sizes::step};
+  CHECK(table(1) == 5ms);
+  CHECK(table(2) == 8ms);
+  CHECK(table(32) == 8ms);
+  CHECK(table(33) == 14ms);
+  CHECK(table(65) == 14187500ns);  // Beyond them on the last line.
+  CHECK(table.between() == between_sizes::step);
+}
 TEST_CASE("a measurement that falls is raised to the largest before it") {
   const table_latency table{{{1, 5ms}, {2, 4ms}, {3, 8ms}, {4, 6ms}, {5, 7ms}}};
   CHECK(table(2) == 5ms);

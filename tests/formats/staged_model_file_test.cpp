@@ -47,6 +47,28 @@ TEST_CASE("omitted fields take their defaults") {
   CHECK(m.stretch == batching::stretch_rule::planned);
   CHECK(m.profile().time(0, 2) == 1500us);
 }
+TEST_CASE("sizes between two measured ones take the next larger one's time, or are on the line") {
+  for (const char* step : {"", R"(,"between":"step")"}) {
+    CHECK(parse(model(step)).profile().time(0, 3) == 1500us);
+  }
+  const batching::stage_profile p =
+      parse(model(R"(,"between":"line")", R"([{"batch":1,"ms":1},{"batch":4,"ms":1.75}])"))
+          .profile();
+  CHECK(p.time(0, 1) == 1ms);
+  CHECK(p.time(0, 2) == 1250us);
+  CHECK(p.time(0, 3) == 1500us);
+  CHECK(p.time(0, 4) == 1750us);
+}
+TEST_CASE("times that fall are repaired and said") {
+  const staged_model_spec m =
+      parse(model("", R"([{"batch":1,"ms":1},{"batch":2,"ms":3},{"batch":4,"ms":2}])"));
+  CHECK(m.profile().time(0, 1) == 1ms);
+  CHECK(m.profile().time(0, 2) == 2500us);
+  CHECK(m.profile().time(0, 4) == 2500us);
+  CHECK(m.repairs == warnings{"m.json: latencies of stage \"s1\" fall from batch 2 to 4 by 33 %: "
+                              "such sizes take their mean (isotonic regression)"});
+  CHECK(parse(model()).repairs.empty());
+}
 TEST_CASE("a model with sizes defaults to input diversity, and policies may say otherwise") {
   const std::string rows =
       R"([{"batch":4,"size":16,"ms":1,"share":0.5},{"batch":4,"size":32,"ms":2}])";
@@ -116,6 +138,10 @@ TEST_CASE("what is wrong is said with its place, the value and what was expected
       {model(R"(,"window_ms":-1)"), "$.window_ms: -1 is not allowed"},
       {model(R"(,"parallel":1)"), "$.parallel: 1 is not allowed"},
       {R"({"name":"m","batch_max":4,"slo_ms":200,"stages":[]})", "$.stages: [] is not allowed"},
+      {model(R"(,"between":"curve")"), "$.between: \"curve\" is not allowed: expected step, line"},
+      {model("", R"([{"batch":1,"ms":0.5},{"batch":4,"ms":500}])"),
+       "$.stages[0].latency[1].ms: 500 is not allowed: expected 0.05 to 20, since a batch of 1 "
+       "takes 0.5"},
   };
   for (const auto& [text, expected] : cases) {
     CAPTURE(text);

@@ -77,6 +77,50 @@ TEST_CASE("every field is read") {
   CHECK(w.normalised_shares()[0] == doctest::Approx(2.0 / 3));
 }
 
+TEST_CASE("sizes between two measured ones are on their line, or take what the next larger takes") {
+  const auto model = [](const std::string& more) {
+    return with_model(R"({"name":"m","latency_ms":{"1":5,"4":8},"slo_ms":25)" + more + "}");
+  };
+  for (const char* line : {"", R"(,"between":"line")"}) {
+    CHECK(parse(model(line)).models[0].latency_of(2) == 6ms);
+  }
+  const sim::workload w = parse(model(R"(,"between":"step")"));
+  CHECK(w.models[0].latency_of(1) == 5ms);
+  CHECK(w.models[0].latency_of(2) == 8ms);
+  CHECK(w.models[0].latency_of(4) == 8ms);
+  CHECK(w.models[0].latency_of(5) == 9ms);  // Beyond what was measured there is no next one.
+  CHECK(complaint(model(R"(,"between":"curve")")) ==
+        "$.models[0].between: \"curve\" is not allowed: expected step, line");
+  CHECK(complaint(model(R"(,"between":1)")) ==
+        "$.models[0].between: 1 is not allowed: expected step, line");
+  CHECK(complaint(
+            with_model(R"({"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":25,"between":"step"})")) ==
+        "$.models[0].between: \"step\" is not allowed: expected no such field without latency_ms, "
+        "which it says something of");
+}
+
+TEST_CASE("latencies that fall are repaired and said; those too far apart are refused") {
+  const auto model = [](const std::string& table) {
+    return with_model(R"({"name":"m","latency_ms":{)" + table + R"(},"slo_ms":1e6})");
+  };
+  warnings said;
+  const sim::workload w = parse_workload("w.json", model(R"("8":12,"1":5,"2":8,"4":7)"), &said);
+  CHECK(w.models[0].latency_of(2) == 7500us);
+  CHECK(w.models[0].latency_of(4) == 7500us);
+  CHECK(w.models[0].latency_of(8) == 12ms);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0] ==
+        "w.json: latencies of model \"m\" fall from batch 2 to 4 by 12 %: such sizes take their "
+        "mean (isotonic regression)");
+  said.clear();
+  (void)parse_workload("w.json", model(R"("1":5,"2":8)"), &said);
+  CHECK(said.empty());
+  CHECK(
+      complaint(model(R"("1":5,"2":6,"4":8000)")) ==
+      "$.models[0].latency_ms[\"4\"]: 8000 is not allowed: expected 0.6 to 120, since a batch of 2 "
+      "takes 6: a tenth of that, up to ten times as long a request");
+}
+
 TEST_CASE("a bad value is refused with its place, itself and what was expected") {
   struct row {
     std::string text;
@@ -103,7 +147,8 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {with_model(""), "$.models: [] is not allowed: expected an array of at least one model"},
       {with_model("1"),
        "$.models[0]: 1 is not allowed: expected an object with fields among name, "
-       "alpha_ms, beta_ms, latency_ms, slo_ms, share, max_batch, queue_capacity, arrivals, noise"},
+       "alpha_ms, beta_ms, latency_ms, slo_ms, share, max_batch, queue_capacity, arrivals, noise, "
+       "between"},
       {model(R"("alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
        "$.models[0].name: missing: expected a name"},
       {model(R"("name":"","alpha_ms":1,"beta_ms":1,"slo_ms":9)"),
@@ -158,7 +203,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
        "$.models[0].max_batch: 2.5 is not allowed: expected an integer from 0 to 65536"},
       {model(R"("name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"slo":9)"),
        "$.models[0].slo: unknown field: expected name, alpha_ms, beta_ms, latency_ms, slo_ms, "
-       "share, max_batch, queue_capacity, arrivals, noise"},
+       "share, max_batch, queue_capacity, arrivals, noise, between"},
       {with_model(std::string{good_model} + "," + good_model),
        "$.models[1].name: \"m\" is not allowed: expected names that differ from model to model"},
       {with_field(R"("arrivals":[])"),

@@ -69,6 +69,18 @@ TEST_CASE("what was written is read as it was") {
   CHECK(r.reality.faults[1].lasts == unbounded);
 }
 
+TEST_CASE("what sizes between measured ones take is written where it is not the default") {
+  sim::workload w;
+  const std::vector<latency_point> points{{1, 5ms}, {4, 8ms}};
+  w.models = {{.name = "a", .latency = table_latency{points, between_sizes::step}, .slo = 30ms},
+              {.name = "b", .latency = table_latency{points}, .slo = 30ms}};
+  const std::string text = write_workload(w);
+  const sim::workload r = parse_workload("w.json", text);
+  CHECK(r.models[0].latency_of(2) == 8ms);
+  CHECK(r.models[1].latency_of(2) == 6ms);
+  CHECK(text.find("line") == std::string::npos);
+}
+
 TEST_CASE("popularities are written as shares, and what is not said is left out") {
   sim::workload w;
   w.models = {{.name = "a", .latency = linear_latency{1ms, 2ms}, .slo = 30ms},

@@ -5,9 +5,11 @@
 
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,15 +26,16 @@ struct stage_point {
 };
 
 /// Time and device share of every stage for every batch size up to batch_max: those of the next
-/// larger size measured. O(1) a look-up; memory 16 bytes × stages × buckets × batch_max.
-/// Immutable. Thread safety: full.
+/// larger size measured, or on the line between two of them. O(1) a look-up; memory 16 bytes ×
+/// stages × buckets × batch_max. Immutable. Thread safety: full.
 class stage_profile {
  public:
   /// @param stages The measurements of each stage, in any order.
   /// @throws config_error If there is no stage, a stage or bucket has no measurement at or above
   ///         batch_max, a batch is 0 or given twice, or a value is outside its range.
+  /// @param between What sizes between two measured ones take; below the first, what that takes.
   stage_profile(std::span<const std::vector<stage_point>> stages, std::uint32_t batch_max,
-                std::uint32_t buckets = 1)
+                std::uint32_t buckets = 1, between_sizes between = between_sizes::step)
       : stages_{static_cast<std::uint32_t>(stages.size())},
         batch_max_{batch_max},
         buckets_{buckets} {
@@ -41,17 +44,26 @@ class stage_profile {
     expects(buckets >= 1, "stage_profile: buckets must be at least 1");
     cells_.resize(std::size_t{stages_} * buckets * batch_max);
     for (std::uint32_t s = 0; s < stages_; ++s) {
-      for (std::uint32_t k = 0; k < buckets; ++k) fill(s, k, stages[s]);
+      for (std::uint32_t k = 0; k < buckets; ++k) fill(s, k, stages[s], between);
+    }
+    if (between == between_sizes::line) {
+      // Each is worth considering, but who plans takes time for each.
+      const std::uint32_t every = 1 + (batch_max - 1) / most_sizes;
+      for (std::uint32_t b = every; b <= batch_max; b += every) sizes_.push_back(b);
     }
     std::ranges::sort(sizes_);
     const auto repeated = std::ranges::unique(sizes_);
     sizes_.erase(repeated.begin(), repeated.end());
   }
 
+  static constexpr std::uint32_t most_sizes = 64;
+
   [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return batch_max_; }
   [[nodiscard]] std::uint32_t buckets() const noexcept { return buckets_; }
-  /// The measured batch sizes below batch_max, and batch_max, ascending.
+  /// The sizes of batches worth making, ascending, batch_max among them: of steps the measured
+  /// ones, since any other takes as long as the next; of lines also all, or `most_sizes` evenly
+  /// spaced.
   [[nodiscard]] std::span<const std::uint32_t> sizes() const noexcept { return sizes_; }
 
   /// Of one stage for 1 to batch_max requests.
@@ -87,7 +99,16 @@ class stage_profile {
     return cells_[(std::size_t{stage} * buckets_ + bucket) * batch_max_ + batch - 1];
   }
 
-  void fill(std::uint32_t stage, std::uint32_t bucket, const std::vector<stage_point>& points) {
+  /// What a batch takes between two points, the second at or above it.
+  static cell on_line(const stage_point& a, const stage_point& b, std::uint32_t batch) noexcept {
+    const double part = (static_cast<double>(batch) - a.batch) / (b.batch - a.batch);
+    const auto rise = static_cast<double>((b.time - a.time).count());
+    return {.time = a.time + duration{std::llround(part * rise)},
+            .share = a.share + part * (b.share - a.share)};
+  }
+
+  void fill(std::uint32_t stage, std::uint32_t bucket, const std::vector<stage_point>& points,
+            between_sizes between) {
     std::vector<stage_point> mine;
     for (const stage_point& p : points) {
       expects(p.batch >= 1, "stage_profile: batch must be at least 1");
@@ -99,13 +120,16 @@ class stage_profile {
     }
     std::ranges::sort(mine, {}, &stage_point::batch);
     std::uint32_t next = 1;
+    const stage_point* before = nullptr;
     for (const stage_point& p : mine) {
       expects(p.batch >= next, "stage_profile: a batch size must not be given twice");
       const std::uint32_t end = std::min(p.batch, batch_max_);
       for (; next <= end; ++next) {
-        cells_[(std::size_t{stage} * buckets_ + bucket) * batch_max_ + next - 1] = {p.time,
-                                                                                    p.share};
+        cells_[(std::size_t{stage} * buckets_ + bucket) * batch_max_ + next - 1] =
+            before != nullptr && between == between_sizes::line ? on_line(*before, p, next)
+                                                                : cell{p.time, p.share};
       }
+      before = &p;
       if (sizes_.empty() || sizes_.back() != end) sizes_.push_back(end);
       next = p.batch + 1;
     }

@@ -53,8 +53,14 @@ struct latency_point {
   duration latency;     ///< Above 0.
 };
 
-/// Measured latencies, linear between the points. Measurements that fall as the batch grows are
-/// noise and are raised to the largest before them (monotone repair). Below the first point the
+/// What a batch takes whose size lies between two measured ones.
+enum class between_sizes : std::uint8_t {
+  step,  ///< What the next larger one takes: it is run padded, or as code compiled for that size.
+  line,  ///< On the line between both.
+};
+
+/// Measured latencies, and what lies between the points. Measurements that fall as the batch grows
+/// are noise and are raised to the largest before them (monotone repair). Below the first point the
 /// first latency holds; beyond the last, the slope of the last segment goes on, and with a single
 /// point the latency grows in proportion: a gain from batching that was not measured is not
 /// assumed. Complexity: O(log points). Thread safety: immutable.
@@ -63,7 +69,9 @@ class table_latency {
   /// @param points In any order; batch sizes distinct.
   /// @throws config_error If there is no point, a batch is 0 or repeated, or a latency is not
   ///         above 0.
-  explicit table_latency(std::vector<latency_point> points) : points_{std::move(points)} {
+  explicit table_latency(std::vector<latency_point> points,
+                         between_sizes between = between_sizes::line)
+      : points_{std::move(points)}, between_{between} {
     expects(!points_.empty(), "table_latency: points must not be empty");
     std::ranges::sort(points_, {}, &latency_point::batch);
     duration highest{0};
@@ -85,16 +93,18 @@ class table_latency {
         const latency_point& only = points_.front();
         return rounded(static_cast<double>(only.latency.count()) / only.batch * batch);
       }
-      return between(points_[points_.size() - 2], points_.back(), batch);
+      return on_line(points_[points_.size() - 2], points_.back(), batch);
     }
-    return between(*(above - 1), *above, batch);
+    if (between_ == between_sizes::step) return above->latency;
+    return on_line(*(above - 1), *above, batch);
   }
 
   /// The repaired points, by batch.
   [[nodiscard]] std::span<const latency_point> points() const noexcept { return points_; }
+  [[nodiscard]] between_sizes between() const noexcept { return between_; }
 
  private:
-  static duration between(const latency_point& a, const latency_point& b,
+  static duration on_line(const latency_point& a, const latency_point& b,
                           std::uint32_t batch) noexcept {
     const double slope = static_cast<double>((b.latency - a.latency).count()) / (b.batch - a.batch);
     const double rise = slope * (static_cast<double>(batch) - a.batch);
@@ -108,6 +118,7 @@ class table_latency {
   }
 
   std::vector<latency_point> points_;
+  between_sizes between_;
 };
 static_assert(latency_model<table_latency>);
 

@@ -184,6 +184,18 @@ TEST_CASE("nothing is done when nothing changes, even if the devices are named o
   CHECK(r.after.size() == 3);
   CHECK(r.loads == 0);
 }
+TEST_CASE("what differs by rounding alone is served as it is; what differs by more is not") {
+  plan next{one(0, 100, {0, 1})};
+  next[0].duty_ms = 10 * (1 + 1e-12);
+  next[0].models[1].rate_rps = 10 * (1 - 1e-12);
+  const std::vector<live_gpulet> live = in_service({one(0, 100, {0, 1})});
+  CHECK(plan_transition(grid(), live, next, {.gpus = 1}).steps.empty());
+  next[0].duty_ms = 10 * (1 + 1e-6);
+  CHECK(kinds(plan_transition(grid(), live, next, {.gpus = 1})) == std::vector<kind>{kind::serve});
+  next[0].duty_ms = 10;
+  next[0].models[1].rate_rps = 10 * (1 - 1e-6);
+  CHECK(kinds(plan_transition(grid(), live, next, {.gpus = 1})) == std::vector<kind>{kind::serve});
+}
 TEST_CASE("on a free device the new partition serves before the old one stops") {
   const transition r =
       plan_transition(grid(), in_service({one(0, 50, {0})}), {one(0, 100, {0})}, {.gpus = 2});

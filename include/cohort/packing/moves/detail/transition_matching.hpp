@@ -26,7 +26,7 @@ namespace cohort::packing::detail {
   for (const placed_model& x : a) {
     n += std::ranges::find(b, x.model, &placed_model::model) != b.end();
   }
-  return 2 * n + (a == b);
+  return 2 * n + (same_service(a, b) ? 1 : 0);
 }
 
 inline transition_maker::transition_maker(const latency_grid& grid,

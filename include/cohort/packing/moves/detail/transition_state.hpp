@@ -4,17 +4,32 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/moves/transition.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace cohort::packing::detail {
+
+/// Whether two rates or times of plans are the same but for rounding. A plan that is worked out
+/// anew from the same counts in another order is the same plan: there is nothing to tell anyone.
+[[nodiscard]] inline bool nearly_equal(double a, double b) noexcept {
+  return std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
+}
+/// Whether both serve the same models, in the same batches, at the same rates.
+[[nodiscard]] inline bool same_service(const std::vector<placed_model>& a,
+                                       const std::vector<placed_model>& b) noexcept {
+  return std::ranges::equal(a, b, [](const placed_model& x, const placed_model& y) {
+    return x.model == y.model && x.batch == y.batch && nearly_equal(x.rate_rps, y.rate_rps);
+  });
+}
 
 /// The steps while they are worked out, and the state that they lead to.
 class transition_maker {

@@ -74,7 +74,7 @@ inline bool transition_maker::realise(part& p) {
     extra = true;
   }
   const bool arrived = all && !extra;
-  if (models != p.serving || (arrived && p.duty_ms != g.duty_ms)) {
+  if (!same_service(models, p.serving) || (arrived && !nearly_equal(p.duty_ms, g.duty_ms))) {
     serve(p, arrived ? g.duty_ms : std::max(p.duty_ms, g.duty_ms), std::move(models));
     changed = true;
   }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What every measured profile must pass where it enters: workloads, staged models, latency.csv.
+/// What a server has kept of its own start is held beside runs instead.
+#pragma once
+
+#include <cohort/core/latency_model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json_reader.hpp"
+#include "text.hpp"
+
+namespace cohort::formats {
+
+/// The latencies that a profile may have, in milliseconds: at least a nanosecond, and so few that
+/// every product with a batch size keeps within 64 bits of nanoseconds.
+inline constexpr number_range profile_times_ms{.low = 1e-6, .high = 1e7};
+
+/// One measured batch size.
+struct measured_size {
+  std::uint32_t batch = 1;
+  double ms = 0;
+};
+
+/// What was taken with a repair: a line of text each, to be shown to who gave the file.
+using warnings = std::vector<std::string>;
+
+/// "step" or "line". @throws input_error If it is neither.
+[[nodiscard]] between_sizes read_between(const json_cursor& at);
+
+/// Checks the tables of one file, and makes them rise.
+///
+/// Between neighbouring sizes a batch takes at least a tenth of what the smaller one takes, and a
+/// request in it at most ten times as long: beyond that the row is a slip (another unit, a cold
+/// start), which no rule can mend. Any other fall is noise, which every measured profile has:
+/// isotonic regression gives sizes that fall their mean, the rising table nearest in squares.
+class latency_check {
+ public:
+  /// @param file Named in the warning.
+  explicit latency_check(std::string file) : file_{std::move(file)} {}
+
+  /// @param what Names the table in the warning, such as `model "res" at size 50`.
+  /// @param sizes Ascending and distinct, within `profile_times_ms`; repaired in place.
+  /// @param place Where that entry stands, file first; called for errors alone.
+  /// @throws input_error If neighbours are too far apart.
+  void operator()(std::string_view what, std::span<measured_size> sizes,
+                  const std::function<std::string(std::size_t)>& place);
+
+  /// What was repaired so far, in one line, if anything was.
+  [[nodiscard]] std::optional<std::string> warning() const;
+
+  static constexpr double most_times = 10;
+  /// Shorter times may differ by any factor: timers of devices count in steps of about that.
+  static constexpr double resolution_ms = 0.01;
+
+ private:
+  struct fall {
+    std::string what;
+    measured_size from, to;
+    [[nodiscard]] double part() const noexcept { return 1 - to.ms / from.ms; }
+  };
+
+  std::string file_;
+  std::size_t tables_ = 0;  // That fell.
+  std::optional<fall> worst_;
+};
+
+/// The rising sequence that is nearest in squares (pool adjacent violators), in place. O(n).
+void make_rise(std::span<measured_size> sizes);
+
+/// Prints each on standard error: "PROGRAM: warning: TEXT".
+void print_warnings(std::string_view program, const warnings& all);
+
+}  // namespace cohort::formats

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/profile_dir.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <string>
+#include <support/profile_folder.hpp>
+#include <utility>
+
+namespace cohort::formats {
+namespace {
+using namespace std::chrono_literals;
+
+struct fixture {
+  test::profile_folder folder;
+
+  /// The complaint, without the folder; "none" if there is none.
+  [[nodiscard]] std::string complaint() const {
+    try {
+      (void)read_profile_dir(folder.path(), true);
+    } catch (const input_error& e) {
+      const std::string what = e.what();
+      CHECK(what.find('\n') == std::string::npos);
+      REQUIRE(what.starts_with(folder.path() + "/"));
+      return what.substr(folder.path().size() + 1);
+    }
+    return "none";
+  }
+  void latencies(const std::string& rows) const {
+    folder.write("latency.csv", "model,batch,partition_pct,latency_ms\n" + rows);
+  }
+};
+
+TEST_CASE_FIXTURE(fixture, "latencies that cannot be are refused with line, field and range") {
+  CHECK(complaint() == "none");
+  const std::string number = " is not allowed: expected a number from 1e-06 to 10000000";
+  const std::pair<const char*, std::string> values[] = {
+      {"nan", "\"nan\"" + number}, {"inf", "\"inf\"" + number}, {"-1", "-1" + number},
+      {"0", "0" + number},         {"1e9", "1e9" + number},     {"", "\"\"" + number}};
+  for (const auto& [value, expected] : values) {
+    CAPTURE(value);
+    latencies(std::string{"b,1,100,1\na,1,100,"} + value + "\n");
+    CHECK(complaint() == "latency.csv: line 3, latency_ms: " + expected);
+  }
+  latencies("");
+  CHECK(complaint().starts_with("latency.csv: model a: latency must have samples: expected"));
+  latencies("b,1,100,1\na,1,100,1\na,8,100,5\na,1,100,2\n");
+  CHECK(complaint() ==
+        "latency.csv: line 5, batch: 1 is not allowed: expected each batch of a model once at a "
+        "size; line 3 has it");
+  latencies("b,1,100,1\na,8,100,5000\na,4,100,4\na,1,100,1\n");
+  CHECK(complaint() ==
+        "latency.csv: line 3, latency_ms: 5000 is not allowed: expected 0.4 to 80, since a batch "
+        "of 4 takes 4: a tenth of that, up to ten times as long a request");
+}
+TEST_CASE_FIXTURE(fixture, "a spread larger than the value is refused") {
+  const std::string header = "model,batch,partition_pct,latency_ms,spread\n";
+  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1\n");
+  CHECK(complaint() == "none");
+  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1.5\n");
+  CHECK(complaint() ==
+        "latency.csv: line 3, spread: 1.5 is not allowed: expected a number from 0 to 1");
+}
+TEST_CASE_FIXTURE(fixture, "latencies that fall are repaired, each size of a model on its own") {
+  latencies("b,1,100,1\na,4,100,6\na,1,100,1\na,8,100,4\na,1,50,2\na,4,50,12\na,8,50,14\n");
+  const profile_dir p = read_profile_dir(folder.path(), false);
+  CHECK(p.repairs == warnings{folder.path() +
+                              "/latency.csv: latencies of model \"a\" at size 100 fall from batch "
+                              "4 to 8 by 33 %: such sizes take their mean (isotonic regression)"});
+  const packing::latency_table t{p.models[0]};
+  CHECK(t(1, 100) == 1);
+  CHECK(t(4, 100) == 5);
+  CHECK(t(8, 100) == 5);
+  CHECK(t(4, 50) == 12);
+}
+TEST_CASE_FIXTURE(fixture, "models that do not exist are refused in every file") {
+  folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\nc,1,20,40\n");
+  CHECK(complaint() ==
+        "util.csv: line 3, model: \"c\" is not allowed: expected a model of slo.csv");
+  folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\n");
+  CHECK(complaint().starts_with("util.csv: model \"b\": missing"));
+  folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\nb,1,20,140\n");
+  CHECK(complaint() ==
+        "util.csv: line 3, dram_util_pct: 140 is not allowed: expected a number from 0 to 100");
+  folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\nb,1,20,40\n");
+  folder.write("interference.csv",
+               "model,c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\nc,0,1,0,0,1\n");
+  CHECK(complaint() ==
+        "interference.csv: line 2, model: \"c\" is not allowed: expected a model of slo.csv");
+}
+TEST_CASE_FIXTURE(fixture, "a model's whole device is read without the other models' rows") {
+  latencies("x,1,100,-1\na,8,100,5\na,1,100,2\na,4,100,6\na,1,50,9\n");
+  warnings repairs;
+  const std::vector<latency_point> points = read_whole_device(folder.path(), "a", repairs);
+  REQUIRE(points.size() == 3);
+  CHECK(points[0].latency == 2ms);
+  CHECK(points[1].batch == 4);
+  CHECK(points[1].latency == 5500us);
+  CHECK(points[2].latency == 5500us);
+  CHECK(repairs.size() == 1);
+  CHECK_THROWS_WITH_AS((void)read_whole_device(folder.path(), "b", repairs),
+                       (folder.path() + "/latency.csv: no row of model \"b\" is not allowed: "
+                                        "expected its latencies on whole devices (partition_pct "
+                                        "100)")
+                           .c_str(),
+                       input_error);
+}
+}  // namespace
+}  // namespace cohort::formats
