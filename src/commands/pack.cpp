@@ -8,6 +8,7 @@
 #include <formats/workload_file.hpp>
 #include <registry/pack_algorithm.hpp>
 #include "commands.hpp"
+#include "profile_note.hpp"
 #include "progress.hpp"
 
 #include <cohort/packing/model/burst_margin.hpp>
@@ -335,6 +336,7 @@ int pack_verify(const pack_options& o) {
   const std::string text = read_file(*o.verify);
   const std::string name = *o.verify == "-" ? "standard input" : *o.verify;
   const profile_dir profiles = read_profile_dir(o.profiles, schedule_has_interference(name, text));
+  tell(profiles);
   const schedule s = parse_schedule(name, text, profiles);
   grid_cache grids{profiles, false};
   const std::vector<std::string> broken =
@@ -376,6 +378,7 @@ int pack_command(const pack_options& o) {
         parse_number("--simulate-s", *o.simulate_s, {.low = 0, .high = 1e6, .above_low = true});
   }
   job.profiles = read_profile_dir(o.profiles, algorithm.interference);
+  tell(job.profiles);
   if (o.scenarios) return pack_scenarios(o, job);
 
   const std::string name = o.file == "-" ? "standard input" : o.file;

@@ -9,6 +9,7 @@
 #include <formats/workload_file.hpp>
 #include <registry/pack_algorithm.hpp>
 #include "commands.hpp"
+#include "profile_note.hpp"
 #include "progress.hpp"
 
 #include <cohort/sim/plans/closed_loop.hpp>
@@ -251,6 +252,7 @@ int replan_command(const replan_options& o) {
   if (o.load) load = read_load(*o.load);
 
   const profile_dir profiles = read_profile_dir(o.pack.profiles, algorithm.interference);
+  tell(profiles);
   const std::string name = o.pack.file == "-" ? "standard input" : o.pack.file;
   run_settings s{.algorithm = algorithm.name,
                  .loop = loop,

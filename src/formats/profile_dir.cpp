@@ -2,6 +2,7 @@
 #include "profile_dir.hpp"
 
 #include "csv.hpp"
+#include "pairs_file.hpp"
 #include "text.hpp"
 
 #include <cohort/core/error.hpp>
@@ -88,7 +89,8 @@ void read_latencies(const std::string& file, profile_dir& into) {
   }
 }
 
-void read_usage(const std::string& file, profile_dir& into) {
+/// @param all Whether each model must have rows.
+void read_usage(const std::string& file, profile_dir& into, bool all) {
   const std::string text = read_file(file);
   csv_reader csv{file, text, {"model", "batch", "l2_util_pct", "dram_util_pct"}};
   while (csv.next()) {
@@ -101,7 +103,7 @@ void read_usage(const std::string& file, profile_dir& into) {
         {batch, number(csv, 2, percentages) / 100, number(csv, 3, percentages) / 100});
   }
   for (const packing::model_profile& m : into.models) {
-    if (m.usage.empty()) {
+    if (all && m.usage.empty()) {
       throw input_error{
           fmt::format("{}: model {}: missing: expected a row for each model of "
                       "slo.csv",
@@ -123,6 +125,26 @@ void read_coefficients(const std::string& file, profile_dir& into) {
                                                   .memory_self = c[2],
                                                   .memory_other = c[3],
                                                   .constant = c[4]};
+}
+
+/// The fit by usage, for models whose usage is known; for others the pairs that were measured.
+void read_interference(const std::string& dir, profile_dir& into) {
+  const auto has = [&dir](const char* name) { return std::filesystem::exists(path_of(dir, name)); };
+  const bool has_pairs = has("pairs.csv");
+  if (!has_pairs && has("util.csv") && !has("interference.csv")) {
+    throw input_error{path_of(dir, "interference.csv") +
+                      ": missing: expected what `cohort interference` measures"};
+  }
+  into.interference = packing::interference_model{};
+  if (!has_pairs || (has("util.csv") && has("interference.csv"))) {
+    read_usage(path_of(dir, "util.csv"), into, !has_pairs);
+    read_coefficients(path_of(dir, "interference.csv"), into);
+  }
+  const auto is_counted = [](const packing::model_profile& m) { return !m.usage.empty(); };
+  if (has_pairs && !std::ranges::all_of(into.models, is_counted)) {
+    into.note = plan_by_pairs(into.models, read_pairs(path_of(dir, "pairs.csv"), into.models));
+    if (!into.note.empty()) into.note = fmt::format("{}: {}", dir, into.note);
+  }
 }
 
 }  // namespace
@@ -171,10 +193,14 @@ profile_dir read_profile_dir(const std::string& dir, bool interference) {
                       latencies, e.what())};
     }
   }
-  if (interference) {
-    read_usage(path_of(dir, "util.csv"), p);
-    read_coefficients(path_of(dir, "interference.csv"), p);
-  }
+  if (interference) read_interference(dir, p);
+  return p;
+}
+
+profile_dir read_profile_dir_with_usage(const std::string& dir) {
+  profile_dir p = read_profile_dir(dir, false);
+  const std::string file = path_of(dir, "util.csv");
+  if (std::filesystem::exists(file)) read_usage(file, p, false);
   return p;
 }
 

@@ -70,6 +70,7 @@ served_plan read_plan(const options& o) try {
     formats::fail(o.plan + ": $.gpulets", formats::quote_short(p.profiles.models[m].name),
                   "a place for it, since the demand has it");
   }
+  if (!p.profiles.note.empty()) p.notes = fmt::format("plan: {}\n", p.profiles.note);
   const std::string packer = p.schedule.algorithm.empty() ? "elastic" : p.schedule.algorithm;
   const auto& packers = registry::packer_names();
   if (std::ranges::find(packers.all(), packer, &registry::listed_name::name) ==
@@ -108,9 +109,9 @@ served_plan read_plan(const options& o) try {
       {.gpus = d.gpus, .rule = p.schedule.rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps},
       p.schedule.plan, p.schedule.interference ? p.profiles.interference : std::nullopt);
   if (!broken.empty()) {
-    p.notes = fmt::format("plan: {} constraint{} of it {} not hold on {}: {}\n", broken.size(),
-                          broken.size() == 1 ? "" : "s", broken.size() == 1 ? "does" : "do",
-                          o.profile_dir, broken.front());
+    p.notes += fmt::format("plan: {} constraint{} of it {} not hold on {}: {}\n", broken.size(),
+                           broken.size() == 1 ? "" : "s", broken.size() == 1 ? "does" : "do",
+                           o.profile_dir, broken.front());
   }
   return p;
 } catch (const formats::input_error& e) {

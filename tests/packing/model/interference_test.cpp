@@ -33,22 +33,6 @@ TEST_CASE("the factor is linear and at least 1, and excesses of neighbours add")
   CHECK(paper.factor(self, both) == doctest::Approx(1.42));
   CHECK(paper.factor(self, std::span<const device_usage>{}) == 1);
 }
-TEST_CASE("the worst neighbours take all the room there is, in as many parts as allowed") {
-  const std::array models{net};
-  const std::array<std::uint32_t, 3> sizes{30, 60, 80};
-  const device_usage self{.l2 = 0.4, .memory = 0.5};
-  // Worst other on a whole device: 0.5 * 0.6 + 0.3 * 0.8 = 0.54; self: 0.14.
-  const worst_neighbours one{paper, models, sizes, 2};
-  CHECK(one.factor(self, 40) == doctest::Approx(1.364));  // 0.14 + 0.6 * 0.54 + 0.9.
-  CHECK(one.factor(self, 30) == doctest::Approx(1.364));  // 80 does not fit beside 30.
-  CHECK(one.factor(self, 80) == 1);                       // Nothing fits beside 80.
-  CHECK(one.factor(self, 100) == 1);
-  // Two of 30: 2 * (0.14 + 0.3 * 0.54 + 0.9 - 1) = 0.404, more than one of 60.
-  const worst_neighbours two{paper, models, sizes, 3};
-  CHECK(two.factor(self, 40) == doctest::Approx(1.404));
-  const worst_neighbours none{paper, models, sizes, 1};
-  CHECK(none.factor(self, 20) == 1);
-}
 TEST_CASE("a fit recovers the coefficients behind exact samples") {
   cohort::test::random_source random{7};
   const auto part = [&random] { return random.below(1000U) / 1000.0; };
