@@ -111,7 +111,7 @@ struct interference_options {
   text_option sizes;
   std::string seconds = "1";
   std::string turns = "5";
-  std::string clock = "wall";
+  std::string clock = "busy";
   std::string hold_back = "0.3";
   std::string seed = "1";
   bool json = false;

@@ -48,8 +48,8 @@ constexpr name_table pair_choices{
     row{"auto", "rounds that cover each model once, until more of them tell no more", true}};
 /// The values of --clock; whether the time of the work itself counts.
 constexpr name_table clocks{
-    row{"wall", "from the first call to the completion", false},
-    row{"busy", "the work itself, without the turns of other programs on its core (host)", true}};
+    row{"busy", "the work itself, without the turns of other programs on its core (host)", true},
+    row{"wall", "from the first call to the completion", false}};
 
 struct interference_plan {
   choice executor;

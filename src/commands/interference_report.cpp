@@ -58,8 +58,9 @@ std::string fit_text(const interference_fit& f) {
   if (f.told.empty()) return out + "its error is not known: no pair could be held back\n";
   out += fmt::format("relative error on {} factors of {} pairs {}: {}\n", f.told.size(), f.held,
                      f.one_by_one ? "held back one by one" : "held back", percentiles(f.error));
-  return out +
-         fmt::format("that of saying that nobody slows anybody down: {}\n", percentiles(f.ignored));
+  out += fmt::format("that of saying that nobody slows anybody down: {}\n", percentiles(f.ignored));
+  if (f.error.p90 >= f.ignored.p90) out += "so at p90 the fit tells no more than that\n";
+  return out;
 }
 
 }  // namespace

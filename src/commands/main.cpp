@@ -232,7 +232,7 @@ void add_interference(CLI::App& app, interference_options& o) {
          "least [1]",
          "S");
   option(sub, "--turns", o.turns, "Blocks side by side, each between two alone [5]", "N");
-  option(sub, "--clock", o.clock, "What counts [wall]:\n" + clock_names().help(), "C");
+  option(sub, "--clock", o.clock, "What counts [busy]:\n" + clock_names().help(), "C");
   option(sub, "--hold-back", o.hold_back,
          "Part of the pairs that the fit does not see, and is judged by; with fewer than 10 pairs "
          "each in turn [0.3]",

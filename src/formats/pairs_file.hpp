@@ -32,7 +32,7 @@ struct measured_neighbour {
   double factor = 1;     ///< Median of the turns' own factors; below 1 only by noise.
   double noise = 0;  ///< Median of how much two solo runs of neighbouring turns differ, relative.
   std::uint32_t turns = 1;
-  std::string device;  ///< Where, and by which clock.
+  std::string device{};  ///< Where, and by which clock.
 };
 
 /// @param models Those of the folder, by which rows are numbered.
