@@ -136,6 +136,7 @@
 #include <cohort/packing/model/request_graph.hpp>
 #include <cohort/packing/model/requirements.hpp>
 #include <cohort/packing/model/verify.hpp>
+#include <cohort/packing/model/worst_neighbours.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
 #include <cohort/packing/moves/plan_transition.hpp>
 #include <cohort/packing/moves/rate_forecast.hpp>

@@ -102,6 +102,25 @@ struct profile_options {
 };
 int profile_command(const profile_options& o);
 
+struct interference_options {
+  std::string profiles;
+  std::string pairs;
+  std::string out;
+  std::string executor = "host";
+  text_option batches;
+  text_option sizes;
+  std::string seconds = "1";
+  std::string turns = "5";
+  std::string clock = "busy";
+  std::string hold_back = "0.3";
+  std::string seed = "1";
+  bool json = false;
+};
+int interference_command(const interference_options& o);
+/// The values of --pairs and --clock.
+[[nodiscard]] const name_list& pair_choice_names();
+[[nodiscard]] const name_list& clock_names();
+
 struct load_command_options {
   std::string url = "http://127.0.0.1:8000";
   std::string rate;

@@ -207,6 +207,40 @@ void add_profile(CLI::App& app, profile_options& o) {
   flag(sub, "--json", o.json, "Print JSON");
 }
 
+void add_interference(CLI::App& app, interference_options& o) {
+  CLI::App* sub =
+      add(app, "interference", "Measure how much models slow each other down side by side",
+          "cohort interference --profiles profiles --pairs all --out profiles");
+  option(sub, "--profiles", o.profiles,
+         "Folder that `cohort profile --partitions 50,100` wrote, of two models or more", "DIR")
+      ->required();
+  option(sub, "--pairs", o.pairs, "Which pairs of models:\n" + pair_choice_names().help(), "PAIRS")
+      ->required();
+  option(sub, "--out", o.out,
+         "Where to write; may be that of --profiles. Pairs that are there already are not measured "
+         "again",
+         "DIR")
+      ->required();
+  option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");
+  option(sub, "--batches", o.batches, "Batch sizes [1 and 8, or the largest measured]", "B,...");
+  option(sub, "--sizes", o.sizes,
+         "Parts of the device, in percent, of which each two that fit it are tried [those measured "
+         "of all models]",
+         "P,...");
+  option(sub, "--seconds", o.seconds,
+         "For two batches on two partitions: a part of it for each of their blocks, but one run at "
+         "least [1]",
+         "S");
+  option(sub, "--turns", o.turns, "Blocks side by side, each between two alone [5]", "N");
+  option(sub, "--clock", o.clock, "What counts [busy]:\n" + clock_names().help(), "C");
+  option(sub, "--hold-back", o.hold_back,
+         "Part of the pairs that the fit does not see, and is judged by; with fewer than 10 pairs "
+         "each in turn [0.3]",
+         "FRACTION");
+  option(sub, "--seed", o.seed, "Of weights, inputs, and the order and choice of pairs [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 /// Prints one line, whatever the text holds. @returns The exit status.
 int complain(std::string_view what) {
   std::string line{what};
@@ -436,7 +470,9 @@ int run(int argc, char** argv) {
   page_options page;
   add_pipeline(app, pipeline);
   decode_command_options decode;
+  interference_options interference;
   add_profile(app, profile);
+  add_interference(app, interference);
   add_load(app, load);
   add_decode(app, decode);
   add_page(app, page);
@@ -468,6 +504,7 @@ int run(int argc, char** argv) {
   if (name == "report") return page_command(page);
   if (name == "pack") return pack_command(pack);
   if (name == "replan") return replan_command(replan);
+  if (name == "interference") return interference_command(interference);
   if (name == "subclusters") return subclusters_command(subclusters);
   return profile_command(profile);
 }
@@ -478,7 +515,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using cohort::commands::complain;
   // May start the program anew, which the other subcommands need not wait for.
-  if (argc > 1 && std::string_view{argv[1]} == "profile") cohort::runtime::prepare_blas(argv);
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "profile" || name == "interference") cohort::runtime::prepare_blas(argv);
   try {
     return cohort::commands::run(argc, argv);
   } catch (const cohort::formats::input_error& e) {

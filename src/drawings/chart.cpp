@@ -123,7 +123,24 @@ struct legend {
   [[nodiscard]] double top() const { return bottom + 18; }
 };
 
+// Of this picture alone, also within a page that has other charts.
+constexpr std::string_view file_style =
+    "<style>.file text{font-size:11px;fill:#333}.file .title{font-weight:bold}"
+    ".file .grid{stroke:#ddd}.file .marker{stroke:#555;stroke-dasharray:4 3}"
+    ".file [class^=stroke]{fill:none;stroke-width:1.6}.file .stroke0{stroke:#4477aa}"
+    ".file .stroke1{stroke:#ee6677}.file .stroke2{stroke:#228833}.file .stroke3{stroke:#999}"
+    ".file .fill0{fill:#4477aa}.file .fill1{fill:#ee6677}.file .fill2{fill:#228833}"
+    ".file .fill3{fill:#999}</style>";
+
 }  // namespace
+
+std::string as_file(const std::string& svg) {
+  constexpr std::string_view begin = "<svg ";
+  std::string out =
+      R"(<svg xmlns="http://www.w3.org/2000/svg" class="file" font-family="sans-serif" )" +
+      svg.substr(begin.size());
+  return out.insert(out.find('>') + 1, file_style) + '\n';
+}
 
 std::string escaped(std::string_view text) {
   std::string out;

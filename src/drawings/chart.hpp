@@ -49,6 +49,9 @@ struct bar_chart {
   [[nodiscard]] std::string svg() const;
 };
 
+/// A chart as a file of its own: with the namespace and the colours that a page would give it.
+[[nodiscard]] std::string as_file(const std::string& svg);
+
 /// Text for HTML and SVG.
 [[nodiscard]] std::string escaped(std::string_view text);
 

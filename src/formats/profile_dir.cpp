@@ -2,6 +2,7 @@
 #include "profile_dir.hpp"
 
 #include "csv.hpp"
+#include "pairs_file.hpp"
 #include "profile_check.hpp"
 #include "text.hpp"
 
@@ -148,7 +149,8 @@ void read_latencies(const std::string& file, profile_dir& into) {
   for (const latency_row& r : rows) into.models[r.model].latency.push_back(r.sample);
 }
 
-void read_usage(const std::string& file, profile_dir& into) {
+/// @param all Whether each model must have rows.
+void read_usage(const std::string& file, profile_dir& into, bool all) {
   const std::string text = read_file(file);
   csv_reader csv{file, text, {"model", "batch", "l2_util_pct", "dram_util_pct"}};
   while (csv.next()) {
@@ -161,7 +163,7 @@ void read_usage(const std::string& file, profile_dir& into) {
         {batch, number(csv, 2, percentages) / 100, number(csv, 3, percentages) / 100});
   }
   for (const packing::model_profile& m : into.models) {
-    if (m.usage.empty()) {
+    if (all && m.usage.empty()) {
       throw input_error{
           fmt::format("{}: model {}: missing: expected a row for each model of "
                       "slo.csv",
@@ -186,6 +188,27 @@ void read_coefficients(const std::string& file, profile_dir& into) {
                                                   .memory_self = c[2],
                                                   .memory_other = c[3],
                                                   .constant = c[4]};
+}
+
+/// The fit by usage, for models whose usage is known; for others the pairs that were measured.
+void read_interference(const std::string& dir, profile_dir& into) {
+  const auto has = [&dir](const char* name) { return std::filesystem::exists(path_of(dir, name)); };
+  const bool has_pairs = has("pairs.csv");
+  if (!has_pairs && has("util.csv") && !has("interference.csv")) {
+    throw input_error{path_of(dir, "interference.csv") +
+                      ": missing: expected what `cohort interference` measures"};
+  }
+  into.interference = packing::interference_model{};
+  if (!has_pairs || (has("util.csv") && has("interference.csv"))) {
+    read_usage(path_of(dir, "util.csv"), into, !has_pairs);
+    read_coefficients(path_of(dir, "interference.csv"), into);
+  }
+  const auto is_counted = [](const packing::model_profile& m) { return !m.usage.empty(); };
+  if (has_pairs && !std::ranges::all_of(into.models, is_counted)) {
+    const std::string guessed =
+        plan_by_pairs(into.models, read_pairs(path_of(dir, "pairs.csv"), into.models));
+    if (!guessed.empty()) into.repairs.push_back(fmt::format("{}: {}", dir, guessed));
+  }
 }
 
 }  // namespace
@@ -234,10 +257,14 @@ profile_dir read_profile_dir(const std::string& dir, bool interference) {
                       latencies, e.what())};
     }
   }
-  if (interference) {
-    read_usage(path_of(dir, "util.csv"), p);
-    read_coefficients(path_of(dir, "interference.csv"), p);
-  }
+  if (interference) read_interference(dir, p);
+  return p;
+}
+
+profile_dir read_profile_dir_with_usage(const std::string& dir) {
+  profile_dir p = read_profile_dir(dir, false);
+  const std::string file = path_of(dir, "util.csv");
+  if (std::filesystem::exists(file)) read_usage(file, p, false);
   return p;
 }
 

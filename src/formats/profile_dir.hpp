@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Reading a folder of measured models: latency.csv, slo.csv and, for interference, util.csv and
-/// interference.csv.
+/// interference.csv or, for models without usage, pairs.csv.
 #pragma once
 
 #include <cohort/core/latency_model.hpp>
@@ -19,7 +19,7 @@ namespace cohort::formats {
 struct profile_dir {
   std::vector<packing::model_profile> models;  ///< In the order of slo.csv.
   std::optional<packing::interference_model> interference;
-  warnings repairs{};  ///< What was taken with a repair.
+  warnings repairs{};  ///< What was taken with a repair, or guessed.
 
   /// Index of the model of that name, if any.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
@@ -27,9 +27,12 @@ struct profile_dir {
   [[nodiscard]] std::vector<std::uint32_t> common_sizes() const;
 };
 
-/// @param interference Whether util.csv and interference.csv are needed; else they are not read.
+/// @param interference Whether util.csv and interference.csv, or pairs.csv, are needed; else they
+///        are not read.
 /// @throws input_error If a file is missing or bad.
 [[nodiscard]] profile_dir read_profile_dir(const std::string& dir, bool interference);
+/// The same, and util.csv if it is there; it need not have rows of each model.
+[[nodiscard]] profile_dir read_profile_dir_with_usage(const std::string& dir);
 
 /// The latencies of one model on whole devices, from latency.csv alone.
 /// @param repairs Gets what was taken with a repair.

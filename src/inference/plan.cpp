@@ -109,9 +109,9 @@ served_plan read_plan(const options& o) try {
       {.gpus = d.gpus, .rule = p.schedule.rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps},
       p.schedule.plan, p.schedule.interference ? p.profiles.interference : std::nullopt);
   if (!broken.empty()) {
-    p.notes = fmt::format("plan: {} constraint{} of it {} not hold on {}: {}\n", broken.size(),
-                          broken.size() == 1 ? "" : "s", broken.size() == 1 ? "does" : "do",
-                          o.profile_dir, broken.front());
+    p.notes += fmt::format("plan: {} constraint{} of it {} not hold on {}: {}\n", broken.size(),
+                           broken.size() == 1 ? "" : "s", broken.size() == 1 ? "does" : "do",
+                           o.profile_dir, broken.front());
   }
   return p;
 } catch (const formats::input_error& e) {

@@ -1,7 +1,9 @@
-cohort_add_test(commands/fit_test.cpp LIBS cohort_formats)
+foreach(name fit interference_fit pair_plan pair_turns)
+  cohort_add_test(commands/${name}_test.cpp LIBS cohort_formats)
+endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command decode pack pipeline profile replan report subclusters worked_example)
+  foreach(name command decode interference pack pipeline profile replan report subclusters worked_example)
     cohort_add_test(commands/${name}_test.cpp LIBS nlohmann_json::nlohmann_json cohort_registry TIMEOUT 300)
     target_compile_definitions(commands.${name}_test
                                PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>"

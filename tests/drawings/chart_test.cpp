@@ -78,5 +78,12 @@ TEST_CASE("bars have a sample of their colour in the legend") {
   const bar_chart c{.title = "t", .y_label = "n", .labels = {"1", "2"}, .series = {{"a", {1, 2}}}};
   CHECK(count(c.svg(), "<rect class=\"fill0\"") == 2 + 1);
 }
+TEST_CASE("a chart as a file brings the namespace and the colours of its marks") {
+  const std::string file = as_file(with({series("a", 0, style::line)}).svg());
+  CHECK(file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" "));
+  CHECK(file.find(".file .stroke0{") > file.find("viewBox"));
+  CHECK(file.find(".file .stroke0{") < file.find("class=\"stroke0\""));
+  CHECK(file.ends_with("</svg>\n"));
+}
 }  // namespace
 }  // namespace cohort::drawings

@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <utility>
+#include <vector>
+
 #include <support/random_source.hpp>
 
 namespace cohort::packing {
@@ -32,22 +35,6 @@ TEST_CASE("the factor is linear and at least 1, and excesses of neighbours add")
   // The second alone: 0.04 + 0.1 + 0.9 = 1.04.
   CHECK(paper.factor(self, both) == doctest::Approx(1.42));
   CHECK(paper.factor(self, std::span<const device_usage>{}) == 1);
-}
-TEST_CASE("the worst neighbours take all the room there is, in as many parts as allowed") {
-  const std::array models{net};
-  const std::array<std::uint32_t, 3> sizes{30, 60, 80};
-  const device_usage self{.l2 = 0.4, .memory = 0.5};
-  // Worst other on a whole device: 0.5 * 0.6 + 0.3 * 0.8 = 0.54; self: 0.14.
-  const worst_neighbours one{paper, models, sizes, 2};
-  CHECK(one.factor(self, 40) == doctest::Approx(1.364));  // 0.14 + 0.6 * 0.54 + 0.9.
-  CHECK(one.factor(self, 30) == doctest::Approx(1.364));  // 80 does not fit beside 30.
-  CHECK(one.factor(self, 80) == 1);                       // Nothing fits beside 80.
-  CHECK(one.factor(self, 100) == 1);
-  // Two of 30: 2 * (0.14 + 0.3 * 0.54 + 0.9 - 1) = 0.404, more than one of 60.
-  const worst_neighbours two{paper, models, sizes, 3};
-  CHECK(two.factor(self, 40) == doctest::Approx(1.404));
-  const worst_neighbours none{paper, models, sizes, 1};
-  CHECK(none.factor(self, 20) == 1);
 }
 TEST_CASE("a fit recovers the coefficients behind exact samples") {
   cohort::test::random_source random{7};
@@ -94,6 +81,42 @@ TEST_CASE("a fit refuses too few, constant or impossible samples") {
   CHECK_THROWS_AS(static_cast<void>(interference_model::fit(samples)), config_error);
   samples[3].factor = 0;
   CHECK_THROWS_AS(static_cast<void>(interference_model::fit(samples)), config_error);
+}
+TEST_CASE("a usage that is the same in all samples has no coefficient") {
+  // f = 1.1 + 0.5 l2_self + 0.25 l2_other, memory always 0.3.
+  std::vector<interference_sample> samples;
+  for (const auto& [self, other] : {std::pair{0.2, 0.4}, {0.4, 0.2}, {0.8, 0.8}, {0.1, 0.9}}) {
+    samples.push_back({{self, 0.3}, {other, 0.3}, 1.1 + 0.5 * self + 0.25 * other});
+  }
+  const interference_model m = interference_model::fit_what_varies(samples);
+  CHECK(m.l2_self == doctest::Approx(0.5));
+  CHECK(m.l2_other == doctest::Approx(0.25));
+  CHECK(m.memory_self == 0);
+  CHECK(m.memory_other == 0);
+  CHECK(m.constant == doctest::Approx(1.1));
+  // Nothing varies: the mean.
+  const std::vector<interference_sample> equal{{{}, {}, 1.2}, {{}, {}, 1.6}};
+  CHECK(interference_model::fit_what_varies(equal).constant == doctest::Approx(1.4));
+  CHECK(interference_model::fit_what_varies(equal).l2_self == 0);
+}
+TEST_CASE("a fit of what varies needs as many samples as coefficients, and each on its own") {
+  const auto refused = [](const std::vector<interference_sample>& samples) {
+    CHECK_THROWS_AS(static_cast<void>(interference_model::fit_what_varies(samples)), config_error);
+  };
+  refused({});
+  refused({{{0.1, 0}, {0.2, 0}, 1}, {{0.2, 0}, {0.1, 0}, 1}});  // Two for three.
+  // Both sides always use the same.
+  refused({{{0.1, 0}, {0.1, 0}, 1}, {{0.2, 0}, {0.2, 0}, 1}, {{0.4, 0}, {0.4, 0}, 1.2}});
+}
+TEST_CASE("a factor is by usage where both are known, else as measured, else 1") {
+  const model_profile other = net;
+  model_profile bare{.name = "bare", .beside = {1.5, 1.2}};
+  const device_usage self{.l2 = 0.4, .memory = 0.5};
+  const device_usage used{.l2 = 0.2, .memory = 0.8};
+  CHECK(factor_between(paper, net, self, other, 0, used) == doctest::Approx(1.38));
+  CHECK(factor_between(paper, bare, {}, other, 0, used) == 1.5);
+  CHECK(factor_between(paper, bare, {}, bare, 1, {}) == 1.2);
+  CHECK(factor_between(paper, net, self, bare, 0, {}) == 1);
 }
 }  // namespace
 }  // namespace cohort::packing

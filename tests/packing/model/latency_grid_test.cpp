@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+#include <vector>
+
 #include <packing/random_demand.hpp>
 
 namespace cohort::packing {
@@ -49,6 +52,25 @@ TEST_CASE("padding makes every latency that of the worst neighbours") {
   model_profile bare = unit_model("a", 10);
   bare.usage.clear();
   CHECK_THROWS_AS(latency_grid({bare}, o), config_error);
+}
+TEST_CASE("padding of models without usage is by what was measured next to others") {
+  grid_options o = halves();
+  o.pad_for = interference_model{};
+  model_profile a = unit_model("a", 10);
+  model_profile b = unit_model("b", 10);
+  for (model_profile* m : {&a, &b}) m->usage.clear();
+  a.beside = {1.1, 1.5};
+  b.beside = {1.25, 1};
+  const latency_grid g{{a, b}, o};
+  CHECK(g.latency(0, 0, 8) == doctest::Approx(18 * 1.5));
+  CHECK(g.latency(1, 0, 8) == doctest::Approx(18 * 1.25));
+  CHECK(g.latency(0, 1, 8) == 9);  // On all of the device there are no neighbours.
+  using factors = std::vector<double>;
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  for (const factors& bad : {factors{1.5}, factors{1.5, 0.9}, factors{1.5, infinite}}) {
+    a.beside = bad;
+    CHECK_THROWS_AS(latency_grid({a, b}, o), config_error);
+  }
 }
 TEST_CASE("a grid refuses what it cannot look up") {
   const auto refused = [](std::vector<model_profile> models, grid_options o) {

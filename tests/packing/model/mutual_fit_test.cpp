@@ -29,6 +29,20 @@ TEST_CASE("two halves slow each other by what the other's batch uses") {
   REQUIRE(fits(slo_rule::own, device));
   CHECK(device[0].duty.least_ms == doctest::Approx(4));
 }
+TEST_CASE("models without usage slow each other as measured") {
+  model_profile a = test::unit_model("a", 100);
+  model_profile b = test::unit_model("b", 100);
+  a.usage.clear();
+  a.beside = {1, 1.5};
+  b.beside = {1.25, 1};
+  const latency_grid g{{a, b}, test::halves()};
+  const mutual_fit fits{g, interference_model{}};
+  std::vector<neighbour> device{{.size = 0, .loads = {{.model = 0, .rate_rps = 10}}},
+                                {.size = 0, .loads = {{.model = 1, .rate_rps = 20}}}};
+  REQUIRE(fits(slo_rule::own, device));
+  CHECK(device[0].duty.least_ms == doctest::Approx(6));  // L(1) = 4 ms on a half.
+  CHECK(device[1].duty.least_ms == doctest::Approx(5));
+}
 TEST_CASE("a neighbour that grows its batch takes the room of the other") {
   // a alone on a half: batches of 8 in 18 ms carry 444 a second. Beside b with batches of b, which
   // use (0.2 + 0.4 (b − 1) / 7) / 2, both at the same rate: batches of 5 take 14.57 ms and carry

@@ -104,6 +104,22 @@ TEST_CASE_FIXTURE(fixture, "with interference the neighbour's own batches slow i
   apart[0].gpu = device_id{0};
   CHECK(verify(grid, problem, apart, c) == list{});
 }
+TEST_CASE("models without usage slow each other as measured") {
+  const auto model = [](const char* name, std::vector<double> beside) {
+    return model_profile{
+        .name = name, .slo_ms = 100, .latency = {{1, 50, 10}}, .beside = std::move(beside)};
+  };
+  const latency_grid g{{model("a", {1, 1.5}), model("b", {1.2, 1})}, {.sizes = {50}}};
+  plan p;
+  for (const std::uint32_t m : {0U, 1U}) {
+    p.push_back({.gpu = device_id{0},
+                 .size = device_share{50},
+                 .duty_ms = 14,
+                 .models = {{.model = model_id{m}, .batch = 1, .rate_rps = 1}}});
+  }
+  const auto broken = verify(g, {.gpus = 1, .rates_rps = {1, 1}}, p, interference_model{});
+  CHECK(broken == list{"gpulet 0: its batches take 15 ms, more than the duty cycle of 14 ms"});
+}
 TEST_CASE("of several neighbours each adds its excess, the worst of its models") {
   // a alone takes 10 ms. f = 1 + l2 of the other: 0.2 for b, 0.1 for c, 0.3 for d, whole device.
   const auto model = [](const char* name, double l2) {

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cohort::packing {
@@ -58,6 +59,17 @@ struct interference_error {
   double p95 = 0;
 };
 
+/// The percentiles of relative errors, by nearest rank; all 0 without any.
+[[nodiscard]] inline interference_error percentiles_of(std::vector<double> errors) {
+  if (errors.empty()) return {};
+  std::ranges::sort(errors);
+  const auto at = [&errors](double part) {
+    const double rank = std::ceil(part * static_cast<double>(errors.size()));
+    return errors[static_cast<std::size_t>(rank) - 1];
+  };
+  return {.p50 = at(0.5), .p90 = at(0.9), .p95 = at(0.95)};
+}
+
 /// f = max(1, c · (l2 self, l2 other, memory self, memory other, 1)): the factor by which latency
 /// grows next to one neighbour. With several neighbours the excesses f − 1 add. Source: gpu-let,
 /// section 4.4. Thread safety: immutable.
@@ -82,23 +94,40 @@ struct interference_model {
   /// The least-squares fit to measured pairs. @throws config_error If there are fewer than five
   /// samples, or they do not determine the five coefficients.
   [[nodiscard]] static interference_model fit(std::span<const interference_sample> samples);
+  /// The same where a usage may be equal in all samples, as that of memory is where every model
+  /// fits the cache: its coefficient is 0, and what it does is in the constant. @throws
+  /// config_error If there are fewer samples than coefficients that are left, or they do not
+  /// determine these.
+  [[nodiscard]] static interference_model fit_what_varies(
+      std::span<const interference_sample> samples);
   /// How well the model predicts samples that it was not fitted to; all 0 without samples.
   [[nodiscard]] interference_error error_on(std::span<const interference_sample> held_out) const;
 };
 
-inline interference_model interference_model::fit(std::span<const interference_sample> samples) {
+namespace detail {
+/// What the coefficients are multiplied by, the constant last.
+[[nodiscard]] inline std::array<double, 5> terms_of(const interference_sample& s) noexcept {
+  return {s.self.l2, s.other.l2, s.self.memory, s.other.memory, 1.0};
+}
+
+/// Least squares over the terms that are `used`; the coefficients of the others are 0.
+[[nodiscard]] inline interference_model fit_terms(std::span<const interference_sample> samples,
+                                                  const std::array<bool, 5>& used) {
   constexpr std::size_t n = 5;
-  expects(samples.size() >= n, "interference_model: fit needs at least five samples");
   // Normal equations with the right-hand side as last column, by Gauss-Jordan elimination.
   std::array<std::array<double, n + 1>, n> a{};
   for (const interference_sample& s : samples) {
     expects(s.factor > 0 && std::isfinite(s.factor),
             "interference_model: a measured factor must be above 0");
-    const std::array<double, n> x{s.self.l2, s.other.l2, s.self.memory, s.other.memory, 1.0};
+    const std::array<double, n> x = terms_of(s);
     for (std::size_t i = 0; i < n; ++i) {
-      for (std::size_t j = 0; j < n; ++j) a[i][j] += x[i] * x[j];
+      if (!used[i]) continue;
+      for (std::size_t j = 0; j < n; ++j) a[i][j] += used[j] ? x[i] * x[j] : 0;
       a[i][n] += x[i] * s.factor;
     }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!used[i]) a[i][i] = 1;
   }
   std::array<double, n> scale{};
   for (std::size_t i = 0; i < n; ++i) scale[i] = a[i][i];
@@ -123,67 +152,44 @@ inline interference_model interference_model::fit(std::span<const interference_s
           .memory_other = c(3),
           .constant = c(4)};
 }
+}  // namespace detail
+
+inline interference_model interference_model::fit(std::span<const interference_sample> samples) {
+  expects(samples.size() >= 5, "interference_model: fit needs at least five samples");
+  return detail::fit_terms(samples, {true, true, true, true, true});
+}
+
+inline interference_model interference_model::fit_what_varies(
+    std::span<const interference_sample> samples) {
+  std::array<bool, 5> used{false, false, false, false, true};
+  for (const interference_sample& s : samples) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (detail::terms_of(s)[i] != detail::terms_of(samples.front())[i]) used[i] = true;
+    }
+  }
+  expects(static_cast<std::ptrdiff_t>(samples.size()) >= std::ranges::count(used, true),
+          "interference_model: fit needs as many samples as coefficients");
+  return detail::fit_terms(samples, used);
+}
+
+/// The factor by which a batch of `self` on a partition grows next to one of `other`, `number` in
+/// the list of models that `self` is of: by usage if both have it, else as measured side by side
+/// (`model_profile::beside`); 1 if neither is known.
+[[nodiscard]] inline double factor_between(const interference_model& c, const model_profile& self,
+                                           device_usage self_usage, const model_profile& other,
+                                           std::size_t number, device_usage other_usage) noexcept {
+  if (!self.usage.empty() && !other.usage.empty()) return c.factor(self_usage, other_usage);
+  return number < self.beside.size() ? self.beside[number] : 1;
+}
 
 inline interference_error interference_model::error_on(
     std::span<const interference_sample> held_out) const {
-  if (held_out.empty()) return {};
   std::vector<double> errors;
   errors.reserve(held_out.size());
   for (const interference_sample& s : held_out) {
     errors.push_back(std::abs(factor(s.self, s.other) - s.factor) / s.factor);
   }
-  std::ranges::sort(errors);
-  const auto at = [&errors](double part) {  // Nearest rank.
-    const double rank = std::ceil(part * static_cast<double>(errors.size()));
-    return errors[static_cast<std::size_t>(rank) - 1];
-  };
-  return {.p50 = at(0.5), .p90 = at(0.9), .p95 = at(0.95)};
+  return percentiles_of(std::move(errors));
 }
-
-/// The largest factor that any neighbours could inflict: up to `max_gpulets` − 1 of them, of the
-/// given sizes that fit beside the partition, running any measured batch of any of the models. A
-/// plan made with it cannot be broken by what is placed beside it later. Thread safety: immutable.
-class worst_neighbours {
- public:
-  worst_neighbours(const interference_model& c, std::span<const model_profile> models,
-                   std::span<const std::uint32_t> sizes, std::uint32_t max_gpulets)
-      : model_{c}, sizes_{sizes.begin(), sizes.end()}, max_gpulets_{max_gpulets} {
-    bool any = false;
-    for (const model_profile& m : models) {
-      for (const usage_sample& s : m.usage) {
-        const double part = c.l2_other * s.l2 + c.memory_other * s.memory;
-        worst_ = any ? std::max(worst_, part) : part;
-        any = true;
-      }
-    }
-  }
-
-  /// For a batch that uses `self` on `size_pct` of the device; 1 on all of it.
-  /// Complexity: O(sizes · max_gpulets · 100).
-  [[nodiscard]] double factor(device_usage self, std::uint32_t size_pct) const {
-    const std::uint32_t room = size_pct < 100 ? 100 - size_pct : 0;
-    const double own = model_.l2_self * self.l2 + model_.memory_self * self.memory;
-    // most[k]: largest sum of excesses of neighbours whose sizes sum to at most k.
-    std::vector<double> most(room + 1, 0.0);
-    for (std::uint32_t n = 1; n < max_gpulets_; ++n) {
-      std::vector<double> next = most;
-      for (const std::uint32_t p : sizes_) {
-        const double excess = own + p / 100.0 * worst_ + model_.constant - 1;
-        for (std::uint32_t k = p; k <= room && excess > 0; ++k) {
-          next[k] = std::max(next[k], most[k - p] + excess);
-        }
-      }
-      if (next == most) break;
-      most.swap(next);
-    }
-    return 1 + most[room];
-  }
-
- private:
-  interference_model model_;
-  std::vector<std::uint32_t> sizes_;
-  std::uint32_t max_gpulets_;
-  double worst_ = 0;  // Largest part of the factor that a neighbour on a whole device adds.
-};
 
 }  // namespace cohort::packing

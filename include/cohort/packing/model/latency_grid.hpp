@@ -8,6 +8,7 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/packing/model/interference.hpp>
 #include <cohort/packing/model/profile.hpp>
+#include <cohort/packing/model/worst_neighbours.hpp>
 
 #include <fmt/format.h>
 
@@ -39,7 +40,7 @@ class latency_grid {
  public:
   /// @throws config_error If there is no model or no size, a name is empty or repeated, an SLO or
   ///         memory is out of range, a size was not measured for a model, or interference is to be
-  ///         planned for and a model's usage was not measured.
+  ///         planned for and neither a model's usage nor what it bears beside others is known.
   latency_grid(std::vector<model_profile> models, grid_options options);
 
   [[nodiscard]] std::size_t models() const noexcept { return models_.size(); }
@@ -150,7 +151,12 @@ inline void latency_grid::check_model(const model_profile& m) const {
     check(s.batch >= 1, "the batch of a usage sample must be at least 1");
     check(s.l2 >= 0 && s.l2 <= 1 && s.memory >= 0 && s.memory <= 1, "usage must be in 0 to 1");
   }
-  check(!options_.pad_for || !m.usage.empty(), "usage is needed to plan for interference");
+  check(m.beside.empty() ||
+            (m.beside.size() == models_.size() &&
+             std::ranges::all_of(m.beside, [](double f) { return f >= 1 && std::isfinite(f); })),
+        "beside must have a factor of at least 1 for each model");
+  check(!options_.pad_for || !m.usage.empty() || !m.beside.empty(),
+        "usage is needed to plan for interference");
 }
 
 inline latency_grid::row latency_grid::make_row(std::size_t m, std::size_t s,
@@ -159,7 +165,7 @@ inline latency_grid::row latency_grid::make_row(std::size_t m, std::size_t s,
   row r;
   r.cells.resize(max_batch(m));
   for (std::uint32_t b = 1; b <= max_batch(m); ++b) {
-    const double f = pad != nullptr ? pad->factor(usage_of(models_[m], b, pct), pct) : 1;
+    const double f = pad != nullptr ? pad->factor(models_[m], b, pct) : 1;
     const double latency = f * tables_[m](b, pct);
     r.cells[b - 1] = {.latency_ms = latency, .batch = b};
     if (2 * latency <= slo_ms(m) && b / latency * 1e3 > r.capacity_rps) {

@@ -83,7 +83,9 @@ class mutual_fit {
       if (&n == &at) continue;
       double worst = 1;
       for (const gpulet_load& o : n.loads) {
-        worst = std::max(worst, model_.factor(self, usage(o.model, n.size, o.batch)));
+        worst = std::max(
+            worst, factor_between(model_, grid_->profile(l.model), self, grid_->profile(o.model),
+                                  o.model, usage(o.model, n.size, o.batch)));
       }
       f += worst - 1;
     }

@@ -41,7 +41,10 @@ struct model_profile {
   double slo_ms = 0;     ///< Above 0.
   double memory_mb = 0;  ///< Of one loaded instance, in 10^6 bytes; at least 0.
   std::vector<latency_sample> latency{};
-  std::vector<usage_sample> usage{};  ///< Empty if interference was not measured.
+  std::vector<usage_sample> usage{};  ///< Empty if it was not measured or counted.
+  /// How many times longer a batch runs next to each model of the list that this one is of, by
+  /// number, as measured side by side: used where a usage is not known. Empty, or at least 1 each.
+  std::vector<double> beside{};
 };
 
 /// Measured latencies of one model as a full table of batches and sizes. Thread safety: immutable.

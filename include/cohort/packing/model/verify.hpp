@@ -100,8 +100,8 @@ inline constexpr double verify_tolerance = 1e-6;
           double worst = 1;
           for (const placed_model& other : p[n].models) {
             const model_profile& o = grid.profile(other.model.index());
-            worst = std::max(
-                worst, interference->factor(self, usage_of(o, other.batch, p[n].size.percent())));
+            worst = std::max(worst, factor_between(*interference, own, self, o, other.model.index(),
+                                                   usage_of(o, other.batch, p[n].size.percent())));
           }
           f += worst - 1;
         }

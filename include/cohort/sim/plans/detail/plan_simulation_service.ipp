@@ -35,9 +35,11 @@ inline void plan_simulation::install(const packing::plan& p) {
             if (&n == &g || n.gpu != g.gpu) continue;
             double worst = 1;
             for (const packing::placed_model& o : n.models) {
-              worst = std::max(worst, interference_->factor(
-                                          self, packing::usage_of(grid_.profile(o.model.index()),
-                                                                  o.batch, n.size.percent())));
+              const packing::model_profile& other = grid_.profile(o.model.index());
+              worst = std::max(
+                  worst, packing::factor_between(
+                             *interference_, grid_.profile(model), self, other, o.model.index(),
+                             packing::usage_of(other, o.batch, n.size.percent())));
             }
             f += worst - 1;
           }

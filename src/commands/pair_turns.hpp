@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// How much slower two batches run side by side than alone, on a machine that is faster or slower
+/// for a while: in turns, each judged by the solo runs before and after it. Owns no clock.
+#pragma once
+
+#include <cohort/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cohort::commands {
+
+/// The mean of the middle two of an even number. @param of Not empty.
+[[nodiscard]] inline double middle_of(std::vector<double> of) {
+  std::ranges::sort(of);
+  const std::size_t half = of.size() / 2;
+  return of.size() % 2 == 1 ? of[half] : (of[half - 1] + of[half]) / 2;
+}
+
+/// What can run a pair of batches: `alone(side)` is the latency of a few runs of side 0 or 1 while
+/// the other side is idle, `together()` those of both while both run all the time; in ms.
+template <class M>
+concept pair_machine = requires(M& m, std::size_t side) {
+  { m.alone(side) } -> std::same_as<double>;
+  { m.together() } -> std::same_as<std::array<double, 2>>;
+};
+
+/// What one side of a pair bore.
+struct side_times {
+  double alone_ms = 0;   ///< Median of the solo runs.
+  double beside_ms = 0;  ///< Median of the runs side by side.
+  double factor = 1;     ///< Median over turns of beside / (mean of the solos before and after it).
+  /// Median of |later / earlier - 1| of solo runs with one turn between them: what the machine
+  /// changes by on its own.
+  double noise = 0;
+};
+
+/// Runs solo, side by side, solo, ..., side by side, solo. A drift of the machine cancels to the
+/// first order, and a turn in which it changed is one of several.
+/// @param turns Side by side; at least 1.
+template <pair_machine Machine>
+[[nodiscard]] std::array<side_times, 2> measure_turns(Machine& machine, std::uint32_t turns) {
+  expects(turns > 0, "measure_turns: turns must be at least 1");
+  std::array<std::vector<double>, 2> alone;
+  std::array<std::vector<double>, 2> beside;
+  for (std::uint32_t turn = 0;; ++turn) {
+    for (std::size_t side = 0; side < 2; ++side) alone[side].push_back(machine.alone(side));
+    if (turn == turns) break;
+    const std::array<double, 2> both = machine.together();
+    for (std::size_t side = 0; side < 2; ++side) beside[side].push_back(both[side]);
+  }
+  std::array<side_times, 2> out;
+  for (std::size_t side = 0; side < 2; ++side) {
+    std::vector<double> factors;
+    std::vector<double> changes;
+    for (std::size_t i = 0; i < turns; ++i) {
+      const double before = alone[side][i];
+      const double after = alone[side][i + 1];
+      factors.push_back(beside[side][i] / ((before + after) / 2));
+      changes.push_back(std::abs(after / before - 1));
+    }
+    out[side] = {.alone_ms = middle_of(alone[side]),
+                 .beside_ms = middle_of(beside[side]),
+                 .factor = middle_of(factors),
+                 .noise = middle_of(changes)};
+  }
+  return out;
+}
+
+}  // namespace cohort::commands

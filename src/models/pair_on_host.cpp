@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "measured_pair.hpp"
+
+namespace cohort::models {
+namespace {
+
+unsigned cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+}  // namespace
+
+std::unique_ptr<timed_pair> pair_on_host(const pair_timing_plan& p) {
+  constexpr std::size_t bytes = std::size_t{2} << 30U;
+  return std::make_unique<measured_pair<runtime::host_executor>>(
+      std::make_unique<runtime::host_executor>(runtime::host_options{.pool_bytes = bytes}), p,
+      fmt::format("host, {} cores", cores()),
+      [](runtime::host_executor& e, const std::string& model, std::uint64_t seed) {
+        return make_host_factory(model, e, seed);
+      });
+}
+
+bool are_apart_on_host(device_share first, device_share second) {
+  const auto of = [](device_share s) { return std::max(1.0, std::ceil(s.fraction() * cores())); };
+  return of(first) + of(second) <= cores();
+}
+
+}  // namespace cohort::models
