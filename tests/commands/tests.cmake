@@ -1,4 +1,6 @@
-cohort_add_test(commands/fit_test.cpp LIBS cohort_formats)
+foreach(name fit refine_batches)
+  cohort_add_test(commands/${name}_test.cpp LIBS cohort_formats)
+endforeach()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
   foreach(name command decode pack pipeline profile replan report subclusters worked_example)
