@@ -89,6 +89,7 @@ struct profile_options {
   std::string model;
   std::string executor = "host";
   std::string batches = "1,2,4,8,16,32";
+  text_option largest_batch;
   std::string partitions = "100";
   std::string out;
   std::string repeats = "50";

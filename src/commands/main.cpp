@@ -190,7 +190,11 @@ void add_profile(CLI::App& app, profile_options& o) {
       ->required();
   option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
   option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");
-  option(sub, "--batches", o.batches, "Batch sizes [1,2,4,8,16,32]", "B,...");
+  option(sub, "--batches", o.batches,
+         "Batch sizes, or auto: few, and more where the line between two is off by more than noise "
+         "[1,2,4,8,16,32]",
+         "B,...|auto");
+  option(sub, "--largest-batch", o.largest_batch, "Of --batches auto [32]", "N");
   option(sub, "--partitions", o.partitions, "Parts of the device, in percent [100]", "P,...");
   option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [50]", "N");
   option(sub, "--time-limit-s", o.time_limit_s,

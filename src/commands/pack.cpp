@@ -3,6 +3,7 @@
 #include <drawings/table.hpp>
 #include <formats/demand_file.hpp>
 #include <formats/json_writer.hpp>
+#include <formats/naming.hpp>
 #include <formats/profile_dir.hpp>
 #include <formats/text.hpp>
 #include <formats/workload_file.hpp>
@@ -288,12 +289,7 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
   std::string answers;  // Printed once all are known to be good: no partial result beside an error.
   progress_bar bar{job.algorithm.name, "demands"};
   for (std::size_t i = 0; i < demands.size(); ++i) {
-    answer a;
-    try {
-      a = solve(job, demands[i], grids);
-    } catch (const config_error& e) {
-      throw input_error{fmt::format("{}: {}", places[i], e.what())};
-    }
+    const answer a = naming(places[i], [&] { return solve(job, demands[i], grids); });
     all = all && a.result.schedulable();
     json_writer out;
     write_answer(out, job, demands[i], a, json_writer::layout::line);
@@ -338,9 +334,10 @@ int pack_verify(const pack_options& o) {
   print_warnings("cohort", profiles.repairs);
   const schedule s = parse_schedule(name, text, profiles);
   grid_cache grids{profiles, false};
-  const std::vector<std::string> broken =
-      verify(grids.get(s.demand), problem_of(s.demand, s.rule), s.plan,
-             s.interference ? profiles.interference : std::nullopt);
+  const std::vector<std::string> broken = naming(name, [&] {
+    return verify(grids.get(s.demand), problem_of(s.demand, s.rule), s.plan,
+                  s.interference ? profiles.interference : std::nullopt);
+  });
   if (o.json) {
     json_writer out;
     out.begin_object().field("valid", broken.empty()).key("violations").begin_array();
@@ -384,7 +381,7 @@ int pack_command(const pack_options& o) {
   const demand d = parse_demand(name, read_file(o.file), job.profiles);
   check_demand(name, o, job, d);
   grid_cache grids{job.profiles, algorithm.padded};
-  const answer a = solve(job, d, grids);
+  const answer a = naming(name, [&] { return solve(job, d, grids); });
   if (o.svg && a.result.schedulable()) {
     write_file(*o.svg, plan_svg(grids.get(d), d.gpus, a.result.plan));
   }

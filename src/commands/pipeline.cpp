@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <drawings/table.hpp>
 #include <formats/json_writer.hpp>
+#include <formats/naming.hpp>
 #include <formats/staged_model_file.hpp>
 #include <formats/text.hpp>
 #include <formats/trace_writer.hpp>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -210,7 +212,9 @@ int pipeline_command(const pipeline_command_options& o) {
         parse_integer("--buffer-sets", *o.buffer_sets, {.low = 1, .high = 64}));
   }
   const std::vector<sim::staged_arrival> arrivals = read_arrivals(o, m, settings.seed);
-  const staged_runner runner{std::move(m)};
+  const auto made = naming(o.file == "-" ? "standard input" : o.file,
+                           [&] { return std::make_unique<const staged_runner>(std::move(m)); });
+  const staged_runner& runner = *made;
   sim::staged_result r;
   {
     progress_bar bar{o.policy, "simulated s"};

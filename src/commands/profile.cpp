@@ -12,12 +12,14 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <drawings/table.hpp>
@@ -31,6 +33,7 @@
 #include "commands.hpp"
 #include "fit.hpp"
 #include "progress.hpp"
+#include "refine_batches.hpp"
 
 namespace cohort::commands {
 namespace {
@@ -40,7 +43,8 @@ using layout = json_writer::layout;
 struct plan {
   choice executor;
   std::vector<std::string> models;
-  std::vector<std::uint32_t> batches;
+  std::vector<std::uint32_t> batches;  ///< The first ones, if more are added.
+  bool refines;                        ///< Adds sizes where lines between them are off.
   std::vector<std::uint32_t> partitions;
   std::uint32_t repeats;
   double time_limit_s;
@@ -63,12 +67,18 @@ struct profile_point {
   [[nodiscard]] double stage(std::size_t i) const { return quantile(stages_ms[i], 0.5); }
   /// Width of the middle four fifths, relative to the median.
   [[nodiscard]] double spread() const { return (at(0.9) - at(0.1)) / at(0.5); }
+  /// Standard error of the median: half of what lies between the ranks √n / 2 below and above it,
+  /// whatever the noise is like.
+  [[nodiscard]] double median_error() const {
+    const double part = 0.5 / std::sqrt(static_cast<double>(runs_ms.size()));
+    return (at(0.5 + part) - at(0.5 - part)) / 2;
+  }
 
  private:
   /// Nearest rank; `sorted` is.
   static double quantile(const std::vector<double>& sorted, double q) {
-    const double rank = std::ceil(q * static_cast<double>(sorted.size()));
-    return sorted[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+    const auto n = static_cast<double>(sorted.size());
+    return sorted[static_cast<std::size_t>(std::clamp(std::ceil(q * n), 1.0, n)) - 1];
   }
 };
 
@@ -80,13 +90,14 @@ struct model_profile {
   double memory_mb = 0;
   std::vector<std::string> partitions;  ///< What each share was rounded to.
   std::size_t cache_bytes = 0;
-  double cache_rate = 0;   ///< Bytes per second, of copies that fit the cache.
-  double memory_rate = 0;  ///< Of those that do not.
-  std::vector<profile_point> points;
-  linear_fit fit;          ///< Of the whole device.
-  models::row_cost row;    ///< Of a trial.
-  batching::slicing ends;  ///< If it was cut: of its stages, in operators.
-  sim::stage_trial trial;  ///< If the number of stages was found by one.
+  double cache_rate = 0;              ///< Bytes per second, of copies that fit the cache.
+  double memory_rate = 0;             ///< Of those that do not.
+  std::vector<profile_point> points;  ///< By partition, then batch.
+  std::vector<added_size> added;      ///< If sizes were added: to which lines.
+  linear_fit fit;                     ///< Of the whole device.
+  models::row_cost row;               ///< Of a trial.
+  batching::slicing ends;             ///< If it was cut: of its stages, in operators.
+  sim::stage_trial trial;             ///< If the number of stages was found by one.
 };
 
 /// The integers of a comma-separated list, ascending and distinct.
@@ -126,6 +137,21 @@ void parse_cut(const profile_options& o, plan& p) {
   }
 }
 
+/// The first batch sizes to measure.
+std::vector<std::uint32_t> parse_batches(const profile_options& o) {
+  constexpr integer_range range{.low = 1, .high = 1024};
+  if (o.batches != "auto") {
+    if (o.largest_batch) {
+      fail("--largest-batch", quote_short(*o.largest_batch),
+           "no such option without --batches auto");
+    }
+    return parse_list("--batches", o.batches, range);
+  }
+  const auto largest = static_cast<std::uint32_t>(
+      parse_integer("--largest-batch", o.largest_batch.value_or("32"), range));
+  return batch_refinement{{.largest = largest}}.wanted();
+}
+
 plan parse_plan(const profile_options& o) {
   const choice executor = profile_executors.list().choose("--executor", o.executor);
   const auto of_executor = [&](auto what) { return profile_executors.visit(executor.row, what); };
@@ -134,7 +160,8 @@ plan parse_plan(const profile_options& o) {
   const bool is_fast = of_executor([](const auto& r) { return r.is_fast; });
   plan p{.executor = executor,
          .models = {},
-         .batches = parse_list("--batches", o.batches, {.low = 1, .high = 1024}),
+         .batches = parse_batches(o),
+         .refines = o.batches == "auto",
          .partitions = parse_list("--partitions", o.partitions, {.low = 1, .high = 100}),
          .repeats = static_cast<std::uint32_t>(
              parse_integer("--repeats", o.repeats, {.low = 3, .high = 100'000})),
@@ -170,28 +197,31 @@ plan parse_plan(const profile_options& o) {
 }
 
 /// Runs batch sizes and partitions in turn, round by round, so that a disturbance of the machine
-/// touches all alike.
-void measure(model_profile& into, const plan& p, models::timed_model& model, progress_bar& bar) {
+/// touches all alike: those that were measured before, too.
+/// @param batches More of them.
+void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t>& batches,
+             double time_limit_s, models::timed_model& model, progress_bar& bar) {
   using clock = std::chrono::steady_clock;
+  std::vector<profile_point>& points = into.points;
   for (std::uint32_t percent : p.partitions) {
-    for (std::uint32_t batch : p.batches) {
-      into.points.push_back({batch, percent, {}, std::vector<std::vector<double>>(model.stages())});
+    for (std::uint32_t batch : batches) {
+      points.push_back({batch, percent, {}, std::vector<std::vector<double>>(model.stages())});
     }
   }
   const auto run = [&](const profile_point& point) {
     const auto at = std::ranges::find(p.partitions, point.partition) - p.partitions.begin();
     return model.run(static_cast<std::size_t>(at), point.batch);
   };
-  for (const profile_point& point : into.points) {  // Warm-up: caches, clocks, page faults.
+  for (const profile_point& point : points) {  // Warm-up: caches, clocks, page faults.
     for (int i = 0; i < 3; ++i) (void)run(point);
   }
   constexpr std::uint32_t least_rounds = 3;
   const clock::time_point start = clock::now();
   for (std::uint32_t round = 0; round < p.repeats; ++round) {
     const double elapsed = std::chrono::duration<double>(clock::now() - start).count();
-    if (round >= least_rounds && elapsed > p.time_limit_s) break;
-    bar.update(std::max(elapsed / p.time_limit_s, 1.0 * round / p.repeats), round);
-    for (profile_point& point : into.points) {
+    if (round >= least_rounds && elapsed > time_limit_s) break;
+    bar.update(std::max(elapsed / time_limit_s, 1.0 * round / p.repeats), round);
+    for (profile_point& point : points) {
       const models::measurement m = run(point);
       point.runs_ms.push_back(m.whole_ms);
       for (std::size_t i = 0; i < m.stages_ms.size(); ++i) {
@@ -199,9 +229,43 @@ void measure(model_profile& into, const plan& p, models::timed_model& model, pro
       }
     }
   }
-  for (profile_point& point : into.points) {
+  for (profile_point& point : points) {
     std::ranges::sort(point.runs_ms);
     for (std::vector<double>& stage : point.stages_ms) std::ranges::sort(stage);
+  }
+  std::ranges::sort(points, {}, [](const profile_point& x) {
+    return std::pair{x.partition, x.batch};
+  });
+}
+
+/// Measures few sizes, and more where lines between them are off on the largest partition. Each
+/// time takes at most half of what is left of the limit.
+void measure_refined(model_profile& into, const plan& p, models::timed_model& model,
+                     progress_bar& bar) {
+  batch_refinement sizes{{.largest = p.batches.back()}};
+  double left_s = p.time_limit_s;
+  while (!sizes.wanted().empty()) {
+    left_s /= 2;
+    measure(into, p, sizes.wanted(), left_s, model, bar);
+    std::map<std::uint32_t, refined_size> measured;
+    for (const profile_point& x : into.points) {
+      if (x.partition != p.partitions.back()) continue;
+      measured[x.batch] = {.ms = x.at(0.5), .noise_ms = x.median_error()};
+    }
+    sizes.take(std::move(measured));
+  }
+  into.added = sizes.added();
+}
+
+/// Which sizes were added and why: on standard error, as measuring takes a while.
+void tell_added(const model_profile& m) {
+  for (const added_size& a : m.added) {
+    fmt::print(
+        stderr,
+        "cohort: {}: batch {} was added between {} and {}: {:+.1f} % off their line, of which "
+        "{:.1f} % may be noise: {}\n",
+        m.name, a.batch, a.below, a.above, 100 * a.gap, 100 * a.noise,
+        a.is_off() ? "both halves are checked" : "the line holds");
   }
 }
 
@@ -268,6 +332,7 @@ model_profile profile_model(const std::string& name, const plan& p) {
                     .memory_mb = static_cast<double>(model->memory_bytes()) / 1e6,
                     .partitions = {},
                     .points = {},
+                    .added = {},
                     .fit = {},
                     .row = {},
                     .ends = {},
@@ -277,8 +342,13 @@ model_profile profile_model(const std::string& name, const plan& p) {
   }
   {
     progress_bar bar{name, "rounds"};
-    measure(out, p, *model, bar);
+    if (p.refines) {
+      measure_refined(out, p, *model, bar);
+    } else {
+      measure(out, p, p.batches, p.time_limit_s, *model, bar);
+    }
   }
+  tell_added(out);
   if (p.cuts) {
     if (p.wanted == 0) {
       out.row = p.hand_over_ms ? models::row_cost{.rows = {}, .hand_over = from_ms(*p.hand_over_ms)}
@@ -381,9 +451,10 @@ std::string pipeline_json(const model_profile& m, const plan& p) {
   out.begin_object()
       .field("name", m.name)
       .field("batch_max", p.batches.back())
-      .field("slo_ms", m.slo_ms)
-      .key("stages")
-      .begin_array();
+      .field("slo_ms", m.slo_ms);
+  // Checked to hold; of sizes that the user chose nothing is known between them.
+  if (p.refines) out.field("between", "line");
+  out.key("stages").begin_array();
   for (std::size_t i = 0; i < stages.size(); ++i) {
     out.begin_object(layout::line)
         .field("name", fmt::format("s{}", i + 1))
@@ -419,6 +490,34 @@ void add_slicing(json_writer& out, const model_profile& m) {
   out.end_object();
 }
 
+/// Which sizes were added, as a field of a model.
+void add_refinement(json_writer& out, const model_profile& m) {
+  out.key("added").begin_array();
+  for (const added_size& a : m.added) {
+    out.begin_object(layout::line)
+        .field("batch", a.batch)
+        .field("below", a.below)
+        .field("above", a.above)
+        .field("gap", a.gap)
+        .field("noise", a.noise)
+        .end_object();
+  }
+  out.end_array();
+}
+
+/// What is noise more than measurement.
+std::vector<std::string> noise_warnings(const model_profile& m) {
+  std::vector<std::string> out;
+  for (const profile_point& x : m.points) {
+    if (x.spread() <= 1) continue;
+    out.push_back(fmt::format(
+        "{}: batch {} at {} %: a spread of {:.0f} % is more than what was measured; on a quieter "
+        "machine, or with more --repeats, it would be less",
+        m.name, x.batch, x.partition, 100 * x.spread()));
+  }
+  return out;
+}
+
 std::string profile_json(const std::vector<model_profile>& profiles, const plan& p) {
   json_writer out;
   out.begin_object()
@@ -444,7 +543,10 @@ std::string profile_json(const std::vector<model_profile>& profiles, const plan&
         .field("cache_gb_s", m.cache_rate / 1e9)
         .field("memory_gb_s", m.memory_rate / 1e9);
     if (p.cuts) add_slicing(out, m);
-    out.key("points").begin_array();
+    if (p.refines) add_refinement(out, m);
+    out.key("warnings").begin_array();
+    for (const std::string& w : noise_warnings(m)) out.value(w);
+    out.end_array().key("points").begin_array();
     for (const profile_point& x : m.points) {
       out.begin_object(layout::line)
           .field("batch", x.batch)
@@ -512,6 +614,7 @@ std::string profile_text(const std::vector<model_profile>& profiles, const plan&
       t.add(std::move(row));
     }
     out += t.text() + '\n';
+    for (const std::string& w : noise_warnings(m)) out += "warning: " + w + "\n\n";
     if (p.cuts) out += trial_text(m, p);
   }
   out += fmt::format("wrote latency.csv, slo.csv, util.csv, workload.json, profile.json");

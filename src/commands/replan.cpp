@@ -4,6 +4,7 @@
 #include <formats/csv.hpp>
 #include <formats/demand_file.hpp>
 #include <formats/json_writer.hpp>
+#include <formats/naming.hpp>
 #include <formats/profile_dir.hpp>
 #include <formats/text.hpp>
 #include <formats/workload_file.hpp>
@@ -261,7 +262,9 @@ int replan_command(const replan_options& o) {
   for (const packing::model_profile& m : profiles.models) s.names.push_back(m.name);
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (algorithm.padded) shape.pad_for = profiles.interference;
-  const auto grid = std::make_shared<const latency_grid>(models_for(d, profiles), std::move(shape));
+  const auto grid = naming(name, [&] {
+    return std::make_shared<const latency_grid>(models_for(d, profiles), std::move(shape));
+  });
   const std::optional<packing::interference_model> interference =
       algorithm.interference ? profiles.interference : std::nullopt;
 
@@ -276,9 +279,11 @@ int replan_command(const replan_options& o) {
     bar.update(planned / periods, planned);
     return algorithm.run(grid, p, interference);
   };
-  const sim::closed_loop_result r = sim::run_closed_loop(
-      *grid, {.gpus = d.gpus, .rule = algorithm.rule, .memory_mb = d.memory_mb, .rates_rps = {}},
-      sources, interference, packer, loop);
+  const sim::closed_loop_result r = naming(name, [&] {
+    return sim::run_closed_loop(
+        *grid, {.gpus = d.gpus, .rule = algorithm.rule, .memory_mb = d.memory_mb, .rates_rps = {}},
+        sources, interference, packer, loop);
+  });
   if (o.pack.svg) {
     write_file(*o.pack.svg, wave_svg(s.names, d.named, d.gpus, r));
   }

@@ -6,6 +6,7 @@
 #include <cohort/packing/model/verify.hpp>
 
 #include <fmt/format.h>
+#include <formats/naming.hpp>
 #include <formats/text.hpp>
 
 #include <algorithm>
@@ -87,8 +88,10 @@ served_plan read_plan(const options& o) try {
        .interference = p.schedule.interference});
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (p.algorithm.padded) shape.pad_for = p.profiles.interference;
-  p.grid = std::make_shared<const packing::latency_grid>(formats::models_for(d, p.profiles),
+  p.grid = formats::naming(o.plan, [&] {
+    return std::make_shared<const packing::latency_grid>(formats::models_for(d, p.profiles),
                                                          std::move(shape));
+  });
   std::uint32_t measured = 1;
   std::uint32_t planned = 1;
   for (std::size_t m = 0; m < p.is_served.size(); ++m) {

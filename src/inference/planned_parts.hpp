@@ -115,8 +115,8 @@ std::unique_ptr<model_service> make_planned_staged_service(
       planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   for (const std::string& name : plan->names()) {
     if (std::ranges::find(known, name) == known.end()) {
-      throw config_error{fmt::format("--plan: model '{}' is unknown: expected one of {}", name,
-                                     fmt::join(known, ", "))};
+      throw config_error{fmt::format("--plan: {}: model '{}' is unknown: expected one of {}",
+                                     o.plan, name, fmt::join(known, ", "))};
     }
   }
   check_names(o, plan->names());

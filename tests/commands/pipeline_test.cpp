@@ -46,6 +46,40 @@ json model(const std::vector<json>& stages) {
 }
 using list = std::vector<double>;
 
+TEST_CASE("a model that is too large to plan for is said with its file") {
+  std::vector<json> stages;
+  for (int i = 0; i < 60; ++i) {
+    stages.push_back(stage("s" + std::to_string(i), {{{"batch", 1024}, {"ms", 1}}}));
+  }
+  json m = model(stages);
+  m["batch_max"] = 1024;
+  m["between"] = "line";
+  const files f{m, "time_ms\n0\n"};
+  const auto r =
+      cohort_command("pipeline " + f.model + " --policy dvabatch --arrivals " + f.arrivals);
+  CHECK(r.status == 2);
+  CHECK(r.out.empty());
+  CHECK(r.err == "cohort: " + f.model +
+                     ": planner: stages, batch_max and measured sizes are too many to plan for: "
+                     "expected a product with the horizon of at most 1e9\n");
+}
+TEST_CASE("sizes between measured ones take a step or lie on a line, and repairs are said") {
+  const std::vector<json> rows{{{"batch", 1}, {"ms", 1}}, {{"batch", 4}, {"ms", 4}}};
+  json m = model({stage("s", rows)});
+  const std::string two = "time_ms\n0\n0\n";
+  CHECK(files{m, two}.run("zero-batch")["latency_ms"] == json{4.0, 4.0});
+  m["between"] = "line";
+  CHECK(files{m, two}.run("zero-batch")["latency_ms"] == json{2.0, 2.0});
+  m["stages"][0]["latency"] = {{{"batch", 1}, {"ms", 3}}, {{"batch", 4}, {"ms", 2}}};
+  const files fallen{m, two};
+  const auto r = cohort_command("pipeline " + fallen.model + " --policy zero-batch --arrivals " +
+                                fallen.arrivals + " --events --json");
+  CHECK(r.status == 0);
+  CHECK(json::parse(r.out)["latency_ms"] == json{2.5, 2.5});
+  CHECK(r.err == "cohort: warning: " + fallen.model +
+                     ": latencies of stage \"s\" fall from batch 1 to 4 by 33 %: such sizes take "
+                     "their mean (isotonic regression)\n");
+}
 TEST_CASE("case I: batches of unlike lengths overlap") {
   std::vector<json> stages;
   for (const char* name : {"A", "B", "C", "D"}) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -59,6 +60,37 @@ TEST_CASE("profile writes files that the other subcommands read") {
   CHECK(run.status == 0);
   CHECK(json::parse(run.out)["per_model"].size() == 2);
   std::filesystem::remove_all(test::scratch("profile"));
+}
+
+TEST_CASE("with --batches auto sizes are added and said, and the line holds between them") {
+  const std::string folder = test::scratch("profile_auto");
+  const auto r = cohort_command(
+      "profile --model lenet --batches auto --largest-batch 16 --repeats 3 --slo-ms 100000 --json "
+      "--out " +
+      folder);
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  const json m = json::parse(r.out)["models"][0];
+  // 1, 4 and 16 are measured; of 2 to 3 and of 5 to 15 at least a middle each.
+  REQUIRE(m["added"].size() >= 2);
+  CHECK(m["added"][0]["below"] == 1);
+  CHECK(m["added"][0]["above"] == 4);
+  CHECK(m["points"].size() == 3 + m["added"].size());
+  CHECK(m["points"].back()["batch"] == 16);
+  for (std::size_t i = 1; i < m["points"].size(); ++i) {
+    CHECK(m["points"][i - 1]["batch"].get<int>() < m["points"][i]["batch"].get<int>());
+  }
+  CHECK(static_cast<std::size_t>(std::ranges::count(r.err, '\n')) == m["added"].size());
+  CHECK(r.err.starts_with("cohort: lenet: batch 3 was added between 1 and 4: "));
+  const json stages = json::parse(test::slurp(folder + "/lenet.json"));
+  CHECK(stages["between"] == "line");
+  CHECK(stages["stages"][0]["latency"].size() == m["points"].size());
+  std::filesystem::remove_all(folder);
+  const auto refused = cohort_command("profile --model lenet --largest-batch 8 --out " + folder);
+  CHECK(refused.status == 2);
+  CHECK(refused.err ==
+        "cohort: --largest-batch: \"8\" is not allowed: expected no such option without --batches "
+        "auto\n");
 }
 
 TEST_CASE("profile cuts models into stages by trial or by number, for pipelines to read") {

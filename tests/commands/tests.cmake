@@ -1,4 +1,4 @@
-foreach(name fit interference_fit pair_plan pair_turns)
+foreach(name fit interference_fit pair_plan pair_turns refine_batches)
   cohort_add_test(commands/${name}_test.cpp LIBS cohort_formats)
 endforeach()
 if(TARGET cohort_command)
