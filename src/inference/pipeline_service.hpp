@@ -36,6 +36,7 @@ struct pipelined_model {
   sim::stage_trial trial;       ///< If the number of stages was found by one.
   std::vector<std::vector<batching::stage_point>> stages;
   std::vector<batching::stage_point> copies;
+  batching::copy_rule copy;
 };
 
 /// @throws config_error If the plan's stages or sizes are not those of the model.
@@ -84,7 +85,8 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   pipelined_model made{.plan = std::move(plan),
                        .trial = std::move(trial),
                        .stages = {},
-                       .copies = row.points(static_cast<std::uint32_t>(sizes.size()))};
+                       .copies = row.points(static_cast<std::uint32_t>(sizes.size())),
+                       .copy = row.copies()};
   for (std::uint32_t k = 0; k < sizes.size(); ++k) {
     batching::add_stage_points(made.stages, operators[k], made.plan.ends, k);
   }
@@ -154,6 +156,7 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
   typename pipelines<Executor>::model_type out{
       .stages = m.stages,
       .copies = m.copies,
+      .copy = m.copy,
       .batch_max = max_batch,
       .buckets = m.plan.sizes,
       .options = {.buffer_sets = m.plan.buffer_sets,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
+#include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/core/time.hpp>
 
@@ -20,6 +21,12 @@ struct row_cost {
   std::vector<batching::batch_time> rows;
   duration hand_over{};  ///< Of each item beyond a row's first.
 
+  /// Copies are worth stages of their own only where they take longer than the two hand-overs that
+  /// these cost.
+  [[nodiscard]] batching::copy_rule copies() const {
+    const bool are_long = !rows.empty() && rows.back().time - rows.front().time > 2 * hand_over;
+    return are_long ? batching::copy_rule::apart : batching::copy_rule::together;
+  }
   /// Of rows, less the hand-over that plans and trials charge for each item.
   [[nodiscard]] std::vector<batching::batch_time> beside_hand_over() const {
     std::vector<batching::batch_time> out = rows;

@@ -130,7 +130,8 @@ TEST_CASE("who leaves early has the exit's output, who skips misses a stage, wha
     }
     const std::uint32_t lanes = lanes_of(options);
     const std::vector<hashing_model*> instances(std::size_t{lanes} * stages, &model);
-    driver_type driver{e, instances, host, lanes, options.buffer_sets, batch_max};
+    const copy_rule copies = seed % 2 == 0 ? copy_rule::apart : copy_rule::together;
+    driver_type driver{e, instances, host, lanes, options.buffer_sets, batch_max, {}, {}, copies};
     const stage_profile profile{
         std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}), batch_max};
     pipeline<random_policy> p{profile, options, random_policy{{batch_max}, &random}};

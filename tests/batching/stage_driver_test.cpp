@@ -113,6 +113,7 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
       test::random_source random{seed};
       const pipeline_options options = random_options(random, 2);
       const std::uint32_t lanes = lanes_of(options);
+      const copy_rule copies = seed % 2 == 0 ? copy_rule::apart : copy_rule::together;
       std::vector<std::unique_ptr<models::host_model>> owned;
       std::vector<models::host_model*> instances;
       const std::size_t stages = factory->make(1)->stages();
@@ -130,7 +131,8 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
       host.ends.resize(total);
       host.how.resize(total);
       stage_driver<runtime::host_executor, models::host_model, program> driver{
-          e, instances, host, lanes, options.buffer_sets, batch_max};
+          e, instances, host, lanes, options.buffer_sets, batch_max, {}, {}, copies};
+      REQUIRE(driver.stages() == stages + (copies == copy_rule::apart ? 2 : 0));
       const stage_profile profile{
           std::vector<std::vector<stage_point>>(driver.stages(), {{.batch = batch_max}}),
           batch_max};

@@ -414,15 +414,17 @@ TEST_CASE("a model is prepared for at least the capacity of its device") {
   CHECK(b.take_model(model_id{0}, device_id{0}) != nullptr);
   CHECK_THROWS_AS(b.add_device(device_id{1}, {.capacity = 0}), config_error);
 }
-TEST_CASE("the policy's profile has the copies first") {
+TEST_CASE("the policy's profile has the copies first, as a stage or with the first one") {
   runtime::host_executor executor;
   executor_backend<runtime::host_executor, gated, staged<restless, counts>> b{executor};
   b.add_device(device_id{0});
-  const auto add = [&](model_id id, std::vector<batching::stage_point> copies) {
+  const auto add = [&](model_id id, std::vector<batching::stage_point> copies,
+                       batching::copy_rule copy = batching::copy_rule::apart) {
     std::vector<duration> times;
     executor_backend<runtime::host_executor, gated, staged<restless, counts>>::model_type m{
         .stages = {{{.batch = 4, .time = duration{10}}}, {{.batch = 4, .time = duration{20}}}},
         .copies = std::move(copies),
+        .copy = copy,
         .batch_max = 4,
         .instances = {},
         .policy = [&](const batching::stage_profile& p) {
@@ -437,6 +439,10 @@ TEST_CASE("the policy's profile has the copies first") {
   CHECK(add(model_id{0}, {}) == times{duration{0}, duration{10}, duration{20}, duration{0}});
   CHECK(add(model_id{1}, {{.batch = 2, .time = duration{3}}, {.batch = 4, .time = duration{5}}}) ==
         times{duration{3}, duration{10}, duration{20}, duration{0}});
+  constexpr auto together = batching::copy_rule::together;
+  CHECK(add(model_id{2}, {}, together) == times{duration{10}, duration{20}});
+  CHECK(add(model_id{3}, {{.batch = 2, .time = duration{3}}, {.batch = 4, .time = duration{5}}},
+            together) == times{duration{15}, duration{20}});
 }
 TEST_CASE("what does not fit is an error when it is added") {
   runtime::host_executor executor;

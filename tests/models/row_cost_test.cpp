@@ -27,5 +27,11 @@ TEST_CASE("plans charge the hand-over themselves, so the points are without it")
     CHECK(points[3 * k + 2].time == 50us);
   }
 }
+TEST_CASE("copies are apart where they take longer than two hand-overs") {
+  row_cost cost{.rows = {{1, 30us}, {2, 50us}, {4, 90us}}, .hand_over = 30us};
+  CHECK(cost.copies() == batching::copy_rule::together);
+  cost.hand_over = 29us;
+  CHECK(cost.copies() == batching::copy_rule::apart);
+}
 }  // namespace
 }  // namespace cohort::models

@@ -14,6 +14,7 @@
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/staged_model.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,11 +26,17 @@
 
 namespace cohort::batching {
 
-/// Runs the stages of a model on an executor. The pipeline has two stages more than the model: the
-/// first copies inputs to the device, the last copies outputs back. Each stage of each lane has a
-/// stream of its own; stages are ordered on the device by events: a launch waits for the last write
-/// of its input and the last read of its output, and the host never waits on the path. The
-/// executor's completions are collected by the thread that owns the pipeline.
+/// Where rows are copied to the device and back.
+enum class copy_rule : std::uint8_t {
+  apart,     ///< In stages of their own, the first and the last: copies overlap with the model.
+  together,  ///< With the model's first stage and its last: two hand-overs fewer for each row.
+};
+
+/// Runs the stages of a model on an executor. With `copy_rule::apart` the pipeline has two stages
+/// more than the model: the first copies inputs to the device, the last copies outputs back. Each
+/// stage of each lane has a stream of its own; stages are ordered on the device by events: a launch
+/// waits for the last write of its input and the last read of its output, and the host never waits
+/// on the path. The executor's completions are collected by the thread that owns the pipeline.
 /// Memory: sets × (batch_max + 1) × (sum of the bytes of boundaries and exits), allocated when it
 /// is made; nothing after. Thread safety: none, but for completions, which come from the executor's
 /// threads.
@@ -43,15 +50,18 @@ class stage_driver {
   ///               space, and can run every stage. All outlive the driver.
   /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
   /// @param share Of the device's compute, for each of the streams.
+  /// @param copies `together` where copying takes less than handing over does.
   /// @throws config_error If a number does not fit.
   /// @throws resource_error If the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
                std::uint32_t sets, std::uint32_t batch_max,
-               std::span<const std::uint32_t> bucket_sizes = {}, device_share share = {})
+               std::span<const std::uint32_t> bucket_sizes = {}, device_share share = {},
+               copy_rule copies = copy_rule::apart)
       : executor_{&e},
         host_{&host},
         sets_{sets},
         lanes_{lanes},
+        lead_{copies == copy_rule::apart ? 1U : 0U},
         bucket_sizes_{bucket_sizes.begin(), bucket_sizes.end()} {
     expects(lanes >= 1 && sets >= 1, "stage_driver: lanes and sets must be at least 1");
     expects(!models.empty(), "stage_driver: models must not be empty");
@@ -59,7 +69,7 @@ class stage_driver {
     expects(models.size() == std::size_t{lanes} * model_stages,
             "stage_driver: models must be one for each stage of each lane");
     models_.assign(models.begin(), models.end());
-    stages_ = model_stages + 2;
+    stages_ = model_stages + 2 * lead_;
     for (std::uint32_t b = 0; b <= model_stages; ++b) {
       strides_.push_back(models.front()->boundary_bytes(b));
       for (std::uint32_t j = 0; j < sets; ++j) {
@@ -83,7 +93,7 @@ class stage_driver {
   stage_driver(const stage_driver&) = delete;
   stage_driver& operator=(const stage_driver&) = delete;
 
-  /// Stages of the pipeline: those of the model, and the copies in and out.
+  /// Stages of the pipeline: those of the model, and the copies in and out if they are apart.
   [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }
 
   // The sink of the pipeline.
@@ -112,7 +122,7 @@ class stage_driver {
   void move(std::uint32_t set, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
     const std::uint32_t lane = lanes_ > 1 ? set : 0;
     auto& s = streams_[lane * stages_ + boundary - 1];  // Of the stage that has written it.
-    const std::uint32_t b = boundary - 1;
+    const std::uint32_t b = boundary - lead_;
     executor_->copy(s, {.destination = buffer(b, set) + to * strides_[b],
                         .source = buffer(b, set) + from * strides_[b],
                         .row_bytes = strides_[b]});
@@ -121,13 +131,13 @@ class stage_driver {
   void end(const staged_request& r, outcome how, time_point now) { host_->ended(r, how, now); }
   [[nodiscard]] bool judges(std::uint32_t stage) {
     if constexpr (has_exits) {
-      return stage >= 1 && stage + 2 < stages_ && models_.front()->has_exit(stage - 1) &&
-             host_->judges(stage - 1);
+      return stage >= lead_ && stage + 1 + lead_ < stages_ &&
+             models_.front()->has_exit(stage - lead_) && host_->judges(stage - lead_);
     }
     return false;
   }
   [[nodiscard]] verdict judge(const staged_request& r, std::uint32_t stage) {
-    if constexpr (has_exits) return host_->judge(r, stage - 1);
+    if constexpr (has_exits) return host_->judge(r, stage - lead_);
     return verdict::go_on;
   }
 
@@ -186,7 +196,7 @@ class stage_driver {
     Host* host;
   };
 
-  /// Of the boundary that a pipeline's stage `boundary` - 1 writes: recorded after each launch.
+  /// Of the boundary that the pipeline's stage `boundary` - 1 writes: recorded after each launch.
   typename Executor::event& event(std::uint32_t boundary, std::uint32_t set) noexcept {
     return written_[boundary * sets_ + set];
   }
@@ -197,11 +207,16 @@ class stage_driver {
     return bucket_sizes_.empty() ? 0 : bucket_sizes_[bucket];
   }
   void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l) {
-    if (stage == 0) return copy_in(s, l);
-    if (stage + 1 == stages_) return copy_out(s, l, buffer(stages_ - 2, l.set));
+    const std::uint32_t model_stages = stages_ - 2 * lead_;
+    if (stage == 0) copy_in(s, l);
+    if (stage >= lead_ && stage < lead_ + model_stages) run_model(stage, model_stages, s, l);
+    if (stage + 1 == stages_) copy_out(s, l, buffer(model_stages, l.set));
+  }
+  void run_model(std::uint32_t stage, std::uint32_t model_stages, typename Executor::stream& s,
+                 const stage_launch& l) {
     // A run stays with the first stage's instance: its work space is in the caches.
-    Model& model = *models_[l.lane * (stages_ - 2) + (l.stage == 0 ? 0 : l.stage - 1)];
-    const std::uint32_t b = stage - 1;
+    Model& model = *models_[l.lane * model_stages + std::max(l.stage, lead_) - lead_];
+    const std::uint32_t b = stage - lead_;
     const runtime::slice all{.input = buffer(b, l.set),
                              .output = buffer(b + 1, l.set),
                              .input_stride = strides_[b],
@@ -273,6 +288,7 @@ class stage_driver {
   Host* host_;
   std::uint32_t sets_;
   std::uint32_t lanes_;
+  std::uint32_t lead_;  // Stages before the model's first.
   std::vector<std::uint32_t> bucket_sizes_;
   std::uint32_t stages_ = 0;
   std::vector<Model*> models_;

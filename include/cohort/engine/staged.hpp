@@ -44,6 +44,7 @@ struct pipeline_model {
   /// Of the copies in and out together, and what else a row costs beside the policy's `hand_over`;
   /// empty: they are free. Where stages are short, plans without it make rows too small.
   std::vector<batching::stage_point> copies{};
+  batching::copy_rule copy = batching::copy_rule::apart;
   std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
   /// Largest request size of each bucket, ascending; empty: size does not matter. A row's requests
   /// are padded to that of their bucket, the `size` of the slices that the model is given. A
@@ -101,7 +102,8 @@ class pipeline_instance {
                 m.options.buffer_sets,
                 m.batch_max,
                 buckets_,
-                on.share},
+                on.share,
+                m.copy},
         stages_{profile_, with_room(m.options, most_requests(m.batch_max) + 1), m.policy(profile_),
                 std::move(m.observer)} {
     expects(driver_.stages() == profile_.stages(),
@@ -182,9 +184,28 @@ class pipeline_instance {
       free.push_back({.batch = m.batch_max, .bucket = k});
     }
     std::vector<std::vector<batching::stage_point>> out = m.stages;
+    if (m.copy == batching::copy_rule::together) {
+      if (!out.empty()) add_copies(m.copies, out.front());
+      return out;
+    }
     out.insert(out.begin(), m.copies.empty() ? free : m.copies);
     out.push_back(std::move(free));
     return out;
+  }
+  /// To each point what the next larger batch of its bucket takes.
+  static void add_copies(const std::vector<batching::stage_point>& copies,
+                         std::vector<batching::stage_point>& to) {
+    for (batching::stage_point& p : to) {
+      const batching::stage_point* next = nullptr;
+      const batching::stage_point* largest = nullptr;
+      for (const batching::stage_point& c : copies) {
+        if (c.bucket != p.bucket) continue;
+        if (largest == nullptr || c.batch > largest->batch) largest = &c;
+        if (c.batch >= p.batch && (next == nullptr || c.batch < next->batch)) next = &c;
+      }
+      if (next == nullptr) next = largest;
+      if (next != nullptr) p.time += next->time;
+    }
   }
   static batching::pipeline_options with_room(batching::pipeline_options o, std::uint32_t n) {
     o.max_waiting = n;
