@@ -166,15 +166,15 @@ void parse_splits(const interference_options& o, const profile_dir& profiles,
                      "--partitions 50,100` measures; below 100 every model has {}",
                      sizes.empty() ? "none" : measured));
   }
-  const auto shared = std::ranges::stable_partition(p.splits, [&p](const partition_split& s) {
-    return profile_executors.visit(p.executor.row, [&](const auto& r) {
+  std::vector<std::string> names;
+  std::erase_if(p.splits, [&](const partition_split& s) {
+    const bool are_apart = profile_executors.visit(p.executor.row, [&](const auto& r) {
       return r.are_apart(device_share{s.first}, device_share{s.second});
     });
+    if (!are_apart) names.push_back(fmt::format("{}:{}", s.first, s.second));
+    return !are_apart;
   });
-  if (shared.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& [a, b] : shared) names.push_back(fmt::format("{}:{}", a, b));
-  p.splits.erase(shared.begin(), shared.end());
+  if (names.empty()) return;
   if (p.splits.empty() || o.sizes) {
     fail(o.sizes ? "--sizes" : "--profiles", fmt::format("{}", fmt::join(names, ", ")),
          "sizes of partitions that share no core of this machine, as 50");
@@ -415,6 +415,7 @@ int interference_command(const interference_options& o) {
                "cohort: stopped with {} factors measured, in {}: the same command goes on\n",
                run.rows.size(), o.out);
     (void)std::raise(stop_signal);
+    return 128 + stop_signal;  // Where the signal is ignored, as in the background of a shell.
   }
   print(o.json ? summary
                : fmt::format("{}\nwrote pairs.csv, {}interference.json, interference.svg to {}{}\n",

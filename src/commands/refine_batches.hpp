@@ -91,7 +91,7 @@ class batch_refinement {
   void choose() {
     wanted_.clear();
     std::erase_if(intervals_, [](const interval& i) { return i.high - i.low < 2; });
-    std::ranges::stable_sort(intervals_, [](const interval& a, const interval& b) {
+    std::ranges::sort(intervals_, [](const interval& a, const interval& b) {
       return a.gap != b.gap ? a.gap > b.gap : a.low < b.low;
     });
     const std::size_t room = options_.most_sizes - std::min(options_.most_sizes, known_.size());

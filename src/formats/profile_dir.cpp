@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 namespace cohort::formats {
@@ -94,8 +95,8 @@ struct latency_row {
 void check_latencies(const std::string& file, std::vector<latency_row>& rows,
                      const std::vector<packing::model_profile>& models, warnings& repairs) {
   const auto table_of = [](const latency_row& r) { return std::pair{r.model, r.sample.size_pct}; };
-  std::ranges::stable_sort(rows, {}, [&](const latency_row& r) {
-    return std::pair{table_of(r), r.sample.batch};
+  std::ranges::sort(rows, {}, [&](const latency_row& r) {
+    return std::tuple{table_of(r), r.sample.batch, r.line};
   });
   latency_check check{file};
   for (auto from = rows.begin(); from != rows.end();) {
