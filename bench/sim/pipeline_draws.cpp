@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: is `dvabatch` ever slower than the better of zero-batch and delay-batch:5, on profiles
 // drawn at random as users measure them, at parts of zero-batch's peak?
-//   pipeline_draws [--draws N] [--seed S] [--affine] [--policies A,B] [--quick] [--verbose]
+//   pipeline_draws [--draws N] [--seed S] [--requests N] [--overhead-us N] [--affine] [--quick]
+//                  [--verbose]
 // A cell is a draw at a load: means over three seeds of 30,000 common arrivals. Exit status 1 if a
 // bar is missed. --quick is a short pass that judges nothing.
 #include "drawn_staged_model.hpp"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -36,6 +38,7 @@ struct options {
   std::uint64_t seed = 1;
   std::uint64_t requests = 30'000;
   std::uint32_t seeds = 3;
+  std::uint64_t overhead_us = 0;
   bool affine = false;
   bool quick = false;
   bool verbose = false;
@@ -54,11 +57,14 @@ struct row {
   std::array<cell, loads.size()> cells{};
 };
 
+duration overhead_of(const options& o) { return std::chrono::microseconds{o.overhead_us}; }
+
 /// Highest rate at which zero-batch answers 99 % within the SLO.
 double peak_of(const staged_runner& m, const staged_policy& zero,
                const std::vector<std::uint32_t>& lengths, const options& o) {
   const auto holds = [&](double rate) {
-    const auto r = m.run(zero, formats::draw_staged_arrivals(rate, o.requests, 1, lengths));
+    const auto r = m.run(zero, formats::draw_staged_arrivals(rate, o.requests, 1, lengths),
+                         {.overhead = overhead_of(o)});
     return r.percentile_ms(0.99) <= to_ms(m.spec().slo);
   };
   const auto& p = m.profile();
@@ -70,6 +76,7 @@ row measure(std::uint64_t seed, const options& o) {
   static const staged_policy zero = parse_staged_policy("zero-batch");
   static const staged_policy delay = parse_staged_policy("delay-batch:5");
   static const staged_policy staged = parse_staged_policy("dvabatch");
+  const staged_settings settings{.overhead = overhead_of(o)};
   row r{.drawn = o.affine ? bench::draw_affine_model(seed) : bench::draw_staged_model(seed)};
   const staged_runner m{r.drawn.spec};
   r.peak_rps = peak_of(m, zero, r.drawn.lengths, o);
@@ -77,9 +84,9 @@ row measure(std::uint64_t seed, const options& o) {
     for (std::uint64_t s = 1; s <= o.seeds; ++s) {
       const auto arrivals =
           formats::draw_staged_arrivals(loads[i] * r.peak_rps, o.requests, s, r.drawn.lengths);
-      r.cells[i].zero += m.run(zero, arrivals).mean_ms() / o.seeds;
-      r.cells[i].delay += m.run(delay, arrivals).mean_ms() / o.seeds;
-      r.cells[i].staged += m.run(staged, arrivals).mean_ms() / o.seeds;
+      r.cells[i].zero += m.run(zero, arrivals, settings).mean_ms() / o.seeds;
+      r.cells[i].delay += m.run(delay, arrivals, settings).mean_ms() / o.seeds;
+      r.cells[i].staged += m.run(staged, arrivals, settings).mean_ms() / o.seeds;
     }
   }
   return r;
@@ -106,6 +113,10 @@ options parse(int argc, char** argv) {
       o.draws = number();
     } else if (what == "--seed") {
       o.seed = number();
+    } else if (what == "--requests") {
+      o.requests = number();
+    } else if (what == "--overhead-us") {
+      o.overhead_us = number();
     } else if (what == "--affine") {
       o.affine = true;
     } else if (what == "--verbose") {

@@ -26,13 +26,15 @@ namespace cohort::batching {
 
 /// Tries policies in virtual time, by the profile, on what arrived, and says which is best.
 ///
-/// A round looks at the last arrivals, of a hundred and more of the largest batches and no fewer
-/// than 2048, and starts with as many waiting as wait now. Rounds come when a sixteenth of that has
-/// arrived, then after twice as many, and so on; then after as many again, and ever less often,
-/// down to every eighth time, while the answer stays. They begin anew if the rate changes by more
-/// than a quarter for 512 arrivals. A score is the mean latency relative to the first policy's,
-/// over the last eight full rounds. Another policy is taken if it is better by half a per cent and
-/// by two standard errors.
+/// A full round looks at the last arrivals, of a hundred and more of the largest batches and no
+/// fewer than 2048, and starts with as many waiting as wait now. The first round comes after 8
+/// arrivals, the next ones when those have doubled, until they are full; while arrivals are few, a
+/// round runs through them up to eight times. Full rounds come after as many again, and ever less
+/// often, down to every eighth time, while the answer stays. They begin anew if the rate changes by
+/// more than a quarter for 512 arrivals. A score is the mean latency relative to the first
+/// policy's, over the last eight full rounds. Another policy is taken if it is better by half a per
+/// cent and by two standard errors, three while rounds are not full. From the first round on the
+/// first policy decides, unless another one is better than that.
 ///
 /// A policy may do well from nothing, and not once a queue has grown. So a queue more than twice as
 /// long as any in its trial is a surprise: there is a round at once, which counts alone, and who is
@@ -51,7 +53,7 @@ class policy_trials {
         options_{o},
         device_{device},
         full_{std::max<std::size_t>(2048, std::size_t{128} * profile.batch_max())},
-        next_{full_ / 16},
+        next_{smallest},
         present_{present} {
     expects(present < candidates.size(), "policy_trials: present must be one of the candidates");
     for (Policy& p : candidates) all_.push_back({.policy = std::move(p)});
@@ -78,13 +80,15 @@ class policy_trials {
     if (all_.size() < 2) return false;
     return unseen_ >= next_ || is_surprise(waiting);
   }
-  /// Tries all. @returns Whether another one is better than the present, and is that from now on.
+  /// Tries all, once something has arrived.
+  /// @returns Whether another one is better than the present, and is that from now on.
   bool choose(std::uint32_t waiting) {
+    if (record_.empty()) return false;
     const bool is_alone = is_surprise(waiting);
     const std::size_t n = std::min(record_.size(), full_);
     set_start(n, waiting);
     double limit = HUGE_VAL;
-    for (candidate& c : all_) limit = std::min(limit, 4 * try_one(c, n, limit));
+    for (candidate& c : all_) limit = std::min(limit, 4 * try_one(c, limit));
     ++rounds_;
     const auto judged = static_cast<double>(n);
     seen_ = is_alone ? judged : std::min(seen_ + judged, 8 * static_cast<double>(full_));
@@ -96,25 +100,29 @@ class policy_trials {
       c.score += (relative - c.score) * judged / seen_;
       if (arrived_ >= c.barred_until && c.score < all_[best].score) best = i;
     }
-    bool changes = is_better(all_[best], all_[present_], std::sqrt(judged / seen_));
-    if (!changes && present_ != 0 && n == full_ && all_[present_].score > 0) {
-      changes = true;  // The simplest is as good.
-      best = 0;
-    }
+    // Parts of few requests do not tell the error well.
+    const double errors = (n < full_ ? 3 : 2) * std::sqrt(judged / seen_);
+    // Until now no trial says that the present is better than the first.
+    const std::size_t held = rounds_ == 1 ? 0 : present_;
+    if (!is_better(all_[best], all_[held], errors)) best = held;
+    if (best == held && n == full_ && all_[held].score > 0) best = 0;  // The simplest is as good.
+    const bool changes = best != present_;
     if (changes && is_alone) {
       candidate& left = all_[present_];
       left.barred_until = arrived_ + (std::uint64_t{2 * full_} << std::min(left.surprises, 16U));
       ++left.surprises;
     }
-    if (changes) present_ = best;
+    present_ = best;
     next_ = n < full_ || changes ? n : std::min(2 * next_, 8 * full_);
     unseen_ = 0;
     return changes;
   }
 
  private:
-  static constexpr std::size_t block = 256;  // Arrivals by which rates are compared.
-  static constexpr std::size_t parts = 16;   // Of a round: how they differ tells what is chance.
+  static constexpr std::size_t smallest = 8;    // Arrivals of the first round.
+  static constexpr std::size_t most_times = 8;  // That a small round runs through its arrivals.
+  static constexpr std::size_t block = 256;     // Arrivals by which rates are compared.
+  static constexpr std::size_t parts = 16;      // Of a round: how they differ tells what is chance.
 
   /// What became of a trial.
   struct outcome_of_trial : null_replay_watch {
@@ -161,36 +169,41 @@ class policy_trials {
     seen_ = 0;  // The next round's scores count alone.
     next_ = 0;
   }
-  /// Before the first round, more than a batch is.
   [[nodiscard]] bool is_surprise(std::uint32_t waiting) const noexcept {
-    const std::uint32_t most =
-        rounds_ == 0 ? profile_->batch_max() : 8 + 2 * all_[present_].last.most_waiting;
-    return unseen_ >= 64 && waiting > most;
+    return rounds_ > 0 && unseen_ >= 64 && waiting > 8 + 2 * all_[present_].last.most_waiting;
   }
 
   /// Those who wait now wait at the beginning, too: from nothing, what is too slow for the load
-  /// would seem to do for as long as a queue takes to grow.
+  /// would seem to do for as long as a queue takes to grow. For the same reason few arrivals come
+  /// several times.
   void set_start(std::size_t n, std::uint32_t waiting) {
     const auto first = record_.end() - static_cast<std::ptrdiff_t>(n);
     tried_.assign(record_.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(waiting, n)),
                   record_.end());
     for (staged_arrival& a : tried_) a.at = first->at;
-    tried_.insert(tried_.end(), first, record_.end());
+    const auto gaps = static_cast<std::int64_t>(std::max<std::size_t>(2, n) - 1);
+    const duration length = (record_.back().at - first->at) / gaps * (gaps + 1);
+    const std::size_t times =
+        length > duration{} ? std::clamp<std::size_t>(full_ / n, 1, most_times) : 1;
+    for (std::size_t k = 0; k < times; ++k) {
+      const duration later = static_cast<std::int64_t>(k) * length;
+      for (auto i = first; i != record_.end(); ++i) tried_.push_back({i->at + later, i->bucket});
+    }
   }
-  double try_one(candidate& c, std::size_t n, double limit) {
+  double try_one(candidate& c, double limit) {
     pipeline<Policy> p{*profile_, options_, c.policy};
     c.last = {};
     c.last.arrivals = &tried_;
     c.last.tried = &p;
-    c.last.skipped = n / 4;
+    c.last.skipped = tried_.size() / 4;
     c.last.limit_ms = limit;
     replay(p, *profile_, tried_, device_, c.last);
     c.last.tried = nullptr;
     return c.last.sum_ms;
   }
-  /// @param part How much of the standard error of a round is left.
+  /// @param errors Standard errors of a round that may be chance.
   [[nodiscard]] static bool is_better(const candidate& a, const candidate& b,
-                                      double part) noexcept {
+                                      double errors) noexcept {
     double error = 0;
     if (!b.last.is_cut_short()) {  // Else there is no doubt.
       const double mean = (a.last.sum_ms - b.last.sum_ms) / parts;
@@ -198,9 +211,9 @@ class policy_trials {
         const double d = a.last.part_ms[k] - b.last.part_ms[k] - mean;
         error += d * d;
       }
-      error = part * std::sqrt(error * parts / (parts - 1)) / std::max(1e-9, b.last.sum_ms);
+      error = errors * std::sqrt(error * parts / (parts - 1)) / std::max(1e-9, b.last.sum_ms);
     }
-    return a.score < b.score - 0.005 - 2 * error;
+    return a.score < b.score - 0.005 - error;
   }
 
   const stage_profile* profile_;

@@ -25,9 +25,9 @@ namespace cohort::batching {
 
 /// A pipeline that decides by whichever of its policies is best for what arrives: see
 /// `policy_trials`, which run inside `advance`, for virtual time. It begins with the last; the
-/// first is the one that it should never be worse than, zero-batch as a rule. Rows that exist when
-/// another policy is taken go on under that. Deterministic. Thread safety: none.  Source:
-/// docs/batching/twin.md.
+/// first is the one that it should never be worse than, zero-batch as a rule, and decides from the
+/// first trial on unless another one is better. Rows that exist when another policy is taken go on
+/// under that. Deterministic. Thread safety: none.  Source: docs/batching/twin.md.
 template <staging_policy Policy, batch_observer Observer = null_batch_observer>
 class tuned_pipeline : public pipeline<Policy, Observer> {
   using base = pipeline<Policy, Observer>;
