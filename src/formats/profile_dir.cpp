@@ -89,6 +89,7 @@ struct latency_row {
   std::size_t line;
   std::size_t model;
   packing::latency_sample sample;
+  double spread = 0;
 };
 
 /// Checks the tables of each model and size, and makes them rise.
@@ -99,6 +100,10 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
     return std::tuple{table_of(r), r.sample.batch, r.line};
   });
   latency_check check{file};
+  across_check across{file, across_check::sizes::partitions};
+  // The table of the size before, as it was given.
+  std::vector<measured_size> before;
+  std::pair<std::size_t, std::uint32_t> before_of;
   for (auto from = rows.begin(); from != rows.end();) {
     const auto end = std::find_if(
         from, rows.end(), [&](const latency_row& r) { return table_of(r) != table_of(*from); });
@@ -112,14 +117,21 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
         fail(place(table.size(), "batch"), fmt::to_string(r->sample.batch),
              fmt::format("each batch of a model once at a size; line {} has it", (r - 1)->line));
       }
-      table.push_back({r->sample.batch, r->sample.latency_ms});
+      table.push_back({r->sample.batch, r->sample.latency_ms, r->spread});
     }
-    check(fmt::format("model {} at size {}", quote_short(models[from->model].name),
-                      from->sample.size_pct),
-          table, [&](std::size_t i) { return place(i, "latency_ms"); });
+    const std::string model = "model " + quote_short(models[from->model].name);
+    const auto latency = [&](std::size_t i) { return place(i, "latency_ms"); };
+    std::vector<measured_size> given = table;
+    check(fmt::format("{} at size {}", model, from->sample.size_pct), table, latency);
+    if (!before.empty() && before_of.first == from->model) {
+      across(model, {before_of.second, before}, {from->sample.size_pct, given}, latency);
+    }
+    before = std::move(given);
+    before_of = table_of(*from);
     for (std::size_t i = 0; i < table.size(); ++i, ++from) from->sample.latency_ms = table[i].ms;
   }
   if (const auto repaired = check.warning()) repairs.push_back(*repaired);
+  if (const auto odd = across.warning()) repairs.push_back(*odd);
 }
 
 /// The rows of latency.csv, each checked on its own. @param wanted The model's index; nothing if
@@ -133,11 +145,11 @@ std::vector<latency_row> latency_rows(
   while (csv.next()) {
     const auto model = wanted(csv);
     if (!model) continue;
-    if (csv.has(4)) (void)number(csv, 4, spreads);
     rows.push_back(
         {csv.line(),
          *model,
-         {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)}});
+         {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)},
+         csv.has(4) ? number(csv, 4, spreads) : 0});
   }
   return rows;
 }

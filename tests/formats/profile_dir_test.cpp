@@ -54,6 +54,26 @@ TEST_CASE_FIXTURE(fixture, "latencies that cannot be are refused with line, fiel
         "latency.csv: line 3, latency_ms: 5000 is not allowed: expected 0.4 to 80, since a batch "
         "of 4 takes 4: a tenth of that, up to ten times as long a request");
 }
+TEST_CASE_FIXTURE(fixture, "sizes of partitions that are too far apart are refused") {
+  latencies("b,1,100,1\na,1,100,5000\na,1,50,8\na,1,20,20\n");
+  CHECK(complaint() ==
+        "latency.csv: line 3, latency_ms: 5000 is not allowed: expected 0.4 to 80, since a batch "
+        "of 1 takes 8 at size 50: a tenth of that by the ratio of the sizes, up to ten times that");
+  latencies("b,1,100,1\nb,1,50,2\na,1,100,5000\na,8,100,5000\n");  // Another model's.
+  CHECK(complaint().starts_with("slo.csv: model \"a\", slo_ms: 20 is not allowed"));
+}
+TEST_CASE_FIXTURE(fixture, "a larger partition that is slower than noise explains is told") {
+  latencies("b,1,100,1\na,1,100,3\na,4,100,5\na,1,50,2\na,4,50,6\n");
+  const profile_dir p = read_profile_dir(folder.path(), false);
+  CHECK(p.repairs ==
+        warnings{folder.path() + "/latency.csv: model \"a\" takes 50 % longer at size 100 than at "
+                                 "size 50, at batch 1: more than noise, but kept as it is"});
+  CHECK(packing::latency_table{p.models[0]}(1, 100) == 3);
+  folder.write("latency.csv",
+               "model,batch,partition_pct,latency_ms,spread\nb,1,100,1,0\na,1,100,3,0.5\n"
+               "a,4,100,5,0\na,1,50,2,0\na,4,50,6,0\n");
+  CHECK(read_profile_dir(folder.path(), false).repairs.empty());
+}
 TEST_CASE_FIXTURE(fixture, "a spread larger than the value is refused") {
   const std::string header = "model,batch,partition_pct,latency_ms,spread\n";
   folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1\n");
