@@ -195,12 +195,17 @@ void read_coefficients(const std::string& file, profile_dir& into) {
   if (csv.has(5)) (void)model_of(into, csv, 5);
   std::array<double, 5> c{};
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = number(csv, i, coefficients);
+  const std::size_t line = csv.line();
   if (csv.next()) fail(csv.place(0), quote_short(csv.field(0)), "one row of coefficients");
   into.interference = packing::interference_model{.l2_self = c[0],
                                                   .l2_other = c[1],
                                                   .memory_self = c[2],
                                                   .memory_other = c[3],
                                                   .constant = c[4]};
+  if (const auto told = unbelievable_factor(*into.interference, into.models)) {
+    fail(fmt::format("{}: line {}: the factor of {}", file, line, told->of),
+         fmt::format("{:.6g}", told->factor), believable_factors.describe());
+  }
 }
 
 /// The fit by usage, for models whose usage is known; for others the pairs that were measured.
@@ -218,8 +223,12 @@ void read_interference(const std::string& dir, profile_dir& into) {
   }
   const auto is_counted = [](const packing::model_profile& m) { return !m.usage.empty(); };
   if (has_pairs && !std::ranges::all_of(into.models, is_counted)) {
-    const std::string guessed =
-        plan_by_pairs(into.models, read_pairs(path_of(dir, "pairs.csv"), into.models));
+    const std::string file = path_of(dir, "pairs.csv");
+    const auto rows = read_pairs(file, into.models, &into.repairs);
+    if (rows.empty()) {
+      throw input_error{file + ": no rows: expected what `cohort interference` measures"};
+    }
+    const std::string guessed = plan_by_pairs(into.models, rows);
     if (!guessed.empty()) into.repairs.push_back(fmt::format("{}: {}", dir, guessed));
   }
 }

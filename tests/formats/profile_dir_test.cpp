@@ -109,6 +109,17 @@ TEST_CASE_FIXTURE(fixture, "models that do not exist are refused in every file")
   CHECK(complaint() ==
         "interference.csv: line 2, model: \"c\" is not allowed: expected a model of slo.csv");
 }
+TEST_CASE_FIXTURE(fixture, "coefficients that tell what cannot be are refused") {
+  // Of 20 % of a device 4 % of the cache is used: 0.04 - 5.
+  folder.write("interference.csv",
+               "c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\n0,1,0,0,-5\n");
+  CHECK(complaint() ==
+        "interference.csv: line 2: the factor of a at size 20 beside a at size 20: -4.96 is not "
+        "allowed: expected a number from 0.1 to 100");
+  folder.write("interference.csv",
+               "c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\n0,1,0,0,0.5\n");
+  CHECK(complaint() == "none");
+}
 TEST_CASE_FIXTURE(fixture, "a model's whole device is read without the other models' rows") {
   latencies("x,1,100,-1\na,8,100,5\na,1,100,2\na,4,100,6\na,1,50,9\n");
   warnings repairs;
