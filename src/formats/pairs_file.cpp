@@ -29,20 +29,6 @@ struct row_lines {
   int count = 0;
 };
 
-/// Rows whose solo runs differ by more than what they took.
-struct noisy_rows {
-  std::size_t count = 0, line = 0;
-  double most = 1;
-
-  void add(std::size_t row_line, double noise) {
-    if (noise <= 1) return;
-    ++count;
-    if (noise <= most) return;
-    most = noise;
-    line = row_line;
-  }
-};
-
 /// What a model on a partition of some size adds to factors, at least and at most.
 struct added_range {
   struct end {
@@ -93,7 +79,7 @@ std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string
   };
   std::vector<measured_neighbour> rows;
   std::map<std::pair<placed_batch, placed_batch>, row_lines> lines;
-  noisy_rows noisy;
+  noise_check noisy{file, "noise"};
   std::size_t first_line = 0;
   while (csv.next()) {
     rows.push_back({.self = side(0),
@@ -131,12 +117,7 @@ std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string
     }
     noisy.add(csv.line(), r.noise);
   }
-  if (noisy.count > 0 && repairs != nullptr) {
-    repairs->push_back(fmt::format(
-        "{}: the noise of {} of {} rows is more than was measured, most in line {} with {:.0f} %: "
-        "their factors tell little",
-        file, noisy.count, rows.size(), noisy.line, 100 * noisy.most));
-  }
+  if (const auto line = noisy.warning(); line && repairs != nullptr) repairs->push_back(*line);
   return rows;
 }
 

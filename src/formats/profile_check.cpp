@@ -130,6 +130,23 @@ std::optional<std::string> across_check::warning() const {
       rows_ > 1 ? fmt::format(", the most of {} rows", rows_) : "");
 }
 
+void noise_check::add(std::size_t line, double noise) {
+  ++rows_;
+  if (noise <= 1) return;
+  ++noisy_;
+  if (noise <= most_) return;
+  most_ = noise;
+  line_ = line;
+}
+
+std::optional<std::string> noise_check::warning() const {
+  if (noisy_ == 0) return std::nullopt;
+  return fmt::format(
+      "{}: the {} of {} of {} rows is more than was measured, most in line {} with {:.0f} %: such "
+      "rows tell little",
+      file_, column_, noisy_, rows_, line_, 100 * most_);
+}
+
 void print_warnings(std::string_view program, const warnings& all) {
   for (const std::string& w : all) fmt::print(stderr, "{}: warning: {}\n", program, w);
 }

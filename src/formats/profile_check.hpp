@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "json_reader.hpp"
@@ -121,6 +122,27 @@ class across_check {
   sizes of_;
   std::size_t rows_ = 0;  // That are out of order.
   std::optional<oddity> worst_;
+};
+
+/// Counts the rows of a file whose noise is more than what was measured: they are taken as they
+/// are, and said.
+class noise_check {
+ public:
+  /// @param column Of the noise, as a part of the value.
+  noise_check(std::string file, std::string column)
+      : file_{std::move(file)}, column_{std::move(column)} {}
+
+  void add(std::size_t line, double noise);
+  /// In one line, if there are such rows.
+  [[nodiscard]] std::optional<std::string> warning() const;
+
+ private:
+  std::string file_;
+  std::string column_;
+  std::size_t rows_ = 0;
+  std::size_t noisy_ = 0;
+  std::size_t line_ = 0;
+  double most_ = 1;
 };
 
 /// The rising sequence that is nearest in squares (pool adjacent violators), in place. O(n).

@@ -24,8 +24,8 @@ namespace {
 constexpr number_range slos_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9};
 constexpr number_range percentages{.low = 0, .high = 100};
-// Of the middle four fifths of the runs, as a part of the median: with more it says nothing.
-constexpr number_range spreads{.low = 0, .high = 1};
+// Of the middle four fifths of the runs, as a part of the median.
+constexpr number_range spreads{.low = 0, .high = 1e6};
 constexpr number_range coefficients{.low = -1e6, .high = 1e6};
 constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};
 constexpr integer_range sizes{.low = 1, .high = 100};
@@ -135,13 +135,14 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
 }
 
 /// The rows of latency.csv, each checked on its own. @param wanted The model's index; nothing if
-/// its rows are not wanted.
+/// its rows are not wanted. @param repairs Gets a line where rows have more noise than value.
 std::vector<latency_row> latency_rows(
     const std::string& file,
-    const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted) {
+    const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted, warnings& repairs) {
   const std::string text = read_file(file);
   csv_reader csv{file, text, {"model", "batch", "partition_pct", "latency_ms"}, {"spread"}};
   std::vector<latency_row> rows;
+  noise_check noise{file, "spread"};
   while (csv.next()) {
     const auto model = wanted(csv);
     if (!model) continue;
@@ -150,13 +151,16 @@ std::vector<latency_row> latency_rows(
          *model,
          {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)},
          csv.has(4) ? number(csv, 4, spreads) : 0});
+    noise.add(csv.line(), rows.back().spread);
   }
+  if (const auto noisy = noise.warning()) repairs.push_back(*noisy);
   return rows;
 }
 
 void read_latencies(const std::string& file, profile_dir& into) {
-  std::vector<latency_row> rows =
-      latency_rows(file, [&](const csv_reader& csv) { return std::optional{model_of(into, csv)}; });
+  std::vector<latency_row> rows = latency_rows(
+      file, [&](const csv_reader& csv) { return std::optional{model_of(into, csv)}; },
+      into.repairs);
   check_latencies(file, rows, into.models, into.repairs);
   std::ranges::sort(rows, {}, &latency_row::line);
   for (const latency_row& r : rows) into.models[r.model].latency.push_back(r.sample);
@@ -293,10 +297,13 @@ profile_dir read_profile_dir_with_usage(const std::string& dir) {
 std::vector<latency_point> read_whole_device(const std::string& dir, const std::string& model,
                                              warnings& repairs) {
   const std::string file = path_of(dir, "latency.csv");
-  std::vector<latency_row> rows = latency_rows(file, [&](const csv_reader& csv) {
-    return csv.field(0) == model && csv.field(2) == "100" ? std::optional<std::size_t>{0}
-                                                          : std::nullopt;
-  });
+  std::vector<latency_row> rows = latency_rows(
+      file,
+      [&](const csv_reader& csv) {
+        return csv.field(0) == model && csv.field(2) == "100" ? std::optional<std::size_t>{0}
+                                                              : std::nullopt;
+      },
+      repairs);
   if (rows.empty()) {
     fail(file, "no row of model " + quote_short(model),
          "its latencies on whole devices (partition_pct 100)");

@@ -122,7 +122,7 @@ TEST_CASE("noise that is more than what was measured is told in one line") {
                     from + "d,1,50,a,1,50,1,1,1,1.5,5,host\na,1,50,a,1,50,1,1,1,1.2,5,host\n",
                     three(), &told);
   CHECK(told == warnings{"p.csv: the noise of 2 of 3 rows is more than was measured, most in line "
-                         "3 with 150 %: their factors tell little"});
+                         "3 with 150 %: such rows tell little"});
 }
 TEST_CASE("a fit that tells what cannot be of its models is named") {
   std::vector<model_profile> models{

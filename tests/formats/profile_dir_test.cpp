@@ -74,13 +74,23 @@ TEST_CASE_FIXTURE(fixture, "a larger partition that is slower than noise explain
                "a,4,100,5,0\na,1,50,2,0\na,4,50,6,0\n");
   CHECK(read_profile_dir(folder.path(), false).repairs.empty());
 }
-TEST_CASE_FIXTURE(fixture, "a spread larger than the value is refused") {
+TEST_CASE_FIXTURE(fixture, "a spread larger than the value is told, one that cannot be refused") {
   const std::string header = "model,batch,partition_pct,latency_ms,spread\n";
   folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1\n");
-  CHECK(complaint() == "none");
-  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1.5\n");
+  CHECK(read_profile_dir(folder.path(), false).repairs.empty());
+  folder.write("latency.csv", header + "b,1,100,1,1.25\na,1,100,1,1.5\na,2,100,1,0.5\n");
+  const warnings told{folder.path() +
+                      "/latency.csv: the spread of 2 of 3 rows is more than was measured, most in "
+                      "line 3 with 150 %: such rows tell little"};
+  CHECK(read_profile_dir(folder.path(), false).repairs == told);
+  warnings of_one;
+  (void)read_whole_device(folder.path(), "b", of_one);
+  CHECK(of_one == warnings{folder.path() +
+                           "/latency.csv: the spread of 1 of 1 rows is more than was measured, "
+                           "most in line 2 with 125 %: such rows tell little"});
+  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,-1\n");
   CHECK(complaint() ==
-        "latency.csv: line 3, spread: 1.5 is not allowed: expected a number from 0 to 1");
+        "latency.csv: line 3, spread: -1 is not allowed: expected a number from 0 to 1000000");
 }
 TEST_CASE_FIXTURE(fixture, "latencies that fall are repaired, each size of a model on its own") {
   latencies("b,1,100,1\na,4,100,6\na,1,100,1\na,8,100,4\na,1,50,2\na,4,50,12\na,8,50,14\n");
