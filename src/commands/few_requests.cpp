@@ -61,8 +61,10 @@ std::optional<std::string> few_requests(const sim::workload& w, double rate) {
   return few_requests(w, expected);
 }
 
-void write_warnings(json_writer& out, const std::optional<std::string>& warning) {
+void write_warnings(json_writer& out, const warnings& repairs,
+                    const std::optional<std::string>& warning) {
   out.key("warnings").begin_array();
+  for (const std::string& r : repairs) out.value(r);
   if (warning) out.value(*warning);
   out.end_array();
 }

@@ -6,6 +6,7 @@
 #include "commands.hpp"
 
 #include <formats/json_writer.hpp>
+#include <formats/profile_check.hpp>
 
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/workload.hpp>
@@ -31,8 +32,9 @@ inline constexpr std::uint64_t enough_requests = 1000;
 /// The same of runs at this rate, by what is to be expected.
 [[nodiscard]] std::optional<std::string> few_requests(const sim::workload& w, double rate);
 
-/// Writes the field `warnings`: what it was, if anything.
-void write_warnings(json_writer& out, const std::optional<std::string>& warning);
+/// Writes the field `warnings`: what was repaired in the input, and what else there is.
+void write_warnings(json_writer& out, const warnings& repairs,
+                    const std::optional<std::string>& warning);
 
 /// Prints it as a line on standard error, if there is one.
 void warn(const std::optional<std::string>& warning);

@@ -49,8 +49,9 @@ std::optional<std::string> warning_of(const answers& found, const sim::workload&
   return out;
 }
 
-std::string as_json(const answers& found, const sim::workload& w, const sim::search_options& o,
-                    const std::string& judge) {
+std::string as_json(const answers& found, const checked_workload& input,
+                    const sim::search_options& o, const std::string& judge) {
+  const sim::workload& w = input.load;
   json_writer out;
   out.begin_object().key("goodput").begin_array();
   for (const auto& [how, peak] : found) {
@@ -66,7 +67,7 @@ std::string as_json(const answers& found, const sim::workload& w, const sim::sea
     }
     out.end_object();
   }
-  write_warnings(out.end_array().field("judge", judge), warning_of(found, w, o));
+  write_warnings(out.end_array().field("judge", judge), input.repairs, warning_of(found, w, o));
   return out.end_object().take();
 }
 
@@ -98,7 +99,8 @@ std::string as_text(const answers& found, const sim::workload& w, const sim::sea
 int goodput_command(const goodput_options& o) {
   const sim::search_options search =
       parse_search(o.precision, o.bad_limit, o.judge, o.seeds, o.seed);
-  sim::workload w = read_checked_workload(o.file);
+  checked_workload input = read_checked_workload(o.file, o.json);
+  sim::workload& w = input.load;
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_devices(o.devices, w);
@@ -123,7 +125,7 @@ int goodput_command(const goodput_options& o) {
     }
   }
   if (o.json) {
-    print(as_json(found, w, search, o.judge));
+    print(as_json(found, input, search, o.judge));
   } else {
     print(as_text(found, w, search, gather_note(policies)));
     warn(warning_of(found, w, search));

@@ -245,7 +245,10 @@ std::vector<measured_neighbour> rows_before(const result_folder& out, const prof
   const std::string file = out.file("pairs.csv");
   if (!fs::exists(file)) return {};
   try {
-    return read_pairs(file, profiles.models);
+    warnings noisy;
+    auto rows = read_pairs(file, profiles.models, &noisy);
+    print_warnings("cohort", noisy);
+    return rows;
   } catch (const input_error& e) {
     throw input_error{fmt::format("{} (remove the file to measure all pairs anew)", e.what())};
   }
@@ -383,6 +386,7 @@ int interference_command(const interference_options& o) {
   const interference_plan p = parse_plan(o, profiles);
   const result_folder out{o};
   pair_measuring measuring{p, profiles, out, rows_before(out, profiles)};
+  print_warnings("cohort", profiles.repairs);
   out.copy_profile();
   if (!p.note.empty()) fmt::print(stderr, "cohort: note: {}\n", p.note);
   bool stopped = false;
@@ -400,7 +404,7 @@ int interference_command(const interference_options& o) {
                              .seed = p.fit.seed,
                              .possible = n * (n + 1) / 2,
                              .rows = measuring.rows(),
-                             .fit = fit_pairs(measuring.rows(), profiles.models, p.fit)};
+                             .fit = believable_fit(measuring.rows(), profiles.models, p.fit)};
   const std::string summary = interference_json(run, profiles);
   write_file(out.file("pairs.csv"), pairs_csv(run.rows, profiles.models));
   if (run.fit.model) {

@@ -6,6 +6,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/packing/model/interference.hpp>
 
+#include <fmt/format.h>
 #include <formats/pairs_file.hpp>
 #include "pair_plan.hpp"
 
@@ -132,6 +133,20 @@ inline constexpr std::size_t enough_pairs = 10;
   }
   out.error = packing::percentiles_of(std::move(errors));
   out.ignored = packing::percentiles_of(std::move(ignored));
+  return out;
+}
+
+/// The same, but no fit if what it tells of the models on sizes of theirs cannot be: `cohort pack`
+/// would refuse it.
+[[nodiscard]] inline interference_fit believable_fit(
+    std::span<const formats::measured_neighbour> rows,
+    std::span<const packing::model_profile> models, const fit_options& o) {
+  interference_fit out = fit_pairs(rows, models, o);
+  if (!out.model) return out;
+  if (const auto told = formats::unbelievable_factor(*out.model, models)) {
+    out = {.why_not =
+               fmt::format("it would tell a factor of {:.4g} for {}", told->factor, told->of)};
+  }
   return out;
 }
 

@@ -26,7 +26,8 @@ int min_devices_command(const min_devices_options& o) {
   const sim::search_options search = parse_search("0.01", o.bad_limit, o.judge, o.seeds, o.seed);
   const auto limit =
       static_cast<std::uint32_t>(parse_integer("--limit", o.limit, {.low = 1, .high = 1'000'000}));
-  sim::workload w = read_checked_workload(o.file);
+  checked_workload input = read_checked_workload(o.file, o.json);
+  sim::workload& w = input.load;
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_reality(o.reality, o.file, w);
@@ -56,7 +57,7 @@ int min_devices_command(const min_devices_options& o) {
       devices ? out.value(*devices) : out.null();
       out.end_object();
     }
-    write_warnings(out.end_array().field("judge", o.judge), warning);
+    write_warnings(out.end_array().field("judge", o.judge), input.repairs, warning);
     print(out.end_object().take());
   } else {
     table t{{"policy", "gather", "devices"}};

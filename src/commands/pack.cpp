@@ -312,6 +312,7 @@ void refuse_beside_verify(const pack_options& o) {
   absent("--knee", o.knee);
   absent("--fit", o.fit);
   absent("--pad", o.pad);
+  absent("--time-limit-s", o.time_limit_s);
   absent("--svg", o.svg);
   absent("--simulate-s", o.simulate_s);
   if (o.interference) throw input_error{fmt::format("--interference: expected {}", expected)};
@@ -322,7 +323,6 @@ void refuse_beside_verify(const pack_options& o) {
   };
   unchanged("--slo-rule", &pack_options::slo_rule);
   unchanged("--burst-margin", &pack_options::burst_margin);
-  unchanged("--time-limit-s", &pack_options::time_limit_s);
   unchanged("--seed", &pack_options::seed);
 }
 

@@ -377,10 +377,11 @@ model_profile profile_model(const std::string& name, const plan& p) {
 }
 
 std::string latency_csv(const std::vector<model_profile>& profiles) {
-  std::string out = "model,batch,partition_pct,latency_ms\n";
+  std::string out = "model,batch,partition_pct,latency_ms,spread\n";
   for (const model_profile& m : profiles) {
     for (const profile_point& x : m.points) {
-      out += fmt::format("{},{},{},{}\n", m.name, x.batch, x.partition, x.at(0.5));
+      out +=
+          fmt::format("{},{},{},{},{:.4g}\n", m.name, x.batch, x.partition, x.at(0.5), x.spread());
     }
   }
   return out;

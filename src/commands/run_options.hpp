@@ -29,12 +29,19 @@ inline constexpr number_range rates{.low = 0, .high = 1e9, .above_low = true};
   return parse_integer("--seed", seed, integer_range{});
 }
 
-/// A workload, as `read_workload`; what had to be repaired is said.
-[[nodiscard]] inline sim::workload read_checked_workload(const std::string& file) {
-  warnings repairs;
-  sim::workload w = read_workload(file, &repairs);
-  print_warnings("cohort", repairs);
-  return w;
+/// A workload, and what had to be repaired in it.
+struct checked_workload {
+  sim::workload load;
+  warnings repairs{};
+};
+
+/// As `read_workload`. Repairs are said, unless they will be in the answer.
+/// @param json Whether the answer has `warnings`.
+[[nodiscard]] inline checked_workload read_checked_workload(const std::string& file, bool json) {
+  checked_workload c;
+  c.load = read_workload(file, &c.repairs);
+  if (!json) print_warnings("cohort", c.repairs);
+  return c;
 }
 
 /// The policies that the user asked for; without any, the workload's.

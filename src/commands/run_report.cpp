@@ -207,7 +207,7 @@ void write_report(json_writer& out, const report& r, bool with_dispatches) {
   out.end_array();
   if (run.drawn) write_drawn(out, r, *run.drawn);
   if (!run.settings.empty()) write_settings(out, run.settings);
-  write_warnings(out, few_requests(r.load, run.per_model));
+  write_warnings(out, r.repairs, few_requests(r.load, run.per_model));
   if (with_dispatches) write_dispatches(out, r);
   out.end_object();
 }

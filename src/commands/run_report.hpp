@@ -6,6 +6,7 @@
 #include "commands.hpp"
 
 #include <formats/json_writer.hpp>
+#include <formats/profile_check.hpp>
 #include <registry/policy.hpp>
 
 #include <cohort/sim/result.hpp>
@@ -22,6 +23,7 @@ struct report {
   const sim::workload& load;
   std::uint64_t seed;
   const sim::run_result& run;
+  warnings repairs{};  ///< Of the input.
 };
 
 /// Writes the object that `cohort simulate --json` prints, as one value.

@@ -42,7 +42,8 @@ int simulate_command(const simulate_options& o) {
     }
     check_writable(*o.trace);
   }
-  sim::workload w = read_checked_workload(o.file);
+  checked_workload input = read_checked_workload(o.file, o.json);
+  sim::workload& w = input.load;
   const std::vector<policy> policies = chosen_policies(parse_policies, o.policy, o.how, o.file, w);
   if (policies.size() != 1) {
     fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");
@@ -61,7 +62,7 @@ int simulate_command(const simulate_options& o) {
     });
   }
   if (o.trace) write_file(*o.trace, chrome_trace(w, run));
-  const report r{policies[0], w, options.seed, run};
+  const report r{policies[0], w, options.seed, run, input.repairs};
   if (o.json) {
     json_writer out;
     write_report(out, r, o.dispatches);

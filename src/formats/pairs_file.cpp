@@ -7,16 +7,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace cohort::formats {
 namespace {
 
 constexpr number_range row_times_ms{.low = 0, .high = 1e7, .above_low = true};
-constexpr number_range row_factors{.low = 0, .high = 1e6, .above_low = true};
 constexpr number_range row_noises{.low = 0, .high = 1e6};
+// Between a median of quotients and the quotient of the medians: a machine with phases at half its
+// speed may have either in one of them.
+constexpr double most_apart = 4;
 constexpr integer_range row_sizes{.low = 1, .high = 100};
 constexpr integer_range row_turns{.low = 1, .high = 1'000'000};
+
+/// Where rows of one case stand.
+struct row_lines {
+  std::size_t first = 0;
+  int count = 0;
+};
+
+/// What a model on a partition of some size adds to factors, at least and at most.
+struct added_range {
+  struct end {
+    double value;
+    std::size_t model;
+  };
+  std::optional<end> least{}, most{};
+
+  void add(double value, std::size_t model) {
+    if (!least || value < least->value) least = end{value, model};
+    if (!most || value > most->value) most = end{value, model};
+  }
+};
 
 /// Quoted where it must be.
 std::string csv_field(const std::string& text) {
@@ -28,9 +53,9 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-std::vector<measured_neighbour> read_pairs(const std::string& file,
-                                           std::span<const packing::model_profile> models) {
-  const std::string text = read_file(file);
+std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string_view text,
+                                            std::span<const packing::model_profile> models,
+                                            warnings* repairs) {
   csv_reader csv{file,
                  text,
                  {"model", "batch", "partition_pct", "other", "other_batch", "other_partition_pct",
@@ -53,17 +78,53 @@ std::vector<measured_neighbour> read_pairs(const std::string& file,
         .size_pct = integer(first + 2, row_sizes)};
   };
   std::vector<measured_neighbour> rows;
+  std::map<std::pair<placed_batch, placed_batch>, row_lines> lines;
+  noise_check noisy{file, "noise"};
+  std::size_t first_line = 0;
   while (csv.next()) {
     rows.push_back({.self = side(0),
                     .other = side(3),
                     .alone_ms = number(6, row_times_ms),
                     .beside_ms = number(7, row_times_ms),
-                    .factor = number(8, row_factors),
+                    .factor = number(8, believable_factors),
                     .noise = number(9, row_noises),
                     .turns = integer(10, row_turns),
                     .device = csv.field(11)});
+    const measured_neighbour& r = rows.back();
+    row_lines& seen = lines[{r.self, r.other}];
+    // Of equal sides the rows of both look alike.
+    const bool equal = r.self == r.other;
+    if (++seen.count > (equal ? 2 : 1)) {
+      fail(csv.place(0), quote_short(csv.field(0)),
+           fmt::format("{}; line {} has it",
+                       equal ? "a case of two equal sides in two rows" : "each side of a case once",
+                       seen.first));
+    }
+    if (seen.count == 1) seen.first = csv.line();
+    const double ratio = r.beside_ms / r.alone_ms;
+    const double apart = most_apart * (1 + r.noise);
+    if (r.factor < ratio / apart || r.factor > ratio * apart) {
+      fail(csv.place(8), csv.field(8),
+           fmt::format("{:.6g} to {:.6g}, since beside_ms / alone_ms is {:.6g}: a quarter to four "
+                       "times as much, and more by the noise, {}",
+                       ratio / apart, ratio * apart, ratio, r.noise));
+    }
+    if (rows.size() == 1) first_line = csv.line();
+    if (r.device != rows.front().device) {
+      fail(csv.place(11), quote_short(r.device),
+           fmt::format("rows of one device; line {} is of {}", first_line,
+                       quote_short(rows.front().device)));
+    }
+    noisy.add(csv.line(), r.noise);
   }
+  if (const auto line = noisy.warning(); line && repairs != nullptr) repairs->push_back(*line);
   return rows;
+}
+
+std::vector<measured_neighbour> read_pairs(const std::string& file,
+                                           std::span<const packing::model_profile> models,
+                                           warnings* repairs) {
+  return parse_pairs(file, read_file(file), models, repairs);
 }
 
 std::string pairs_csv(std::span<const measured_neighbour> rows,
@@ -123,6 +184,36 @@ std::string plan_by_pairs(std::vector<packing::model_profile>& models,
   }
   if (guessed.size() > most_named) out += fmt::format(" and {} more", guessed.size() - most_named);
   return out;
+}
+
+std::optional<told_factor> unbelievable_factor(const packing::interference_model& fit,
+                                               std::span<const packing::model_profile> models) {
+  // The fit is a sum of what either side adds, so the ends of both are enough, size by size.
+  std::array<added_range, 101> self{};
+  std::array<added_range, 101> other{};
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    for (const packing::latency_sample& l : models[i].latency) {
+      for (const packing::usage_sample& u : models[i].usage) {
+        const packing::device_usage used = packing::usage_of(models[i], u.batch, l.size_pct);
+        self[l.size_pct].add(fit.l2_self * used.l2 + fit.memory_self * used.memory, i);
+        other[l.size_pct].add(fit.l2_other * used.l2 + fit.memory_other * used.memory, i);
+      }
+    }
+  }
+  for (std::size_t p = 1; p < 100; ++p) {
+    for (std::size_t q = 1; p + q <= 100; ++q) {
+      if (!self[p].least || !other[q].least) continue;
+      for (const bool least : {true, false}) {
+        const added_range::end& a = least ? *self[p].least : *self[p].most;
+        const added_range::end& b = least ? *other[q].least : *other[q].most;
+        const double factor = a.value + b.value + fit.constant;
+        if (believable_factors.contains(factor)) continue;
+        return told_factor{factor, fmt::format("{} at size {} beside {} at size {}",
+                                               models[a.model].name, p, models[b.model].name, q)};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace cohort::formats

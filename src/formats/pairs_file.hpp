@@ -3,14 +3,20 @@
 /// pairs.csv: how long batches took alone and next to others, as `cohort interference` measured it.
 #pragma once
 
+#include <cohort/packing/model/interference.hpp>
 #include <cohort/packing/model/profile.hpp>
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "profile_check.hpp"
+#include "text.hpp"
 
 namespace cohort::formats {
 
@@ -35,10 +41,23 @@ struct measured_neighbour {
   std::string device{};  ///< Where, and by which clock.
 };
 
+/// The factors that may be true: no neighbour makes a batch ten times as fast, and one that makes
+/// it a hundred times slower is a slip of units.
+inline constexpr number_range believable_factors{.low = 0.1, .high = 100};
+
+/// Of each side of each case one row, all of one device, each with a factor that may be true and
+/// that is within four times of `beside_ms` / `alone_ms`, or more as far as solo runs differ: it is
+/// the median over turns, which machines with slow phases set apart from these two medians.
 /// @param models Those of the folder, by which rows are numbered.
-/// @throws input_error If the file cannot be read or is bad.
+/// @param repairs Gets a line where rows have more noise than value; null: nobody asks.
+/// @throws input_error If the text is bad.
+[[nodiscard]] std::vector<measured_neighbour> parse_pairs(
+    const std::string& file, std::string_view text, std::span<const packing::model_profile> models,
+    warnings* repairs = nullptr);
+/// The same of a file. @throws input_error If it cannot be read or is bad.
 [[nodiscard]] std::vector<measured_neighbour> read_pairs(
-    const std::string& file, std::span<const packing::model_profile> models);
+    const std::string& file, std::span<const packing::model_profile> models,
+    warnings* repairs = nullptr);
 [[nodiscard]] std::string pairs_csv(std::span<const measured_neighbour> rows,
                                     std::span<const packing::model_profile> models);
 
@@ -48,5 +67,16 @@ struct measured_neighbour {
 /// guessed of pairs that are planned by it, since a usage of theirs is not known; empty if nothing.
 std::string plan_by_pairs(std::vector<packing::model_profile>& models,
                           std::span<const measured_neighbour> rows);
+
+/// A factor that a fit tells.
+struct told_factor {
+  double factor;
+  std::string of;  ///< "a at size 20 beside b at size 50".
+};
+
+/// A factor beyond `believable_factors` that the fit tells of models whose usage is known, on two
+/// of their sizes that fit a device; before it is raised to 1. Nothing if there is none.
+[[nodiscard]] std::optional<told_factor> unbelievable_factor(
+    const packing::interference_model& fit, std::span<const packing::model_profile> models);
 
 }  // namespace cohort::formats

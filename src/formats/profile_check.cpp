@@ -69,6 +69,84 @@ std::optional<std::string> latency_check::warning() const {
       tables_ > 1 ? fmt::format(", the most of {} tables that fall", tables_) : "");
 }
 
+void across_check::operator()(std::string_view what, const sized_table& small,
+                              const sized_table& large,
+                              const std::function<std::string(std::size_t)>& place) {
+  const double ratio = static_cast<double>(large.size) / small.size;
+  const bool partitions = of_ == sizes::partitions;
+  const double least_times = partitions ? 1 / ratio : 1;
+  const double most_times = partitions ? 1 : ratio * ratio;
+  for (std::size_t i = 0; i < large.rows.size(); ++i) {
+    const measured_size& b = large.rows[i];
+    const auto above = std::ranges::lower_bound(small.rows, b.batch, {}, &measured_size::batch);
+    const bool is_there = above != small.rows.end() && above->batch == b.batch;
+    // What is not there is held between its neighbours, and grows in proportion outside of them.
+    const measured_size& low = is_there || above == small.rows.begin() ? *above : *(above - 1);
+    const measured_size& high = above == small.rows.end() ? low : *above;
+    const double low_ms = low.ms * std::min(1.0, static_cast<double>(b.batch) / low.batch);
+    const double high_ms = high.ms * std::max(1.0, static_cast<double>(b.batch) / high.batch);
+    const double least = low_ms * least_times / latency_check::most_times;
+    const double most =
+        std::max(high_ms, latency_check::resolution_ms) * most_times * latency_check::most_times;
+    if (std::max(b.ms, latency_check::resolution_ms) < least || b.ms > most) {
+      const std::string there = low.batch == high.batch
+                                    ? fmt::format("a batch of {} takes {}", low.batch, low.ms)
+                                    : fmt::format("batches of {} and {} take {} and {}", low.batch,
+                                                  high.batch, low.ms, high.ms);
+      fail(place(i), fmt::format("{}", b.ms),
+           fmt::format("{:.6g} to {:.6g}, since {} at size {}: a tenth of that{}, up to ten times "
+                       "that{}",
+                       least, most, there, small.size,
+                       partitions ? " by the ratio of the sizes" : "",
+                       partitions ? "" : " by the square of the ratio of the sizes"));
+    }
+    if (is_there) note_order(what, small, low, large, b);
+  }
+}
+
+void across_check::note_order(std::string_view what, const sized_table& small,
+                              const measured_size& a, const sized_table& large,
+                              const measured_size& b) {
+  const bool partitions = of_ == sizes::partitions;
+  const double slower = std::max(partitions ? b.ms : a.ms, latency_check::resolution_ms);
+  const double faster = std::max(partitions ? a.ms : b.ms, latency_check::resolution_ms);
+  if (slower <= faster * (1 + std::max({least_noise, a.spread, b.spread}))) return;
+  const double part = slower / faster - 1;
+  ++rows_;
+  if (worst_ && part <= worst_->part) return;
+  worst_ = oddity{.what = std::string{what},
+                  .part = part,
+                  .slower = partitions ? large.size : small.size,
+                  .faster = partitions ? small.size : large.size,
+                  .batch = b.batch};
+}
+
+std::optional<std::string> across_check::warning() const {
+  if (!worst_) return std::nullopt;
+  return fmt::format(
+      "{}: {} takes {:.2g} % longer at size {} than at size {}, at batch {}{}: more than noise, "
+      "but kept as it is",
+      file_, worst_->what, 100 * worst_->part, worst_->slower, worst_->faster, worst_->batch,
+      rows_ > 1 ? fmt::format(", the most of {} rows", rows_) : "");
+}
+
+void noise_check::add(std::size_t line, double noise) {
+  ++rows_;
+  if (noise <= 1) return;
+  ++noisy_;
+  if (noise <= most_) return;
+  most_ = noise;
+  line_ = line;
+}
+
+std::optional<std::string> noise_check::warning() const {
+  if (noisy_ == 0) return std::nullopt;
+  return fmt::format(
+      "{}: the {} of {} of {} rows is more than was measured, most in line {} with {:.0f} %: such "
+      "rows tell little",
+      file_, column_, noisy_, rows_, line_, 100 * most_);
+}
+
 void print_warnings(std::string_view program, const warnings& all) {
   for (const std::string& w : all) fmt::print(stderr, "{}: warning: {}\n", program, w);
 }

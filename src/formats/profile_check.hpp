@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "json_reader.hpp"
@@ -28,6 +29,13 @@ inline constexpr number_range profile_times_ms{.low = 1e-6, .high = 1e7};
 struct measured_size {
   std::uint32_t batch = 1;
   double ms = 0;
+  double spread = 0;  ///< Noise that the profile states, as a part of `ms`; 0: it states none.
+};
+
+/// The batches measured on partitions of one size, or for requests of one size.
+struct sized_table {
+  std::uint32_t size = 1;
+  std::span<const measured_size> rows;  ///< Ascending by batch and distinct; not empty.
 };
 
 /// What was taken with a repair: a line of text each, to be shown to who gave the file.
@@ -71,6 +79,70 @@ class latency_check {
   std::string file_;
   std::size_t tables_ = 0;  // That fell.
   std::optional<fall> worst_;
+};
+
+/// Checks the tables of neighbouring sizes of one file against each other, as they were given.
+///
+/// Of the same batch a larger partition takes at most ten times as long as the next smaller one,
+/// and at least a tenth of that in proportion to the sizes, which would be a perfect gain; a larger
+/// request at least a tenth of what the next smaller one takes, and at most ten times as long by
+/// the square of the ratio of the sizes, since attention grows with that. A batch that was not
+/// measured at the smaller size lies between those beside it. Within these bounds it may be that a
+/// larger partition is slower, or a larger request faster: what was measured is kept, and beyond
+/// noise it is said.
+class across_check {
+ public:
+  enum class sizes { partitions, requests };
+
+  across_check(std::string file, sizes of) : file_{std::move(file)}, of_{of} {}
+
+  /// @param what Names both tables in the warning, such as `model "res"`.
+  /// @param place Where that row of `large` stands, file first; called for errors alone.
+  /// @throws input_error If the tables are too far apart.
+  void operator()(std::string_view what, const sized_table& small, const sized_table& large,
+                  const std::function<std::string(std::size_t)>& place);
+
+  /// What is not in the order of sizes, in one line, if anything is.
+  [[nodiscard]] std::optional<std::string> warning() const;
+
+  /// What is taken for noise where the profile states less.
+  static constexpr double least_noise = 0.1;
+
+ private:
+  void note_order(std::string_view what, const sized_table& small, const measured_size& a,
+                  const sized_table& large, const measured_size& b);
+
+  struct oddity {
+    std::string what;
+    double part;  // By which it takes longer.
+    std::uint32_t slower, faster, batch;
+  };
+
+  std::string file_;
+  sizes of_;
+  std::size_t rows_ = 0;  // That are out of order.
+  std::optional<oddity> worst_;
+};
+
+/// Counts the rows of a file whose noise is more than what was measured: they are taken as they
+/// are, and said.
+class noise_check {
+ public:
+  /// @param column Of the noise, as a part of the value.
+  noise_check(std::string file, std::string column)
+      : file_{std::move(file)}, column_{std::move(column)} {}
+
+  void add(std::size_t line, double noise);
+  /// In one line, if there are such rows.
+  [[nodiscard]] std::optional<std::string> warning() const;
+
+ private:
+  std::string file_;
+  std::string column_;
+  std::size_t rows_ = 0;
+  std::size_t noisy_ = 0;
+  std::size_t line_ = 0;
+  double most_ = 1;
 };
 
 /// The rising sequence that is nearest in squares (pool adjacent violators), in place. O(n).

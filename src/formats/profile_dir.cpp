@@ -24,8 +24,8 @@ namespace {
 constexpr number_range slos_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9};
 constexpr number_range percentages{.low = 0, .high = 100};
-// Of the middle four fifths of the runs, as a part of the median: with more it says nothing.
-constexpr number_range spreads{.low = 0, .high = 1};
+// Of the middle four fifths of the runs, as a part of the median.
+constexpr number_range spreads{.low = 0, .high = 1e6};
 constexpr number_range coefficients{.low = -1e6, .high = 1e6};
 constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};
 constexpr integer_range sizes{.low = 1, .high = 100};
@@ -89,6 +89,7 @@ struct latency_row {
   std::size_t line;
   std::size_t model;
   packing::latency_sample sample;
+  double spread = 0;
 };
 
 /// Checks the tables of each model and size, and makes them rise.
@@ -99,6 +100,10 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
     return std::tuple{table_of(r), r.sample.batch, r.line};
   });
   latency_check check{file};
+  across_check across{file, across_check::sizes::partitions};
+  // The table of the size before, as it was given.
+  std::vector<measured_size> before;
+  std::pair<std::size_t, std::uint32_t> before_of;
   for (auto from = rows.begin(); from != rows.end();) {
     const auto end = std::find_if(
         from, rows.end(), [&](const latency_row& r) { return table_of(r) != table_of(*from); });
@@ -112,39 +117,50 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
         fail(place(table.size(), "batch"), fmt::to_string(r->sample.batch),
              fmt::format("each batch of a model once at a size; line {} has it", (r - 1)->line));
       }
-      table.push_back({r->sample.batch, r->sample.latency_ms});
+      table.push_back({r->sample.batch, r->sample.latency_ms, r->spread});
     }
-    check(fmt::format("model {} at size {}", quote_short(models[from->model].name),
-                      from->sample.size_pct),
-          table, [&](std::size_t i) { return place(i, "latency_ms"); });
+    const std::string model = "model " + quote_short(models[from->model].name);
+    const auto latency = [&](std::size_t i) { return place(i, "latency_ms"); };
+    std::vector<measured_size> given = table;
+    check(fmt::format("{} at size {}", model, from->sample.size_pct), table, latency);
+    if (!before.empty() && before_of.first == from->model) {
+      across(model, {before_of.second, before}, {from->sample.size_pct, given}, latency);
+    }
+    before = std::move(given);
+    before_of = table_of(*from);
     for (std::size_t i = 0; i < table.size(); ++i, ++from) from->sample.latency_ms = table[i].ms;
   }
   if (const auto repaired = check.warning()) repairs.push_back(*repaired);
+  if (const auto odd = across.warning()) repairs.push_back(*odd);
 }
 
 /// The rows of latency.csv, each checked on its own. @param wanted The model's index; nothing if
-/// its rows are not wanted.
+/// its rows are not wanted. @param repairs Gets a line where rows have more noise than value.
 std::vector<latency_row> latency_rows(
     const std::string& file,
-    const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted) {
+    const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted, warnings& repairs) {
   const std::string text = read_file(file);
   csv_reader csv{file, text, {"model", "batch", "partition_pct", "latency_ms"}, {"spread"}};
   std::vector<latency_row> rows;
+  noise_check noise{file, "spread"};
   while (csv.next()) {
     const auto model = wanted(csv);
     if (!model) continue;
-    if (csv.has(4)) (void)number(csv, 4, spreads);
     rows.push_back(
         {csv.line(),
          *model,
-         {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)}});
+         {integer(csv, 1, batches), integer(csv, 2, sizes), number(csv, 3, profile_times_ms)},
+         csv.has(4) ? number(csv, 4, spreads) : 0});
+    noise.add(csv.line(), rows.back().spread);
   }
+  if (const auto noisy = noise.warning()) repairs.push_back(*noisy);
   return rows;
 }
 
 void read_latencies(const std::string& file, profile_dir& into) {
-  std::vector<latency_row> rows =
-      latency_rows(file, [&](const csv_reader& csv) { return std::optional{model_of(into, csv)}; });
+  std::vector<latency_row> rows = latency_rows(
+      file, [&](const csv_reader& csv) { return std::optional{model_of(into, csv)}; },
+      into.repairs);
   check_latencies(file, rows, into.models, into.repairs);
   std::ranges::sort(rows, {}, &latency_row::line);
   for (const latency_row& r : rows) into.models[r.model].latency.push_back(r.sample);
@@ -183,12 +199,17 @@ void read_coefficients(const std::string& file, profile_dir& into) {
   if (csv.has(5)) (void)model_of(into, csv, 5);
   std::array<double, 5> c{};
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = number(csv, i, coefficients);
+  const std::size_t line = csv.line();
   if (csv.next()) fail(csv.place(0), quote_short(csv.field(0)), "one row of coefficients");
   into.interference = packing::interference_model{.l2_self = c[0],
                                                   .l2_other = c[1],
                                                   .memory_self = c[2],
                                                   .memory_other = c[3],
                                                   .constant = c[4]};
+  if (const auto told = unbelievable_factor(*into.interference, into.models)) {
+    fail(fmt::format("{}: line {}: the factor of {}", file, line, told->of),
+         fmt::format("{:.6g}", told->factor), believable_factors.describe());
+  }
 }
 
 /// The fit by usage, for models whose usage is known; for others the pairs that were measured.
@@ -206,8 +227,12 @@ void read_interference(const std::string& dir, profile_dir& into) {
   }
   const auto is_counted = [](const packing::model_profile& m) { return !m.usage.empty(); };
   if (has_pairs && !std::ranges::all_of(into.models, is_counted)) {
-    const std::string guessed =
-        plan_by_pairs(into.models, read_pairs(path_of(dir, "pairs.csv"), into.models));
+    const std::string file = path_of(dir, "pairs.csv");
+    const auto rows = read_pairs(file, into.models, &into.repairs);
+    if (rows.empty()) {
+      throw input_error{file + ": no rows: expected what `cohort interference` measures"};
+    }
+    const std::string guessed = plan_by_pairs(into.models, rows);
     if (!guessed.empty()) into.repairs.push_back(fmt::format("{}: {}", dir, guessed));
   }
 }
@@ -272,10 +297,13 @@ profile_dir read_profile_dir_with_usage(const std::string& dir) {
 std::vector<latency_point> read_whole_device(const std::string& dir, const std::string& model,
                                              warnings& repairs) {
   const std::string file = path_of(dir, "latency.csv");
-  std::vector<latency_row> rows = latency_rows(file, [&](const csv_reader& csv) {
-    return csv.field(0) == model && csv.field(2) == "100" ? std::optional<std::size_t>{0}
-                                                          : std::nullopt;
-  });
+  std::vector<latency_row> rows = latency_rows(
+      file,
+      [&](const csv_reader& csv) {
+        return csv.field(0) == model && csv.field(2) == "100" ? std::optional<std::size_t>{0}
+                                                              : std::nullopt;
+      },
+      repairs);
   if (rows.empty()) {
     fail(file, "no row of model " + quote_short(model),
          "its latencies on whole devices (partition_pct 100)");

@@ -73,9 +73,16 @@ batching::stage_point read_point(const json_cursor& at, const staged_model_spec&
   return p;
 }
 
+struct profile_checks {
+  latency_check each;
+  across_check across;
+};
+
 /// Checks the rows of each bucket, and makes their times rise.
 void check_rows(const std::vector<json_cursor>& rows, std::size_t buckets,
-                const staged_model_spec& m, latency_check& check, stage_spec& s) {
+                const staged_model_spec& m, profile_checks& checks, stage_spec& s) {
+  const std::string stage = "stage " + quote_short(s.name);
+  std::vector<measured_size> before;  // Of the size before, as it was given.
   for (std::uint32_t k = 0; k < buckets; ++k) {
     std::vector<std::size_t> own;
     std::vector<measured_size> table;
@@ -84,14 +91,19 @@ void check_rows(const std::vector<json_cursor>& rows, std::size_t buckets,
       own.push_back(i);
       table.push_back({s.points[i].batch, to_ms(s.points[i].time)});
     }
-    check(fmt::format("stage {}{}", quote_short(s.name),
-                      buckets > 1 ? fmt::format(" for size {}", m.buckets[k]) : ""),
-          table, [&](std::size_t i) { return rows[own[i]].require("ms", "").place(); });
+    const auto place = [&](std::size_t i) { return rows[own[i]].require("ms", "").place(); };
+    std::vector<measured_size> given = table;
+    checks.each(stage + (buckets > 1 ? fmt::format(" for size {}", m.buckets[k]) : ""), table,
+                place);
+    if (!before.empty()) {
+      checks.across(stage, {m.buckets[k - 1], before}, {m.buckets[k], given}, place);
+    }
+    before = std::move(given);
     for (std::size_t i = 0; i < own.size(); ++i) s.points[own[i]].time = from_ms(table[i].ms);
   }
 }
 
-stage_spec read_stage(const json_cursor& at, const staged_model_spec& m, latency_check& check) {
+stage_spec read_stage(const json_cursor& at, const staged_model_spec& m, profile_checks& checks) {
   at.only({"name", "latency", "recurs"});
   stage_spec s;
   s.name = at.require("name", "a name").string("a name that is not empty");
@@ -104,7 +116,7 @@ stage_spec read_stage(const json_cursor& at, const staged_model_spec& m, latency
   std::vector<std::uint32_t> last(s.recurs ? 1 : std::max<std::size_t>(1, m.buckets.size()));
   const std::vector<json_cursor> items = rows.items("an array of at least one measurement");
   for (const json_cursor& row : items) s.points.push_back(read_point(row, m, s.recurs, last));
-  check_rows(items, last.size(), m, check, s);
+  check_rows(items, last.size(), m, checks, s);
   for (std::size_t k = 0; k < last.size(); ++k) {
     if (last[k] >= m.batch_max) continue;
     const std::string size = last.size() > 1 ? fmt::format(" for size {}", m.buckets[k]) : "";
@@ -209,14 +221,16 @@ staged_model_spec parse_staged_model(const std::string& file, std::string_view t
          fmt::format("at most {} stages, and {} stages x sizes x batch_max", most_stages,
                      most_cells));
   }
-  latency_check check{name};
+  profile_checks checks{.each = latency_check{name},
+                        .across = {name, across_check::sizes::requests}};
   for (const json_cursor& item : items) {
-    m.stages.push_back(read_stage(item, m, check));
+    m.stages.push_back(read_stage(item, m, checks));
     if (!names.insert(m.stages.back().name).second) {
       item.require("name", "").refuse("names that differ from stage to stage");
     }
   }
-  if (const auto repaired = check.warning()) m.repairs.push_back(*repaired);
+  if (const auto repaired = checks.each.warning()) m.repairs.push_back(*repaired);
+  if (const auto odd = checks.across.warning()) m.repairs.push_back(*odd);
   if (const auto w = root.find("window_ms")) m.window = from_ms(w->number(waits));
   if (const auto w = root.find("tcomp_wait_ms")) m.tcomp_wait = from_ms(w->number(waits));
   if (const auto t = root.find("split_tolerance")) {

@@ -81,11 +81,14 @@ served_plan read_plan(const options& o) try {
   // A plan that does not fit at once is looked for about ten times; half a period is enough for
   // all.
   const double limit_s = o.replan_period_s > 0 ? std::min(10.0, o.replan_period_s / 20) : 10;
-  p.algorithm = registry::choose_algorithm(
-      {.algorithm = packer,
-       .slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum",
-       .time_limit_s = fmt::to_string(limit_s),
-       .interference = p.schedule.interference});
+  registry::packer_options how{
+      .algorithm = packer,
+      .slo_rule = p.schedule.rule == packing::slo_rule::own ? "own" : "sum",
+      .interference = p.schedule.interference};
+  if (registry::has_trait(packer, &registry::packer_traits::takes_limit)) {
+    how.time_limit_s = fmt::to_string(limit_s);
+  }
+  p.algorithm = registry::choose_algorithm(how);
   packing::grid_options shape{.sizes = d.sizes, .max_gpulets_per_gpu = d.max_gpulets_per_gpu};
   if (p.algorithm.padded) shape.pad_for = p.profiles.interference;
   p.grid = formats::naming(o.plan, [&] {

@@ -166,6 +166,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
   std::vector<profile_points> profiles;
   std::vector<std::string> kept;
   std::vector<std::string> measured;
+  std::string repairs;
   for (const std::string& name : names) {
     const auto given = o.weights.find(name);
     const std::string weights = given == o.weights.end() ? "" : given->second;
@@ -179,6 +180,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
       const found_profile found =
           find_profile(*cache, key, name, o.max_batch, factory, *made.executor);
       (found.was_kept ? kept : measured).push_back(name);
+      if (const auto falls = fall_of(name, found.points)) repairs += *falls + '\n';
       for (const formats::kept_point& p : found.points) {
         points.expected.push_back({p.batch, from_ms(p.median_ms)});
         points.least.push_back({p.batch, from_ms(p.least_ms)});
@@ -210,6 +212,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
   if (!measured.empty()) {
     out.notes += fmt::format("profiles: {} measured\n", fmt::join(measured, ", "));
   }
+  out.notes += repairs;
   if (cache->is_on()) warm_settings(out, o, with.platform, with.machine, with.devices, cache);
   return out;
 }

@@ -101,6 +101,31 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   return {};
 }
 
+/// Where the medians of a model fall as batches grow: there its table takes the largest before. One
+/// line about the largest fall; nothing if none falls.
+inline std::optional<std::string> fall_of(const std::string& model,
+                                          const std::vector<formats::kept_point>& points) {
+  const formats::kept_point* highest = nullptr;
+  double most = 0;
+  std::string line;
+  for (const formats::kept_point& p : points) {
+    if (highest == nullptr || p.median_ms >= highest->median_ms) {
+      highest = &p;
+      continue;
+    }
+    const double part = 1 - p.median_ms / highest->median_ms;
+    if (part <= most) continue;
+    most = part;
+    line = fmt::format(
+        "warning: measured latencies of model \"{}\" fall from batch {} to {} by {:.2g} %: such "
+        "sizes take "
+        "the largest before them",
+        model, highest->batch, p.batch, 100 * part);
+  }
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
 /// A model's profile and where it is from.
 struct found_profile {
   std::vector<formats::kept_point> points;

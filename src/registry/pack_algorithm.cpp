@@ -252,6 +252,12 @@ std::string packers_with(bool packer_traits::*trait) {
   return joined(with, " and ");
 }
 
+bool has_trait(std::string_view packer, bool packer_traits::*trait) {
+  const auto& all = packer_names().all();
+  const auto at = std::ranges::find(all, packer, &listed_name::name);
+  return at != all.end() && traits_of(static_cast<std::size_t>(at - all.begin())).*trait;
+}
+
 pack_algorithm choose_algorithm(const packer_options& o) {
   if (!o.algorithm) throw input_error{"--algorithm: missing: expected a value"};
   const choice chosen = packer_names().choose("--algorithm", *o.algorithm);
@@ -263,14 +269,19 @@ pack_algorithm choose_algorithm(const packer_options& o) {
   if (o.pad) {
     const bool worst =
         pads.visit(pad_names().choose("--pad", *o.pad).row, [](const auto& r) { return r.make; });
-    if (worst && !a.interference) {
+    if (!a.interference) {
       fail("--pad", quote_short(*o.pad),
            fmt::format("--interference or {} with it", packers_with(&packer_traits::interference)));
     }
     a.padded = worst;
   }
-  packer_request r{.both_sides = a.interference && !a.padded,
-                   .limit_s = parse_number("--time-limit-s", o.time_limit_s, limits_s)};
+  if (o.time_limit_s && !a.traits.takes_limit) {
+    fail("--time-limit-s", *o.time_limit_s,
+         "it only with " + packers_with(&packer_traits::takes_limit));
+  }
+  packer_request r{
+      .both_sides = a.interference && !a.padded,
+      .limit_s = parse_number("--time-limit-s", o.time_limit_s.value_or("10"), limits_s)};
   const auto rule = [&](const char* option, const std::optional<std::string>& text,
                         const name_list& names, std::optional<std::size_t>& into) {
     if (!text) return;

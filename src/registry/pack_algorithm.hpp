@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "name_list.hpp"
 
@@ -40,6 +41,9 @@ struct packer_traits {
 /// Those that have one: "elastic and elastic-int".
 [[nodiscard]] std::string packers_with(bool packer_traits::*trait);
 
+/// Whether the packer of that name has it; no if there is none.
+[[nodiscard]] bool has_trait(std::string_view packer, bool packer_traits::*trait);
+
 /// What the user may say of a packer, as text.
 struct packer_options {
   std::optional<std::string> algorithm{};
@@ -48,7 +52,7 @@ struct packer_options {
   std::optional<std::string> knee{};
   std::optional<std::string> fit{};
   std::optional<std::string> pad{};
-  std::string time_limit_s = "10";
+  std::optional<std::string> time_limit_s{};  ///< 10, where the packer takes one.
   bool interference = false;
 };
 

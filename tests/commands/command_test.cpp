@@ -239,6 +239,27 @@ TEST_CASE("models with fewer than 1000 requests are warned of, on standard error
   CHECK(std::ranges::count(goodput.err, '\n') == 1);
 }
 
+TEST_CASE("what was repaired in a profile is said on standard error or in the JSON") {
+  // 3 and 2 make 2.5.
+  const std::string falls =
+      R"({"devices":2,"models":[{"name":"m","latency_ms":{"1":3,"2":2,"4":6},"slo_ms":25}],)"
+      R"("arrivals":{"process":"uniform"},"warmup_s":0,"duration_s":10})";
+  const std::string warning =
+      "standard input: latencies of model \"m\" fall from batch 1 to 2 by 33 %: such sizes take "
+      "their mean (isotonic regression)";
+  for (const char* run :
+       {"simulate - --policy eager --rate 200", "min-devices - --policy eager --rate 200",
+        "goodput - --policy eager --precision 0.5 --seeds 1"}) {
+    CAPTURE(std::string{run});
+    const auto text = cohort_command(run, falls);
+    CHECK(text.status == 0);
+    CHECK(text.err == "cohort: warning: " + warning + "\n");
+    const auto answer = cohort_command(std::string{run} + " --json", falls);
+    CHECK(answer.err.empty());
+    CHECK(json::parse(answer.out)["warnings"] == json::array({warning}));
+  }
+}
+
 TEST_CASE("min-devices finds a count that serves, one fewer does not, and too low a limit is no") {
   const json a =
       answer_of(cohort_command("min-devices - --policy deferred --rate 3000 --json", brief));

@@ -72,8 +72,18 @@ std::vector<measured_neighbour> measure_all(const std::vector<model_profile>& mo
       for (const pair_case& c : cases_of(pair, batches, splits)) {
         known_machine machine{.models = models, .what = c, .error = error, .random = random};
         const auto t = measure_turns(machine, turns);
-        rows.push_back({.self = c.first, .other = c.second, .factor = t[0].factor});
-        rows.push_back({.self = c.second, .other = c.first, .factor = t[1].factor});
+        const auto add = [&rows, turns](const placed_batch& self, const placed_batch& other,
+                                        const side_times& side) {
+          rows.push_back({.self = self,
+                          .other = other,
+                          .alone_ms = side.alone_ms,
+                          .beside_ms = side.beside_ms,
+                          .factor = side.factor,
+                          .noise = side.noise,
+                          .turns = turns});
+        };
+        add(c.first, c.second, t[0]);
+        add(c.second, c.first, t[1]);
       }
     }
   }
@@ -165,6 +175,32 @@ TEST_CASE("models without usage are not fitted to, and without others there is n
   CHECK_FALSE(none.model.has_value());
   CHECK(none.why_not == "no pair was measured of models whose usage is known");
   CHECK_FALSE(fit_pairs({}, models, {}).model.has_value());
+}
+TEST_CASE("what is measured on a machine with slow phases is read again") {
+  const auto models = models_of(4);
+  const auto rows = measure_all(models, 0.05, 5);
+  CHECK(formats::parse_pairs("p.csv", formats::pairs_csv(rows, models), models).size() ==
+        rows.size());
+}
+TEST_CASE("a fit that would tell what cannot be on other sizes is none") {
+  std::vector<model_profile> models{{.name = "a", .usage = {{1, 0.2, 0}}},
+                                    {.name = "b", .usage = {{1, 0.21, 0}}}};
+  // Measured on halves alone: 100 times 0.1 or 0.105, less 9. On a fifth that is 4 less 9.
+  std::vector<measured_neighbour> rows;
+  for (const std::size_t self : {0U, 1U}) {
+    for (const std::size_t other : {0U, 1U}) {
+      rows.push_back(
+          {.self = {self, 1, 50}, .other = {other, 1, 50}, .factor = other == 0 ? 1 : 1.5});
+    }
+  }
+  for (model_profile& m : models) m.latency = {{1, 50, 1}};
+  CHECK(believable_fit(rows, models, {}).model);
+  for (model_profile& m : models) m.latency = {{1, 20, 1}, {1, 50, 1}};
+  const interference_fit f = believable_fit(rows, models, {});
+  CHECK_FALSE(f.model);
+  CHECK(f.told.empty());
+  CHECK(f.why_not.starts_with("it would tell a factor of -5 for "));
+  CHECK(f.why_not.ends_with(" at size 20 beside a at size 20"));
 }
 
 }  // namespace

@@ -333,6 +333,10 @@ TEST_CASE_FIXTURE(fixture, "bad usage is refused") {
   refuses(
       "- --algorithm elastic --pad worst-neighbour", demand,
       R"(--pad: "worst-neighbour" is not allowed: expected --interference or elastic-int with it)");
+  refuses("- --algorithm elastic --pad none", demand,
+          R"(--pad: "none" is not allowed: expected --interference or elastic-int with it)");
+  refuses("- --algorithm elastic --time-limit-s 3", demand,
+          "--time-limit-s: 3 is not allowed: expected it only with ideal and exact");
   refuses("- --algorithm elastic --slo-rule both", demand,
           R"(--slo-rule: "both" is not allowed: expected own or sum)");
 }

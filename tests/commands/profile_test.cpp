@@ -46,7 +46,7 @@ TEST_CASE("profile writes files that the other subcommands read") {
   }
 
   const std::string latency = test::slurp(folder + "/latency.csv");
-  CHECK(latency.starts_with("model,batch,partition_pct,latency_ms\nlenet,1,50,"));
+  CHECK(latency.starts_with("model,batch,partition_pct,latency_ms,spread\nlenet,1,50,"));
   CHECK(std::ranges::count(latency, '\n') == 9);
   CHECK(test::slurp(folder + "/slo.csv").starts_with("model,slo_ms,mem_mb\nlenet,10000,"));
   const json stages = json::parse(test::slurp(folder + "/lenet.json"));

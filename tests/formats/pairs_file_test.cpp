@@ -64,10 +64,90 @@ TEST_CASE("bad rows are named") {
           ": line 2, model: \"x\" is not allowed: expected a model of slo.csv: these pairs are of "
           "other models");
   refuses(header + "a,1,50,d,1,50,1,1,0,0,5,host\n",
-          ": line 2, factor: 0 is not allowed: expected a number above 0 and at most 1000000");
+          ": line 2, factor: 0 is not allowed: expected a number from 0.1 to 100");
+  refuses(header + "a,1,50,d,1,50,1,1000,1000,0,5,host\n",
+          ": line 2, factor: 1000 is not allowed: expected a number from 0.1 to 100");
   refuses(header + "a,1,101,d,1,50,1,1,1,0,5,host\n",
           ": line 2, partition_pct: 101 is not allowed: expected an integer from 1 to 100");
   std::remove(file.c_str());
+}
+TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
+  const auto complaint = [](const std::string& times) {
+    try {
+      (void)parse_pairs("p.csv", header + "a,1,50,d,1,50," + times + ",5,host\n", three());
+    } catch (const input_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"none"};
+  };
+  CHECK(complaint("4,6,0.375,0") == "none");
+  CHECK(complaint("4,6,6,0") == "none");
+  CHECK(complaint("4,6,6.1,0") ==
+        "p.csv: line 2, factor: 6.1 is not allowed: expected 0.375 to 6, since beside_ms / "
+        "alone_ms is 1.5: a quarter to four times as much, and more by the noise, 0");
+  CHECK(complaint("4,6,7.4,0.25") == "none");  // Up to 5 times 1.5.
+  CHECK(complaint("4,6,0.29,0.25")
+            .starts_with("p.csv: line 2, factor: 0.29 is not allowed: expected 0.3 to 7.5, since"));
+}
+TEST_CASE("each side of a case has one row, of equal sides two, all of one device") {
+  const auto complaint = [](const std::string& rows) {
+    try {
+      (void)parse_pairs("p.csv", header + rows, three());
+    } catch (const input_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"none"};
+  };
+  const std::string here = ",1,1,1,0,5,host\n";
+  const std::string pair = "a,1,50,d,1,50" + here + "d,1,50,a,1,50" + here;
+  const std::string self = "a,1,50,a,1,50" + here;
+  CHECK(complaint(pair + self + self) == "none");
+  CHECK(complaint(pair + "a,2,50,d,1,50" + here + "a,1,40,d,1,50" + here) == "none");
+  CHECK(complaint(pair + pair) ==
+        "p.csv: line 4, model: \"a\" is not allowed: expected each side of a case once; line 2 has "
+        "it");
+  CHECK(complaint(pair + self + self + self) ==
+        "p.csv: line 6, model: \"a\" is not allowed: expected a case of two equal sides in two "
+        "rows; line 4 has it");
+  CHECK(complaint(pair + "a,1,50,a,1,50,1,1,1,0,5,moon\n") ==
+        "p.csv: line 4, device: \"moon\" is not allowed: expected rows of one device; line 2 is of "
+        "\"host\"");
+}
+TEST_CASE("noise that is more than what was measured is told in one line") {
+  warnings told;
+  const std::string from = header + "a,1,50,d,1,50,1,1,1,1,5,host\n";
+  (void)parse_pairs("p.csv", from, three(), &told);
+  CHECK(told.empty());
+  (void)parse_pairs("p.csv",
+                    from + "d,1,50,a,1,50,1,1,1,1.5,5,host\na,1,50,a,1,50,1,1,1,1.2,5,host\n",
+                    three(), &told);
+  CHECK(told == warnings{"p.csv: the noise of 2 of 3 rows is more than was measured, most in line "
+                         "3 with 150 %: such rows tell little"});
+}
+TEST_CASE("a fit that tells what cannot be of its models is named") {
+  std::vector<model_profile> models{
+      {.name = "a", .latency = {{1, 50, 1}, {1, 100, 1}}, .usage = {{1, 0.2, 0.4}}},
+      {.name = "b", .latency = {{1, 50, 1}, {1, 80, 1}}, .usage = {{1, 0.6, 0}, {8, 0.8, 0}}},
+      {.name = "c", .latency = {{1, 20, 1}}}};
+  // On halves b adds 0.3 or 0.4 of l2 and a 0.1: nothing else fits a device, and of c nothing is
+  // known.
+  const auto told = [&models](double l2_other, double constant) {
+    return unbelievable_factor({.l2_other = l2_other, .constant = constant}, models);
+  };
+  CHECK_FALSE(told(1, 1));
+  CHECK_FALSE(told(1, 0));
+  CHECK_FALSE(told(200, 20));
+  const auto low = told(1, -5);
+  REQUIRE(low);
+  CHECK(low->factor == doctest::Approx(-4.9));
+  CHECK(low->of == "a at size 50 beside a at size 50");
+  const auto high = told(200, 21);
+  REQUIRE(high);
+  CHECK(high->factor == doctest::Approx(101));
+  CHECK(high->of == "a at size 50 beside b at size 50");
+  models.resize(1);
+  models[0].latency = {{1, 100, 1}};
+  CHECK_FALSE(told(1, -5));  // Nothing fits beside it.
 }
 TEST_CASE("a pair counts with the largest factor measured of it, at least 1") {
   auto models = three();
@@ -99,7 +179,7 @@ TEST_CASE("a folder is planned by its fit, by pairs where there is none, and by 
   const test::profile_folder folder;
   const auto read = [&folder] { return read_profile_dir(folder.path(), true); };
   const std::string pairs =
-      header + "a,1,50,b,1,50,4,6,1.5,0,5,host\nb,1,50,a,1,50,4,5,1.25,0,5,h\n";
+      header + "a,1,50,b,1,50,4,6,1.5,0,5,host\nb,1,50,a,1,50,4,5,1.25,0,5,host\n";
   folder.write("pairs.csv", pairs);
   CHECK(read().models[0].beside.empty());  // Usage is known of both.
   CHECK(read().interference->l2_other == 1);
@@ -112,6 +192,13 @@ TEST_CASE("a folder is planned by its fit, by pairs where there is none, and by 
   std::remove((folder.path() + "/util.csv").c_str());
   CHECK(read().interference->l2_other == 0);
   CHECK(read().repairs.back().ends_with("of either model: a beside a 1.5, b beside b 1.5"));
+  folder.write("pairs.csv", header);
+  CHECK_THROWS_WITH_AS(read(),
+                       (folder.path() + "/pairs.csv: no rows: expected what `cohort interference` "
+                                        "measures")
+                           .c_str(),
+                       input_error);
+  folder.write("pairs.csv", pairs);
   folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\nb,1,20,40\n");
   std::remove((folder.path() + "/interference.csv").c_str());
   CHECK(read().models[0].usage.empty());  // No fit to use it.

@@ -87,5 +87,82 @@ TEST_CASE("of several tables the worst is told, in one line") {
         "latency.csv: latencies of c fall from batch 2 to 4 by 20 %, the most of 2 tables that "
         "fall: such sizes take their mean (isotonic regression)");
 }
+using table = std::vector<measured_size>;
+
+/// The complaint about two tables, without the place.
+std::string complaint(across_check::sizes of, std::uint32_t size, const table& small,
+                      std::uint32_t larger, const table& large) {
+  try {
+    across_check{"f", of}("t", {size, small}, {larger, large},
+                          [](std::size_t i) { return "row " + std::to_string(i); });
+  } catch (const input_error& e) {
+    return e.what();
+  }
+  return "none";
+}
+std::string of_partitions(const table& small, const table& large) {
+  return complaint(across_check::sizes::partitions, 20, small, 80, large);
+}
+std::string of_requests(const table& small, const table& large) {
+  return complaint(across_check::sizes::requests, 16, small, 32, large);
+}
+
+TEST_CASE("partitions that are too far apart are refused with the range that is allowed") {
+  // A quarter of 8 is a perfect gain, a tenth of that 0.2.
+  CHECK(of_partitions({{1, 8}}, {{1, 0.2}}) == "none");
+  CHECK(of_partitions({{1, 8}}, {{1, 80}}) == "none");
+  CHECK(of_partitions({{1, 8}}, {{1, 81}}) ==
+        "row 0: 81 is not allowed: expected 0.2 to 80, since a batch of 1 takes 8 at size 20: a "
+        "tenth of that by the ratio of the sizes, up to ten times that");
+  CHECK(of_partitions({{1, 8}, {4, 9}}, {{1, 8}, {4, 0.009}})
+            .starts_with("row 1: 0.009 is not allowed: expected 0.225 to 90, since a batch of 4"));
+  CHECK(of_partitions({{1, 0.001}}, {{1, 0.1}}) == "none");  // Timers cannot tell.
+}
+TEST_CASE("requests of sizes that are too far apart are refused with the range that is allowed") {
+  // Attention grows by 4, and that ten times.
+  CHECK(of_requests({{1, 5}}, {{1, 200}}) == "none");
+  CHECK(of_requests({{1, 5}}, {{1, 0.5}}) == "none");
+  CHECK(of_requests({{1, 5}}, {{1, 5000}}) ==
+        "row 0: 5000 is not allowed: expected 0.5 to 200, since a batch of 1 takes 5 at size 16: a "
+        "tenth of that, up to ten times that by the square of the ratio of the sizes");
+}
+TEST_CASE("a batch of one size alone is held between those beside it at the other") {
+  const table small{{2, 5}, {8, 9}};
+  CHECK(of_requests(small, {{4, 0.5}}) == "none");
+  CHECK(of_requests(small, {{4, 361}}) ==
+        "row 0: 361 is not allowed: expected 0.5 to 360, since batches of 2 and 8 take 5 and 9 at "
+        "size 16: a tenth of that, up to ten times that by the square of the ratio of the sizes");
+  // In proportion outside of them: half of 5 for one, twice 9 for 16.
+  CHECK(of_requests(small, {{1, 0.2}})
+            .starts_with("row 0: 0.2 is not allowed: expected 0.25 to 200, since a batch of 2"));
+  CHECK(of_requests(small, {{16, 721}})
+            .starts_with("row 0: 721 is not allowed: expected 0.9 to 720, since a batch of 8"));
+}
+TEST_CASE("a larger partition that is slower, beyond noise, is told in one line and kept") {
+  across_check check{"latency.csv", across_check::sizes::partitions};
+  const auto place = [](std::size_t) { return std::string{}; };
+  check("a", {50, table{{1, 10}}}, {100, table{{1, 11}}}, place);
+  check("a", {50, table{{1, 10, 0.3}}}, {100, table{{1, 12}}}, place);
+  check("a", {50, table{{1, 0.001}}}, {100, table{{1, 0.01}}}, place);
+  CHECK_FALSE(check.warning());
+  check("b", {50, table{{4, 10, 0.3}}}, {100, table{{4, 14}}}, place);
+  CHECK(check.warning() ==
+        "latency.csv: b takes 40 % longer at size 100 than at size 50, at batch 4: more than "
+        "noise, but kept as it is");
+  check("c", {50, table{{1, 10}}}, {100, table{{1, 12}}}, place);
+  CHECK(check.warning() ==
+        "latency.csv: b takes 40 % longer at size 100 than at size 50, at batch 4, the most of 2 "
+        "rows: more than noise, but kept as it is");
+}
+TEST_CASE("a larger request that is faster, beyond noise, is told in one line") {
+  across_check check{"m.json", across_check::sizes::requests};
+  const auto place = [](std::size_t) { return std::string{}; };
+  check("a", {16, table{{1, 10}}}, {32, table{{1, 20}}}, place);
+  CHECK_FALSE(check.warning());
+  check("a", {16, table{{1, 15}}}, {32, table{{1, 10}}}, place);
+  CHECK(check.warning() ==
+        "m.json: a takes 50 % longer at size 16 than at size 32, at batch 1: more than noise, but "
+        "kept as it is");
+}
 }  // namespace
 }  // namespace cohort::formats

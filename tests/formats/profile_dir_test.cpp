@@ -54,13 +54,43 @@ TEST_CASE_FIXTURE(fixture, "latencies that cannot be are refused with line, fiel
         "latency.csv: line 3, latency_ms: 5000 is not allowed: expected 0.4 to 80, since a batch "
         "of 4 takes 4: a tenth of that, up to ten times as long a request");
 }
-TEST_CASE_FIXTURE(fixture, "a spread larger than the value is refused") {
+TEST_CASE_FIXTURE(fixture, "sizes of partitions that are too far apart are refused") {
+  latencies("b,1,100,1\na,1,100,5000\na,1,50,8\na,1,20,20\n");
+  CHECK(complaint() ==
+        "latency.csv: line 3, latency_ms: 5000 is not allowed: expected 0.4 to 80, since a batch "
+        "of 1 takes 8 at size 50: a tenth of that by the ratio of the sizes, up to ten times that");
+  latencies("b,1,100,1\nb,1,50,2\na,1,100,5000\na,8,100,5000\n");  // Another model's.
+  CHECK(complaint().starts_with("slo.csv: model \"a\", slo_ms: 20 is not allowed"));
+}
+TEST_CASE_FIXTURE(fixture, "a larger partition that is slower than noise explains is told") {
+  latencies("b,1,100,1\na,1,100,3\na,4,100,5\na,1,50,2\na,4,50,6\n");
+  const profile_dir p = read_profile_dir(folder.path(), false);
+  CHECK(p.repairs ==
+        warnings{folder.path() + "/latency.csv: model \"a\" takes 50 % longer at size 100 than at "
+                                 "size 50, at batch 1: more than noise, but kept as it is"});
+  CHECK(packing::latency_table{p.models[0]}(1, 100) == 3);
+  folder.write("latency.csv",
+               "model,batch,partition_pct,latency_ms,spread\nb,1,100,1,0\na,1,100,3,0.5\n"
+               "a,4,100,5,0\na,1,50,2,0\na,4,50,6,0\n");
+  CHECK(read_profile_dir(folder.path(), false).repairs.empty());
+}
+TEST_CASE_FIXTURE(fixture, "a spread larger than the value is told, one that cannot be refused") {
   const std::string header = "model,batch,partition_pct,latency_ms,spread\n";
   folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1\n");
-  CHECK(complaint() == "none");
-  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1.5\n");
+  CHECK(read_profile_dir(folder.path(), false).repairs.empty());
+  folder.write("latency.csv", header + "b,1,100,1,1.25\na,1,100,1,1.5\na,2,100,1,0.5\n");
+  const warnings told{folder.path() +
+                      "/latency.csv: the spread of 2 of 3 rows is more than was measured, most in "
+                      "line 3 with 150 %: such rows tell little"};
+  CHECK(read_profile_dir(folder.path(), false).repairs == told);
+  warnings of_one;
+  (void)read_whole_device(folder.path(), "b", of_one);
+  CHECK(of_one == warnings{folder.path() +
+                           "/latency.csv: the spread of 1 of 1 rows is more than was measured, "
+                           "most in line 2 with 125 %: such rows tell little"});
+  folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,-1\n");
   CHECK(complaint() ==
-        "latency.csv: line 3, spread: 1.5 is not allowed: expected a number from 0 to 1");
+        "latency.csv: line 3, spread: -1 is not allowed: expected a number from 0 to 1000000");
 }
 TEST_CASE_FIXTURE(fixture, "latencies that fall are repaired, each size of a model on its own") {
   latencies("b,1,100,1\na,4,100,6\na,1,100,1\na,8,100,4\na,1,50,2\na,4,50,12\na,8,50,14\n");
@@ -88,6 +118,17 @@ TEST_CASE_FIXTURE(fixture, "models that do not exist are refused in every file")
                "model,c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\nc,0,1,0,0,1\n");
   CHECK(complaint() ==
         "interference.csv: line 2, model: \"c\" is not allowed: expected a model of slo.csv");
+}
+TEST_CASE_FIXTURE(fixture, "coefficients that tell what cannot be are refused") {
+  // Of 20 % of a device 4 % of the cache is used: 0.04 - 5.
+  folder.write("interference.csv",
+               "c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\n0,1,0,0,-5\n");
+  CHECK(complaint() ==
+        "interference.csv: line 2: the factor of a at size 20 beside a at size 20: -4.96 is not "
+        "allowed: expected a number from 0.1 to 100");
+  folder.write("interference.csv",
+               "c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\n0,1,0,0,0.5\n");
+  CHECK(complaint() == "none");
 }
 TEST_CASE_FIXTURE(fixture, "a model's whole device is read without the other models' rows") {
   latencies("x,1,100,-1\na,8,100,5\na,1,100,2\na,4,100,6\na,1,50,9\n");

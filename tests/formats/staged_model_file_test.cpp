@@ -69,6 +69,19 @@ TEST_CASE("times that fall are repaired and said") {
                               "such sizes take their mean (isotonic regression)"});
   CHECK(parse(model()).repairs.empty());
 }
+TEST_CASE("sizes of requests that are too far apart are refused, and what falls is said") {
+  const std::string sizes = R"(,"sizes":{"buckets":[16,32]})";
+  CHECK(complaint(
+            model(sizes, R"([{"batch":4,"size":16,"ms":5},{"batch":4,"size":32,"ms":5000}])")) ==
+        "$.stages[0].latency[1].ms: 5000 is not allowed: expected 0.5 to 200, since a batch of 4 "
+        "takes 5 at size 16: a tenth of that, up to ten times that by the square of the ratio of "
+        "the sizes");
+  const staged_model_spec m =
+      parse(model(sizes, R"([{"batch":4,"size":16,"ms":6},{"batch":4,"size":32,"ms":5}])"));
+  CHECK(m.repairs == warnings{"m.json: stage \"s1\" takes 20 % longer at size 16 than at size 32, "
+                              "at batch 4: more than noise, but kept as it is"});
+  CHECK(m.profile().time(0, 1, 1) == 5ms);
+}
 TEST_CASE("a model with sizes defaults to input diversity, and policies may say otherwise") {
   const std::string rows =
       R"([{"batch":4,"size":16,"ms":1,"share":0.5},{"batch":4,"size":32,"ms":2}])";

@@ -84,6 +84,15 @@ TEST_CASE("medians that have nothing to do with the least times are found out") 
         "a batch of 2 took 20 ms, more than 5 times the least, 2");
 }
 
+TEST_CASE("medians that fall are said, the largest fall of them") {
+  CHECK_FALSE(fall_of("m", {}));
+  CHECK_FALSE(fall_of("m", {{1, 2, 9}, {2, 2, 1}, {4, 3, 1}}));
+  CHECK(fall_of("m", {{1, 2, 2}, {2, 4, 2}, {4, 3.9, 2}, {8, 3, 2}, {16, 9, 2}, {32, 8, 2}}) ==
+        "warning: measured latencies of model \"m\" fall from batch 2 to 8 by 25 %: such sizes "
+        "take the "
+        "largest before them");
+}
+
 TEST_CASE("what does not hold is told, measured anew and kept instead") {
   lenet l;
   const std::string folder = test::scratch("warm_start");

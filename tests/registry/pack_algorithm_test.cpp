@@ -71,6 +71,17 @@ TEST_CASE("errors list what there is") {
   CHECK_THROWS_WITH_AS((void)choose_algorithm({.algorithm = "elastic", .pad = "much"}),
                        "--pad: \"much\" is not allowed: expected worst-neighbour or none",
                        formats::input_error);
+  CHECK_THROWS_WITH_AS(
+      (void)choose_algorithm({.algorithm = "exact", .pad = "none"}),
+      "--pad: \"none\" is not allowed: expected --interference or elastic-int with it",
+      formats::input_error);
+  CHECK_THROWS_WITH_AS((void)choose_algorithm({.algorithm = "squishy", .time_limit_s = "10"}),
+                       "--time-limit-s: 10 is not allowed: expected it only with ideal and exact",
+                       formats::input_error);
+  CHECK_NOTHROW((void)choose_algorithm({.algorithm = "exact", .time_limit_s = "10"}));
+  CHECK(has_trait("exact", &packer_traits::takes_limit));
+  CHECK_FALSE(has_trait("elastic", &packer_traits::takes_limit));
+  CHECK_FALSE(has_trait("magic", &packer_traits::takes_limit));
   CHECK(packers_with(&packer_traits::takes_rules).starts_with("elastic"));
   CHECK(packers_with(&packer_traits::takes_limit).find("exact") != std::string::npos);
 }
