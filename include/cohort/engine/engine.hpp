@@ -56,8 +56,8 @@ class basic_engine {
     return loop_.submit(r, clock_.now());
   }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
-  void complete_request(device_entry at, const request& r, bool failed) {
+  void complete(batch_ticket at, bool failed) { loop_.complete(at, failed); }
+  void complete_request(batch_ticket at, const request& r, bool failed) {
     loop_.complete_request(at, r, failed);
   }
   void complete_probe(device_id d, bool failed) { loop_.complete_probe(d, failed); }

@@ -42,10 +42,11 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
-/// batches of an entry complete in order, those of different entries in any. It may report requests
-/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. If it
-/// throws, the batch has failed, and it must not report it. One that has `unbind()` hears of the
-/// end of the loop: from then on it must report nothing. Models: `executor_backend`,
+/// batches of an entry complete in order, those of different entries in any. What is told of a
+/// batch once more is ignored, if it is told by that name, and not by the entry alone. It may
+/// report requests of a batch before, one by one, with `complete_request`. Called on the loop's
+/// thread. If it throws, the batch has failed, and it must not report it. One that has `unbind()`
+/// hears of the end of the loop: from then on it must report nothing. Models: `executor_backend`,
 /// `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
@@ -149,14 +150,14 @@ class basic_loop {
   /// is there. If completion and cancellation tie, completion wins.
   void cancel(request& r) { inbox_.post_cancel(r); }
 
-  /// The oldest batch of an entry ended. For backends.
-  void complete(device_entry at, bool failed) { inbox_.post_end({at, failed}); }
+  /// A batch ended. For backends.
+  void complete(batch_ticket at, bool failed) { inbox_.post_end({at, failed}); }
 
   /// A probe of a device ended. For backends.
   void complete_probe(device_id d, bool failed) { inbox_.post_probe_end({d, failed}); }
 
-  /// One request of a batch of an entry ended before its batch. For backends.
-  void complete_request(device_entry at, const request& r, bool failed) {
+  /// One request of a batch ended before its batch. For backends.
+  void complete_request(batch_ticket at, const request& r, bool failed) {
     inbox_.post_end({at, failed, &r});
   }
   /// As `inbox::nudge`: for backends that the loop drives and other threads feed.
