@@ -81,6 +81,11 @@ class manual_engine {
   void run_inside(F action) {
     action();
   }
+  /// Has `look(loop)` see the loop, and its core.
+  template <class F>
+  void inspect(F look) const {
+    look(loop_);
+  }
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
