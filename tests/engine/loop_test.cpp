@@ -298,6 +298,30 @@ TEST_CASE("a request on its way to a model that is removed ends as dropped") {
   f.run_until(t0);
   CHECK(f.ends == std::vector<end>{{&r, outcome::dropped}});
 }
+TEST_CASE("a request on its way to a model whose id is given again is counted once") {
+  loop_fixture f;
+  request r;
+  CHECK_FALSE(f.submit(r));  // In the inbox.
+  f.loop.remove_model(f.model, f.now);
+  const latency_curve l{linear_latency{5ms, 1ms}, 4};
+  CHECK(f.loop.add_model({.scheduling = {.latency = l, .slo = 12ms}}) == f.model);
+  f.run_until(t0 + 1s);
+  CHECK(f.ends.size() == 1);
+  CHECK(f.loop.waiting(f.model) == 0);
+}
+TEST_CASE("what an action throws that was posted is counted, and it does not run again") {
+  loop_fixture f;
+  int ran = 0;
+  f.loop.post([&](time_point) {
+    ++ran;
+    throw std::runtime_error{"not now"};
+  });
+  f.loop.post([&](time_point) { ++ran; });
+  f.loop.turn(f.now);
+  f.loop.turn(f.now);
+  CHECK(ran == 2);
+  CHECK(f.loop.failed_callbacks() == 1);
+}
 TEST_CASE("options outside of their ranges are refused") {
   profile_backend b;
   std::vector<end> ends;

@@ -60,9 +60,7 @@ class manual_engine {
 
   template <class Setup, class... Where>
   model_id add_model(const model_config& config, Setup setup, Where... where) {
-    const model_id id = loop_.add_model(config, where...);
-    setup(id);
-    return id;
+    return loop_.set_up_model(now_, setup, config, where...);
   }
   void remove_model(model_id id, std::function<void()> gone = {}) {
     // Behind what was submitted, as in the real one.
@@ -72,9 +70,7 @@ class manual_engine {
   }
   template <class Setup, class... Where>
   device_id add_device(Setup setup, Where... where) {
-    const device_id id = loop_.add_device(now_, where...);
-    setup(id);
-    return id;
+    return loop_.set_up_device(now_, setup, where...);
   }
   void remove_device(device_id d) { loop_.remove_device(d, now_); }
   template <class F>
