@@ -91,6 +91,25 @@ function(cohort_add_tests layer)
   endforeach()
 endfunction()
 
+# cohort_add_tests_without_assertions(<layer> <name>...): these tests of a layer once more, as
+# <layer>.<name>_test.ndebug, with NDEBUG defined, as users build: what others do wrong must be defined
+# without our assertions, too. Only for tests of headers alone, as a library has them compiled in. Not
+# under sanitizers, which would take as long again.
+function(cohort_add_tests_without_assertions layer)
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
+    return()
+  endif()
+  foreach(test IN LISTS ARGN)
+    set(name "${layer}.${test}_test.ndebug")
+    add_executable(${name} "${layer}/${test}_test.cpp")
+    target_compile_definitions(${name} PRIVATE NDEBUG)
+    target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev cohort_test_main)
+    add_dependencies(cohort_tests ${name})
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 120)
+  endforeach()
+endfunction()
+
 # cohort_add_fail_test(<layer>/<name>_fail.cpp): a source that must not compile, whose first line
 # `// expect: <regex>` is what the compiler must say. Only checked, never linked.
 function(cohort_add_fail_test source)

@@ -149,6 +149,7 @@ struct placements_observer : null_observer {
   void retried(const request& r, time_point) const noexcept {
     into->retries.add(1, notes->model_of(r.model).index());
   }
+  void stray_end() const noexcept { into->stray_ends.add(1); }
   /// A partition; its GPU's other ones may be well.
   void device_changed(device_id d, engine::device_state s, std::string_view why,
                       time_point) const noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random faults, load, cancellations, models and devices that come and go: each accepted request
-// ends once, nothing is left, and counts agree. In virtual time.
+// Random faults, load that rises tenfold, cancellations, models and devices that come and go,
+// launches that throw, ends that are told twice: each accepted request ends once, nothing is left,
+// counts agree, and devices that are well serve. In virtual time.
 #include <cohort/engine/manual_engine.hpp>
 
 #include <doctest/doctest.h>
@@ -21,6 +22,8 @@
 #include <vector>
 
 #include <support/random_source.hpp>
+
+#include "chaos_fixture.hpp"
 
 namespace cohort::engine {
 namespace {
@@ -54,30 +57,48 @@ struct deliver {
   }
 };
 
-/// Some seconds of one seed. @returns How many requests ended in each way.
+/// What has happened in all runs.
+struct totals {
+  std::array<std::size_t, outcome_count> ways{};  // How requests ended.
+  std::size_t thrown = 0;
+  std::size_t repeated_to_busy = 0;   // Ends that were told again while the device had a batch,
+  std::size_t repeated_to_ahead = 0;  // or more.
+  std::size_t was_well = 0;           // Devices at the end,
+  std::size_t was_not = 0;
+};
+
+/// Some seconds of one seed.
 template <class Scheduler>
-std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler scheduler) {
+void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   test::random_source random{seed};
-  profile_backend backend{reality{.noise = {.sigma = random.below(4) / 10.0,
-                                            .straggler_share = random.below(3) / 100.0,
-                                            .straggler_factor = 5},
-                                  .timers = {},
-                                  .faults = draw_faults(random)},
-                          seed};
+  const std::vector<fault> faults = draw_faults(random);
+  using backend_type = test_support::throwing_at_times<profile_backend>;
+  backend_type backend{reality{.noise = {.sigma = random.below(4) / 10.0,
+                                         .straggler_share = random.below(3) / 100.0,
+                                         .straggler_factor = 5},
+                               .timers = {},
+                               .faults = faults},
+                       seed};
+  backend.random = &random;
+  backend.one_in = random.one_in(2) ? 5 + random.below(100U) : 0;
   using core = basic_engine_core<Scheduler>;
-  manual_engine<core, profile_backend, inline_completion<deliver>> engine{
+  using engine_type = manual_engine<core, backend_type, inline_completion<deliver>>;
+  engine_type engine{
       core{std::move(scheduler),
            0s,
            {},
-           {.floor = 1ms * (1 + random.below(50)), .first_probe = 20ms}},
+           {.floor = 1ms * (1 + random.below(50)), .first_probe = 20ms, .longest_probe = 1s}},
       backend, inline_completion<deliver>{{}}};
-  backend.bind(engine);
+  test_support::echo echo{engine, random, random.one_in(2) ? 1 + random.below(30U) : 0};
+  backend.bind(echo);
   const latency_curve curve{linear_latency{2ms, 300us}, 8};
   std::vector<model_id> models;
   std::vector<device_id> devices;
   const auto add_device = [&] {
     if (devices.size() == most_devices) return;
-    devices.push_back(engine.add_device([&](device_id d) { backend.add_device(d); }));
+    const std::uint32_t capacity = 1 + random.below(2U);
+    devices.push_back(engine.add_device(
+        [&](device_id d) { backend.add_device(d, {.capacity = capacity}); }, capacity));
   };
   const auto add_model = [&] {
     models.push_back(engine.add_model({.scheduling = {.latency = curve,
@@ -89,11 +110,13 @@ std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler schedul
   for (std::uint32_t i = 1 + random.below(3U); i > 0; --i) add_device();
   for (std::uint32_t i = 1 + random.below(3U); i > 0; --i) add_model();
 
-  std::deque<job> jobs(200);
+  std::deque<job> jobs(400);
   const std::uint32_t burst = 1 + random.below(12U);
-  for (int step = 0; step < 600; ++step) {
+  const std::uint32_t flood = random.below(1200U);  // From then on for a while, or never.
+  for (std::uint32_t step = 0; step < 600; ++step) {
     engine.run_until(engine.now() + 100us * random.below(150));
-    for (std::uint32_t i = random.below(burst); i > 0; --i) {
+    const std::uint32_t times = step >= flood && step < flood + 60 ? 10 : 1;
+    for (std::uint32_t i = random.below(burst) * times; i > 0; --i) {
       job& j = jobs[random.below(jobs.size())];
       if (j.state != request_state::idle || j.in_engine) continue;
       REQUIRE(j.accepted == j.ended);
@@ -116,12 +139,15 @@ std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler schedul
       engine.remove_model(models[gone]);
       models.erase(models.begin() + static_cast<std::ptrdiff_t>(gone));
     }
-    // A backend that tells too much: of an entry and a device that nobody has. Of a probe that is
-    // under way it can be told from the truth by nobody.
+    // A backend that tells too much: of an entry and a device that nobody has, of a batch that
+    // nobody was given. Of a probe that is under way it can be told from the truth by nobody.
     if (random.one_in(40)) {
-      engine.complete(device_entry{device_id{random.below(12U)}, 1 + random.below(3U)}, true);
+      engine.complete(device_entry{device_id{random.below(12U)}, 2 + random.below(3U)}, true);
+      engine.complete({device_id{random.below(12U)}, 0, UINT64_MAX - step}, random.one_in(2));
       engine.complete_probe(device_id{20 + random.below(12U)}, random.one_in(2));
+      echo.strays += 3;
     }
+    if (random.one_in(20)) engine.inspect([&](const auto& loop) { echo.repeat(loop.core()); });
   }
   // All deadlines are over, and what hangs has been given up: (3 · 4.4 + 50) · 4 ms, learned
   // longer.
@@ -130,26 +156,51 @@ std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler schedul
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
   for (const model_id m : models) CHECK(engine.waiting(m) == 0);
-  std::array<std::size_t, outcome_count> ways{};
   for (const job& j : jobs) {
     CHECK(j.accepted == j.ended);
     CHECK(j.state == request_state::idle);
-    if (j.ended > 0) ++ways[static_cast<std::size_t>(j.how)];
+    if (j.ended > 0) ++all.ways[static_cast<std::size_t>(j.how)];
   }
-  return ways;
+  bool are_all_well = true;
+  engine.inspect([&](const auto& loop) {
+    CHECK(loop.core().stray_ends() == echo.strays);
+    for (const device_id d : devices) {
+      const bool is_well = test_support::is_well_for_long(faults, d, engine.now());
+      test_support::check_health(loop.core(), d, is_well);
+      are_all_well = are_all_well && is_well;
+      ++(is_well ? all.was_well : all.was_not);
+    }
+  });
+  backend.one_in = 0;
+  if (are_all_well) {
+    job last;
+    last.model = models.front();
+    last.arrival = engine.now();
+    last.deadline = engine.now() + 60s;
+    CHECK_FALSE(engine.submit(last));
+    engine.run_until(engine.now() + 120s);  // It starts as late as it may, and may end late.
+    CHECK((last.how == outcome::completed || last.how == outcome::late));
+  }
+  all.thrown += backend.thrown;
+  all.repeated_to_busy += echo.busy;
+  all.repeated_to_ahead += echo.ahead;
 }
 
 TEST_CASE("each accepted request ends once, whatever devices do and whoever comes and goes") {
-  std::array<std::size_t, outcome_count> all{};
+  totals all;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     CAPTURE(seed);
-    const auto add = [&](const std::array<std::size_t, outcome_count>& ways) {
-      for (std::size_t i = 0; i < ways.size(); ++i) all[i] += ways[i];
-    };
-    add(run(seed, deferred::scheduler{}));
-    add(run(seed, deferred::make_adaptive_scheduler()));
+    // Half of them send batches ahead.
+    const deferred::network_delays delays{.wake_margin = seed % 2 * 1ms};
+    run(seed, deferred::scheduler{delays}, all);
+    run(seed, deferred::make_adaptive_scheduler(delays), all);
   }
-  for (const std::size_t n : all) CHECK(n > 100);  // All of them happen.
+  // All of it happens.
+  for (const std::size_t n : all.ways) CHECK(n > 100);
+  for (const std::size_t n :
+       {all.thrown, all.repeated_to_busy, all.repeated_to_ahead, all.was_well, all.was_not}) {
+    CHECK(n > 100);
+  }
 }
 
 }  // namespace

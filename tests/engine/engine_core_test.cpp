@@ -204,6 +204,62 @@ void apply(fixture& f, std::uint32_t operation, time_point& now) {
 }
 
 /// Also asked for probes.
+/// Counts what is told once more.
+struct stray_counter : null_observer {
+  int* into;
+  void stray_end() const noexcept { ++*into; }
+};
+
+TEST_CASE("what is told of a batch once more is counted, whatever its entry has by then") {
+  using scheduler = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  int strays = 0;
+  basic_engine_core<scheduler, stray_counter> core{scheduler{{.wake_margin = 2ms}}, 0s,
+                                                   stray_counter{{}, &strays}};
+  const device_id device = core.add_device(t0);
+  const model_id model = core.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s},
+       .is_repeatable = true});
+  recorder sink;
+  std::deque<request> r(2);
+  const auto submit = [&](request& x, time_point now) {
+    x.model = model;
+    x.deadline = now + 1s;
+    REQUIRE_FALSE(core.submit(x, now, sink));
+    core.advance(now, sink);
+  };
+  submit(r[0], t0);
+  core.advance(t0 + 2ms, sink);
+  submit(r[1], t0 + 5ms);
+  REQUIRE(sink.launches.size() == 2);
+  const batch_ticket first = sink.launches[0]->at();
+  const batch_ticket second = sink.launches[1]->at();
+  CHECK(first.number != second.number);
+
+  core.on_request_complete(second, r[0], false, t0 + 5ms, sink);  // It is not in that batch.
+  CHECK(strays == 1);
+  // Out of turn: its request ends, and its place is free with that of the one before.
+  core.on_complete(second, false, t0 + 5ms, sink);
+  core.on_complete(second, true, t0 + 5ms, sink);
+  CHECK(strays == 2);
+  CHECK(sink.ends[&r[1]] == std::vector{outcome::completed});
+  CHECK(core.outstanding(device) == 2);
+  core.on_complete(first, false, t0 + 6ms, sink);
+  CHECK(core.outstanding(device) == 0);
+  CHECK(sink.ends[&r[0]] == std::vector{outcome::completed});
+
+  // A request that runs again: what is told of its earlier batch does not end it.
+  submit(r[0], t0 + 10ms);
+  REQUIRE(sink.launches.size() == 3);
+  core.on_request_complete(first, r[0], false, t0 + 11ms, sink);
+  core.on_complete(first, false, t0 + 11ms, sink);
+  core.on_complete({device, 0, 77}, false, t0 + 11ms, sink);
+  CHECK(strays == 5);
+  CHECK(core.in_flight() == 1);
+  core.on_complete(device, false, t0 + 16ms, sink);  // By the entry alone.
+  CHECK(core.in_flight() == 0);
+  CHECK(core.stray_ends() == 5);
+}
+
 struct probing_recorder : recorder {
   struct probe_order {
     device_id device;

@@ -86,6 +86,126 @@ TEST_CASE("a batch whose launch throws has failed, and the loop goes on") {
   CHECK(loop.core().stray_ends() == 0);
   CHECK(loop.core().in_flight() == 0);
 }
+/// Keeps the names of what was launched, for the test to end. Throws at the second.
+struct second_throws {
+  void launch(const deferred::batch& b) {
+    launched.push_back(b.at());
+    if (launched.size() != 2) return;
+    before_it_throws();
+    throw std::runtime_error{"out of memory"};
+  }
+  std::vector<batch_ticket> launched;
+  std::function<void()> before_it_throws = [] {};
+};
+/// One device, whose first batch runs from 0 to 6 ms, and whose second is sent 2 ms before its end.
+struct sent_ahead_fixture {
+  using scheduler = loop_fixture::scheduler;
+  basic_loop<basic_engine_core<scheduler>, second_throws, inline_completion<loop_fixture::handler>>
+      loop;
+  model_id model;
+
+  sent_ahead_fixture(std::vector<end>& ends, second_throws& backend, bool is_repeatable)
+      : loop{basic_engine_core<scheduler>{scheduler{{.wake_margin = 2ms}}}, backend,
+             inline_completion<loop_fixture::handler>{{&ends}}} {
+    loop.add_device(t0);
+    model = loop.add_model(
+        {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s},
+         .is_repeatable = is_repeatable});
+  }
+  void submit(request& r, time_point now) {
+    r.model = model;
+    r.arrival = now;
+    r.deadline = now + 1s;
+    REQUIRE_FALSE(loop.submit(r, now));
+    loop.turn(now);
+  }
+};
+
+TEST_CASE("a batch that is sent ahead and throws is the one that fails; the running one goes on") {
+  std::vector<end> ends;
+  second_throws backend;
+  sent_ahead_fixture f{ends, backend, false};
+  std::deque<request> r(3);
+  f.submit(r[0], t0);
+  f.loop.turn(t0 + 2ms);
+  REQUIRE(backend.launched.size() == 1);
+  f.submit(r[1], t0 + 5ms);
+  f.loop.turn(t0 + 6ms);
+  REQUIRE(backend.launched.size() == 2);
+  CHECK(ends == std::vector<end>{{&r[1], outcome::failed}});
+  f.loop.complete(backend.launched[0], false);
+  f.loop.turn(t0 + 7ms);
+  CHECK(ends == std::vector<end>{{&r[1], outcome::failed}, {&r[0], outcome::completed}});
+  CHECK(f.loop.core().outstanding(device_id{0}) == 0);
+  // The entry takes the next.
+  f.submit(r[2], t0 + 8ms);
+  f.loop.turn(t0 + 10ms);
+  REQUIRE(backend.launched.size() == 3);
+  f.loop.complete(backend.launched[2], false);
+  f.loop.turn(t0 + 16ms);
+  CHECK(ends.back() == end{&r[2], outcome::completed});
+  CHECK(f.loop.core().stray_ends() == 0);
+  CHECK(f.loop.core().in_flight() == 0);
+}
+TEST_CASE("who is at work ends with its own end, told before that of the one that threw or after") {
+  for (const bool is_first : {true, false}) {
+    for (const bool is_repeatable : {true, false}) {
+      std::vector<end> ends;
+      second_throws backend;
+      sent_ahead_fixture f{ends, backend, is_repeatable};
+      std::deque<request> r(2);
+      const auto end_first = [&] { f.loop.complete(backend.launched[0], false); };
+      if (is_first) backend.before_it_throws = end_first;
+      f.submit(r[0], t0);
+      f.loop.turn(t0 + 2ms);
+      REQUIRE(backend.launched.size() == 1);
+      f.submit(r[1], t0 + 5ms);
+      REQUIRE(backend.launched.size() == 2);
+      if (!is_first) end_first();
+      f.loop.turn(t0 + 6ms);
+      if (is_repeatable) {
+        f.loop.turn(t0 + 8ms);
+        REQUIRE(backend.launched.size() == 3);
+        f.loop.complete(backend.launched[2], false);
+        f.loop.turn(t0 + 14ms);
+      }
+      const end first{&r[0], outcome::completed};
+      const end second{&r[1], is_repeatable ? outcome::completed : outcome::failed};
+      const bool is_in_order = is_first || is_repeatable;
+      CHECK(ends ==
+            (is_in_order ? std::vector<end>{first, second} : std::vector<end>{second, first}));
+      CHECK(r[1].attempts == (is_repeatable ? 1 : 0));
+      CHECK(f.loop.core().stray_ends() == 0);
+      CHECK(f.loop.core().in_flight() == 0);
+      CHECK(f.loop.core().outstanding(device_id{0}) == 0);
+    }
+  }
+}
+TEST_CASE("an end that is told twice leaves the batch alone that was sent ahead") {
+  std::vector<end> ends;
+  second_throws backend;
+  backend.launched.resize(2);  // None throws.
+  sent_ahead_fixture f{ends, backend, false};
+  std::deque<request> r(2);
+  f.submit(r[0], t0);
+  f.loop.turn(t0 + 2ms);
+  f.submit(r[1], t0 + 5ms);
+  f.loop.turn(t0 + 6ms);
+  REQUIRE(backend.launched.size() == 4);
+  f.loop.complete(backend.launched[2], false);
+  f.loop.complete(backend.launched[2], false);
+  f.loop.turn(t0 + 7ms);
+  CHECK(ends == std::vector<end>{{&r[0], outcome::completed}});
+  CHECK(f.loop.core().stray_ends() == 1);
+  f.loop.complete(backend.launched[2], true);  // Nor does it later.
+  f.loop.turn(t0 + 8ms);
+  CHECK(f.loop.core().stray_ends() == 2);
+  CHECK(f.loop.core().outstanding(device_id{0}) == 1);
+  f.loop.complete(backend.launched[3], false);
+  f.loop.turn(t0 + 13ms);
+  CHECK(ends.back() == end{&r[1], outcome::completed});
+  CHECK(f.loop.core().in_flight() == 0);
+}
 TEST_CASE("refusals are immediate and typed, and count waiting requests") {
   loop_fixture f{2};
   std::deque<request> r(6);
@@ -177,6 +297,30 @@ TEST_CASE("a request on its way to a model that is removed ends as dropped") {
   f.loop.remove_model(f.model, f.now);
   f.run_until(t0);
   CHECK(f.ends == std::vector<end>{{&r, outcome::dropped}});
+}
+TEST_CASE("a request on its way to a model whose id is given again is counted once") {
+  loop_fixture f;
+  request r;
+  CHECK_FALSE(f.submit(r));  // In the inbox.
+  f.loop.remove_model(f.model, f.now);
+  const latency_curve l{linear_latency{5ms, 1ms}, 4};
+  CHECK(f.loop.add_model({.scheduling = {.latency = l, .slo = 12ms}}) == f.model);
+  f.run_until(t0 + 1s);
+  CHECK(f.ends.size() == 1);
+  CHECK(f.loop.waiting(f.model) == 0);
+}
+TEST_CASE("what an action throws that was posted is counted, and it does not run again") {
+  loop_fixture f;
+  int ran = 0;
+  f.loop.post([&](time_point) {
+    ++ran;
+    throw std::runtime_error{"not now"};
+  });
+  f.loop.post([&](time_point) { ++ran; });
+  f.loop.turn(f.now);
+  f.loop.turn(f.now);
+  CHECK(ran == 2);
+  CHECK(f.loop.failed_callbacks() == 1);
 }
 TEST_CASE("options outside of their ranges are refused") {
   profile_backend b;

@@ -11,6 +11,8 @@
 
 #include <chrono>
 #include <deque>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -113,6 +115,45 @@ TEST_CASE("a model that is removed takes no more requests and is gone after its 
   f.engine.run_until(at(10ms));
   CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
   CHECK(gone_at == at(6ms));
+}
+TEST_CASE("a device whose setup throws is not there") {
+  fixture f;
+  CHECK_THROWS_AS(f.engine.add_device([](device_id) { throw resource_error{"no stream"}; }),
+                  resource_error);
+  for (int i = 0; i < 3; ++i) {
+    f.submit();
+    f.engine.run_until(f.engine.now() + 1ms);
+  }
+  f.engine.run_until(at(20ms));
+  CHECK(f.ends.size() == 3);
+  f.engine.inspect([&](const auto& loop) {
+    CHECK(loop.core().health().is_present(f.device));
+    CHECK_FALSE(loop.core().health().is_present(device_id{1}));
+  });
+  // Its id is free.
+  CHECK(f.engine.add_device([&](device_id d) { f.backend.add_device(d); }) == device_id{1});
+}
+TEST_CASE("a model whose setup throws is not there") {
+  fixture f;
+  const model_config config{
+      .scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s}};
+  std::optional<model_id> told;
+  const auto setup = [&](model_id id) {
+    told = id;
+    throw resource_error{"no memory"};
+  };
+  CHECK_THROWS_AS(f.engine.add_model(config, setup), resource_error);
+  REQUIRE(told.has_value());
+  CHECK_FALSE(f.engine.is_accepting(*told));
+  CHECK(f.engine.add_model(config, [](model_id) {}) == *told);
+}
+TEST_CASE("what gone throws is counted, and the engine goes on") {
+  fixture f;
+  f.submit();
+  f.engine.remove_model(f.model, [] { throw std::runtime_error{"not now"}; });
+  f.engine.run_until(at(10ms));
+  CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
+  f.engine.inspect([](const auto& loop) { CHECK(loop.failed_callbacks() == 1); });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random faults, load and cancellations over pipelines that join and split rows: each accepted
-// request ends once, and nothing is left. In virtual time.
+// Random faults, load that rises tenfold, cancellations, models and devices that come and go,
+// launches that throw and ends that are told twice, over pipelines that join and split rows: each
+// accepted request ends once, nothing is left, and devices that are well serve. In virtual time.
 #include <cohort/engine/staged.hpp>
 
 #include <doctest/doctest.h>
@@ -29,6 +30,8 @@
 #include <vector>
 
 #include <support/random_source.hpp>
+
+#include "chaos_fixture.hpp"
 
 namespace cohort::engine {
 namespace {
@@ -88,69 +91,112 @@ struct deliver {
 };
 
 constexpr std::uint32_t batch_max = 4;
+constexpr std::uint32_t most_devices = 4;
 
-/// @returns How many requests ended in each way.
+/// What has happened in all runs.
+struct totals {
+  std::array<std::size_t, outcome_count> ways{};  // How requests ended.
+  std::size_t thrown = 0;
+  std::size_t repeated_to_busy = 0;   // Ends that were told again while the device had a batch,
+  std::size_t repeated_to_ahead = 0;  // or more.
+  std::size_t was_well = 0;           // Devices at the end,
+  std::size_t was_not = 0;
+  std::size_t came = 0;  // Models and devices in mid-run,
+  std::size_t gone = 0;  // and models that were told to be gone.
+};
+
+/// Some seconds of one seed.
 template <class Scheduler>
-std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler scheduler) {
+void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   test::random_source random{seed};
-  const std::uint32_t devices = 1 + random.below(3U);
   std::vector<fault> faults;
-  for (std::uint32_t i = random.below(5U); i > 0; --i) {
+  for (std::uint32_t i = random.below(6U); i > 0; --i) {
     faults.push_back({.at = 1ms * random.below(1500),
-                      .device = device_id{random.below(devices)},
+                      .device = device_id{random.below(most_devices)},
                       .kind = static_cast<fault_kind>(random.below(3)),
                       .lasts = random.one_in(4) ? unbounded : 1ms * (1 + random.below(800)),
                       .factor = 1.0 + random.below(30)});
   }
-  using backend_type = executor_backend<faulty_executor, fickle, staged<restless>>;
+  using pipelines = executor_backend<faulty_executor, fickle, staged<restless>>;
+  using backend_type = test_support::throwing_at_times<pipelines>;
   std::deque<faulty_executor> executors;
   std::vector<faulty_executor*> each;
-  for (std::uint32_t d = 0; d < devices; ++d) {
+  for (std::uint32_t d = 0; d < most_devices; ++d) {
     each.push_back(&executors.emplace_back(device_course{faults, device_id{d}}));
   }
-  std::deque<job> jobs(100);  // Outlive what the device has of them.
+  std::deque<job> jobs(200);  // Outlive what the device has of them.
   backend_type backend{each};
+  backend.random = &random;
+  backend.one_in = random.one_in(2) ? 5 + random.below(100U) : 0;
   using core = basic_engine_core<Scheduler>;
-  manual_engine<core, backend_type, inline_completion<deliver>> engine{
+  using engine_type = manual_engine<core, backend_type, inline_completion<deliver>>;
+  engine_type engine{
       core{std::move(scheduler),
            0s,
            {},
-           {.floor = 1ms * (1 + random.below(30)), .first_probe = 20ms}},
+           {.floor = 1ms * (1 + random.below(30)), .first_probe = 20ms, .longest_probe = 1s}},
       backend, inline_completion<deliver>{{}}};
-  backend.bind(engine);
+  test_support::echo echo{engine, random, random.one_in(2) ? 1 + random.below(30U) : 0};
+  backend.bind(echo);
   const std::uint32_t capacity = 1 + random.below(3U);
-  for (std::uint32_t d = 0; d < devices; ++d) {
-    engine.add_device(
-        [&](device_id id) { backend.add_device(id, {.gpu = device_id{d}, .capacity = capacity}); },
-        capacity);
-  }
   const std::uint32_t refusals = random.one_in(2) ? 5 + random.below(100U) : 0;
   const bool has_sets = random.one_in(2);
+
+  std::vector<device_id> devices;
+  std::vector<device_id> known;  // To the backend: also those that were removed.
   std::vector<model_id> models;
-  for (std::uint32_t i = 1 + random.below(2U); i > 0; --i) {
+  std::vector<model_id> loaded;  // Also those that are being removed.
+  const auto load = [&](model_id id, device_id on) {
+    typename backend_type::model_type m{
+        .batch_max = batch_max,
+        .options = {.buffer_sets = has_sets ? 2U : 1U},
+        .policy = [](const batching::stage_profile&) { return restless{{batch_max}}; }};
+    for (std::size_t s = 0; s < fickle::stages(); ++s) {
+      m.instances.push_back(
+          std::make_unique<fickle>(fickle{each[on.index() % most_devices], &random, refusals}));
+      m.stages.push_back({{.batch = batch_max, .time = 700us}});
+    }
+    backend.add_model(id, on, std::move(m));
+  };
+  const auto add_device = [&] {
+    if (devices.size() == most_devices) return;
+    devices.push_back(engine.add_device(
+        [&](device_id id) {
+          backend.add_device(id,
+                             {.gpu = device_id{id.value() % most_devices}, .capacity = capacity});
+          if (std::ranges::find(known, id) == known.end()) known.push_back(id);
+          for (const model_id m : loaded) load(m, id);
+        },
+        capacity));
+  };
+  const auto add_model = [&] {
     models.push_back(engine.add_model(
         {.scheduling = {.latency = latency_curve{linear_latency{900us, 300us}, batch_max},
                         .slo = 1ms * (10 + random.below(200))},
          .is_repeatable = random.one_in(2)},
         [&](model_id id) {
-          for (std::uint32_t d = 0; d < devices; ++d) {
-            typename backend_type::model_type m{
-                .batch_max = batch_max,
-                .options = {.buffer_sets = has_sets ? 2U : 1U},
-                .policy = [](const batching::stage_profile&) { return restless{{batch_max}}; }};
-            for (std::size_t s = 0; s < fickle::stages(); ++s) {
-              m.instances.push_back(
-                  std::make_unique<fickle>(fickle{&executors[d], &random, refusals}));
-              m.stages.push_back({{.batch = batch_max, .time = 700us}});
-            }
-            backend.add_model(id, device_id{d}, std::move(m));
-          }
+          loaded.push_back(id);
+          for (const device_id d : known) load(id, d);
         }));
-  }
+  };
+  const auto remove_model = [&](std::size_t i) {
+    const model_id id = models[i];
+    models.erase(models.begin() + static_cast<std::ptrdiff_t>(i));
+    engine.remove_model(id, [&, id] {
+      std::erase(loaded, id);
+      for (const device_id d : known) (void)backend.take_model(id, d);
+      ++all.gone;
+    });
+  };
+  for (std::uint32_t i = 1 + random.below(3U); i > 0; --i) add_device();
+  for (std::uint32_t i = 1 + random.below(2U); i > 0; --i) add_model();
+
   const std::uint32_t burst = 1 + random.below(8U);
-  for (int step = 0; step < 300; ++step) {
+  const std::uint32_t flood = random.below(600U);  // From then on for a while, or never.
+  for (std::uint32_t step = 0; step < 300; ++step) {
     engine.run_until(engine.now() + 100us * random.below(100));
-    for (std::uint32_t i = random.below(burst); i > 0; --i) {
+    const std::uint32_t times = step >= flood && step < flood + 30 ? 10 : 1;
+    for (std::uint32_t i = random.below(burst) * times; i > 0; --i) {
       job& j = jobs[random.below(jobs.size())];
       if (j.state != request_state::idle || j.in_engine) continue;
       REQUIRE(j.accepted == j.ended);
@@ -160,35 +206,63 @@ std::array<std::size_t, outcome_count> run(std::uint64_t seed, Scheduler schedul
       if (!engine.submit(j)) ++j.accepted;
     }
     if (random.one_in(4)) engine.cancel(jobs[random.below(jobs.size())]);
-    if (random.one_in(150)) engine.remove_device(device_id{random.below(devices)});
+    if (random.one_in(100)) {
+      ++all.came;
+      add_device();
+    }
+    if (random.one_in(100) && devices.size() > 1) {
+      const std::size_t gone = random.below(devices.size());
+      engine.remove_device(devices[gone]);
+      devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(gone));
+    }
+    if (random.one_in(100)) {
+      ++all.came;
+      add_model();
+    }
+    if (random.one_in(100) && models.size() > 1) remove_model(random.below(models.size()));
+    if (random.one_in(20)) engine.inspect([&](const auto& loop) { echo.repeat(loop.core()); });
   }
   engine.run_until(engine.now() + 60s);
   // A probe may be under way, and a backend in virtual time cannot wait for its end.
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
-  std::array<std::size_t, outcome_count> ways{};
   for (const job& j : jobs) {
     CHECK(j.accepted == j.ended);
     CHECK(j.state == request_state::idle);
-    if (j.ended > 0) ++ways[static_cast<std::size_t>(j.how)];
+    if (j.ended > 0) ++all.ways[static_cast<std::size_t>(j.how)];
   }
-  return ways;
+  engine.inspect([&](const auto& loop) {
+    CHECK(loop.core().stray_ends() == echo.strays);
+    for (const device_id d : devices) {
+      const device_id gpu{d.value() % most_devices};
+      const bool is_well = test_support::is_well_for_long(faults, gpu, engine.now());
+      test_support::check_health(loop.core(), d, is_well);
+      ++(is_well ? all.was_well : all.was_not);
+    }
+  });
+  all.thrown += backend.thrown;
+  all.repeated_to_busy += echo.busy;
+  all.repeated_to_ahead += echo.ahead;
 }
 
 TEST_CASE("each request of a pipeline ends once, whatever devices and models do") {
-  std::array<std::size_t, outcome_count> all{};
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+  totals all;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     CAPTURE(seed);
-    const auto add = [&](const std::array<std::size_t, outcome_count>& ways) {
-      for (std::size_t i = 0; i < ways.size(); ++i) all[i] += ways[i];
-    };
-    add(run(seed, deferred::scheduler{}));
-    add(run(seed, deferred::make_adaptive_scheduler()));
+    // Half of them send batches ahead.
+    const deferred::network_delays delays{.wake_margin = seed % 2 * 500us};
+    run(seed, deferred::scheduler{delays}, all);
+    run(seed, deferred::make_adaptive_scheduler(delays), all);
   }
+  // All of it happens.
   for (const outcome o :
        {outcome::completed, outcome::late, outcome::dropped, outcome::cancelled, outcome::failed}) {
     CAPTURE(to_string(o));
-    CHECK(all[static_cast<std::size_t>(o)] > 100);
+    CHECK(all.ways[static_cast<std::size_t>(o)] > 100);
+  }
+  for (const std::size_t n : {all.thrown, all.repeated_to_busy, all.repeated_to_ahead, all.was_well,
+                              all.was_not, all.came, all.gone}) {
+    CHECK(n > 100);
   }
 }
 

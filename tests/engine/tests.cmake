@@ -1,4 +1,6 @@
 cohort_add_tests(engine EXCEPT allocation executor_backend hanging_host partition_host staged)
+cohort_add_tests_without_assertions(
+  engine chaos device_health engine_core faulty_devices loop manual_engine staged_chaos)
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(engine/allocation_test.cpp)
 endif()

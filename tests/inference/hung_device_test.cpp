@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inference server on the host when one of its two devices does not come back from a call: a
-// real one, of the BLAS, in a real batch.
+// real one, of the BLAS, in a real batch; or when that throws.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -174,6 +174,31 @@ TEST_CASE("whoever asks is answered though a device does not come back from a ca
   const std::string device = "device " + std::to_string(hung) + ": ";
   CHECK_MESSAGE(said.find(device + "quarantined: a batch hangs\n") != std::string::npos, said);
   CHECK_MESSAGE(said.find(device + "healthy: a probe succeeded\n") != std::string::npos, said);
+}
+
+TEST_CASE("why a batch fails is in the log in full, and of it the client hears that it failed") {
+  const test::blocked_call blas{"cblas_sgemm throws"};
+  child server{{"--retries", "0", "--failures", "64/64"}};
+  connection c{server.port()};
+  c.send(request());
+  CHECK(c.answer().first == 200);
+  blas.block();
+  c.send(request());
+  const auto [status, body] = c.answer();
+  CHECK(status == 500);
+  CHECK(body == R"({"error":"model 'lenet': the device failed the batch"})");
+  blas.release();
+  c.send(request());
+  CHECK(c.answer().first == 200);
+  CHECK(server.stop() == 0);
+  const std::string said = server.read_rest();
+  const std::string text = ": a batch failed: no room for 7 of b\n";
+  CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+  CHECK_MESSAGE(said.find(text) == said.rfind(text), said);
+  const std::string lines = "\n" + said;
+  CHECK_MESSAGE((lines.find("\ndevice 0" + text) != std::string::npos ||
+                 lines.find("\ndevice 1" + text) != std::string::npos),
+                said);
 }
 
 TEST_CASE("SIGTERM ends a server of which a device does not come back from a call") {

@@ -391,6 +391,46 @@ TEST_CASE("stages that are not the model's are refused in one line") {
     CHECK(c.first_line.find(message) != std::string::npos);
   }
 }
+TEST_CASE("options of devices' health that cannot be are refused in one line, status 2") {
+  const auto refused = [](const std::string& option, const std::string& value) {
+    CAPTURE(option);
+    CAPTURE(value);
+    child c{{option, value}};
+    CHECK(c.wait() == 2);
+    CHECK(c.told_before.empty());
+    CHECK(c.read_rest().empty());
+    return c.first_line;
+  };
+  const auto is_no_share = [](const std::string& value) {
+    return "inference_server: --failures: \"" + value +
+           "\" is not allowed: expected K/N, with K from 1 to N, and N to 64\n";
+  };
+  for (const std::string value :
+       {"", "3", "3/", "/10", "0/10", "11/10", "3/65", "-3/10", "3/10/2", "3 / 10", "3/10x",
+        "nan/10", "0x3/10", "3.5/10", "3/4294967297"}) {
+    CHECK(refused("--failures", value) == is_no_share(value));
+  }
+  const auto is_out = [](const std::string& option, const std::string& value,
+                         const std::string& range) {
+    return "inference_server: " + option + ": " + value + " is not allowed: expected a number in " +
+           range + "\n";
+  };
+  for (const std::string value : {"-1", "256", "nan", "x", "1e9", "4294967296"}) {
+    CHECK(refused("--retries", value) == is_out("--retries", value, "0 to 255"));
+  }
+  for (const std::string option : {"--suspect-factor", "--hang-factor"}) {
+    for (const std::string value : {"0.99", "0", "-3", "1001", "inf", "nan", "x", "3x"}) {
+      CHECK(refused(option, value) == is_out(option, value, "1 to 1000"));
+    }
+  }
+  for (const std::string value : {"0", "-250", "3.7e6", "inf", "nan", "x", "250ms"}) {
+    CHECK(refused("--suspect-floor-ms", value) ==
+          is_out("--suspect-floor-ms", value, "0.001 to 3600000"));
+  }
+  CHECK(refused("--retries", "2.5") ==
+        "inference_server: Could not convert: --retries = 2.5\n");  // A whole number is asked for.
+}
+
 TEST_CASE("bad options end the server with status 2 and one line") {
   child policy{{"--policy", "best"}};
   CHECK(policy.wait() == 2);

@@ -28,6 +28,7 @@ TEST_CASE("what is counted is in the text") {
                 .expected = 500ms,
                 .work = 250ms},
                {});
+  o.stray_end();
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
   m.refused(http_bound::bodies);
@@ -56,6 +57,7 @@ TEST_CASE("what is counted is in the text") {
           "share_percent=\"60\"} 12.5\n"));
   CHECK(!has("model=\"b\",partition=\"4\""));
   CHECK(has("cohort_plans_total{result=\"begun\"} 1\n"));
+  CHECK(has("cohort_stray_ends_total 1\n"));
   CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
   CHECK(has("cohort_http_refused_total{reason=\"bodies\"} 1\n"));
   CHECK(has("cohort_http_refused_total{reason=\"connections\"} 0\n"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Servers on the host of whose devices one hangs for as long as a test wants it to.
+/// Servers on the host of whose devices one hangs, or all fail, for as long as a test wants it.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class blocked_call {
   blocked_call(const blocked_call&) = delete;
   blocked_call& operator=(const blocked_call&) = delete;
 
-  /// From now on whoever makes the call first hangs.
+  /// From now on whoever makes the call first hangs, or everybody's throws.
   void block() const { spill(file_, "hang"); }
   void release() const { std::remove(file_.c_str()); }
 

@@ -2,10 +2,12 @@
 // Preloaded into a server, makes one of its devices hang: while the file that COHORT_BLOCKING_FILE
 // names exists, the first thread that makes the call that COHORT_BLOCKED_CALL names does not return
 // from it. All other threads, and all other calls, pass. `blocked_call.hpp` is how tests use it.
+// Or has its batches fail, for as long.
 //
 // * cblas_sgemm: in the middle of a batch of a model on the host.
 // * stream: a stream of the host's executor when it is about to take up what was sent to it. For
 //   decoders, whose products are their own. It is blocked behind its wait, without the lock.
+// * cblas_sgemm throws: whoever calls it gets an exception, with a text that the test looks for.
 //
 // Built without sanitizers: those of the server stay the first that are loaded.
 #include <dlfcn.h>
@@ -18,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -70,6 +73,7 @@ void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int 
                  const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc) {
   static auto* const real = next<decltype(cblas_sgemm)>("cblas_sgemm");
   if (is_mine("cblas_sgemm")) hang("cblas_sgemm");
+  if (told().is_blocked("cblas_sgemm throws")) throw std::runtime_error{"no room for 7 of b"};
   real(order, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 

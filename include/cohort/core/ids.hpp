@@ -44,6 +44,17 @@ struct device_entry {
   friend constexpr bool operator==(device_entry, device_entry) noexcept = default;
 };
 
+/// Which batch of an entry has ended. Compares as its entry does.
+struct batch_ticket : device_entry {
+  std::uint64_t number = 0;  ///< No other batch of an engine has it. 0: whichever is the oldest.
+
+  constexpr batch_ticket() noexcept = default;
+  constexpr batch_ticket(device_entry at, std::uint64_t n = 0) noexcept
+      : device_entry{at}, number{n} {}
+  constexpr batch_ticket(device_id d, std::uint32_t e = 0, std::uint64_t n = 0) noexcept
+      : device_entry{d, e}, number{n} {}
+};
+
 /// The part of a device's compute given to a partition, in percent: 1 to 100.
 class device_share {
  public:

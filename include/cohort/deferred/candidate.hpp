@@ -51,9 +51,10 @@ struct batch {
   time_point latest;             ///< Last start that meets the earliest deadline.
   duration expected;             ///< How long it runs at most: ℓ(size), c-fold on capacity c.
   duration work{0};              ///< ℓ(size).
+  std::uint64_t number = 0;      ///< Given by the engine; see `batch_ticket`.
 
   /// Which entry runs it. The end of the batch is told by this name.
-  [[nodiscard]] device_entry at() const noexcept { return {device, entry}; }
+  [[nodiscard]] batch_ticket at() const noexcept { return {device, entry, number}; }
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(requests.size());
   }

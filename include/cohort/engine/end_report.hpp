@@ -16,11 +16,11 @@ namespace cohort::engine {
 
 namespace requirement {
 template <class E>
-concept hears_of_batch_ends = requires(E& e, device_entry at, bool failed) {
+concept hears_of_batch_ends = requires(E& e, batch_ticket at, bool failed) {
   e.complete(at, failed);
 };
 template <class E>
-concept hears_of_request_ends = requires(E& e, device_entry at, const request& r, bool failed) {
+concept hears_of_request_ends = requires(E& e, batch_ticket at, const request& r, bool failed) {
   e.complete_request(at, r, failed);
 };
 template <class E>
@@ -33,9 +33,9 @@ concept can_be_nudged = requires(E& e, void (*publish)()) {
 };
 }  // namespace requirement
 
-/// What hears of ends: `complete(entry, failed)`, the oldest batch of the entry has ended;
-/// `complete_request(entry, request, failed)`, a request that ends before its batch;
-/// `complete_probe(device, failed)`, a probe; and whose thread can be woken: `nudge(publish)` calls
+/// What hears of ends: `complete(ticket, failed)`, a batch has ended; `complete_request(ticket,
+/// request, failed)`, a request that ends before its batch; `complete_probe(device, failed)`, a
+/// probe; and whose thread can be woken: `nudge(publish)` calls
 /// `publish()` and then has the backend's `advance` called. Thread safety: any thread. Models:
 /// `basic_engine`, `basic_loop`, `manual_engine`.
 template <class E>
@@ -52,10 +52,10 @@ class end_report {
   void bind(Engine& engine) noexcept {
     const std::lock_guard lock{mutex_};
     engine_ = &engine;
-    end_batch_ = [](void* e, device_entry at, bool failed) {
+    end_batch_ = [](void* e, batch_ticket at, bool failed) {
       static_cast<Engine*>(e)->complete(at, failed);
     };
-    end_request_ = [](void* e, device_entry at, const request& r, bool failed) {
+    end_request_ = [](void* e, batch_ticket at, const request& r, bool failed) {
       static_cast<Engine*>(e)->complete_request(at, r, failed);
     };
     end_probe_ = [](void* e, device_id d, bool failed) {
@@ -71,10 +71,10 @@ class end_report {
     engine_ = nullptr;
   }
 
-  /// The oldest batch of the entry; `failed` if without results.
-  void batch_ended(device_entry at, bool failed) const noexcept { tell(end_batch_, at, failed); }
+  /// `failed` if without results.
+  void batch_ended(batch_ticket at, bool failed) const noexcept { tell(end_batch_, at, failed); }
   /// A request of a batch that goes on.
-  void request_ended(device_entry at, const request& r, bool failed) const noexcept {
+  void request_ended(batch_ticket at, const request& r, bool failed) const noexcept {
     tell(end_request_, at, r, failed);
   }
   /// A probe of a device.
@@ -101,8 +101,8 @@ class end_report {
   mutable std::mutex mutex_;
   std::function<void(device_id, std::string_view)> listener_;
   void* engine_ = nullptr;
-  void (*end_batch_)(void*, device_entry, bool) = nullptr;
-  void (*end_request_)(void*, device_entry, const request&, bool) = nullptr;
+  void (*end_batch_)(void*, batch_ticket, bool) = nullptr;
+  void (*end_request_)(void*, batch_ticket, const request&, bool) = nullptr;
   void (*end_probe_)(void*, device_id, bool) = nullptr;
   void (*publish_)(void*, std::atomic<int>&, int) = nullptr;
 };

@@ -56,8 +56,8 @@ class basic_engine {
     return loop_.submit(r, clock_.now());
   }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
-  void complete_request(device_entry at, const request& r, bool failed) {
+  void complete(batch_ticket at, bool failed) { loop_.complete(at, failed); }
+  void complete_request(batch_ticket at, const request& r, bool failed) {
     loop_.complete_request(at, r, failed);
   }
   void complete_probe(device_id d, bool failed) { loop_.complete_probe(d, failed); }
@@ -69,18 +69,16 @@ class basic_engine {
   /// Adds a model while running; waits for the loop to have done it. Not from a handler.
   /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell
   ///              the backend there, which belongs to that thread.
-  /// @throws config_error As `basic_loop::add_model`; and what `setup` throws, as it is: the model
-  /// is there then, and only `setup` was told its id.
+  /// @throws config_error As `basic_loop::add_model`; and what `setup` throws, as it is: then the
+  /// model is gone again, and its id may be the next one's.
   /// @param where As for the core.
   template <class Setup, class... Where>
   model_id add_model(const model_config& config, Setup setup, Where... where) {
-    return ask<model_id>([&](time_point) {
-      const model_id id = loop_.add_model(config, where...);
-      setup(id);
-      return id;
-    });
+    return ask<model_id>(
+        [&](time_point now) { return loop_.set_up_model(now, setup, config, where...); });
   }
   /// Removes a model when its accepted requests have ended; then calls `gone` on the loop's thread.
+  /// What that throws is counted (`basic_loop::failed_callbacks`), and nobody else hears of it.
   void remove_model(model_id id, std::function<void()> gone = {}) {
     loop_.post(
         [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
@@ -89,11 +87,8 @@ class basic_engine {
   /// @throws config_error As `add_model`.  @param where As for the core: its capacity.
   template <class Setup, class... Where>
   device_id add_device(Setup setup, Where... where) {
-    return ask<device_id>([&](time_point now) {
-      const device_id id = loop_.add_device(now, where...);
-      setup(id);
-      return id;
-    });
+    return ask<device_id>(
+        [&](time_point now) { return loop_.set_up_device(now, setup, where...); });
   }
   void remove_device(device_id d) {
     loop_.post([this, d](time_point now) { loop_.remove_device(d, now); });

@@ -152,33 +152,34 @@ class basic_engine_core {
     finish_removals(now, sink);
   }
 
-  /// The oldest batch of an entry ended; `failed` if without results. Ends its requests, or has
-  /// them wait for another. Of an entry without batches: counted, and nothing else.
+  /// A batch ended; `failed` if without results. Ends its requests, or has them wait for another.
+  /// Batches of an entry end in order; of one that ended before its turn, as its launch threw, the
+  /// requests end at once, and its place in the entry is free when the one before it has ended. Of
+  /// a batch that the entry does not have, or that has ended: counted, and nothing else.
+  /// @param at Without a number: the oldest of the entry.
   template <engine_sink Sink>
-  void on_complete(device_entry at, bool failed, time_point now, Sink& sink) noexcept {
-    if (!has_entry(at) || lane_of(at).count == 0) {
-      ++stray_ends_;
-      return;
-    }
+  void on_complete(batch_ticket at, bool failed, time_point now, Sink& sink) noexcept {
+    const std::optional<std::uint32_t> place = place_of(at);
+    if (!place) return note_stray_end();
     lane& at_work = lane_of(at);
     request_list again;
-    --models_[at_work.nth(0).model.index()].at_work;
-    end_batch(at_work.nth(0), failed, now, again, sink);
-    at_work.first = (at_work.first + 1) % deferred::rank::entry_depth;
-    --at_work.count;
-    scheduler_.on_complete(at, now, failed);
-    if (const auto e = health_.on_complete(at, failed, now)) take_out(*e, now);
+    at_work.end_of(*place) = failed ? batch_end_state::failed : batch_end_state::completed;
+    end_batch(at_work.nth(*place), failed, now, again, sink);
+    while (at_work.count > 0 && at_work.end_of(0) != batch_end_state::none) free_oldest(at, now);
     try_again(again, now, sink);
     finish_removals(now, sink);
   }
 
   /// One request of a batch of the entry ended before its batch did. O(requests before it there).
   /// Of one that is not there, for its batch was given up: counted, and nothing else.
+  /// @param at Without a number: any batch of the entry.
   template <engine_sink Sink>
-  void on_request_complete(device_entry at, const request& only, bool failed, time_point now,
+  void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
     for (std::uint32_t i = 0; has_entry(at) && i < lane_of(at).count; ++i) {
-      request_list& list = lane_of(at).nth(i).requests;
+      deferred::batch& b = lane_of(at).nth(i);
+      if (at.number != 0 && b.number != at.number) continue;
+      request_list& list = b.requests;
       for (request& r : list) {
         if (&r != &only) continue;
         list.erase(list.iterator_to(r));
@@ -189,16 +190,13 @@ class basic_engine_core {
         return;
       }
     }
-    ++stray_ends_;
+    note_stray_end();
   }
 
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
   void on_probe(device_id d, bool failed, time_point now, Sink& sink) noexcept {
-    if (!health_.is_probing(d)) {
-      ++stray_ends_;
-      return;
-    }
+    if (!health_.is_probing(d)) return note_stray_end();
     --models_[devices_[d.index()].probed_with.index()].at_work;
     finish_removals(now, sink);
     end_probe(d, failed, now);
@@ -248,8 +246,8 @@ class basic_engine_core {
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   /// Which devices hang or fail.
   [[nodiscard]] const device_health& health() const noexcept { return health_; }
-  /// Ends of batches and requests that were not there: a backend told of one too many, or of one
-  /// that was given up before.
+  /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
+  /// of one that was given up before.
   [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
 
@@ -264,13 +262,19 @@ class basic_engine_core {
     deferred::pool_id pool{};
   };
 
+  /// What was told of a batch whose place in its entry is not free yet.
+  enum class batch_end_state : std::uint8_t { none, completed, failed };
   struct lane {  // An entry's batches, in the order in which they were sent.
     std::array<deferred::batch, deferred::rank::entry_depth> batches;
+    std::array<batch_end_state, deferred::rank::entry_depth> ends{};
     std::uint32_t first = 0;
     std::uint32_t count = 0;
 
     [[nodiscard]] deferred::batch& nth(std::uint32_t i) noexcept {
       return batches[(first + i) % batches.size()];
+    }
+    [[nodiscard]] batch_end_state& end_of(std::uint32_t i) noexcept {
+      return ends[(first + i) % ends.size()];
     }
   };
   struct device {
@@ -284,6 +288,30 @@ class basic_engine_core {
   }
   [[nodiscard]] lane& lane_of(device_entry at) noexcept {
     return devices_[at.device.index()].lanes[at.entry];
+  }
+  /// Where in its entry a batch is that has not ended.
+  [[nodiscard]] std::optional<std::uint32_t> place_of(batch_ticket at) noexcept {
+    if (!has_entry(at)) return std::nullopt;
+    lane& l = lane_of(at);
+    for (std::uint32_t i = 0; i < l.count; ++i) {
+      const bool is_meant = at.number == 0 || l.nth(i).number == at.number;
+      if (is_meant && l.end_of(i) == batch_end_state::none) return i;
+    }
+    return std::nullopt;
+  }
+  /// The oldest batch of an entry has ended, and with it its turn.
+  void free_oldest(device_entry at, time_point now) noexcept {
+    lane& l = lane_of(at);
+    const bool failed = l.end_of(0) == batch_end_state::failed;
+    --models_[l.nth(0).model.index()].at_work;
+    l.first = (l.first + 1) % deferred::rank::entry_depth;
+    --l.count;
+    scheduler_.on_complete(at, now, failed);
+    if (const auto e = health_.on_complete(at, failed, now)) take_out(*e, now);
+  }
+  void note_stray_end() noexcept {
+    ++stray_ends_;
+    if constexpr (requires { observer_.stray_end(); }) observer_.stray_end();
   }
   /// What a scheduler with pools was told of one; all others have one pool.
   static deferred::pool_id pool_among() noexcept { return {}; }
@@ -317,6 +345,8 @@ class basic_engine_core {
       COHORT_ASSERT(at_work.count < deferred::rank::entry_depth);
       deferred::batch& slot = at_work.nth(at_work.count);
       slot = std::move(b);
+      slot.number = ++self.dispatched_;
+      at_work.end_of(at_work.count) = batch_end_state::none;
       ++at_work.count;
       ++self.models_[slot.model.index()].at_work;
       self.health_.on_dispatch(slot.at(), slot.exec_at, slot.expected);
@@ -513,6 +543,7 @@ class basic_engine_core {
   std::vector<device> devices_;
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
+  std::uint64_t dispatched_ = 0;  // Batches.
   std::uint64_t stray_ends_ = 0;
   bool draining_ = false;
 };

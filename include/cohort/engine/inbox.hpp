@@ -20,7 +20,7 @@ namespace cohort::engine {
 
 /// A batch ended; or one request of a batch, before it.
 struct batch_end {
-  device_entry at;
+  batch_ticket at;
   bool failed;
   const request* only = nullptr;  ///< The request, if it ended alone.
 };

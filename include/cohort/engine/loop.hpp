@@ -42,10 +42,11 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
-/// batches of an entry complete in order, those of different entries in any. It may report requests
-/// of a batch before, one by one, with `complete_request`. Called on the loop's thread. If it
-/// throws, the batch has failed, and it must not report it. One that has `unbind()` hears of the
-/// end of the loop: from then on it must report nothing. Models: `executor_backend`,
+/// batches of an entry complete in order, those of different entries in any. What is told of a
+/// batch once more is ignored, if it is told by that name, and not by the entry alone. It may
+/// report requests of a batch before, one by one, with `complete_request`. Called on the loop's
+/// thread. If it throws, the batch has failed, and it must not report it. One that has `unbind()`
+/// hears of the end of the loop: from then on it must report nothing. Models: `executor_backend`,
 /// `profile_backend`.
 template <class B>
 concept backend = requirement::launches_batches<B>;
@@ -149,14 +150,14 @@ class basic_loop {
   /// is there. If completion and cancellation tie, completion wins.
   void cancel(request& r) { inbox_.post_cancel(r); }
 
-  /// The oldest batch of an entry ended. For backends.
-  void complete(device_entry at, bool failed) { inbox_.post_end({at, failed}); }
+  /// A batch ended. For backends.
+  void complete(batch_ticket at, bool failed) { inbox_.post_end({at, failed}); }
 
   /// A probe of a device ended. For backends.
   void complete_probe(device_id d, bool failed) { inbox_.post_probe_end({d, failed}); }
 
-  /// One request of a batch of an entry ended before its batch. For backends.
-  void complete_request(device_entry at, const request& r, bool failed) {
+  /// One request of a batch ended before its batch. For backends.
+  void complete_request(batch_ticket at, const request& r, bool failed) {
     inbox_.post_end({at, failed, &r});
   }
   /// As `inbox::nudge`: for backends that the loop drives and other threads feed.
@@ -165,7 +166,8 @@ class basic_loop {
     inbox_.nudge(std::forward<F>(publish));
   }
 
-  /// Runs `action(now)` on the loop's thread.
+  /// Runs `action(now)` on the loop's thread. What it throws is counted, and nobody else hears of
+  /// it.
   void post(inbox::control action) { inbox_.post_control(std::move(action)); }
 
   /// Takes no more requests; those accepted go on to their ends.
@@ -193,11 +195,26 @@ class basic_loop {
     d.capacity = capacity;
     d.max_request_size = max_size;
     d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
-    d.waiting.store(0, std::memory_order_relaxed);
+    // `waiting` stays: who is on the way to an earlier model of the id is counted there, and will
+    // leave it.
     d.open.store(true, std::memory_order_release);
     return id;
   }
-  /// Removes a model when its accepted requests have ended; then calls `gone`, if given.
+  /// As above, and then `setup(id)`, which tells the backend. If that throws, the model is gone
+  /// again, and so is its id.
+  template <class Setup, class... Where>
+  model_id set_up_model(time_point now, Setup& setup, const model_config& config, Where... where) {
+    const model_id id = add_model(config, where...);
+    try {
+      setup(id);
+    } catch (...) {
+      remove_model(id, now);
+      throw;
+    }
+    return id;
+  }
+  /// Removes a model when its accepted requests have ended; then calls `gone`, if given. What that
+  /// throws is counted, and nobody else hears of it.
   void remove_model(model_id id, time_point now, std::function<void()> gone = {}) {
     if (!is_accepting(id)) return;
     doors_[id.index()].open.store(false, std::memory_order_release);
@@ -216,6 +233,18 @@ class basic_loop {
                                  std::memory_order_relaxed);
     }
     return added;
+  }
+  /// As `set_up_model`, with a device.
+  template <class Setup, class... Where>
+  device_id set_up_device(time_point now, Setup& setup, Where... where) {
+    const device_id d = add_device(now, where...);
+    try {
+      setup(d);
+    } catch (...) {
+      remove_device(d, now);
+      throw;
+    }
+    return d;
   }
   void remove_device(device_id d, time_point now) noexcept { core_.remove_device(d, now); }
 
@@ -241,6 +270,8 @@ class basic_loop {
   [[nodiscard]] duration arrival_delay() const noexcept {
     return duration{static_cast<duration::rep>(std::max(0.0, arrival_delay_))};
   }
+  /// How many times a `gone`, or an action that was posted, threw. Loop's thread.
+  [[nodiscard]] std::uint64_t failed_callbacks() const noexcept { return failed_callbacks_; }
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] inbox& mail() noexcept { return inbox_; }
 
@@ -278,10 +309,19 @@ class basic_loop {
   }
   void model_removed(model_id id) noexcept {
     --models_;
-    if (auto gone = std::exchange(doors_[id.index()].gone, {})) gone();
+    if (const auto gone = std::exchange(doors_[id.index()].gone, {})) call(gone);
   }
 
  private:
+  /// What belongs to others must not end the loop.
+  template <class F, class... Args>
+  void call(const F& f, Args... args) noexcept {
+    try {
+      f(args...);
+    } catch (...) {
+      ++failed_callbacks_;
+    }
+  }
   void launch_failed(const deferred::batch& b, std::string_view why) noexcept {
     if constexpr (requires { core_.watcher().launch_failed(b, why); }) {
       core_.watcher().launch_failed(b, why);
@@ -326,7 +366,7 @@ class basic_loop {
       if (request* r = std::exchange(slot, nullptr)) core_.cancel(*r, now, *this);
     }
     taken_.cancels.clear();
-    for (inbox::control& c : taken_.controls) c(now);
+    for (const inbox::control& c : taken_.controls) call(c, now);
     taken_.controls.clear();
   }
 
@@ -350,6 +390,7 @@ class basic_loop {
   inbox inbox_;
   inbox::messages taken_;
   bool is_unbound_ = false;
+  std::uint64_t failed_callbacks_ = 0;
   double arrival_delay_ = 0;  // In nanoseconds.
   double arrivals_timed_ = 0;
 };

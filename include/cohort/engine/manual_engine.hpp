@@ -48,8 +48,8 @@ class manual_engine {
 
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return loop_.submit(r, now_); }
   void cancel(request& r) { loop_.cancel(r); }
-  void complete(device_entry at, bool failed) { loop_.complete(at, failed); }
-  void complete_request(device_entry at, const request& r, bool failed) {
+  void complete(batch_ticket at, bool failed) { loop_.complete(at, failed); }
+  void complete_request(batch_ticket at, const request& r, bool failed) {
     loop_.complete_request(at, r, failed);
   }
   void complete_probe(device_id d, bool failed) { loop_.complete_probe(d, failed); }
@@ -60,9 +60,7 @@ class manual_engine {
 
   template <class Setup, class... Where>
   model_id add_model(const model_config& config, Setup setup, Where... where) {
-    const model_id id = loop_.add_model(config, where...);
-    setup(id);
-    return id;
+    return loop_.set_up_model(now_, setup, config, where...);
   }
   void remove_model(model_id id, std::function<void()> gone = {}) {
     // Behind what was submitted, as in the real one.
@@ -72,14 +70,17 @@ class manual_engine {
   }
   template <class Setup, class... Where>
   device_id add_device(Setup setup, Where... where) {
-    const device_id id = loop_.add_device(now_, where...);
-    setup(id);
-    return id;
+    return loop_.set_up_device(now_, setup, where...);
   }
   void remove_device(device_id d) { loop_.remove_device(d, now_); }
   template <class F>
   void run_inside(F action) {
     action();
+  }
+  /// Has `look(loop)` see the loop, and its core.
+  template <class F>
+  void inspect(F look) const {
+    look(loop_);
   }
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }

@@ -68,7 +68,6 @@ class profile_backend {
       };
       for (slot& s : lanes.back()->slots) {
         s.owner = this;
-        s.at = {id, e};
         s.invoke = [](runtime::completion& c, bool failed) noexcept {
           const auto& self = static_cast<slot&>(c);
           self.owner->report_.batch_ended(self.at, failed);
@@ -104,6 +103,7 @@ class profile_backend {
     const double factor = noise_.draw(b.model, b.exec_at);
     executor_.busy(l.stream,
                    duration{std::llround(static_cast<double>(profiled.count()) * factor)});
+    l.slots[l.next].at = b.at();
     executor_.notify(l.stream, l.slots[l.next]);
     l.next = (l.next + 1) % l.slots.size();
   }
@@ -121,7 +121,7 @@ class profile_backend {
  private:
   struct slot : runtime::completion {
     profile_backend* owner = nullptr;
-    device_entry at;
+    batch_ticket at;  // The batch at work.
   };
   struct lane {
     explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}

@@ -43,10 +43,11 @@ class device_entries {
   }
 
   /// A batch of `requests` was sent. @returns Its place in the entry.
-  std::uint32_t add_batch(std::uint32_t entry, std::uint32_t requests) noexcept {
-    entry_batches& e = entries_[entry];
+  std::uint32_t add_batch(batch_ticket at, std::uint32_t requests) noexcept {
+    entry_batches& e = entries_[at.entry];
     COHORT_ASSERT(e.count < e.left.size());
     const auto place = static_cast<std::uint32_t>((e.first + e.count) % e.left.size());
+    e.numbers[place] = at.number;
     e.left[place] = requests;
     e.failures[place] = e.successes[place] = 0;
     ++e.count;
@@ -57,21 +58,23 @@ class device_entries {
   /// blame for one. @param r None if it was abandoned.
   void end_request(std::uint32_t entry, std::uint32_t place, const request* r, bool failed,
                    bool is_to_blame = true) noexcept {
-    if (r != nullptr) report_->request_ended({id_, entry}, *r, failed);
     entry_batches& e = entries_[entry];
+    if (r != nullptr) report_->request_ended({id_, entry, e.numbers[place]}, *r, failed);
     if (!failed) ++e.successes[place];
     if (failed && is_to_blame) ++e.failures[place];
     --e.left[place];
     while (e.count > 0 && e.left[e.first] == 0) {
       const bool has_failed = e.successes[e.first] == 0 && e.failures[e.first] > 0;
+      const std::uint64_t number = e.numbers[e.first];
       e.first = static_cast<std::uint32_t>((e.first + 1) % e.left.size());
       --e.count;
-      report_->batch_ended({id_, entry}, has_failed);
+      report_->batch_ended({id_, entry, number}, has_failed);
     }
   }
 
  private:
   struct entry_batches {
+    std::array<std::uint64_t, deferred::rank::entry_depth> numbers{};
     std::array<std::uint32_t, deferred::rank::entry_depth> left{};
     std::array<std::uint32_t, deferred::rank::entry_depth> successes{};
     std::array<std::uint32_t, deferred::rank::entry_depth> failures{};

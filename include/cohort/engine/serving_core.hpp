@@ -55,7 +55,7 @@ concept core_cancels_requests = requires(C& c, request& r, time_point now, any_e
   noexcept;
 };
 template <class C>
-concept core_takes_completions = requires(C& c, device_entry at, const request& only, bool failed,
+concept core_takes_completions = requires(C& c, batch_ticket at, const request& only, bool failed,
                                           time_point now, any_engine_sink& sink) {
   { c.on_complete(at, failed, now, sink) }
   noexcept;

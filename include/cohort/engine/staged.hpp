@@ -119,7 +119,7 @@ class pipeline_instance {
   }
 
   void launch(pipeline_lane& l, const deferred::batch& b, time_point now) noexcept {
-    const std::uint32_t at = l.entries.add_batch(b.entry, b.size());
+    const std::uint32_t at = l.entries.add_batch(b.at(), b.size());
     group_.clear();
     for (const request& r : b.requests) {
       const std::uint32_t bucket = bucket_of(r.size);

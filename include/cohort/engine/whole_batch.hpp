@@ -88,7 +88,7 @@ class whole_batch::lane {
             row += to.size();
           }
         }
-        self.owner->report_->batch_ended(self.owner->id_, bad);
+        self.owner->report_->batch_ended(self.at, bad);
       };
     }
   }
@@ -107,6 +107,7 @@ class whole_batch::lane {
     const deferred::batch* batch = nullptr;
     std::atomic<holder> held_by{holder::nobody};
     bool refused = false;
+    batch_ticket at;
     batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
   };
 
@@ -143,6 +144,7 @@ class whole_batch::instance {
     auto& s = l.slots_[l.next_];
     s.rows = &sets_[l.next_];
     s.batch = &b;
+    s.at = b.at();
     s.held_by.store(lane<Executor>::holder::device, std::memory_order_relaxed);
     l.next_ = (l.next_ + 1) % depth;
     try {

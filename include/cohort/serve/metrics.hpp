@@ -115,6 +115,10 @@ class metrics : public metric_page {
                   {.name = "cohort_retried_requests_total",
                    .help = "Requests of batches that failed or hung which wait for another one",
                    .by = counted_by::model}};
+  counter stray_ends{
+      *this,
+      {.name = "cohort_stray_ends_total",
+       .help = "Ends of batches, requests and probes that were told once more, and ignored"}};
   changing_gauge wake_late_seconds{
       *this, {.name = "cohort_wake_late_seconds", .help = "How late the scheduler's timers fire"}};
   changing_gauge wake_margin_seconds{
@@ -214,6 +218,7 @@ struct metrics_observer : null_observer {
   metrics* into = nullptr;
   void dispatched(const dispatch_event& e, time_point) noexcept { into->dispatched(e); }
   void retried(const request& r, time_point) noexcept { into->retries.add(1, r.model.index()); }
+  void stray_end() const noexcept { into->stray_ends.add(1); }
 };
 static_assert(observer<metrics_observer>);
 
