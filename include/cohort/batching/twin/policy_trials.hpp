@@ -33,8 +33,8 @@ namespace cohort::batching {
 /// often, down to every eighth time, while the answer stays. They begin anew if the rate changes by
 /// more than a quarter for 512 arrivals. A score is the mean latency relative to the first
 /// policy's, over the last eight full rounds. Another policy is taken if it is better by half a per
-/// cent and by two standard errors, three while rounds are not full. From the first round on the
-/// first policy decides, unless another one is better than that.
+/// cent and by two standard errors, three while rounds are not full. Who decides at first stays
+/// after the first round if it is better than the first by half a per cent.
 ///
 /// A policy may do well from nothing, and not once a queue has grown. So a queue more than twice as
 /// long as any in its trial is a surprise: there is a round at once, which counts alone, and who is
@@ -102,8 +102,9 @@ class policy_trials {
     }
     // Parts of few requests do not tell the error well.
     const double errors = (n < full_ ? 3 : 2) * std::sqrt(judged / seen_);
-    // Until now no trial says that the present is better than the first.
-    const std::size_t held = rounds_ == 1 ? 0 : present_;
+    // Until now nothing says that the present is better than the first.
+    const bool shows_gain = all_[present_].score < -least_gain;
+    const std::size_t held = rounds_ == 1 && !shows_gain ? 0 : present_;
     if (!is_better(all_[best], all_[held], errors)) best = held;
     if (best == held && n == full_ && all_[held].score > 0) best = 0;  // The simplest is as good.
     const bool changes = best != present_;
@@ -119,6 +120,7 @@ class policy_trials {
   }
 
  private:
+  static constexpr double least_gain = 0.005;   // Of a policy, to be taken.
   static constexpr std::size_t smallest = 8;    // Arrivals of the first round.
   static constexpr std::size_t most_times = 8;  // That a small round runs through its arrivals.
   static constexpr std::size_t block = 256;     // Arrivals by which rates are compared.
@@ -213,7 +215,7 @@ class policy_trials {
       }
       error = errors * std::sqrt(error * parts / (parts - 1)) / std::max(1e-9, b.last.sum_ms);
     }
-    return a.score < b.score - 0.005 - error;
+    return a.score < b.score - least_gain - error;
   }
 
   const stage_profile* profile_;
