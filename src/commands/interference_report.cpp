@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -147,10 +148,12 @@ std::string interference_svg(const interference_run& r, const profile_dir& profi
   chart_series held{.name = "held back", .color = 1, .how = style::points, .points = {}};
   chart_series seen{.name = "fitted to", .color = 0, .how = style::points, .points = {}};
   std::set<std::size_t> told;
+  double least = 1;
   double most = 1;
   const auto add = [&](chart_series& to, std::size_t row, double predicted) {
     const double measured = r.rows[row].factor;
     to.points.emplace_back(measured, predicted);
+    least = std::min({least, measured, predicted});
     most = std::max({most, measured, predicted});
   };
   for (const foretold& x : r.fit.told) {
@@ -171,9 +174,10 @@ std::string interference_svg(const interference_run& r, const profile_dir& profi
   chart c{.title = "Interference: how many times longer a batch takes",
           .x_label = "measured",
           .y_label = "predicted",
-          .series =
-              {{.name = "equal", .color = 3, .how = style::line, .points = {{0, 0}, {most, most}}}},
-          .x_marker_label = {}};
+          .series = {{.name = "equal", .color = 3, .how = style::line, .points = {}}},
+          .x_marker_label = {},
+          .from = std::floor(10 * least) / 10};
+  c.series[0].points = {{c.from, c.from}, {most, most}};
   if (!seen.points.empty()) c.series.push_back(std::move(seen));
   if (!held.points.empty()) c.series.push_back(std::move(held));
   return as_file(c.svg());

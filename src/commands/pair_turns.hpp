@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace cohort::commands {
@@ -71,6 +72,21 @@ template <pair_machine Machine>
                  .noise = middle_of(changes)};
   }
   return out;
+}
+
+/// The same again, until both sides are such as `may_be` wants them; nothing if none of the tries
+/// is. A machine that stalls for longer than a block spoils all turns of a try.
+/// @param tries At least 1.
+template <pair_machine Machine, std::predicate<const side_times&> MayBe>
+[[nodiscard]] std::optional<std::array<side_times, 2>> measure_turns_until(Machine& machine,
+                                                                           std::uint32_t turns,
+                                                                           std::uint32_t tries,
+                                                                           MayBe may_be) {
+  for (std::uint32_t i = 0; i < tries; ++i) {
+    const std::array<side_times, 2> t = measure_turns(machine, turns);
+    if (may_be(t[0]) && may_be(t[1])) return t;
+  }
+  return std::nullopt;
 }
 
 }  // namespace cohort::commands

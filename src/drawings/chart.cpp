@@ -17,9 +17,9 @@ constexpr double left = 52;
 constexpr double right = 14;
 constexpr double bottom = 44;
 
-/// 1, 2 or 5 times a power of ten, for about `count` ticks up to `most`.
-double tick_step(double most, int count) {
-  const double raw = most / count;
+/// 1, 2 or 5 times a power of ten, for about `count` ticks over `range`.
+double tick_step(double range, int count) {
+  const double raw = range / count;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   for (const double m : {1.0, 2.0, 5.0}) {
     if (m * power >= raw) return m * power;
@@ -30,13 +30,17 @@ double tick_step(double most, int count) {
 /// A frame with ticks: maps values to positions.
 class frame {
  public:
-  frame(double x_most, double y_most, double top) : x_most_{x_most > 0 ? x_most : 1}, top_{top} {
-    y_step_ = tick_step(y_most > 0 ? y_most : 1, 5);
-    y_most_ = std::ceil((y_most > 0 ? y_most : 1) / y_step_ - 1e-9) * y_step_;
+  frame(double x_most, double y_most, double top, double from = 0)
+      : from_{from}, x_range_{x_most > from ? x_most - from : 1}, top_{top} {
+    y_range_ = y_most > from ? y_most - from : 1;
+    y_step_ = tick_step(y_range_, 5);
+    y_range_ = std::ceil(y_range_ / y_step_ - 1e-9) * y_step_;
   }
-  [[nodiscard]] double x(double v) const { return left + v / x_most_ * (width - left - right); }
+  [[nodiscard]] double x(double v) const {
+    return left + (v - from_) / x_range_ * (width - left - right);
+  }
   [[nodiscard]] double y(double v) const {
-    return height - bottom - v / y_most_ * (height - top_ - bottom);
+    return height - bottom - (v - from_) / y_range_ * (height - top_ - bottom);
   }
 
   [[nodiscard]] std::string begin(const std::string& title, const std::string& x_label,
@@ -44,14 +48,14 @@ class frame {
     std::string s = fmt::format(
         R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text class="title" x="{}" y="16">{}</text>)",
         width, height, escaped(title), left, escaped(title));
-    for (double v = 0; v <= y_most_ * 1.0001; v += y_step_) {
+    for (double v = from_; v <= from_ + y_range_ * 1.0001; v += y_step_) {
       s += fmt::format(
           R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/><text class="tick" text-anchor="end" x="{}" y="{:.1f}">{:.4g}</text>)",
           left, width - right, y(v), y(v), left - 6, y(v) + 4, v);
     }
     if (x_ticks) {
-      const double step = tick_step(x_most_, 6);
-      for (double v = 0; v <= x_most_ * 1.0001; v += step) {
+      const double step = tick_step(x_range_, 6);
+      for (double v = from_; v <= from_ + x_range_ * 1.0001; v += step) {
         s += fmt::format(
             R"(<text class="tick" text-anchor="middle" x="{:.1f}" y="{}">{:.4g}</text>)", x(v),
             height - bottom + 16, v);
@@ -65,9 +69,10 @@ class frame {
   }
 
  private:
-  double x_most_;
+  double from_;
+  double x_range_;
   double top_;
-  double y_most_ = 1;
+  double y_range_ = 1;
   double y_step_ = 1;
 };
 
@@ -184,7 +189,7 @@ std::string chart::svg() const {
                      .marks = s.how == style::points || s.how == style::marked});
   }
   const legend above{names};
-  const frame f{x_most > 0 ? x_most : x_end, y_end, above.top()};
+  const frame f{x_most > 0 ? x_most : x_end, y_end, above.top(), from};
   std::string out = f.begin(title, x_label, y_label, true);
   if (x_marker > 0 && (x_most <= 0 || x_marker <= x_most)) {
     out += fmt::format(

@@ -24,7 +24,7 @@ struct chart_series {
   std::vector<std::pair<double, double>> points;
 };
 
-/// Axes from 0, ticks at round numbers.
+/// Ticks at round numbers.
 struct chart {
   std::string title;
   std::string x_label;
@@ -35,6 +35,7 @@ struct chart {
   bool x_marker_label_above = false;  ///< At the line's upper end: where series lie low before it.
   double y_least = 0;                 ///< The y axis reaches at least this.
   double x_most = 0;                  ///< The x axis ends here, if above 0.
+  double from = 0;                    ///< Both axes begin here; no point may lie below.
 
   [[nodiscard]] std::string svg() const;
 };

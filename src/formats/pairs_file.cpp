@@ -23,6 +23,13 @@ constexpr double most_apart = 4;
 constexpr integer_range row_sizes{.low = 1, .high = 100};
 constexpr integer_range row_turns{.low = 1, .high = 1'000'000};
 
+/// How far the factor may be from what the medians say.
+std::pair<double, double> factors_near(const measured_neighbour& r) noexcept {
+  const double ratio = r.beside_ms / r.alone_ms;
+  const double apart = most_apart * (1 + r.noise);
+  return {ratio / apart, ratio * apart};
+}
+
 /// Where rows of one case stand.
 struct row_lines {
   std::size_t first = 0;
@@ -52,6 +59,12 @@ std::string csv_field(const std::string& text) {
 }
 
 }  // namespace
+
+bool is_believable(const measured_neighbour& r) noexcept {
+  const auto [least, most] = factors_near(r);
+  return r.factor >= std::max(least, believable_factors.low) &&
+         r.factor <= std::min(most, believable_factors.high);
+}
 
 std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string_view text,
                                             std::span<const packing::model_profile> models,
@@ -101,13 +114,12 @@ std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string
                        seen.first));
     }
     if (seen.count == 1) seen.first = csv.line();
-    const double ratio = r.beside_ms / r.alone_ms;
-    const double apart = most_apart * (1 + r.noise);
-    if (r.factor < ratio / apart || r.factor > ratio * apart) {
+    if (!is_believable(r)) {
+      const auto [least, most] = factors_near(r);
       fail(csv.place(8), csv.field(8),
            fmt::format("{:.6g} to {:.6g}, since beside_ms / alone_ms is {:.6g}: a quarter to four "
                        "times as much, and more by the noise, {}",
-                       ratio / apart, ratio * apart, ratio, r.noise));
+                       least, most, r.beside_ms / r.alone_ms, r.noise));
     }
     if (rows.size() == 1) first_line = csv.line();
     if (r.device != rows.front().device) {

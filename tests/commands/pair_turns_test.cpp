@@ -89,6 +89,25 @@ TEST_CASE("nor does a machine that is slow for a while") {
     CHECK(t[1].factor == doctest::Approx(1.2));
   }
 }
+TEST_CASE("what cannot be is measured again, a few times") {
+  const auto may_be = [](const side_times& t) { return t.factor <= 100; };
+  // The machine stands still in the first turn.
+  const auto stalls = [](int block) { return block == 1 ? 100.0 : 1.0; };
+  synthetic_machine m{.slow = stalls};
+  const auto t = measure_turns_until(m, 1, 2, may_be);
+  REQUIRE(t.has_value());
+  CHECK((*t)[0].factor == doctest::Approx(1.5));
+  CHECK((*t)[1].factor == doctest::Approx(1.2));
+  CHECK(m.log == "ab+abab+ab");
+  synthetic_machine once{.slow = stalls};
+  CHECK_FALSE(measure_turns_until(once, 1, 1, may_be).has_value());
+  // One side that cannot be is enough.
+  synthetic_machine other;
+  CHECK_FALSE(measure_turns_until(other, 1, 3, [](const side_times& s) {
+                return s.factor < 1.4;
+              }).has_value());
+  CHECK(other.log.size() == 3 * 5);
+}
 TEST_CASE("no turns are refused") {
   synthetic_machine m;
   CHECK_THROWS_AS((void)measure_turns(m, 0), config_error);

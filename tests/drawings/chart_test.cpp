@@ -57,6 +57,18 @@ TEST_CASE("series that coincide differ in the shape of their marks, and marks li
   CHECK(count(svg, "<rect class=\"fill1\"") == 4);
   CHECK(svg.find("class=\"stroke1\"") < svg.find("<circle"));
 }
+TEST_CASE("both axes begin where they are told to, with a tick there") {
+  chart c = with({series("a", 0, style::points)});
+  c.from = 0.5;
+  c.y_least = 10.5;
+  const std::string svg = c.svg();
+  CHECK(count(svg, ">0.5<") == 2);
+  CHECK(count(svg, ">0<") == 0);
+  CHECK(count(svg, ">10.5<") == 1);
+  // The first of three points, at (1, 1), is a fifth of the way to 3 and a twentieth of that
+  // to 10.5.
+  CHECK(svg.find(R"(<circle class="fill0" cx="122.8" )") != std::string::npos);
+}
 TEST_CASE("a legend takes as many rows as its names need, and the plot begins below it") {
   const std::string few = with({series("a", 0, style::line), series("b", 1, style::line)}).svg();
   CHECK(y_of(few, "a") == y_of(few, "b"));

@@ -89,6 +89,25 @@ TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
   CHECK(complaint("4,6,0.29,0.25")
             .starts_with("p.csv: line 2, factor: 0.29 is not allowed: expected 0.3 to 7.5, since"));
 }
+TEST_CASE("factors that nothing explains are not believed") {
+  const auto believed = [](double beside_ms, double factor, double noise = 0) {
+    return is_believable({.self = {},
+                          .other = {},
+                          .alone_ms = 1,
+                          .beside_ms = beside_ms,
+                          .factor = factor,
+                          .noise = noise});
+  };
+  CHECK(believed(1.5, 0.375));
+  CHECK_FALSE(believed(1.5, 0.374));
+  CHECK(believed(1.5, 6));
+  CHECK_FALSE(believed(1.5, 6.01));
+  CHECK(believed(1.5, 12, 1));
+  CHECK(believed(0.1, 0.1));
+  CHECK_FALSE(believed(0.1, 0.099));
+  CHECK(believed(100, 100));
+  CHECK_FALSE(believed(100, 101));
+}
 TEST_CASE("each side of a case has one row, of equal sides two, all of one device") {
   const auto complaint = [](const std::string& rows) {
     try {
