@@ -26,7 +26,7 @@ constexpr integer_range row_turns{.low = 1, .high = 1'000'000};
 /// How far the factor may be from what the medians say.
 std::pair<double, double> factors_near(const measured_neighbour& r) noexcept {
   const double ratio = r.beside_ms / r.alone_ms;
-  const double apart = most_apart * (1 + r.noise);
+  const double apart = most_apart * (1 + std::min(1.0, r.noise));
   return {ratio / apart, ratio * apart};
 }
 
@@ -118,8 +118,13 @@ std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string
       const auto [least, most] = factors_near(r);
       fail(csv.place(8), csv.field(8),
            fmt::format("{:.6g} to {:.6g}, since beside_ms / alone_ms is {:.6g}: a quarter to four "
-                       "times as much, and more by the noise, {}",
+                       "times as much, and up to twice that by the noise, {}",
                        least, most, r.beside_ms / r.alone_ms, r.noise));
+    }
+    if (r.self.size_pct + r.other.size_pct > 100) {
+      fail(csv.place(5), csv.field(5),
+           fmt::format("at most {}, what partition_pct {} leaves of the device",
+                       100 - r.self.size_pct, r.self.size_pct));
     }
     if (rows.size() == 1) first_line = csv.line();
     if (r.device != rows.front().device) {

@@ -45,9 +45,9 @@ struct measured_neighbour {
 /// it a hundred times slower is a slip of units.
 inline constexpr number_range believable_factors{.low = 0.1, .high = 100};
 
-/// Whether the factor may be true and is within four times of `beside_ms` / `alone_ms`, or more as
-/// far as solo runs differ: it is the median over turns, which machines with slow phases set apart
-/// from these two medians.
+/// Whether the factor may be true and is within four times of `beside_ms` / `alone_ms`, or up to
+/// eight as far as solo runs differ: it is the median over turns, which machines with slow phases
+/// set apart from these two medians.
 [[nodiscard]] bool is_believable(const measured_neighbour& r) noexcept;
 
 /// Of each side of each case one row, all of one device and believable.

@@ -60,12 +60,16 @@ void latency_check::operator()(std::string_view what, std::span<measured_size> s
   make_rise(sizes);
 }
 
+std::string percent_of(double part) {
+  return part < 0.1 ? fmt::format("{:.2g}", 100 * part) : fmt::format("{:.0f}", 100 * part);
+}
+
 std::optional<std::string> latency_check::warning() const {
   if (!worst_) return std::nullopt;
   return fmt::format(
-      "{}: latencies of {} fall from batch {} to {} by {:.2g} %{}: such sizes take their mean "
+      "{}: latencies of {} fall from batch {} to {} by {} %{}: such sizes take their mean "
       "(isotonic regression)",
-      file_, worst_->what, worst_->from.batch, worst_->to.batch, 100 * worst_->part(),
+      file_, worst_->what, worst_->from.batch, worst_->to.batch, percent_of(worst_->part()),
       tables_ > 1 ? fmt::format(", the most of {} tables that fall", tables_) : "");
 }
 
@@ -124,9 +128,9 @@ void across_check::note_order(std::string_view what, const sized_table& small,
 std::optional<std::string> across_check::warning() const {
   if (!worst_) return std::nullopt;
   return fmt::format(
-      "{}: {} takes {:.2g} % longer at size {} than at size {}, at batch {}{}: more than noise, "
+      "{}: {} takes {} % longer at size {} than at size {}, at batch {}{}: more than noise, "
       "but kept as it is",
-      file_, worst_->what, 100 * worst_->part, worst_->slower, worst_->faster, worst_->batch,
+      file_, worst_->what, percent_of(worst_->part), worst_->slower, worst_->faster, worst_->batch,
       rows_ > 1 ? fmt::format(", the most of {} rows", rows_) : "");
 }
 

@@ -41,6 +41,9 @@ struct sized_table {
 /// What was taken with a repair: a line of text each, to be shown to who gave the file.
 using warnings = std::vector<std::string>;
 
+/// A part in percent, with two digits or all before the point: "0.35", "12", "110".
+[[nodiscard]] std::string percent_of(double part);
+
 /// "step" or "line". @throws input_error If it is neither.
 [[nodiscard]] between_sizes read_between(const json_cursor& at);
 

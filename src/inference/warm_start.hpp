@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <formats/profile_check.hpp>
 #include <formats/warm_start_file.hpp>
 #include "options.hpp"
 #include "start_cache.hpp"
@@ -117,10 +118,10 @@ inline std::optional<std::string> fall_of(const std::string& model,
     if (part <= most) continue;
     most = part;
     line = fmt::format(
-        "warning: measured latencies of model \"{}\" fall from batch {} to {} by {:.2g} %: such "
+        "warning: measured latencies of model \"{}\" fall from batch {} to {} by {} %: such "
         "sizes take "
         "the largest before them",
-        model, highest->batch, p.batch, 100 * part);
+        model, highest->batch, p.batch, formats::percent_of(part));
   }
   if (line.empty()) return std::nullopt;
   return line;

@@ -84,10 +84,20 @@ TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
   CHECK(complaint("4,6,6,0") == "none");
   CHECK(complaint("4,6,6.1,0") ==
         "p.csv: line 2, factor: 6.1 is not allowed: expected 0.375 to 6, since beside_ms / "
-        "alone_ms is 1.5: a quarter to four times as much, and more by the noise, 0");
+        "alone_ms is 1.5: a quarter to four times as much, and up to twice that by the noise, 0");
   CHECK(complaint("4,6,7.4,0.25") == "none");  // Up to 5 times 1.5.
   CHECK(complaint("4,6,0.29,0.25")
             .starts_with("p.csv: line 2, factor: 0.29 is not allowed: expected 0.3 to 7.5, since"));
+}
+TEST_CASE("two partitions of one device are at most all of it") {
+  const auto parse = [](const std::string& sizes) {
+    return parse_pairs("p.csv", header + "a,1,80,d,1," + sizes + ",4,6,1.5,0,5,host\n", three());
+  };
+  CHECK(parse("20").size() == 1);
+  CHECK_THROWS_WITH_AS((void)parse("21"),
+                       "p.csv: line 2, other_partition_pct: 21 is not allowed: expected at most "
+                       "20, what partition_pct 80 leaves of the device",
+                       input_error);
 }
 TEST_CASE("factors that nothing explains are not believed") {
   const auto believed = [](double beside_ms, double factor, double noise = 0) {
@@ -103,6 +113,7 @@ TEST_CASE("factors that nothing explains are not believed") {
   CHECK(believed(1.5, 6));
   CHECK_FALSE(believed(1.5, 6.01));
   CHECK(believed(1.5, 12, 1));
+  CHECK_FALSE(believed(1.5, 13, 1000));
   CHECK(believed(0.1, 0.1));
   CHECK_FALSE(believed(0.1, 0.099));
   CHECK(believed(100, 100));
