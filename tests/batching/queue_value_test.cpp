@@ -56,6 +56,23 @@ TEST_CASE("a price by hand") {
   CHECK(q.wait(3.75, 1) == Approx(3.75 + 0.125 - 0.28125 + four));
 }
 
+TEST_CASE("with a load that nothing carries, serving a row is worth what it takes") {
+  // D(x) = 2 + x up to 4, then 1.5 x: two thirds of a request a millisecond are carried.
+  const std::vector<double> times{0, 3, 4, 5, 6};
+  for (const double rate : {2.0 / 3, 1.0, 50.0}) {
+    CAPTURE(rate);
+    const queue_value q{times, rate};
+    CHECK(q.usual() == Approx(4));
+    // With 5000 behind, a row of four, 6 ms, leaves as many, and a row of one, 3 ms, one more: for
+    // all of the 32 rows that are looked at.
+    const double four = q.wait(5000 - 4, 6);
+    const double one = q.wait(5000 - 1, 3);
+    const double v = q.wait(5000, 0);
+    CHECK(four - v == Approx(5000 * 6).epsilon(0.01));
+    CHECK(one > four);
+  }
+}
+
 TEST_CASE("more who wait cost more, and a higher load makes time dearer, whatever the times") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     CAPTURE(seed);

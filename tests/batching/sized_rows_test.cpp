@@ -124,6 +124,30 @@ TEST_CASE("a load beyond the peak of padded rows is weighed by rows of one bucke
   CHECK(choose(p, {0, 1}, 0, 1).count == 1);  // 4 + 4 + 7 against 2 x 10.
 }
 
+TEST_CASE("however many wait, and whatever the load, a long one does not keep a row to itself") {
+  // Rows of eight take 12 and 48 ms, 30 in the mean, 3.75 a request. If a long one relieved the
+  // queue by that alone, a row of one, 20 ms, would lose less than one of eight: 20 - 3.75 against
+  // 48 - 8 x 3.75.
+  std::vector<stage_point> points;
+  for (std::uint32_t n = 1; n <= 8; ++n) {
+    points.push_back({.batch = n, .bucket = 0, .time = 4ms + n * 1ms});
+    points.push_back({.batch = n, .bucket = 1, .time = 16ms + n * 4ms});
+  }
+  const stage_profile p{stages{std::move(points)}, 8, 2};
+  for (const double rate : {0.18, 0.2, 0.26, 0.3, 2.0}) {
+    for (const std::uint32_t waiting : {40U, 400U, 4000U}) {
+      CAPTURE(rate);
+      CAPTURE(waiting);
+      list buckets(waiting);
+      for (std::uint32_t i = 0; i < waiting; i += 2) buckets[i] = 1;
+      const entry_decision d = choose(p, buckets, rate, 1);
+      CHECK(d.count == 8);
+      CHECK(d.bucket == 1);
+      CHECK(d.fill == fill_order::longest_first);
+    }
+  }
+}
+
 TEST_CASE("a load near the peak makes rows larger") {
   const stage_profile p = affine();
   std::uint32_t before = 0;

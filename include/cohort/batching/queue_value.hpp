@@ -16,7 +16,8 @@ namespace cohort::batching {
 ///   V(x) = (x + λ D(x) / 2 − g) D(x) + V(λ D(x)),
 /// where g is what a millisecond costs in the long run: the requests that are there then. Whoever
 /// weighs two decisions by their own cost and V of what they leave makes a step of policy iteration
-/// from zero-batch, which is stable wherever all the largest rows are.
+/// from zero-batch, which is stable wherever all the largest rows are. A load beyond those counts
+/// as much as they carry: then a request that is served is worth what it takes, whatever waits.
 /// Numbers are means: no chance. O(1), some dozens of steps. Thread safety: full.
 /// Source: this project's (docs/batching/diversity.md).
 class queue_value {
@@ -24,7 +25,8 @@ class queue_value {
   /// @param times D of 0, 1, 2, ... requests, up to the largest row, in milliseconds; at least two.
   ///              Outlives it. Beyond, as many rows as it takes.
   /// @param rate Requests that arrive in a millisecond; at least 0.
-  queue_value(std::span<const double> times, double rate) noexcept : times_{times}, rate_{rate} {
+  queue_value(std::span<const double> times, double rate) noexcept
+      : times_{times}, rate_{std::min(rate, largest() / times.back())} {
     double x = 0;
     for (int i = 0; i < most_steps; ++i) x = next(std::max(1.0, x));
     usual_ = x;
@@ -52,11 +54,8 @@ class queue_value {
     const auto n = static_cast<std::size_t>(x);
     return times_[n] + (x - static_cast<double>(n)) * (times_[n + 1] - times_[n]);
   }
-  /// What is waiting after x have been served; bounded, as a queue that grows for ever has no
-  /// value.
-  [[nodiscard]] double next(double x) const noexcept {
-    return std::min(rate_ * time_of(x), 64 * largest());
-  }
+  /// What is waiting after x have been served.
+  [[nodiscard]] double next(double x) const noexcept { return rate_ * time_of(x); }
   [[nodiscard]] double value(double x) const noexcept {
     double sum = 0;
     for (int i = 0; i < most_steps && std::abs(x - usual_) > 0.01 * (1 + usual_); ++i) {

@@ -26,6 +26,8 @@ namespace cohort::batching {
 /// arrivals is. What a row saves its own members is weighed against what it costs all that come
 /// before it is forgotten. Where one row of all that wait cannot keep up with the load, n requests
 /// take the mean of c(n, k) over the arrivals' own buckets: rows of one bucket each might keep up.
+/// A request then relieves the queue by what its own bucket takes, relative to that mean: else
+/// leaving the longer ones would seem to pay, until only they wait.
 ///
 /// Rows that are tried hold the oldest: its bucket, filled with shorter ones, the longest first; or
 /// the oldest ones, padded to the longest of them. Nothing is compared for equality: what differs
@@ -60,35 +62,53 @@ class sized_rows {
     const std::span<double> times = std::span{table}.first(profile_->batch_max() + 1);
     set_times(times, v, true);
     // Measured rates are off by some per cent.
-    if (v.rate * times.back() > 1.05 * profile_->batch_max()) set_times(times, v, false);
+    const bool is_apart = v.rate * times.back() > 1.05 * profile_->batch_max();
+    if (is_apart) set_times(times, v, false);
     const queue_value queue{times, v.rate};
+    // How many mean requests one of a bucket is.
+    const auto weight = [&](std::uint32_t bucket) {
+      return is_apart ? cells_[index(profile_->batch_max(), bucket)].cost(v.lanes) / times.back()
+                      : 1.0;
+    };
     choice best{.cost = 0, .row = {}};
-    const auto consider = [&](std::uint32_t n, std::uint32_t bucket, fill_order fill) {
+    const auto consider = [&](std::uint32_t n, double taken, std::uint32_t bucket,
+                              fill_order fill) {
       const cell& c = cells_[index(n, bucket)];
       const double share = c.time > 0 ? c.work / c.time : 0;
       const double own = c.time * std::max(1.0, v.running_share + share);
-      const double cost = n * own + queue.wait(v.eligible - n, c.cost(v.lanes));
+      const double cost = n * own + queue.wait(std::max(0.0, v.eligible - taken), c.cost(v.lanes));
       if (best.row.count == 0 || cost < best.cost) {
         best = {cost, {.count = n, .bucket = bucket, .fill = fill}};
       }
     };
-    const auto consider_measured = [&](std::uint32_t last, std::uint32_t bucket) {
-      for (const std::uint32_t n : profile_->sizes()) {
-        if (n < last) consider(n, bucket, fill_order::longest_first);
+    // As long as the oldest, then shorter ones.
+    std::uint32_t n = 0;
+    double taken = 0;
+    auto measured = profile_->sizes().begin();
+    for (std::uint32_t bucket = oldest + 1; bucket-- > 0 && n < most;) {
+      for (std::uint32_t i = 0; i < v.eligible && n < most; ++i) {
+        if (v.waiting[i].bucket != bucket) continue;
+        taken += weight(bucket);
+        if (*measured == ++n) {
+          consider(n, taken, oldest, fill_order::longest_first);
+          ++measured;
+        }
       }
-      consider(last, bucket, fill_order::longest_first);
-    };
-    std::uint32_t fitting = 0;  // As long as the oldest, or shorter.
-    for (std::uint32_t i = 0; i < v.eligible; ++i) fitting += v.waiting[i].bucket <= oldest;
-    consider_measured(std::min(most, fitting), oldest);
+    }
+    if (!std::ranges::binary_search(profile_->sizes(), n)) {
+      consider(n, taken, oldest, fill_order::longest_first);
+    }
     // By age, from where a longer one is met.
     std::uint32_t longest = oldest;
-    auto measured = profile_->sizes().begin();
-    for (std::uint32_t n = 1; n <= most; ++n) {
-      longest = std::max(longest, v.waiting[n - 1].bucket);
+    measured = profile_->sizes().begin();
+    taken = 0;
+    for (n = 1; n <= most; ++n) {
+      const std::uint32_t bucket = v.waiting[n - 1].bucket;
+      taken += weight(bucket);
+      longest = std::max(longest, bucket);
       while (*measured < n) ++measured;
       if (longest > oldest && (*measured == n || n == most)) {
-        consider(n, longest, fill_order::oldest);
+        consider(n, taken, longest, fill_order::oldest);
       }
     }
     return best.row;
