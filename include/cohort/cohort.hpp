@@ -79,6 +79,7 @@
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
+#include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_spec.hpp>

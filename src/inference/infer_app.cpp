@@ -45,6 +45,7 @@ int status_of(refusal why) {
     case refusal::deadline_infeasible:
       return 504;
     case refusal::draining:
+    case refusal::no_device:
       return 503;
     case refusal::too_big:
       return 413;
@@ -188,7 +189,7 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
   } else if (rest == "/ready") {
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
-    if (!models_->has_device()) return say(client, 503, no_device);
+    if (!models_->serves(model.id)) return say(client, 503, no_device);
     client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
                                         serve::json_string(model.meta.name))});
   } else if (rest == "/infer") {

@@ -74,9 +74,10 @@ class model_service {
   /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
   /// a plan says. Not once it drains.
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
-  /// Whether some device works, as far as is known. Any thread. Always, where models lie as a plan
-  /// says: partitions come and go.
+  /// Whether some device works, as far as is known. Any thread.
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }
+  /// Whether one that may run this model does.
+  [[nodiscard]] virtual bool serves(model_id /*id*/) const noexcept { return has_device(); }
   /// Devices that do not come back from what they were sent. As `inspect`, but with a plan, too.
   [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   /// Takes no more requests; those accepted go on to their ends.

@@ -12,9 +12,11 @@
 #include <cohort/serve/metrics.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +55,18 @@ class placements {
     devices_[partition.index()].store(device.value(), std::memory_order_relaxed);
     if (partition.index() >= sizes_.size()) sizes_.resize(partition.index() + 1);
     sizes_[partition.index()] = size;
+    show_state(partition, engine::device_state::healthy);
+  }
+  void gone(device_id partition) const {
+    for (const engine::device_state s : states) {
+      counters_.device_state.remove(labels_of(partition, s));
+    }
+  }
+  /// Any thread.
+  void show_state(device_id partition, engine::device_state now) const {
+    for (const engine::device_state s : states) {
+      counters_.device_state.set(labels_of(partition, s), s == now ? 1 : 0);
+    }
   }
   void loaded(model_id instance, model_id model, device_id partition) {
     models_[instance.index()].store(model.value(), std::memory_order_relaxed);
@@ -75,11 +89,19 @@ class placements {
   }
 
  private:
+  static constexpr std::array states{engine::device_state::healthy,
+                                     engine::device_state::quarantined};
+
   struct place {
     model_id instance;
     model_id model;
     device_id partition;
   };
+  [[nodiscard]] serve::metric_labels labels_of(device_id partition, engine::device_state s) const {
+    return {{"device", std::to_string(device_of(partition).value())},
+            {"partition", std::to_string(partition.value())},
+            {"state", std::string{to_string(s)}}};
+  }
   void show(const place& p, double rate_rps) {
     counters_.place(names_[p.model.index()], device_of(p.partition), p.partition.value(),
                     sizes_[p.partition.index()].percent(), rate_rps);
@@ -104,7 +126,10 @@ class noting_host {
     notes_.made(made, gpu, size);
     return made;
   }
-  void destroy(device_id d) { host_.destroy(d); }
+  void destroy(device_id d) {
+    host_.destroy(d);
+    notes_.gone(d);
+  }
   model_id load(device_id d, model_id m) {
     const model_id instance = host_.load(d, m);
     notes_.loaded(instance, m, d);
@@ -155,6 +180,11 @@ struct placements_observer : null_observer {
                       time_point) const noexcept {
     const device_id gpu = notes->device_of(d);
     into->device_changes.add(1, gpu.index(), s == engine::device_state::healthy ? 1 : 0);
+    try {
+      notes->show_state(d, s);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // There is no memory for it; the log has it.
+    }
     log_device(gpu, s, why);
   }
 };

@@ -45,12 +45,14 @@ class planned_service final : public model_service {
         counters_{counters},
         places_{names_of(plan_->profiles), counters},
         backend_{std::move(backend)},
-        engine_{
-            core_type{
-                std::move(scheduler), duration{0}, {{}, &counters, &places_}, o.health, o.refusals},
-            *backend_,
-            engine::inline_completion{deliver_and_count{this, &listener}},
-            {.max_models = placements::most}},
+        engine_{core_type{std::move(scheduler),
+                          duration{0},
+                          {{}, &counters, &places_},
+                          handing_back(o.health),
+                          o.refusals},
+                *backend_,
+                engine::inline_completion{deliver_and_count{this, &listener, o.health.retries}},
+                {.max_models = placements::most}},
         partitions_{engine_, *backend_, std::move(loader)},
         host_{partitions_, places_},
         router_{plan_->profiles.models.size(), places_},
@@ -89,6 +91,7 @@ class planned_service final : public model_service {
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (is_draining_.load(std::memory_order_relaxed)) return refusal::draining;
     const model_id asked = r.model;
+    r.moves = 0;
     follower_.arrived(asked);
     const auto why = router_.submit(engine_, r, asked);
     // The present plan has no place for it; the next one is told of the demand.
@@ -97,6 +100,12 @@ class planned_service final : public model_service {
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return router_.waiting(engine_, id);
+  }
+  [[nodiscard]] bool has_device() const noexcept override {
+    return std::ranges::any_of(models_, [this](const served_model& m) { return serves(m.id); });
+  }
+  [[nodiscard]] bool serves(model_id id) const noexcept override {
+    return router_.has_device(engine_, id);
   }
   [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   void drain() noexcept override {
@@ -114,10 +123,13 @@ class planned_service final : public model_service {
   struct deliver_and_count {
     planned_service* self;
     outcome_listener* listener;
+    std::uint32_t most_moves;
     void operator()(request& r, outcome how) const {
+      auto& mine = static_cast<engine::tensor_request&>(r);
+      if (how == outcome::failed && mine.moves < most_moves && self->moves(mine)) return;
       // Whose client has gone has missed nothing.
       if (how != outcome::cancelled) self->follower_.ended(how == outcome::completed);
-      listener->ended(static_cast<engine::tensor_request&>(r), how);
+      listener->ended(mine, how);
     }
   };
   struct again {
@@ -141,6 +153,21 @@ class planned_service final : public model_service {
   }
   static duration period_of(const options& o) {
     return o.replan_period_s > 0 ? from_seconds(o.replan_period_s) : std::chrono::seconds{20};
+  }
+
+  /// Where a partition is out of service, requests go to others of their models.
+  static engine::health_options handing_back(engine::health_options o) {
+    o.hands_back = true;
+    return o;
+  }
+  /// @returns Whether another instance takes what a partition that is out of service gave up.
+  bool moves(engine::tensor_request& r) {
+    if (engine_.has_device(r.model)) return false;  // It was tried often enough.
+    const model_id asked = places_.model_of(r.model);
+    ++r.moves;
+    if (router_.submit(engine_, r, asked)) return false;
+    counters_.retries.add(1, asked.index());
+    return true;
   }
 
   /// The thread that plans and loads. It stops before the engine drains, which it asks for things.

@@ -65,6 +65,29 @@ TEST_CASE("the instance with least waiting for its rate is asked first, the othe
   CHECK(engine.asked == std::vector<std::uint32_t>{2, 1, 3});
   CHECK(r.model == model_id{3});
 }
+TEST_CASE("an instance whose devices all hang or fail is not asked") {
+  struct : fake_engine {
+    std::vector<bool> is_well{false, true, false, true};
+    [[nodiscard]] bool has_device(model_id id) const { return is_well[id.index()]; }
+  } engine;
+  plan_router router{1};
+  const route routes[] = {to(0, 100), to(1, 100), to(2, 100), to(3, 100)};
+  router.set(model_id{0}, routes);
+  engine.waits = {{1, 5}, {3, 2}};
+  request r;
+  CHECK_FALSE(router.submit(engine, r, model_id{0}));
+  CHECK(engine.asked == std::vector<std::uint32_t>{3});
+  engine.refuses = {{1, refusal::queue_full}, {3, refusal::overloaded}};
+  engine.asked.clear();
+  CHECK(router.submit(engine, r, model_id{0}) == refusal::queue_full);
+  CHECK(engine.asked == std::vector<std::uint32_t>{3, 1});
+  CHECK(router.has_device(engine, model_id{0}));
+  engine.is_well = {false, false, false, false};
+  engine.asked.clear();
+  CHECK(router.submit(engine, r, model_id{0}) == refusal::no_device);
+  CHECK(engine.asked.empty());
+  CHECK_FALSE(router.has_device(engine, model_id{0}));
+}
 TEST_CASE("what else a submission takes is passed on") {
   plan_router router{1};
   const route routes[] = {to(1, 100)};

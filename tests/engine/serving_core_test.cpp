@@ -69,6 +69,8 @@ struct least_core {
   void advance(time_point, Sink&) noexcept {}
   [[nodiscard]] time_point next_wake() const noexcept { return never; }
   [[nodiscard]] std::size_t in_flight() const noexcept { return batch.requests.size(); }
+  [[nodiscard]] bool has_device(model_id) const noexcept { return true; }
+  [[nodiscard]] std::uint64_t service_changes() const noexcept { return 0; }
   [[nodiscard]] least_time_view scheduler() const noexcept { return {}; }
 
   deferred::batch batch{};

@@ -119,6 +119,44 @@ TEST_CASE("with a period the server follows its load, and no request is lost on 
   CHECK(t.good + t.late + t.timed_out == t.sent);
   CHECK(server.stop() == 0);
 }
+TEST_CASE("where a partition fails, models go to their other ones, or are refused by name") {
+  const planned p{
+      R"({"gpus":2,"sizes":[20,50,100],"demand":{"a":10,"b":10},"gpulets":[
+    {"gpu":0,"size":100,"duty_ms":20,"models":[{"model":"a","batch":1,"rate":10},
+                                               {"model":"b","batch":1,"rate":10}]},
+    {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"a","batch":1,"rate":10}]}]})",
+      {"--executor", "emulated", "--policy", "eager"}};
+  // Times as long as no machine needs: what is asked is not how soon.
+  p.folder.write("slo.csv", "model,slo_ms,mem_mb\na,60000,600\nb,60000,700\n");
+  p.folder.write("fails.json", R"({"faults":[{"device":0,"kind":"fail","at_s":0}]})");
+  std::vector<std::string> options = p.options;
+  options.insert(options.end(), {"--reality", p.folder.path() + "/fails.json"});
+  test::child_server server{INFERENCE_SERVER, options};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  test::connection c{server.port()};
+  const std::string row =
+      R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"data":[1]}]})";
+  const auto infer = [&](const std::string& model) {
+    return c.ask("POST", "/v2/models/" + model + "/infer", row);
+  };
+  const auto state = [&](const std::string& device, const std::string& is) {
+    return metric(c, R"(cohort_device_state{device=")" + device + R"(",partition=")" + device +
+                         R"(",state=")" + is + R"("})");
+  };
+  CHECK(state("0", "healthy") == 1);
+  for (int i = 0; i < 30; ++i) CHECK(infer("a").first == 200);
+  CHECK(infer("b").first == 503);  // Its only partition has failed some of those before.
+  CHECK(infer("b").second.find("no_device") != std::string::npos);
+  CHECK(c.ask("GET", "/v2/models/b/ready").first == 503);
+  CHECK(c.ask("GET", "/v2/models/a/ready").first == 200);
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(state("0", "healthy") == 0);
+  CHECK(state("0", "quarantined") == 1);
+  CHECK(state("1", "healthy") == 1);
+  CHECK(metric(c, R"(cohort_retried_requests_total{model="a"})") >= 3);
+  CHECK(metric(c, R"(cohort_refused_total{model="b",reason="no_device"})") >= 2);
+  CHECK(server.stop() == 0);
+}
 TEST_CASE("a plan is computed on the host, each partition on its cores") {
   planned p{R"({"gpus":1,"sizes":[50,100],"demand":{"lenet":5,"bert_mini":5},"gpulets":[
     {"gpu":0,"size":50,"duty_ms":100,"models":[{"model":"lenet","batch":1,"rate":5}]},

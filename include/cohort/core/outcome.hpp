@@ -30,6 +30,7 @@ enum class refusal : std::uint8_t {
   deadline_infeasible,  ///< Even alone and at once it would miss its deadline.
   draining,             ///< The engine takes no more requests.
   overloaded,           ///< It would miss its deadline behind those that wait.
+  no_device,            ///< Every device that could run it hangs or fails.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(outcome o) noexcept {
@@ -64,6 +65,8 @@ enum class refusal : std::uint8_t {
       return "draining";
     case refusal::overloaded:
       return "overloaded";
+    case refusal::no_device:
+      return "no_device";
   }
   return "?";
 }

@@ -41,6 +41,9 @@ struct health_options {
   duration longest_probe = std::chrono::seconds{60};
   /// Most times that a repeatable request is tried again; 0 to 255.
   std::uint32_t retries = 3;
+  /// Whether requests give up a model none of whose devices is in service, and end `failed` at
+  /// once: for who has another place for them. Else they wait for a device to come back.
+  bool hands_back = false;
 
   /// @throws config_error If a field is outside its range.
   void validate() const {
@@ -114,6 +117,11 @@ class device_health {
   }
   [[nodiscard]] bool is_present(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
+  }
+
+  /// Whether it may get work.
+  [[nodiscard]] bool is_in_service(device_id d) const noexcept {
+    return is_present(d) && devices_[d.index()].state != device_state::quarantined;
   }
 
   /// A batch was sent. @param start At the earliest. @param expected How long it runs at most.

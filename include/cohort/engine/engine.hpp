@@ -125,6 +125,7 @@ class basic_engine {
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
+  [[nodiscard]] bool has_device(model_id id) const noexcept { return loop_.has_device(id); }
   /// How late the loop's timers fired so far: a copy taken by the loop.
   [[nodiscard]] wake_histogram wake_delays() {
     return ask<wake_histogram>([this](time_point) { return delays_; });

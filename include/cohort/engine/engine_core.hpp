@@ -15,12 +15,12 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/engine_sink.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -75,6 +75,7 @@ class basic_engine_core {
     const std::uint32_t max_size = config.max_request_size;
     const model_id id = scheduler_.add_model(config.scheduling, where...);
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
+    make_pool(pool_among(where...));
     refusal_.add_model(id, config.scheduling.slo, pool_among(where...));
     models_[id.index()] = model{
         .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
@@ -103,13 +104,16 @@ class basic_engine_core {
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
-    devices_[d.index()].lanes.resize(scheduler_.capacity(d));
+    at_work_.add_device(d, scheduler_.capacity(d));
     devices_[d.index()].pool = pool_among(where...);
+    make_pool(pool_among(where...));
     health_.add_device(d, scheduler_.capacity(d));
+    count_in_service(d, true);
     return d;
   }
   /// Gives a device no more work; what it has still completes.
   void remove_device(device_id d, time_point now) noexcept {
+    if (health_.is_in_service(d)) count_in_service(d, false);
     health_.remove_device(d);
     // Its id must not be another's while a probe may tell of it.
     if (!health_.is_probing(d)) scheduler_.remove_device(d, now);
@@ -159,13 +163,16 @@ class basic_engine_core {
   /// @param at Without a number: the oldest of the entry.
   template <engine_sink Sink>
   void on_complete(batch_ticket at, bool failed, time_point now, Sink& sink) noexcept {
-    const std::optional<std::uint32_t> place = place_of(at);
+    const std::optional<std::uint32_t> place = at_work_.place_of(at);
     if (!place) return note_stray_end();
-    lane& at_work = lane_of(at);
     request_list again;
-    at_work.end_of(*place) = failed ? batch_end_state::failed : batch_end_state::completed;
-    end_batch(at_work.nth(*place), failed, now, again, sink);
-    while (at_work.count > 0 && at_work.end_of(0) != batch_end_state::none) free_oldest(at, now);
+    at_work_.note_end(at, *place, failed);
+    end_batch(at_work_.nth(at, *place), failed, now, again, sink);
+    while (const auto freed = at_work_.free_oldest(at)) {
+      --models_[freed->model.index()].at_work;
+      scheduler_.on_complete(at, now, freed->failed);
+      if (const auto e = health_.on_complete(at, freed->failed, now)) take_out(*e, now, sink);
+    }
     try_again(again, now, sink);
     finish_removals(now, sink);
   }
@@ -176,8 +183,8 @@ class basic_engine_core {
   template <engine_sink Sink>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    for (std::uint32_t i = 0; has_entry(at) && i < lane_of(at).count; ++i) {
-      deferred::batch& b = lane_of(at).nth(i);
+    for (std::uint32_t i = 0; at_work_.has_entry(at) && i < at_work_.count(at); ++i) {
+      deferred::batch& b = at_work_.nth(at, i);
       if (at.number != 0 && b.number != at.number) continue;
       request_list& list = b.requests;
       for (request& r : list) {
@@ -209,7 +216,7 @@ class basic_engine_core {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, sink);
       } else {
-        take_out(*e, now);
+        take_out(*e, now, sink);
         give_up(e->at, now, sink);
       }
     }
@@ -232,16 +239,19 @@ class basic_engine_core {
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < models_.size() && models_[id.index()].accepting;
   }
+  /// Whether a device that may run the model is in service.
+  [[nodiscard]] bool has_device(model_id id) const noexcept {
+    return pools_[models_[id.index()].pool.index()] > 0;
+  }
+  /// Changes with each answer of `has_device`.
+  [[nodiscard]] std::uint64_t service_changes() const noexcept { return service_changes_; }
   /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
-    std::uint32_t sum = 0;
-    for (const lane& l : devices_[d.index()].lanes) sum += l.count;
-    return sum;
+    return at_work_.outstanding(d);
   }
   /// The oldest batch of an entry that has one.
   [[nodiscard]] const deferred::batch& running(device_entry at) const noexcept {
-    const lane& l = devices_[at.device.index()].lanes[at.entry];
-    return l.batches[l.first];
+    return at_work_.oldest(at);
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   /// Which devices hang or fail.
@@ -262,53 +272,10 @@ class basic_engine_core {
     deferred::pool_id pool{};
   };
 
-  /// What was told of a batch whose place in its entry is not free yet.
-  enum class batch_end_state : std::uint8_t { none, completed, failed };
-  struct lane {  // An entry's batches, in the order in which they were sent.
-    std::array<deferred::batch, deferred::rank::entry_depth> batches;
-    std::array<batch_end_state, deferred::rank::entry_depth> ends{};
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-
-    [[nodiscard]] deferred::batch& nth(std::uint32_t i) noexcept {
-      return batches[(first + i) % batches.size()];
-    }
-    [[nodiscard]] batch_end_state& end_of(std::uint32_t i) noexcept {
-      return ends[(first + i) % ends.size()];
-    }
-  };
   struct device {
-    std::vector<lane> lanes;  // Of its entries.
     deferred::pool_id pool{};
     model_id probed_with{};  // While a probe is under way.
   };
-  [[nodiscard]] bool has_entry(device_entry at) const noexcept {
-    return at.device.index() < devices_.size() &&
-           at.entry < devices_[at.device.index()].lanes.size();
-  }
-  [[nodiscard]] lane& lane_of(device_entry at) noexcept {
-    return devices_[at.device.index()].lanes[at.entry];
-  }
-  /// Where in its entry a batch is that has not ended.
-  [[nodiscard]] std::optional<std::uint32_t> place_of(batch_ticket at) noexcept {
-    if (!has_entry(at)) return std::nullopt;
-    lane& l = lane_of(at);
-    for (std::uint32_t i = 0; i < l.count; ++i) {
-      const bool is_meant = at.number == 0 || l.nth(i).number == at.number;
-      if (is_meant && l.end_of(i) == batch_end_state::none) return i;
-    }
-    return std::nullopt;
-  }
-  /// The oldest batch of an entry has ended, and with it its turn.
-  void free_oldest(device_entry at, time_point now) noexcept {
-    lane& l = lane_of(at);
-    const bool failed = l.end_of(0) == batch_end_state::failed;
-    --models_[l.nth(0).model.index()].at_work;
-    l.first = (l.first + 1) % deferred::rank::entry_depth;
-    --l.count;
-    scheduler_.on_complete(at, now, failed);
-    if (const auto e = health_.on_complete(at, failed, now)) take_out(*e, now);
-  }
   void note_stray_end() noexcept {
     ++stray_ends_;
     if constexpr (requires { observer_.stray_end(); }) observer_.stray_end();
@@ -341,17 +308,11 @@ class basic_engine_core {
                                                .expected = b.expected,
                                                .work = b.work},
                                 now);
-      lane& at_work = self.lane_of(b.at());
-      COHORT_ASSERT(at_work.count < deferred::rank::entry_depth);
-      deferred::batch& slot = at_work.nth(at_work.count);
-      slot = std::move(b);
-      slot.number = ++self.dispatched_;
-      at_work.end_of(at_work.count) = batch_end_state::none;
-      ++at_work.count;
-      ++self.models_[slot.model.index()].at_work;
-      self.health_.on_dispatch(slot.at(), slot.exec_at, slot.expected);
-      self.note_batch(slot, now);
-      sink.launch(std::as_const(slot));
+      const deferred::batch& sent = self.at_work_.add(std::move(b));
+      ++self.models_[sent.model.index()].at_work;
+      self.health_.on_dispatch(sent.at(), sent.exec_at, sent.expected);
+      self.note_batch(sent, now);
+      sink.launch(sent);
     }
     void drop(request& r) noexcept {
       self.note_drop(r, now);
@@ -365,6 +326,7 @@ class basic_engine_core {
     if (draining_) return refusal::draining;
     if (!is_accepting(r.model)) return refusal::unknown_model;
     if (r.size > models_[r.model.index()].max_request_size) return refusal::too_big;
+    if (is_handed_back(r.model)) return refusal::no_device;
     if (scheduler_.models().is_full(r.model)) return refusal::queue_full;
     if (!scheduler_.models().is_feasible(r.model, r.deadline, now)) {
       return refusal::deadline_infeasible;
@@ -441,6 +403,10 @@ class basic_engine_core {
     while (!again.empty()) {
       request& r = again.front();
       again.pop_front();
+      if (is_handed_back(r.model)) {
+        end(r, outcome::failed, now, sink);
+        continue;
+      }
       if constexpr (requirement::sink_hears_of_retries<Sink>) sink.waits_again(r);
       ++r.attempts;
       if constexpr (requires { observer_.retried(r, now); }) observer_.retried(r, now);
@@ -453,20 +419,52 @@ class basic_engine_core {
   }
 
   /// A device gets no more work until a probe succeeds.
-  void take_out(const health_event& e, time_point now) noexcept {
+  template <engine_sink Sink>
+  void take_out(const health_event& e, time_point now, Sink& sink) noexcept {
     const device_id d = e.at.device;
     if (!e.is_new) return;
-    if (health_.is_present(d)) scheduler_.set_in_service(d, false, now);
+    if (health_.is_present(d)) {
+      scheduler_.set_in_service(d, false, now);
+      count_in_service(d, false);
+    }
     note_state(d, e.what == health_event::kind::hangs ? "a batch hangs" : "batches fail", now);
+    hand_back(now, sink);
+  }
+  /// Those who wait where no device is in service are not to wait for one, if so asked.
+  template <engine_sink Sink>
+  void hand_back(time_point now, Sink& sink) noexcept {
+    if constexpr (requires { scheduler_.models().queue(model_id{}); }) {
+      forward<Sink> f{*this, now, sink};
+      for (std::uint32_t i = 0; i < models_.size(); ++i) {
+        const model_id id{i};
+        if (models_[i].in_flight == 0 || !is_handed_back(id)) continue;
+        while (scheduler_.models().queued_requests(id) > 0) {
+          request& r = scheduler_.models().queue(id)[0];
+          scheduler_.on_cancel(r, now, f);
+          end(r, outcome::failed, now, sink);
+        }
+      }
+    }
+  }
+  [[nodiscard]] bool is_handed_back(model_id id) const noexcept {
+    return health_.options().hands_back && !has_device(id);
+  }
+  void make_pool(deferred::pool_id p) {
+    if (p.index() >= pools_.size()) pools_.resize(p.index() + 1);
+  }
+  void count_in_service(device_id d, bool is_back) noexcept {
+    std::uint32_t& n = pools_[devices_[d.index()].pool.index()];
+    const bool had_none = n == 0;
+    is_back ? ++n : --n;
+    if (had_none != (n == 0)) ++service_changes_;
   }
   /// The batches of an entry hang: their requests are to have their ends all the same.
   template <engine_sink Sink>
   void give_up(device_entry at, time_point now, Sink& sink) noexcept {
     if constexpr (requirement::sink_abandons_batches<Sink>) {
-      lane& at_work = lane_of(at);
       request_list again;
-      for (std::uint32_t i = 0; i < at_work.count; ++i) {
-        deferred::batch& b = at_work.nth(i);
+      for (std::uint32_t i = 0; i < at_work_.count(at); ++i) {
+        deferred::batch& b = at_work_.nth(at, i);
         if (b.requests.empty()) continue;
         if (sink.abandon(std::as_const(b))) {
           end_batch(b, true, now, again, sink);
@@ -497,6 +495,7 @@ class basic_engine_core {
     if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
     if (!is_back) return;
     scheduler_.set_in_service(d, true, now);
+    count_in_service(d, true);
     note_state(d, "a probe succeeded", now);
   }
   void note_state(device_id d, std::string_view why, time_point now) noexcept {
@@ -541,9 +540,11 @@ class basic_engine_core {
   early_refusal refusal_;
   std::vector<model> models_;
   std::vector<device> devices_;
+  batches_at_work at_work_;
+  std::vector<std::uint32_t> pools_;  // How many devices of each are in service.
+  std::uint64_t service_changes_ = 0;
   std::size_t in_flight_ = 0;
   std::size_t removing_ = 0;
-  std::uint64_t dispatched_ = 0;  // Batches.
   std::uint64_t stray_ends_ = 0;
   bool draining_ = false;
 };

@@ -180,6 +180,10 @@ class basic_loop {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return doors_[id.index()].waiting.load(std::memory_order_relaxed);
   }
+  /// Whether a device that may run the model is in service: a snapshot.
+  [[nodiscard]] bool has_device(model_id id) const noexcept {
+    return doors_[id.index()].has_device.load(std::memory_order_relaxed);
+  }
 
   /// Adds a model; the backend must know it before its first request. Loop's thread.
   /// @throws config_error As the core does, and above `max_models`.
@@ -195,6 +199,7 @@ class basic_loop {
     d.capacity = capacity;
     d.max_request_size = max_size;
     d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
+    d.has_device.store(core_.has_device(id), std::memory_order_relaxed);
     // `waiting` stays: who is on the way to an earlier model of the id is counted there, and will
     // leave it.
     d.open.store(true, std::memory_order_release);
@@ -232,6 +237,7 @@ class basic_loop {
       doors_[i].least_time.store(core_.scheduler().models().least_time(id),
                                  std::memory_order_relaxed);
     }
+    tell_of_devices();
     return added;
   }
   /// As `set_up_model`, with a device.
@@ -256,6 +262,7 @@ class basic_loop {
       while (inbox_.take(taken_)) dispose(now);
       core_.advance(now, *this);
       advance_backend(now);
+      tell_of_devices();
       const time_point next = std::min(core_.next_wake(), backend_wake());
       if (next > now) return next;
     }
@@ -288,6 +295,8 @@ class basic_loop {
     }
   }
   void ended(request& r, outcome how) noexcept {
+    // Who hears of it may look for another place at once.
+    if (how == outcome::failed) tell_of_devices();
     if (std::exchange(r.is_waiting, false))
       doors_[r.model.index()].waiting.fetch_sub(1, std::memory_order_relaxed);
     inbox_.forget(r, taken_);
@@ -333,6 +342,7 @@ class basic_loop {
   struct door {
     std::atomic<bool> open{false};
     std::atomic<std::uint32_t> waiting{0};
+    std::atomic<bool> has_device{false};
     std::uint32_t capacity = 0;
     std::uint32_t max_request_size = 0;
     std::atomic<duration> least_time{duration{0}};
@@ -349,7 +359,7 @@ class basic_loop {
           (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
       // Its model may have been removed, or its deadline become infeasible, on the way here.
       if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
-        ended(r, *why == refusal::overloaded ? outcome::refused : outcome::dropped);
+        ended(r, outcome_of(*why));
       }
     }
     for (const batch_end& e : taken_.ends) {
@@ -368,6 +378,27 @@ class basic_loop {
     taken_.cancels.clear();
     for (const inbox::control& c : taken_.controls) call(c, now);
     taken_.controls.clear();
+  }
+
+  /// Of a request that was taken, and refused by the core.
+  [[nodiscard]] static outcome outcome_of(refusal why) noexcept {
+    switch (why) {
+      case refusal::overloaded:
+        return outcome::refused;
+      case refusal::no_device:
+        return outcome::failed;
+      default:
+        return outcome::dropped;
+    }
+  }
+  void tell_of_devices() noexcept {
+    if (std::exchange(told_changes_, core_.service_changes()) == core_.service_changes()) return;
+    for (std::uint32_t i = 0; i < max_models_; ++i) {
+      const model_id id{i};
+      if (is_accepting(id)) {
+        doors_[i].has_device.store(core_.has_device(id), std::memory_order_relaxed);
+      }
+    }
   }
 
   void advance_backend(time_point now) {
@@ -389,6 +420,7 @@ class basic_loop {
   std::unique_ptr<door[]> doors_;
   inbox inbox_;
   inbox::messages taken_;
+  std::uint64_t told_changes_ = 0;  // Of the devices in service.
   bool is_unbound_ = false;
   std::uint64_t failed_callbacks_ = 0;
   double arrival_delay_ = 0;  // In nanoseconds.

@@ -85,6 +85,7 @@ class manual_engine {
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
+  [[nodiscard]] bool has_device(model_id id) const noexcept { return loop_.has_device(id); }
   [[nodiscard]] std::size_t in_flight() const noexcept { return loop_.core().in_flight(); }
 
  private:

@@ -26,6 +26,10 @@ template <class E>
 concept tells_waiting_requests = requires(const E& e, model_id m) {
   { e.waiting(m) } -> std::convertible_to<double>;
 };
+template <class E>
+concept tells_of_devices = requires(const E& e, model_id m) {
+  { e.has_device(m) } -> std::same_as<bool>;
+};
 template <class E, class... Now>
 concept accepts_requests = requires(E& e, request& r, Now... now) {
   { e.submit(r, now...) } -> std::same_as<std::optional<refusal>>;
@@ -33,7 +37,8 @@ concept accepts_requests = requires(E& e, request& r, Now... now) {
 }  // namespace requirement
 
 /// What takes requests. Semantics: `submit(r, now...)` accepts a request or says why not, and then
-/// leaves it untouched; `waiting(model)` is how many of the model's wait, a snapshot. Thread
+/// leaves it untouched; `waiting(model)` is how many of the model's wait, a snapshot;
+/// `has_device(model)`, if it has that, whether a device that runs the model is in service. Thread
 /// safety: that with which it is to be used. Models: `basic_engine` and `manual_engine`, which know
 /// the time themselves, and `basic_loop`, with one `time_point`.
 template <class E, class... Now>
@@ -41,7 +46,8 @@ concept request_acceptor =
     requirement::tells_waiting_requests<E> && requirement::accepts_requests<E, Now...>;
 
 /// Where each model is served, and the way there. A request goes to the instance that has least
-/// waiting for its planned rate; if that one refuses it, to the others in turn. `set` waits for
+/// waiting for its planned rate; if that one refuses it, to the others in turn; to none whose
+/// devices all hang or fail. `set` waits for
 /// submissions under way: once it has returned, no request is on its way to an instance that is not
 /// routed to any more, so draining it loses none. Thread safety: any thread; a shared lock is held
 /// for one submission. Complexity: O(instances of the model); submitting allocates nothing.
@@ -73,7 +79,8 @@ class plan_router {
 
   /// Submits a request of model `m` to the engine: `engine.submit(r, now...)`. If it is accepted,
   /// `r.model` names the instance from now on; if not, it stays as it is.
-  /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none.
+  /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none,
+  /// `no_device` if none has a device.
   template <class... Now, request_acceptor<Now...> Engine>
   [[nodiscard]] std::optional<refusal> submit(Engine& engine, request& r, model_id m,
                                               Now... now) const {
@@ -84,18 +91,19 @@ class plan_router {
     const route* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const route& to : all) {
+      if (!can_run(engine, to.instance)) continue;
       const double load = (engine.waiting(to.instance) + 1.0) / std::max(to.rate_rps, 1e-9);
       if (load >= least) continue;
       least = load;
       best = &to;
     }
-    std::optional<refusal> why = refusal::unknown_model;
+    std::optional<refusal> why = all.empty() ? refusal::unknown_model : refusal::no_device;
     if (best != nullptr) {
       r.model = best->instance;
       why = engine.submit(r, now...);
     }
     for (std::size_t i = 0; why && i < all.size(); ++i) {
-      if (&all[i] == best) continue;
+      if (&all[i] == best || !can_run(engine, all[i].instance)) continue;
       r.model = all[i].instance;
       why = engine.submit(r, now...);
     }
@@ -103,7 +111,24 @@ class plan_router {
     return why;
   }
 
+  /// Whether some instance of the model has a device in service.
+  template <requirement::tells_of_devices Engine>
+  [[nodiscard]] bool has_device(const Engine& engine, model_id m) const {
+    const std::shared_lock lock{mutex_};
+    return std::ranges::any_of(routes_[m.index()],
+                               [&](const route& to) { return engine.has_device(to.instance); });
+  }
+
  private:
+  template <class Engine>
+  [[nodiscard]] static bool can_run(const Engine& engine, model_id instance) {
+    if constexpr (requirement::tells_of_devices<Engine>) {
+      return engine.has_device(instance);
+    } else {
+      return true;
+    }
+  }
+
   mutable std::shared_mutex mutex_;
   std::vector<std::vector<route>> routes_;  // By model.
 };

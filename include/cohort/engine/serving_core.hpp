@@ -84,6 +84,13 @@ concept core_tells_least_time = requires(const C& c, model_id id) {
   { c.scheduler().models().least_time(id) }
   noexcept->std::same_as<duration>;
 };
+template <class C>
+concept core_tells_of_devices = requires(const C& c, model_id id) {
+  { c.has_device(id) }
+  noexcept->std::same_as<bool>;
+  { c.service_changes() }
+  noexcept->std::same_as<std::uint64_t>;
+};
 }  // namespace requirement
 
 /// The life of requests as a value that a loop drives: admission, batches at work, outcomes. It
@@ -96,7 +103,8 @@ concept serving_core = std::move_constructible<C> && requirement::core_adds_mode
     requirement::core_removes_devices<C> && requirement::core_takes_requests<C> &&
     requirement::core_cancels_requests<C> && requirement::core_takes_completions<C> &&
     requirement::core_advances<C> && requirement::core_tells_next_wake<C> &&
-    requirement::core_counts_requests<C> && requirement::core_tells_least_time<C>;
+    requirement::core_counts_requests<C> && requirement::core_tells_least_time<C> &&
+    requirement::core_tells_of_devices<C>;
 static_assert(serving_core<engine_core>);
 
 }  // namespace cohort::engine

@@ -17,6 +17,7 @@ namespace cohort::engine {
 struct tensor_request : request {
   std::span<const std::byte> input;
   std::span<std::byte> output;
+  std::uint8_t moves = 0;  ///< Of a service with a plan: instances that gave it up.
 };
 
 /// An executor with host memory of its own, `allocate_pinned(bytes)`, that copies should use: with

@@ -41,7 +41,8 @@ class metrics : public metric_page {
                     .label = "reason",
                     .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
                                to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
-                               to_string(refusal::draining), to_string(refusal::overloaded)}}};
+                               to_string(refusal::draining), to_string(refusal::overloaded),
+                               to_string(refusal::no_device)}}};
   counter shed{
       *this,
       {.name = "cohort_shed_total",

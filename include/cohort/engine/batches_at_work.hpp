@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The batches that devices have: `batches_at_work`.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/rank.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// Keeps each batch from dispatch until its turn in its entry is over. Batches of an entry are
+/// freed in the order in which they were sent; one that ends before its turn, as its launch threw,
+/// waits for it. A value. O(1) a call, allocates only in `add_device`. Thread safety: none.
+class batches_at_work {
+ public:
+  /// One whose turn is over.
+  struct freed_batch {
+    model_id model;
+    bool failed;
+  };
+
+  void add_device(device_id d, std::uint32_t capacity) {
+    if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
+    devices_[d.index()] = std::vector<entry>(capacity);
+  }
+  [[nodiscard]] bool has_entry(device_entry at) const noexcept {
+    return at.device.index() < devices_.size() && at.entry < devices_[at.device.index()].size();
+  }
+
+  /// The batch was sent: it gets its number. @returns Where it is kept, until it is freed.
+  deferred::batch& add(deferred::batch&& b) noexcept {
+    entry& e = of(b.at());
+    COHORT_ASSERT(e.count < deferred::rank::entry_depth);
+    e.end_of(e.count) = end_state::none;
+    deferred::batch& kept = e.nth(e.count++);
+    kept = std::move(b);
+    kept.number = ++sent_;
+    return kept;
+  }
+  /// Where in its entry a batch is that has not ended: the one of this number, of 0 the oldest.
+  [[nodiscard]] std::optional<std::uint32_t> place_of(batch_ticket at) noexcept {
+    if (!has_entry(at)) return std::nullopt;
+    entry& e = of(at);
+    for (std::uint32_t i = 0; i < e.count; ++i) {
+      const bool is_meant = at.number == 0 || e.nth(i).number == at.number;
+      if (is_meant && e.end_of(i) == end_state::none) return i;
+    }
+    return std::nullopt;
+  }
+  void note_end(device_entry at, std::uint32_t place, bool failed) noexcept {
+    of(at).end_of(place) = failed ? end_state::failed : end_state::completed;
+  }
+  /// Frees the oldest of the entry, if it has ended.
+  std::optional<freed_batch> free_oldest(device_entry at) noexcept {
+    entry& e = of(at);
+    if (e.count == 0 || e.end_of(0) == end_state::none) return std::nullopt;
+    const freed_batch out{e.nth(0).model, e.end_of(0) == end_state::failed};
+    e.first = (e.first + 1) % deferred::rank::entry_depth;
+    --e.count;
+    return out;
+  }
+
+  [[nodiscard]] std::uint32_t count(device_entry at) const noexcept {
+    return devices_[at.device.index()][at.entry].count;
+  }
+  /// @param i From the oldest.
+  [[nodiscard]] deferred::batch& nth(device_entry at, std::uint32_t i) noexcept {
+    return of(at).nth(i);
+  }
+  [[nodiscard]] const deferred::batch& oldest(device_entry at) const noexcept {
+    const entry& e = devices_[at.device.index()][at.entry];
+    return e.batches[e.first];
+  }
+  /// Of all entries of a device.
+  [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
+    std::uint32_t sum = 0;
+    for (const entry& e : devices_[d.index()]) sum += e.count;
+    return sum;
+  }
+
+ private:
+  /// What was told of a batch whose turn is not over.
+  enum class end_state : std::uint8_t { none, completed, failed };
+  struct entry {
+    std::array<deferred::batch, deferred::rank::entry_depth> batches;
+    std::array<end_state, deferred::rank::entry_depth> ends{};
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+
+    [[nodiscard]] deferred::batch& nth(std::uint32_t i) noexcept {
+      return batches[(first + i) % batches.size()];
+    }
+    [[nodiscard]] end_state& end_of(std::uint32_t i) noexcept {
+      return ends[(first + i) % ends.size()];
+    }
+  };
+  [[nodiscard]] entry& of(device_entry at) noexcept {
+    return devices_[at.device.index()][at.entry];
+  }
+
+  std::vector<std::vector<entry>> devices_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace cohort::engine
