@@ -26,7 +26,7 @@ namespace cohort::batching {
 /// arrivals is. What a row saves its own members is weighed against what it costs all that come
 /// before it is forgotten. Where one row of all that wait cannot keep up with the load, n requests
 /// take the mean of c(n, k) over the arrivals' own buckets: rows of one bucket each might keep up.
-/// A request then relieves the queue by what its own bucket takes, relative to that mean: else
+/// A request then counts in the queue as what its own bucket takes, relative to that mean: else
 /// leaving the longer ones would seem to pay, until only they wait.
 ///
 /// Rows that are tried hold the oldest: its bucket, filled with shorter ones, the longest first; or
@@ -70,13 +70,18 @@ class sized_rows {
       return is_apart ? cells_[index(profile_->batch_max(), bucket)].cost(v.lanes) / times.back()
                       : 1.0;
     };
+    double waiting = v.eligible;
+    if (is_apart) {
+      waiting = 0;
+      for (std::uint32_t i = 0; i < v.eligible; ++i) waiting += weight(v.waiting[i].bucket);
+    }
     choice best{.cost = 0, .row = {}};
     const auto consider = [&](std::uint32_t n, double taken, std::uint32_t bucket,
                               fill_order fill) {
       const cell& c = cells_[index(n, bucket)];
       const double share = c.time > 0 ? c.work / c.time : 0;
       const double own = c.time * std::max(1.0, v.running_share + share);
-      const double cost = n * own + queue.wait(std::max(0.0, v.eligible - taken), c.cost(v.lanes));
+      const double cost = n * own + queue.wait(waiting - taken, c.cost(v.lanes));
       if (best.row.count == 0 || cost < best.cost) {
         best = {cost, {.count = n, .bucket = bucket, .fill = fill}};
       }
