@@ -30,7 +30,7 @@ struct least_core {
     [[nodiscard]] duration least_time(model_id) const noexcept { return 6ms; }
   };
 
-  model_id add_model(model_config) noexcept { return model_id{0}; }
+  model_id add_model(const model_config&) noexcept { return model_id{0}; }
   template <engine_sink Sink>
   bool remove_model(model_id id, time_point, Sink& sink) noexcept {
     sink.model_removed(id);
