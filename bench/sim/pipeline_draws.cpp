@@ -45,10 +45,10 @@ struct options {
   std::uint64_t burst = 1;
   bool overload = false;
   bool affine = false;
-
-  [[nodiscard]] const auto& loads() const { return overload ? overloads : carried; }
   bool quick = false;
   bool verbose = false;
+
+  [[nodiscard]] const auto& loads() const { return overload ? overloads : carried; }
 };
 
 struct cell {

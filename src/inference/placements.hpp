@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,8 +29,8 @@
 namespace cohort::inference {
 
 /// The engine's devices are partitions here, and its models instances: this tells whose they are.
-/// Thread safety: `model_of` and `device_of` from any thread, of what was noted before; the rest
-/// from the thread that carries out plans.
+/// Thread safety: `model_of`, `device_of` and `changed` from any thread, of what was noted before;
+/// the rest from the thread that carries out plans.
 class placements {
  public:
   /// Models, and partitions, at one time.
@@ -55,18 +56,22 @@ class placements {
     devices_[partition.index()].store(device.value(), std::memory_order_relaxed);
     if (partition.index() >= sizes_.size()) sizes_.resize(partition.index() + 1);
     sizes_[partition.index()] = size;
-    show_state(partition, engine::device_state::healthy);
+    const std::lock_guard lock{states_mutex_};
+    is_there_.resize(std::max<std::size_t>(is_there_.size(), partition.index() + 1));
+    is_there_[partition.index()] = true;
+    show(partition, engine::device_state::healthy);
   }
-  void gone(device_id partition) const {
+  void gone(device_id partition) {
+    const std::lock_guard lock{states_mutex_};
+    is_there_[partition.index()] = false;
     for (const engine::device_state s : states) {
       counters_.device_state.remove(labels_of(partition, s));
     }
   }
-  /// Any thread.
-  void show_state(device_id partition, engine::device_state now) const {
-    for (const engine::device_state s : states) {
-      counters_.device_state.set(labels_of(partition, s), s == now ? 1 : 0);
-    }
+  /// Of a partition that may have gone meanwhile. Any thread.
+  void changed(device_id partition, engine::device_state now) const {
+    const std::lock_guard lock{states_mutex_};
+    if (partition.index() < is_there_.size() && is_there_[partition.index()]) show(partition, now);
   }
   void loaded(model_id instance, model_id model, device_id partition) {
     models_[instance.index()].store(model.value(), std::memory_order_relaxed);
@@ -102,6 +107,11 @@ class placements {
             {"partition", std::to_string(partition.value())},
             {"state", std::string{to_string(s)}}};
   }
+  void show(device_id partition, engine::device_state now) const {
+    for (const engine::device_state s : states) {
+      counters_.device_state.set(labels_of(partition, s), s == now ? 1 : 0);
+    }
+  }
   void show(const place& p, double rate_rps) {
     counters_.place(names_[p.model.index()], device_of(p.partition), p.partition.value(),
                     sizes_[p.partition.index()].percent(), rate_rps);
@@ -113,6 +123,8 @@ class placements {
   std::unique_ptr<std::atomic<std::uint32_t>[]> devices_;  // By partition.
   std::vector<device_share> sizes_;                        // By partition.
   std::vector<place> loaded_;
+  mutable std::mutex states_mutex_;  // Guards what follows, and the gauge of states.
+  std::vector<bool> is_there_;       // By partition.
 };
 
 /// A plan host that notes what it does. @tparam Host `plan_host`.
@@ -181,7 +193,7 @@ struct placements_observer : null_observer {
     const device_id gpu = notes->device_of(d);
     into->device_changes.add(1, gpu.index(), s == engine::device_state::healthy ? 1 : 0);
     try {
-      notes->show_state(d, s);
+      notes->changed(d, s);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // There is no memory for it; the log has it.
     }

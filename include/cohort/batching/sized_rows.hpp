@@ -32,9 +32,8 @@ namespace cohort::batching {
 /// Rows that are tried hold the oldest: its bucket, filled with shorter ones, the longest first; or
 /// the oldest ones, padded to the longest of them. Nothing is compared for equality: what differs
 /// by a little costs a little.
-/// Memory: 16 bytes × buckets × batch_max. A choice: O(waiting + buckets × batch_max + rows tried).
-/// Immutable. Thread safety: full.
-/// Source: this project's (docs/batching/diversity.md).
+/// Memory: 16 bytes × buckets × batch_max. A choice: O(buckets × (waiting + batch_max) + rows
+/// tried). Immutable. Thread safety: full. Source: this project's (docs/batching/diversity.md).
 class sized_rows {
  public:
   static constexpr std::uint32_t most_batch = 1024;

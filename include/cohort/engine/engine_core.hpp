@@ -428,7 +428,7 @@ class basic_engine_core {
       count_in_service(d, false);
     }
     note_state(d, e.what == health_event::kind::hangs ? "a batch hangs" : "batches fail", now);
-    hand_back(now, sink);
+    if (health_.options().hands_back) hand_back(now, sink);
   }
   /// Those who wait where no device is in service are not to wait for one, if so asked.
   template <engine_sink Sink>
