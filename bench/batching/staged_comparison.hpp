@@ -74,8 +74,8 @@ struct input_set {
   std::vector<std::uint32_t> row_buckets;
   std::vector<std::uint32_t> sizes;
 
-  input_set(const models::model_info& info, bool with_sizes) : sizes{0} {
-    const auto longest = static_cast<std::uint32_t>(info.input.count());
+  input_set(const models::model_interface& info, bool with_sizes) : sizes{0} {
+    const auto longest = static_cast<std::uint32_t>(info.inputs.front().count());
     if (with_sizes) sizes = {longest / 4, longest / 2, longest};
     for (std::uint64_t k = 0; k < 64; ++k) {
       rows.push_back(models::sample_input(info, k));

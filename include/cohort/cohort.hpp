@@ -163,6 +163,7 @@
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/tensor.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>

@@ -54,8 +54,7 @@ std::vector<std::string> split(std::string_view list) {
 
 /// The example models get inputs that exercise them; others noise of the right shape.
 std::vector<std::byte> input_for(const serve::model_meta& m, std::uint64_t variant) {
-  const models::model_info info{
-      m.name, {m.input.name, m.input.datatype, m.input.shape}, {"", "FP32", {}}};
+  const models::model_interface info{m.name, m.inputs, {}};
   return models::sample_input(info, variant);
 }
 

@@ -299,8 +299,8 @@ void infer_app::infer(const served_model& model, std::string_view body, const cl
   j->asked = std::move(std::get<serve::infer_request>(parsed));
   const std::uint32_t n = j->asked.rows;
   watch_.arrived(model.id, n, now);
-  const std::size_t in = model.meta.input.count() * 4;
-  const std::size_t out = model.meta.output ? model.meta.output->count() * 4 : 0;
+  const std::size_t in = model.meta.inputs.front().bytes();
+  const std::size_t out = model.meta.outputs.empty() ? 0 : model.meta.outputs.front().bytes();
   j->output.resize(out * n);
   j->rows = std::vector<infer_job::row>(n);
   j->left = n;

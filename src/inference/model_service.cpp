@@ -62,8 +62,8 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
     while (batch < 256 && latency(batch + 1) <= limit) ++batch;
     prepared.push_back({.meta = {.name = std::string{row.name},
                                  .platform = "cohort_emulated_" + o.zoo,
-                                 .input = {"input", "FP32", {1}},
-                                 .output = std::nullopt,
+                                 .inputs = {{"input", runtime::data_type::f32, {1}}},
+                                 .outputs = {},
                                  .slo = limit},
                         .latency = latency_curve{latency, batch}});
   }

@@ -47,7 +47,7 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   const auto refuse = [&](const std::string& what) {
     throw config_error{fmt::format("--pipeline: {}: {}", name, what)};
   };
-  const models::tensor_info& input = f.info().input;
+  const runtime::tensor_info& input = f.info().inputs.front();
   if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
     refuse("sizes are not allowed: expected none, the model's inputs are of one size");
   }

@@ -132,11 +132,12 @@ std::unique_ptr<model_service> make_planned_staged_service(
   }
   const auto prepared =
       prepare_planned(*plan, o.profile_margin, [&](const std::string& name, latency_curve latency) {
-        const models::model_info& info = made.factories.front()[*plan->profiles.find(name)]->info();
+        const models::model_interface& info =
+            made.factories.front()[*plan->profiles.find(name)]->info();
         return prepared_model{.meta = {.name = name,
                                        .platform = platform,
-                                       .input = served(info.input),
-                                       .output = served(info.output)},
+                                       .inputs = info.inputs,
+                                       .outputs = info.outputs},
                               .has_sizes = models::has_sizes(info),
                               .latency = std::move(latency)};
       });

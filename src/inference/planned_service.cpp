@@ -37,8 +37,8 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
       prepare_planned(plan, 1, [](const std::string& name, latency_curve latency) {
         return prepared_model{.meta = {.name = name,
                                        .platform = "cohort_emulated",
-                                       .input = {"input", "FP32", {1}},
-                                       .output = std::nullopt},
+                                       .inputs = {{"input", runtime::data_type::f32, {1}}},
+                                       .outputs = {}},
                               .latency = std::move(latency)};
       });
   const auto shared = std::make_shared<const served_plan>(std::move(plan));

@@ -60,10 +60,6 @@ inline void check_names(const options& o, const std::vector<std::string>& known)
   for (const auto& [m, file] : o.weights) check("--weights", m);
 }
 
-inline serve::tensor_meta served(const models::tensor_info& t) {
-  return {t.name, t.datatype, t.shape};
-}
-
 /// What a server of staged models needs beyond its options.
 template <class Executor>
 struct staged_parts {
@@ -192,12 +188,12 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
       p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
     }
     const auto slo = o.slo_ms.find(name);
-    const models::model_info& info = factory.info();
+    const models::model_interface& info = factory.info();
     out.models.push_back(
         {.meta = {.name = name,
                   .platform = with.platform,
-                  .input = served(info.input),
-                  .output = served(info.output),
+                  .inputs = info.inputs,
+                  .outputs = info.outputs,
                   .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
          .has_sizes = models::has_sizes(info),
          .latency = latency_curve{table_latency{points.expected}, o.max_batch}});

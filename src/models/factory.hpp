@@ -54,7 +54,7 @@ class factory final : public any_model_factory<typename Ops::executor> {
         host_weights_{std::move(w)},
         weights_{std::make_shared<device_weights<Ops>>(ops_, definition_.tensors, host_weights_)} {}
 
-  [[nodiscard]] const model_info& info() const noexcept override { return definition_.info; }
+  [[nodiscard]] const model_interface& info() const noexcept override { return definition_.info; }
   [[nodiscard]] std::unique_ptr<any_model<executor>> make(std::uint32_t max_batch) override {
     return std::visit(
         [&]<class Shape>(const Shape& shape) -> std::unique_ptr<any_model<executor>> {

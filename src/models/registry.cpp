@@ -12,7 +12,7 @@
 
 namespace cohort::models {
 
-model_info info_of(const std::string& name) { return definition_of(name).info; }
+model_interface info_of(const std::string& name) { return definition_of(name).info; }
 
 std::unique_ptr<host_model_factory> make_host_factory(const std::string& name,
                                                       runtime::host_executor& e, std::uint64_t seed,
@@ -28,13 +28,14 @@ std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
   return std::make_unique<factory<host_ops>>(host_ops{e}, d, generate_weights(d.tensors, seed));
 }
 
-std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed) {
+std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed) {
   std::mt19937_64 random{seed};
-  const std::size_t n = info.input.count();
+  const tensor_info& input = info.inputs.front();
+  const std::size_t n = input.count();
   std::vector<std::byte> bytes(n * 4);
   const std::size_t length = 1 + random() % n;
   for (std::size_t i = 0; i < n; ++i) {
-    if (info.input.datatype == "INT32") {
+    if (input.type == data_type::i32) {
       const std::int32_t id = i < length ? static_cast<std::int32_t>(1 + random() % 4095) : 0;
       std::memcpy(bytes.data() + i * 4, &id, 4);
     } else {

@@ -37,7 +37,7 @@ template <class Executor>
 class any_model_factory {
  public:
   virtual ~any_model_factory() = default;
-  [[nodiscard]] virtual const model_info& info() const noexcept = 0;
+  [[nodiscard]] virtual const model_interface& info() const noexcept = 0;
   /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
   /// What the model computes for one input row, in double precision by plain loops.
@@ -52,7 +52,7 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 [[nodiscard]] std::span<const std::string_view> large_model_names() noexcept;
 
 /// The interface of a model. @throws config_error If the name is unknown.
-[[nodiscard]] model_info info_of(const std::string& name);
+[[nodiscard]] model_interface info_of(const std::string& name);
 
 /// Loads a model's parameters: from a safetensors file, or generated if the path is empty.
 /// @param e Outlives the factory and its models.
@@ -67,16 +67,16 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
                                                                     std::uint64_t seed);
 
 /// An input row that exercises a model: grey noise or a token sequence, drawn from `seed`.
-[[nodiscard]] std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed);
+[[nodiscard]] std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed);
 
 /// Whether inputs are token sequences, which end where only zeros follow.
-[[nodiscard]] inline bool has_sizes(const model_info& info) {
-  return info.input.datatype == "INT32";
+[[nodiscard]] inline bool has_sizes(const model_interface& info) {
+  return info.inputs.front().type == data_type::i32;
 }
 /// Tokens of a row (INT32) without the padding behind them, at least 1.
 [[nodiscard]] std::uint32_t sequence_length(std::span<const std::byte> row) noexcept;
 /// The same of a model with sizes, else 1.
-[[nodiscard]] inline std::uint32_t input_size(const model_info& info,
+[[nodiscard]] inline std::uint32_t input_size(const model_interface& info,
                                               std::span<const std::byte> row) {
   return has_sizes(info) ? sequence_length(row) : 1;
 }

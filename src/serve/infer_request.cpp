@@ -88,8 +88,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 /// Appends the values of an array, flat or nested, as 4-byte values.
 class value_reader {
  public:
-  value_reader(const tensor_meta& meta, std::size_t expected, std::vector<std::byte>& out)
-      : is_integer_{meta.datatype == "INT32"}, expected_{expected}, out_{out} {
+  value_reader(const runtime::tensor_info& meta, std::size_t expected, std::vector<std::byte>& out)
+      : is_integer_{meta.type == runtime::data_type::i32}, expected_{expected}, out_{out} {
     out_.reserve(expected * 4);
   }
 
@@ -140,7 +140,8 @@ class value_reader {
   std::vector<std::byte>& out_;
 };
 
-std::uint32_t read_shape(const dom::array& a, const tensor_meta& meta, std::uint32_t max_rows) {
+std::uint32_t read_shape(const dom::array& a, const runtime::tensor_info& meta,
+                         std::uint32_t max_rows) {
   std::vector<std::int64_t> shape;
   for (const dom::element e : a) {
     std::int64_t d = 0;
@@ -189,7 +190,7 @@ infer_request read_request(const dom::object& root, const model_meta& model,
     for (const dom::element e : array(*outputs, "outputs")) {
       const auto name = field(object(e, "outputs[]"), "name", "outputs[].");
       if (!name) reject("outputs[].name is missing");
-      if (!model.output || text(*name, "outputs[].name") != model.output->name) {
+      if (model.outputs.empty() || text(*name, "outputs[].name") != model.outputs.front().name) {
         reject(fmt::format("output '{}' is unknown to model '{}'", text(*name, "outputs[].name"),
                            model.name));
       }
@@ -199,7 +200,8 @@ infer_request read_request(const dom::object& root, const model_meta& model,
   if (!inputs) reject("inputs is missing");
   const dom::array list = array(*inputs, "inputs");
   if (list.size() != 1) {
-    reject(fmt::format("inputs has {} tensors, expected 1 ('{}')", list.size(), model.input.name));
+    reject(fmt::format("inputs has {} tensors, expected 1 ('{}')", list.size(),
+                       model.inputs.front().name));
   }
   const dom::object input = object(list.at(0), "inputs[0]");
   const auto need = [&](std::string_view name) {
@@ -208,17 +210,18 @@ infer_request read_request(const dom::object& root, const model_meta& model,
     return *f;
   };
   const std::string_view name = text(need("name"), "inputs[0].name");
-  if (name != model.input.name) {
+  if (name != model.inputs.front().name) {
     reject(fmt::format("input '{}' is unknown to model '{}', expected '{}'", name, model.name,
-                       model.input.name));
+                       model.inputs.front().name));
   }
   const std::string_view datatype = text(need("datatype"), "inputs[0].datatype");
-  if (datatype != model.input.datatype) {
-    reject(fmt::format("inputs[0].datatype is {}, expected {}", datatype, model.input.datatype));
+  if (datatype != name_of(model.inputs.front().type)) {
+    reject(fmt::format("inputs[0].datatype is {}, expected {}", datatype,
+                       name_of(model.inputs.front().type)));
   }
-  r.rows = read_shape(array(need("shape"), "inputs[0].shape"), model.input, max_rows);
-  const std::size_t expected = r.rows * model.input.count();
-  value_reader values{model.input, expected, r.data};
+  r.rows = read_shape(array(need("shape"), "inputs[0].shape"), model.inputs.front(), max_rows);
+  const std::size_t expected = r.rows * model.inputs.front().count();
+  value_reader values{model.inputs.front(), expected, r.data};
   values.read(array(need("data"), "inputs[0].data"), 0);
   if (values.count() != expected) {
     reject(fmt::format("inputs[0].data has {} values, but its shape says {}", values.count(),
@@ -308,13 +311,13 @@ std::variant<std::string, protocol_error> write_infer_response(const model_meta&
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "{{\"model_name\":{},\"model_version\":\"1\"", json_string(model.name));
   if (!request.id.empty()) fmt::format_to(to, ",\"id\":{}", json_string(request.id));
-  if (!model.output) {
+  if (model.outputs.empty()) {
     fmt::format_to(to, ",\"parameters\":{{\"emulated\":true}},\"outputs\":[]}}");
     return fmt::to_string(out);
   }
-  const tensor_meta& t = *model.output;
+  const runtime::tensor_info& t = model.outputs.front();
   fmt::format_to(to, ",\"outputs\":[{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}",
-                 json_string(t.name), t.datatype, request.rows);
+                 json_string(t.name), name_of(t.type), request.rows);
   for (const std::int64_t d : t.shape) fmt::format_to(to, ",{}", d);
   fmt::format_to(to, "],\"data\":[");
   for (std::size_t i = 0; i * sizeof(float) < output.size(); ++i) {
@@ -331,17 +334,18 @@ std::variant<std::string, protocol_error> write_infer_response(const model_meta&
 }
 
 std::string write_model_metadata(const model_meta& model) {
-  const auto tensor = [](const tensor_meta& t) {
+  const auto tensor = [](const runtime::tensor_info& t) {
     std::string s = fmt::format("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[-1",
-                                json_string(t.name), t.datatype);
+                                json_string(t.name), name_of(t.type));
     for (const std::int64_t d : t.shape) s += fmt::format(",{}", d);
     return s + "]}";
   };
   return fmt::format(
       "{{\"name\":{},\"versions\":[\"1\"],\"platform\":{},\"inputs\":[{}],\"outputs\":[{}],"
       "\"parameters\":{{\"slo_ms\":{},\"emulated\":{}}}}}",
-      json_string(model.name), json_string(model.platform), tensor(model.input),
-      model.output ? tensor(*model.output) : "", to_ms(model.slo), !model.output);
+      json_string(model.name), json_string(model.platform), tensor(model.inputs.front()),
+      !model.outputs.empty() ? tensor(model.outputs.front()) : "", to_ms(model.slo),
+      model.outputs.empty());
 }
 
 }  // namespace cohort::serve

@@ -98,7 +98,7 @@ model_meta read_meta(const std::string& name, const std::string& text) {
   model_meta m;
   m.name = name;
   const auto tensor = [&](const simdjson::dom::element& e) {
-    tensor_meta t;
+    runtime::tensor_info t;
     std::string_view tensor_name;
     std::string_view datatype;
     simdjson::dom::array shape;
@@ -108,7 +108,9 @@ model_meta read_meta(const std::string& name, const std::string& text) {
       not_understood(name);
     }
     t.name = tensor_name;
-    t.datatype = datatype;
+    const auto type = runtime::data_type_of(datatype);
+    if (!type) not_understood(name);
+    t.type = *type;
     bool first = true;
     std::int64_t values = 1;
     for (const simdjson::dom::element d : shape) {
@@ -133,14 +135,15 @@ model_meta read_meta(const std::string& name, const std::string& text) {
       root["outputs"].get(outputs) != simdjson::SUCCESS) {
     not_understood(name);
   }
-  m.input = tensor(inputs.at(0));
-  if (m.input.datatype != "FP32" && m.input.datatype != "INT32") {
+  m.inputs = {tensor(inputs.at(0))};
+  if (m.inputs.front().type != runtime::data_type::f32 &&
+      m.inputs.front().type != runtime::data_type::i32) {
     throw config_error{fmt::format(
         "the server's metadata of {}: {}: datatype: {} is not allowed: expected FP32 or "
         "INT32",
-        name, m.input.name, m.input.datatype)};
+        name, m.inputs.front().name, name_of(m.inputs.front().type))};
   }
-  if (outputs.size() > 0) m.output = tensor(outputs.at(0));
+  if (outputs.size() > 0) m.outputs = {tensor(outputs.at(0))};
   if (root["parameters"]["slo_ms"].get(slo) == simdjson::SUCCESS) m.slo = from_ms(slo);
   return m;
 }
@@ -152,13 +155,13 @@ std::string make_body(const load_options& o, const model_meta& m,
     b += fmt::format(R"("parameters":{{"timeout":{}}},)",
                      static_cast<std::int64_t>(o.timeout_ms * 1e3));
   }
-  b += fmt::format(R"("inputs":[{{"name":{},"datatype":"{}","shape":[1)", json_string(m.input.name),
-                   m.input.datatype);
-  for (const std::int64_t d : m.input.shape) b += fmt::format(",{}", d);
+  b += fmt::format(R"("inputs":[{{"name":{},"datatype":"{}","shape":[1)",
+                   json_string(m.inputs.front().name), name_of(m.inputs.front().type));
+  for (const std::int64_t d : m.inputs.front().shape) b += fmt::format(",{}", d);
   b += R"(],"data":[)";
   for (std::size_t i = 0; i * 4 < input.size(); ++i) {
     if (i > 0) b += ',';
-    if (m.input.datatype == "INT32") {
+    if (m.inputs.front().type == runtime::data_type::i32) {
       std::int32_t v = 0;
       std::memcpy(&v, input.data() + i * 4, 4);
       b += fmt::format("{}", v);

@@ -46,8 +46,8 @@ class held_service final : public model_service {
     models_.push_back({.id = model_id{0},
                        .meta = {.name = "m",
                                 .platform = "none",
-                                .input = {"x", "FP32", {1}},
-                                .output = std::nullopt,
+                                .inputs = {{"x", runtime::data_type::f32, {1}}},
+                                .outputs = {},
                                 .slo = slo}});
   }
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {

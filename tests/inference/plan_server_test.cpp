@@ -61,7 +61,7 @@ load_result run(const test::child_server& server, double rate, double seconds,
   o.duration_s = seconds;
   o.models = std::move(models);
   o.input = [](const model_meta& m, std::uint64_t seed) {
-    if (m.input.count() == 1) return std::vector<std::byte>(4);
+    if (m.inputs.front().count() == 1) return std::vector<std::byte>(4);
     return models::sample_input(models::info_of(m.name), seed);
   };
   return run_load(o);

@@ -196,7 +196,7 @@ TEST_CASE("under twice its load every request is answered exactly once") {
   o.rate = 270;
   o.duration_s = 4;
   o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.input.count() * 4);
+    return std::vector<std::byte>(m.inputs.front().bytes());
   };
   const load_result r = run_load(o);
   const load_tally& t = r.all;
@@ -268,7 +268,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
     o.rate = 100;
     o.duration_s = 1;
     o.input = [](const model_meta& m, std::uint64_t) {
-      return std::vector<std::byte>(m.input.count() * 4);
+      return std::vector<std::byte>(m.inputs.front().bytes());
     };
     const load_result r = run_load(o);
     CHECK(r.all.sent > 50);
@@ -296,7 +296,7 @@ TEST_CASE("sequences padded to less than the model takes have the model's answer
   child server{{"--executor", "host", "--models", "bert_mini", "--devices", "1", "--slo-ms",
                 "bert_mini=20000", "--max-batch", "4", "--pipeline", cut.path}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  const models::model_info info = models::info_of("bert_mini");
+  const models::model_interface info = models::info_of("bert_mini");
   load_options o;
   o.port = std::to_string(server.port());
   o.rate = 100;

@@ -9,6 +9,7 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers end the program i
 endif()
 cohort_add_test(runtime/emulated_test.cpp)
 cohort_add_test(runtime/staged_model_test.cpp)
+cohort_add_test(runtime/tensor_test.cpp)
 if(TARGET cohort_cuda)
   cohort_add_test(runtime/cuda/partition_test.cpp LIBS cohort_cuda LABELS cuda)
   cohort_add_test(runtime/cuda/device_test.cpp LIBS cohort_cuda LABELS cuda)

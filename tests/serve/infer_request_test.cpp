@@ -11,8 +11,12 @@ namespace cohort::serve {
 namespace {
 using namespace std::chrono_literals;
 
-const model_meta floats{"m", "test", {"x", "FP32", {2, 2}}, tensor_meta{"y", "FP32", {2}}, 20ms};
-const model_meta integers{"m", "test", {"x", "INT32", {2}}, std::nullopt, 20ms};
+const model_meta floats{"m",
+                        "test",
+                        {{"x", runtime::data_type::f32, {2, 2}}},
+                        {{"y", runtime::data_type::f32, {2}}},
+                        20ms};
+const model_meta integers{"m", "test", {{"x", runtime::data_type::i32, {2}}}, {}, 20ms};
 
 std::string complaint(const std::string& body, const model_meta& m = floats) {
   infer_parser p{4};

@@ -127,7 +127,7 @@ load_options options_for(const fake_server& s) {
   o.max_connections = 4;
   o.give_up_s = 5;
   o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.input.count() * 4);
+    return std::vector<std::byte>(m.inputs.front().bytes());
   };
   return o;
 }

@@ -5,15 +5,13 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 namespace cohort::runtime {
-
-/// Element type of a matrix.
-enum class data_type : std::uint8_t { f32, f16, bf16 };
 
 /// A copy of `rows` rows of `row_bytes` bytes; the pitches are the distances between row starts.
 /// A plain copy is one row. Source and destination must not overlap.
@@ -29,7 +27,7 @@ struct copy_request {
 /// C = alpha · op(A) · op(B) + beta · C, row-major, `batches` times with the given strides (in
 /// elements). op(A) is m × k, op(B) is k × n, C is m × n.
 struct gemm_request {
-  data_type type = data_type::f32;
+  data_type type = data_type::f32;  ///< f32, f16 or bf16.
   bool transpose_a = false;
   bool transpose_b = false;
   std::size_t m, n, k;

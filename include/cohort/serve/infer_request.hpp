@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,26 +17,14 @@
 
 namespace cohort::serve {
 
-/// A tensor of a served model: one request's part, without the batch dimension.
-struct tensor_meta {
-  std::string name;
-  std::string datatype;  ///< "FP32" or "INT32": 4 bytes a value.
-  std::vector<std::int64_t> shape;
-
-  [[nodiscard]] std::size_t count() const noexcept {
-    std::size_t n = 1;
-    for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
-    return n;
-  }
-};
-
 /// A served model's interface.
 struct model_meta {
   std::string name;
   std::string platform;
-  tensor_meta input;
-  std::optional<tensor_meta> output;  ///< None for models that are emulated in time only.
+  std::vector<runtime::tensor_info> inputs;   ///< At least one.
+  std::vector<runtime::tensor_info> outputs;  ///< None of models that are emulated in time only.
   duration slo{0};
+  std::uint32_t max_size = 1;  ///< As `runtime::model_interface` has it.
 };
 
 /// What a client asked: `rows` inputs of the model, dense, in the request's order.
