@@ -18,8 +18,9 @@ std::unique_ptr<host_model_factory> make_host_factory(const std::string& name,
                                                       runtime::host_executor& e, std::uint64_t seed,
                                                       const std::string& path) {
   definition d = definition_of(name);
-  weight_map w = path.empty() ? generate_weights(d.tensors, seed) : load_weights(d.tensors, path);
-  return std::make_unique<factory<host_ops>>(host_ops{e}, std::move(d), std::move(w));
+  const weight_map w =
+      path.empty() ? generate_weights(d.tensors, seed) : load_weights(d.tensors, path);
+  return std::make_unique<factory<host_ops>>(host_ops{e}, std::move(d), w);
 }
 
 std::unique_ptr<host_model_factory> make_host_factory(const definition& d,

@@ -40,8 +40,6 @@ class any_model_factory {
   [[nodiscard]] virtual const model_interface& info() const noexcept = 0;
   /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
-  /// What the model computes for one input row, in double precision by plain loops.
-  [[nodiscard]] virtual std::vector<double> reference(std::span<const std::byte> input) const = 0;
 };
 
 using host_model = any_model<runtime::host_executor>;
@@ -81,7 +79,8 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
   return has_sizes(info) ? sequence_length(row) : 1;
 }
 
-/// `any_model_factory::reference` for generated parameters, without an executor.
+/// What a model computes for one input row with generated parameters, in double precision by plain
+/// loops.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,
                                                    std::uint64_t weights_seed,
                                                    std::span<const std::byte> input);
