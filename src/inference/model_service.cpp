@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "emulated_backend.hpp"
+#include "repository_service.hpp"
 #include "staged_service.hpp"
 
 namespace cohort::inference {
@@ -120,6 +121,7 @@ const registry::name_list& executor_names() {
 std::unique_ptr<model_service> make_service(const options& o, outcome_listener& listener,
                                             serve::metrics& counters) {
   const registry::choice chosen = executor_names().choose("--executor", o.executor);
+  if (!o.repository.empty()) return std::make_unique<repository_service>(o, listener, counters);
   return executors.visit(chosen.row,
                          [&](const auto& row) { return row.make(o, listener, counters); });
 }

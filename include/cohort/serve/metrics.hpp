@@ -155,6 +155,8 @@ class metrics : public metric_page {
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
   http_refusal_counter http_refusals{*this};
 
+  /// Model ids will be below `most`: models may then be added while others are served.
+  void expect_models(std::size_t most) { expect_owners(counted_by::model, most); }
   /// Model and device ids must be dense and added in order.
   void add_model(model_id id, const std::string& name) {
     add_owner(counted_by::model, id.index(), name);

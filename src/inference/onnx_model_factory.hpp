@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Models of ONNX Runtime on the host, type-erased as the server's own ones.
+#pragma once
+
+#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/onnx/model.hpp>
+#include <cohort/runtime/onnx/session.hpp>
+
+#include <models/registry.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace cohort::inference {
+
+/// All models that it makes share its session.
+class onnx_model_factory final : public models::host_model_factory {
+ public:
+  using session = runtime::onnx::session;
+
+  /// @param e Outlives it and its models.
+  onnx_model_factory(runtime::host_executor& e, std::shared_ptr<const session> s)
+      : executor_{e}, session_{std::move(s)} {}
+
+  [[nodiscard]] const runtime::model_interface& info() const noexcept override {
+    return session_->interface();
+  }
+  [[nodiscard]] std::unique_ptr<models::host_model> make(std::uint32_t max_batch) override {
+    return std::make_unique<model>(executor_, session_, max_batch);
+  }
+
+ private:
+  class model final : public models::host_model {
+   public:
+    model(runtime::host_executor& e, std::shared_ptr<const session> s, std::uint32_t max_batch)
+        : model_{e, std::move(s), max_batch} {}
+    [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
+    [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
+    [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
+      return model_.boundary_bytes(i);
+    }
+    void enqueue(std::size_t stage, runtime::host_executor::stream& s,
+                 const runtime::slice& x) override {
+      model_.enqueue(stage, s, x);
+    }
+
+   private:
+    runtime::onnx::onnx_model<runtime::host_executor> model_;
+  };
+
+  runtime::host_executor& executor_;
+  std::shared_ptr<const session> session_;
+};
+
+}  // namespace cohort::inference

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repository_service.hpp"
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/runtime/onnx/session.hpp>
+
+#include <fmt/format.h>
+#include <formats/model_check.hpp>
+#include <formats/text.hpp>
+#include <models/identity.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <set>
+#include <span>
+
+#include "default_slo.hpp"
+#include "onnx_model_factory.hpp"
+#include "prepared_models.hpp"
+#include "profile_run.hpp"
+
+namespace cohort::inference {
+namespace {
+
+namespace onnx = runtime::onnx;
+
+constexpr const char* platform = "onnxruntime_onnx";
+
+void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
+
+unsigned devices_of(const options& o, const std::vector<formats::repository_model>& all) {
+  if (o.devices > 0) return o.devices;
+  unsigned wanted = 0;  // What the configurations say of instances.
+  for (const formats::repository_model& m : all) {
+    if (!m.config) continue;
+    unsigned count = 0;
+    for (const formats::instance_group& g : m.config->instances) count += g.count;
+    wanted = std::max(wanted, count);
+  }
+  return wanted > 0 ? wanted : std::max(2U, std::thread::hardware_concurrency()) - 1;
+}
+
+/// As long as each row took alone: of a model that nobody has measured yet.
+std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
+  std::vector<latency_point> all{{1, from_ms(row_ms)}};
+  if (max_batch > 1) all.push_back({max_batch, from_ms(row_ms * max_batch)});
+  return all;
+}
+
+std::vector<latency_point> medians(const std::vector<formats::kept_point>& points, double margin) {
+  std::vector<latency_point> all;
+  for (const formats::kept_point& p : points)
+    all.push_back({p.batch, from_ms(p.median_ms * margin)});
+  return all;
+}
+
+}  // namespace
+
+repository_service::repository_service(const options& o, outcome_listener& listener,
+                                       serve::metrics& counters)
+    : options_{o},
+      counters_{counters},
+      library_{onnx::library::open(o.onnx_library)},
+      cache_{o.cache_dir, tell} {
+  const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
+  const unsigned devices = devices_of(o, all);
+  executor_ = std::make_unique<runtime::host_executor>(
+      runtime::host_options{.pool_bytes = o.model_memory_mb << 20U, .queue_depth = 1024});
+  counters_.expect_models(most_models);
+  engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
+  description_ = fmt::format("ONNX Runtime {}, {} device{}", library_->version(), devices,
+                             devices == 1 ? "" : "s");
+  for (const formats::repository_model& m : all) {
+    if (const std::string why = load_now(m.name); !why.empty()) tell(why);
+  }
+  for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
+  keeper_ = std::thread{[this] { keep(); }};
+}
+
+repository_service::~repository_service() {
+  drain();
+  keeper_.join();
+  engine_.reset();
+}
+
+void repository_service::drain() noexcept {
+  {
+    const std::lock_guard lock{mutex_};
+    is_draining_ = true;
+  }
+  woken_.notify_one();
+  engine_->drain();
+}
+
+void repository_service::later(std::function<void()> command) {
+  {
+    const std::lock_guard lock{mutex_};
+    commands_.push_back(std::move(command));
+  }
+  woken_.notify_one();
+}
+
+void repository_service::load(const std::string& name, answer done) {
+  later([this, name, done = std::move(done)] { done(load_now(name)); });
+}
+void repository_service::unload(const std::string& name, answer done) {
+  later([this, name, done = std::move(done)] { done(unload_now(name)); });
+}
+void repository_service::index(std::function<void(std::vector<repository_entry>)> done) {
+  later([this, done = std::move(done)] { done(index_now()); });
+}
+void repository_service::submitted_by(std::function<void(std::function<void()>)> post) {
+  const std::lock_guard lock{mutex_};
+  post_ = std::move(post);
+}
+
+void repository_service::keep() {
+  std::unique_lock lock{mutex_};
+  while (!is_draining_) {
+    const bool has_work =
+        std::ranges::any_of(instances_, [](const auto& i) { return i.second.points.empty(); });
+    if (!commands_.empty()) {
+      const std::function<void()> command = std::move(commands_.front());
+      commands_.pop_front();
+      lock.unlock();
+      command();
+      lock.lock();
+    } else if (has_work) {
+      lock.unlock();
+      measure_some();
+      lock.lock();
+    } else {
+      woken_.wait(lock, [this] { return is_draining_ || !commands_.empty(); });
+    }
+  }
+  lock.unlock();
+  run_.reset();
+}
+
+std::uint64_t repository_service::bytes_in_use() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& [which, i] : instances_) sum += i.bytes;
+  for (const auto& [id, i] : retired_) sum += i.bytes;
+  return sum;
+}
+
+model_id repository_service::row_of(const std::string& name) {
+  const auto [at, is_new] = rows_.try_emplace(name, static_cast<std::uint32_t>(rows_.size()));
+  if (is_new) counters_.add_model(at->second, name);
+  return at->second;
+}
+
+/// A version, ready but for the engine. Whatever is wrong is thrown.
+repository_service::instance repository_service::open(const formats::repository_model& m,
+                                                      const formats::model_version& v) {
+  if (!v.problem.empty()) throw config_error{v.problem};
+  const std::uint64_t bytes =
+      m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes;
+  const std::uint64_t limit = std::uint64_t{options_.model_memory_mb} << 20U;
+  if (bytes_in_use() + bytes > limit) {
+    throw resource_error{fmt::format(
+        "model '{}' needs {} MiB, but {} of {} MiB are in use (--model-memory-mb)", m.name,
+        (bytes + (1U << 20U) - 1) >> 20U, bytes_in_use() >> 20U, options_.model_memory_mb)};
+  }
+  onnx::session_options how{.name = m.name};
+  if (m.config) {
+    how.max_size = m.config->max_length.value_or(formats::default_max_length);
+    if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
+    if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
+  }
+  const auto session = std::make_shared<const onnx::session>(library_, v.file, how);
+  const formats::checked_model checked = formats::check_model(
+      m.config_file, m.config,
+      {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
+  instance i;
+  i.factory = std::make_shared<onnx_model_factory>(*executor_, session);
+  i.bytes = bytes;
+  i.slo = checked.config.slo;
+  i.max_batch = session->has_batch() ? std::max(1U, *checked.config.max_batch_size) : 1;
+  i.how.queue_capacity = options_.queue_capacity;
+  i.how.sizes = !session->interface().has_sizes() ? engine::row_sizes::one
+                : session->pads()                 ? engine::row_sizes::padded
+                                                  : engine::row_sizes::equal;
+  i.key = {{"model", m.name},
+           {"version", fmt::to_string(v.number)},
+           {"file", models::fingerprint_of_file(v.file)},
+           {"executor", platform},
+           {"onnxruntime", library_->version()},
+           {"largest_batch", fmt::to_string(i.max_batch)},
+           {"largest_size", fmt::to_string(session->interface().max_size)},
+           {key_machine, runtime::describe_host()}};
+  serve::model_meta meta{.name = m.name,
+                         .platform = platform,
+                         .inputs = checked.interface.inputs,
+                         .outputs = checked.interface.outputs,
+                         .max_size = session->interface().max_size};
+  warm(i, checked.config);
+  if (cache_.is_on()) {
+    if (auto kept = cache_.find_profile(m.name, i.key)) {
+      const std::string why = check_profile(*kept, i.max_batch, *i.factory, *executor_);
+      if (why.empty()) {
+        i.points = std::move(*kept);
+      } else {
+        cache_.warn(
+            fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", m.name, i.key), why));
+      }
+    }
+  }
+  if (i.points.empty()) {
+    models::measured_model<runtime::host_executor> one{*executor_, *i.factory, 1, 0};
+    runtime::host_executor::stream stream = executor_->make_stream();
+    double ms = std::numeric_limits<double>::infinity();
+    for (int k = 0; k < 4; ++k) ms = std::min(ms, one.run(stream, 1).whole_ms);
+    i.how.batch_max = std::min(first_batch, i.max_batch);
+    i.how.latency = latency_curve{
+        table_latency{one_by_one(ms * options_.profile_margin, i.how.batch_max)}, i.how.batch_max};
+  } else {
+    i.how.batch_max = i.max_batch;
+    i.how.latency =
+        latency_curve{table_latency{medians(i.points, options_.profile_margin)}, i.max_batch};
+  }
+  set_slo(i, meta);
+  i.shown = std::make_shared<const served_model>(served_model{.id = {},
+                                                              .meta = std::move(meta),
+                                                              .version = fmt::to_string(v.number),
+                                                              .row = row_of(m.name)});
+  return i;
+}
+
+/// What the configuration says; else by the rule of default SLOs, among those that are served.
+void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
+  if (i.slo) {
+    meta.slo = *i.slo;
+  } else {
+    const auto facts = [](const instance& x) {
+      const std::uint32_t most = x.how.batch_max;
+      return slo_model{x.how.latency(std::max(1U, most / 2)), x.how.latency(most),
+                       x.how.latency(1)};
+    };
+    std::vector<slo_model> all{facts(i)};
+    for (const auto& [which, other] : instances_) {
+      if (which.first != meta.name) all.push_back(facts(other));
+    }
+    const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
+    meta.slo = d.slo;
+    tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(d.slo), d.reason));
+  }
+  i.how.slo = meta.slo;
+}
+
+/// Runs what the configuration asks to be run before the model is served.
+void repository_service::warm(const instance& i, const formats::model_config& c) {
+  if (c.warmups.empty()) return;
+  models::measured_model<runtime::host_executor> model{*executor_, *i.factory, i.max_batch, 0};
+  runtime::host_executor::stream stream = executor_->make_stream();
+  for (const formats::model_warmup& w : c.warmups) {
+    for (std::uint32_t k = 0; k < w.count; ++k) {
+      (void)model.run(stream, std::clamp(w.batch_size, 1U, i.max_batch));
+    }
+  }
+}
+
+/// Adds it to the engine and sends requests there.
+void repository_service::start(instance& i) {
+  i.id = engine_->add(i.how, i.shown->row, *i.factory);
+  i.is_started = true;
+  served_model now = *i.shown;
+  now.id = i.id;
+  i.shown = std::make_shared<const served_model>(std::move(now));
+}
+
+/// Nobody finds it in the catalogue any more.
+void repository_service::retire(instance i) {
+  const model_id id = i.id;
+  retired_.emplace(id, std::move(i));
+  const auto remove = [this, id] {
+    engine_->remove(id, [this, id] {
+      later([this, id] {
+        engine_->free(id);
+        retired_.erase(id);
+      });
+    });
+  };
+  std::function<void(std::function<void()>)> post;
+  {
+    const std::lock_guard lock{mutex_};
+    post = post_;
+  }
+  // Who has found it may be about to submit a request.
+  post ? post([this, remove] { later(remove); }) : remove();
+}
+
+std::string repository_service::load_now(const std::string& name) {
+  const formats::repository_model m = formats::scan_model(options_.repository, name);
+  for (const std::string& note : m.notes) tell(note);
+  if (m.config) {
+    for (const std::string& line : m.config->ignored)
+      tell(fmt::format("{}: {}", m.config_file, line));
+  }
+  std::string why = m.problem;
+  std::vector<std::pair<name_and_version, instance>> fresh;
+  try {
+    for (const formats::model_version& v : m.versions) {
+      if (!why.empty()) break;
+      fresh.emplace_back(name_and_version{m.name, v.number}, open(m, v));
+      start(fresh.back().second);
+    }
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (!why.empty()) {
+    for (auto& [which, i] : fresh) {
+      if (i.is_started) retire(std::move(i));
+    }
+    problems_[name] = why;
+    return why;
+  }
+  problems_.erase(name);
+  std::vector<instance> old;
+  for (auto at = instances_.begin(); at != instances_.end();) {
+    if (at->first.first != name) {
+      ++at;
+      continue;
+    }
+    const bool is_replaced =
+        std::ranges::find(fresh, at->first, &decltype(fresh)::value_type::first) != fresh.end();
+    if (!is_replaced) catalog_.withdraw(name, at->second.shown->version);
+    old.push_back(std::move(at->second));
+    at = instances_.erase(at);
+  }
+  for (auto& [which, i] : fresh) {
+    catalog_.publish(i.shown);
+    instances_.emplace(which, std::move(i));
+  }
+  for (instance& i : old) retire(std::move(i));
+  if (run_ && run_which_.first == name) run_.reset();
+  return {};
+}
+
+std::string repository_service::unload_now(const std::string& name) {
+  bool was_there = problems_.erase(name) > 0;
+  for (auto at = instances_.begin(); at != instances_.end();) {
+    if (at->first.first != name) {
+      ++at;
+      continue;
+    }
+    was_there = true;
+    catalog_.withdraw(name, at->second.shown->version);
+    if (run_ && run_which_ == at->first) run_.reset();
+    retire(std::move(at->second));
+    at = instances_.erase(at);
+  }
+  return was_there ? std::string{} : fmt::format("model '{}' is not loaded", name);
+}
+
+std::vector<repository_entry> repository_service::index_now() const {
+  std::vector<repository_entry> all;
+  std::set<std::string> served;
+  for (const auto& [which, i] : instances_) {
+    served.insert(which.first);
+    all.push_back({which.first, i.shown->version, "READY",
+                   i.points.empty() ? "being measured, in small batches meanwhile" : ""});
+  }
+  const auto add = [&](const std::string& name, const std::string& why) {
+    if (served.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
+  };
+  for (const auto& [name, why] : problems_) add(name, why);
+  try {
+    for (const formats::repository_model& m : formats::scan_repository(options_.repository)) {
+      add(m.name, m.problem.empty() ? "unloaded" : m.problem);
+    }
+  } catch (const error& e) {
+    tell(e.what());  // What is served is known all the same.
+  }
+  std::ranges::sort(all, {}, &repository_entry::name);
+  return all;
+}
+
+/// One batch of the model that is being measured, or of the next one.
+void repository_service::measure_some() {
+  const auto at =
+      std::ranges::find_if(instances_, [](const auto& i) { return i.second.points.empty(); });
+  instance& i = at->second;
+  try {
+    if (!run_ || run_which_ != at->first) {
+      run_.reset();
+      run_ = std::make_unique<profile_run>(*executor_, *i.factory, i.max_batch, 5);
+      run_which_ = at->first;
+    }
+    if (!run_->step()) return;
+    std::vector<formats::kept_point> points = run_->points();
+    run_.reset();
+    measured(at->first, std::move(points));
+  } catch (const std::exception& e) {
+    run_.reset();
+    // It goes on in small batches, with what is known of those.
+    tell(fmt::format("model '{}': cannot be measured: {}", at->first.first, e.what()));
+    i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
+  }
+}
+
+/// From now on the model's batches are as large as they may be.
+void repository_service::measured(const name_and_version& which,
+                                  std::vector<formats::kept_point> points) {
+  instance& old = instances_.at(which);
+  if (cache_.is_on()) cache_.keep_profile(which.first, {old.key, points});
+  instance fresh = old;
+  fresh.is_started = false;
+  fresh.points = points;
+  fresh.how.batch_max = old.max_batch;
+  fresh.how.latency =
+      latency_curve{table_latency{medians(points, options_.profile_margin)}, old.max_batch};
+  served_model shown = *old.shown;
+  set_slo(fresh, shown.meta);
+  fresh.shown = std::make_shared<const served_model>(std::move(shown));
+  start(fresh);
+  catalog_.publish(fresh.shown);
+  instance gone = std::exchange(old, std::move(fresh));
+  gone.bytes = 0;  // It shares its weights with the one that is served.
+  retire(std::move(gone));
+  tell(fmt::format("model '{}': measured, batches of up to {}", which.first, old.max_batch));
+}
+
+}  // namespace cohort::inference
