@@ -3,12 +3,9 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
-#include <cohort/runtime/onnx/session.hpp>
 
 #include <fmt/format.h>
-#include <formats/model_check.hpp>
 #include <formats/text.hpp>
-#include <models/identity.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +14,7 @@
 #include <span>
 
 #include "default_slo.hpp"
-#include "onnx_model_factory.hpp"
+#include "onnx_loader.hpp"
 #include "prepared_models.hpp"
 #include "profile_run.hpp"
 
@@ -25,8 +22,6 @@ namespace cohort::inference {
 namespace {
 
 namespace onnx = runtime::onnx;
-
-constexpr const char* platform = "onnxruntime_onnx";
 
 void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
 
@@ -73,6 +68,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
   description_ = fmt::format("ONNX Runtime {}, {} device{}", library_->version(), devices,
                              devices == 1 ? "" : "s");
   for (const formats::repository_model& m : all) {
+    if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
     if (const std::string why = load_now(m.name); !why.empty()) tell(why);
   }
   for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
@@ -155,7 +151,6 @@ model_id repository_service::row_of(const std::string& name) {
 /// A version, ready but for the engine. Whatever is wrong is thrown.
 repository_service::instance repository_service::open(const formats::repository_model& m,
                                                       const formats::model_version& v) {
-  if (!v.problem.empty()) throw config_error{v.problem};
   const std::uint64_t bytes =
       m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes;
   const std::uint64_t limit = std::uint64_t{options_.model_memory_mb} << 20U;
@@ -164,51 +159,21 @@ repository_service::instance repository_service::open(const formats::repository_
         "model '{}' needs {} MiB, but {} of {} MiB are in use (--model-memory-mb)", m.name,
         (bytes + (1U << 20U) - 1) >> 20U, bytes_in_use() >> 20U, options_.model_memory_mb)};
   }
-  onnx::session_options how{.name = m.name};
-  if (m.config) {
-    how.max_size = m.config->max_length.value_or(formats::default_max_length);
-    if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
-    if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
-  }
-  const auto session = std::make_shared<const onnx::session>(library_, v.file, how);
-  const formats::checked_model checked = formats::check_model(
-      m.config_file, m.config,
-      {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
+  loaded_version loaded = load_version(m, v, library_, *executor_);
   instance i;
-  i.factory = std::make_shared<onnx_model_factory>(*executor_, session);
+  i.factory = std::move(loaded.factory);
   i.bytes = bytes;
-  i.slo = checked.config.slo;
-  i.max_batch = session->has_batch() ? std::max(1U, *checked.config.max_batch_size) : 1;
+  i.slo = loaded.config.slo;
+  i.max_batch = loaded.max_batch;
+  i.key = std::move(loaded.key);
   i.how.queue_capacity = options_.queue_capacity;
-  i.how.sizes = !session->interface().has_sizes() ? engine::row_sizes::one
-                : session->pads()                 ? engine::row_sizes::padded
-                                                  : engine::row_sizes::equal;
-  i.key = {{"model", m.name},
-           {"version", fmt::to_string(v.number)},
-           {"file", models::fingerprint_of_file(v.file)},
-           {"executor", platform},
-           {"onnxruntime", library_->version()},
-           {"largest_batch", fmt::to_string(i.max_batch)},
-           {"largest_size", fmt::to_string(session->interface().max_size)},
-           {key_machine, runtime::describe_host()}};
-  serve::model_meta meta{.name = m.name,
-                         .platform = platform,
-                         .inputs = checked.interface.inputs,
-                         .outputs = checked.interface.outputs,
-                         .max_size = session->interface().max_size};
-  warm(i, checked.config);
-  if (cache_.is_on()) {
-    if (auto kept = cache_.find_profile(m.name, i.key)) {
-      const std::string why = check_profile(*kept, i.max_batch, *i.factory, *executor_);
-      if (why.empty()) {
-        i.points = std::move(*kept);
-      } else {
-        cache_.warn(
-            fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", m.name, i.key), why));
-      }
-    }
-  }
-  if (i.points.empty()) {
+  i.how.sizes = loaded.sizes;
+  if (auto kept = kept_profile(m.name, i)) {
+    i.points = std::move(*kept);
+    i.how.batch_max = i.max_batch;
+    i.how.latency =
+        latency_curve{table_latency{medians(i.points, options_.profile_margin)}, i.max_batch};
+  } else {
     models::measured_model<runtime::host_executor> one{*executor_, *i.factory, 1, 0};
     runtime::host_executor::stream stream = executor_->make_stream();
     double ms = std::numeric_limits<double>::infinity();
@@ -216,17 +181,25 @@ repository_service::instance repository_service::open(const formats::repository_
     i.how.batch_max = std::min(first_batch, i.max_batch);
     i.how.latency = latency_curve{
         table_latency{one_by_one(ms * options_.profile_margin, i.how.batch_max)}, i.how.batch_max};
-  } else {
-    i.how.batch_max = i.max_batch;
-    i.how.latency =
-        latency_curve{table_latency{medians(i.points, options_.profile_margin)}, i.max_batch};
   }
-  set_slo(i, meta);
+  set_slo(i, loaded.meta);
   i.shown = std::make_shared<const served_model>(served_model{.id = {},
-                                                              .meta = std::move(meta),
+                                                              .meta = std::move(loaded.meta),
                                                               .version = fmt::to_string(v.number),
                                                               .row = row_of(m.name)});
   return i;
+}
+
+/// Of an earlier start, if it holds.
+std::optional<std::vector<formats::kept_point>> repository_service::kept_profile(
+    const std::string& name, const instance& i) {
+  if (!cache_.is_on()) return std::nullopt;
+  auto kept = cache_.find_profile(name, i.key);
+  if (!kept) return std::nullopt;
+  const std::string why = check_profile(*kept, i.max_batch, *i.factory, *executor_);
+  if (why.empty()) return kept;
+  cache_.warn(fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", name, i.key), why));
+  return std::nullopt;
 }
 
 /// What the configuration says; else by the rule of default SLOs, among those that are served.
@@ -248,18 +221,6 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(d.slo), d.reason));
   }
   i.how.slo = meta.slo;
-}
-
-/// Runs what the configuration asks to be run before the model is served.
-void repository_service::warm(const instance& i, const formats::model_config& c) {
-  if (c.warmups.empty()) return;
-  models::measured_model<runtime::host_executor> model{*executor_, *i.factory, i.max_batch, 0};
-  runtime::host_executor::stream stream = executor_->make_stream();
-  for (const formats::model_warmup& w : c.warmups) {
-    for (std::uint32_t k = 0; k < w.count; ++k) {
-      (void)model.run(stream, std::clamp(w.batch_size, 1U, i.max_batch));
-    }
-  }
 }
 
 /// Adds it to the engine and sends requests there.

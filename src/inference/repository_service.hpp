@@ -104,7 +104,8 @@ class repository_service final : public model_service, public model_repository {
   instance open(const formats::repository_model& m, const formats::model_version& v);
   void start(instance& i);
   void retire(instance i);
-  void warm(const instance& i, const formats::model_config& c);
+  std::optional<std::vector<formats::kept_point>> kept_profile(const std::string& name,
+                                                               const instance& i);
   void measure_some();
   void measured(const name_and_version& which, std::vector<formats::kept_point> points);
   void set_slo(instance& i, serve::model_meta& meta) const;
