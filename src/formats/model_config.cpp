@@ -60,7 +60,8 @@ place_in_text find_place(std::string_view text, int line, int column, std::strin
   std::size_t at = 0;
   for (int l = 0; l < line && at < text.size(); ++at) l += text[at] == '\n' ? 1 : 0;
   for (int c = 0; c < column && at < text.size(); ++at) c += text[at] == '\t' ? 8 - c % 8 : 1;
-  if (!name.empty()) at = std::min(at, text.rfind(name, at));
+  constexpr std::size_t longest = 100;  // Looking for a name takes its length times the text's.
+  if (!name.empty() && name.size() <= longest) at = std::min(at, text.rfind(name, at));
   const std::string_view before = text.substr(0, at);
   const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0.
   return {.line = static_cast<std::size_t>(std::ranges::count(before, '\n')) + 1,
@@ -74,7 +75,7 @@ class complaint : public pb::io::ErrorCollector {
 
   void AddError(int line, int column, const std::string& message) override {
     if (!first_.empty()) return;
-    std::string what = message;
+    std::string what = message.substr(0, 400);  // It may hold all of the text.
     const std::string type = schema::ModelConfig::descriptor()->file()->package() + ".";
     for (std::size_t at = what.find(type); at != std::string::npos; at = what.find(type)) {
       what.erase(at, type.size());
