@@ -1,4 +1,5 @@
 cohort_add_fail_test(runtime/executor_fail.cpp)
+cohort_add_fail_test(runtime/launching_executor_fail.cpp)
 cohort_add_fail_test(runtime/staged_model_fail.cpp)
 cohort_add_test(runtime/block_pool_test.cpp)
 cohort_add_test(runtime/executor_test.cpp LIBS cohort_host)

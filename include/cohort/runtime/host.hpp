@@ -162,7 +162,7 @@ void host_executor::launch(stream& s, F work) {
   s.publish();
 }
 
-static_assert(executor<host_executor>);
+static_assert(launching_executor<host_executor>);
 
 /// Sees to it that the BLAS uses the vector units of this processor, which some of its releases do
 /// not recognise: sets OPENBLAS_CORETYPE and starts the program anew, once. Call it first in
