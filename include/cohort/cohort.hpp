@@ -159,6 +159,7 @@
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 #include <cohort/packing/subclusters/subcluster_moves.hpp>
 #include <cohort/packing/subclusters/subcluster_search.hpp>
+#include <cohort/runtime/blas.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>

@@ -11,7 +11,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

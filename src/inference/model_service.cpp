@@ -2,7 +2,7 @@
 #include "model_service.hpp"
 
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <models/timed_model.hpp>
 
@@ -34,9 +34,9 @@ std::unique_ptr<model_service> make_host_service(const options& o, outcome_liste
       {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
                                   why.empty() ? "" : fmt::format(" (no GPU: {})", why)),
        .platform = "cohort_host",
-       .machine = runtime::describe_host(),
-       .executor = std::make_unique<runtime::host_executor>(
-           runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}),
+       .machine = runtime::describe_host(runtime::blas_products()),
+       .executor = std::make_unique<runtime::host_executor>(runtime::host_options{
+           .pool_bytes = pool, .queue_depth = 8192, .products = runtime::blas_products()}),
        .devices = devices,
        .make_factory = [&](const std::string& name, runtime::host_executor& e,
                            const std::string& weights) {

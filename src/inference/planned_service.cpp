@@ -3,7 +3,7 @@
 #include "planned_service.hpp"
 
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <cmath>
 #include <thread>
@@ -76,8 +76,8 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
   const std::size_t pool =
       (std::size_t{64} << 20U) + instances * plan.max_batch * (std::size_t{3} << 20U);
   planned_resources<runtime::host_executor> made;
-  made.executors.push_back(std::make_unique<runtime::host_executor>(
-      runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}));
+  made.executors.push_back(std::make_unique<runtime::host_executor>(runtime::host_options{
+      .pool_bytes = pool, .queue_depth = 8192, .products = runtime::blas_products()}));
   made.executor_of.assign(devices, 0);  // All devices of the plan are this machine.
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
   return make_planned_staged_service(

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cohort/batching/policy.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -91,7 +91,8 @@ TEST_CASE("outputs under random stretch, split and cancel are those of each requ
   constexpr std::size_t kinds = 4;
   for (const std::string_view name : models::model_names()) {
     CAPTURE(name);
-    runtime::host_executor e{{.pool_bytes = std::size_t{512} << 20U}};
+    runtime::host_executor e{
+        {.pool_bytes = std::size_t{512} << 20U, .products = runtime::blas_products()}};
     const auto factory = models::make_host_factory(std::string{name}, e, 7);
     std::vector<std::vector<std::byte>> inputs;
     std::vector<std::vector<double>> expected;

@@ -6,7 +6,7 @@
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -87,7 +87,9 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
   constexpr std::size_t total = 120;
   for (const std::string_view name : models::model_names()) {
     CAPTURE(name);
-    runtime::host_executor executor{{.pool_bytes = std::size_t{512} << 20U, .queue_depth = 8192}};
+    runtime::host_executor executor{{.pool_bytes = std::size_t{512} << 20U,
+                                     .queue_depth = 8192,
+                                     .products = runtime::blas_products()}};
     const auto factory = models::make_host_factory(std::string{name}, executor, 7);
     std::vector<std::vector<std::byte>> inputs;
     std::vector<std::vector<double>> expected;

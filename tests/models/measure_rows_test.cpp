@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST_CASE("rows of every size are measured, and nothing is left of it") {
-  runtime::host_executor e{{.pool_bytes = std::size_t{64} << 20U}};
+  runtime::host_executor e{
+      {.pool_bytes = std::size_t{64} << 20U, .products = runtime::blas_products()}};
   const auto factory = make_host_factory("lenet", e, 1);
   const std::size_t room = e.free_bytes();
   const row_cost cost = measure_rows(*factory, e, 6, 3);

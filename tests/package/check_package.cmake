@@ -36,6 +36,24 @@ elseif(EXPECT_HOST)
   message(FATAL_ERROR "package: cohort::host was built, but the installed package has none")
 endif()
 
+if(EXISTS "${WORK}/build/blas_consumer")
+  step("${WORK}/build/blas_consumer")
+elseif(EXPECT_BLAS)
+  message(FATAL_ERROR "package: cohort::blas was built, but the installed package has none")
+endif()
+
+# One component at a time: host where no BLAS is to be found, and blas, which brings host.
+foreach(component host blas)
+  string(TOUPPER "${component}" name)
+  if(NOT EXPECT_${name})
+    continue()
+  endif()
+  step("${CMAKE_COMMAND}" -S "${WORK}/consumer/${component}_alone" -B "${WORK}/${component}_alone" -G "${GENERATOR}"
+       "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -DCMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+  step("${CMAKE_COMMAND}" --build "${WORK}/${component}_alone")
+  step("${WORK}/${component}_alone/${component}_consumer")
+endforeach()
+
 # The programs come along, and start.
 foreach(program IN LISTS PROGRAMS)
   if(NOT EXISTS "${WORK}/prefix/bin/${program}")

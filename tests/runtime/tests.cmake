@@ -1,8 +1,10 @@
 cohort_add_fail_test(runtime/executor_fail.cpp)
+cohort_add_fail_test(runtime/launching_executor_fail.cpp)
 cohort_add_fail_test(runtime/staged_model_fail.cpp)
 cohort_add_test(runtime/block_pool_test.cpp)
 cohort_add_test(runtime/executor_test.cpp LIBS cohort_host)
-cohort_add_test(runtime/executor_conformance_test.cpp LIBS cohort_host)
+cohort_add_test(runtime/executor_conformance_test.cpp LIBS cohort_blas)
+cohort_add_test(runtime/blas_test.cpp LIBS cohort_blas)
 cohort_add_test(runtime/host_test.cpp LIBS cohort_host)
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers end the program instead.
   cohort_add_test(runtime/host_memory_test.cpp LIBS cohort_host)

@@ -81,6 +81,10 @@ concept copies_and_multiplies = requires(E& e, typename E::stream& s, const copy
   e.gemm(s, g);
 };
 template <class E>
+concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)()) {
+  e.launch(s, work);
+};
+template <class E>
 concept tells_completion = requires(E& e, typename E::stream& s, completion& done) {
   e.notify(s, done);
 };
@@ -107,11 +111,25 @@ concept executor = requirement::has_stream_event_buffer_types<E> &&
     requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
     requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
 
+/// An executor that runs work of the host in the order of a stream: what a model that computes with
+/// the CPU, or calls somebody else's library, is made of. Semantics: `launch(s, f)` moves f away
+/// and runs `f()` once, after the work before it on s and before the work behind it; f sees what
+/// that work wrote, and what is behind it sees what f wrote. f may block its stream, not the
+/// caller. What it throws fails the stream's next notification, with the text of the first
+/// exception, and the stream goes on. f is destroyed when it has run, must not call the executor,
+/// can be moved without throwing, and may have any size up to 128 bytes; larger ones may be refused
+/// by the compiler. Thread safety: as the rest of the stream's; f runs on a thread of the executor.
+/// Models: `host_executor`, `emulated_executor`.
+template <class E>
+concept launching_executor = executor<E> && requirement::launches_host_work<E>;
+
 /// An executor in whose time its caller lets it act: nothing happens but in `advance(now)`, which
-/// must be called at `next_event()`. Models: `emulated_executor`.
+/// must be called at `next_event()`. `now()` is the time of the last call, and within one, of what
+/// happens. Models: `emulated_executor`.
 template <class E>
 concept driven_executor = executor<E> && requires(E& e, const E& c, time_point now) {
   { c.next_event() } -> std::same_as<time_point>;
+  { c.now() } -> std::same_as<time_point>;
   e.advance(now);
 };
 
