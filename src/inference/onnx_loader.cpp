@@ -7,16 +7,33 @@
 #include <fmt/format.h>
 #include <models/identity.hpp>
 #include <models/measured_model.hpp>
+#include <models/onnx_factory.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
 
-#include "onnx_model_factory.hpp"
 #include "start_cache.hpp"
 
 namespace cohort::inference {
 namespace {
 
 namespace onnx = runtime::onnx;
+
+/// The number that a configuration gives for the dimension that is as long as a request's input;
+/// nothing if it leaves it open, or there is none.
+std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model,
+                                        const runtime::model_interface& wanted) {
+  if (wanted.has_sizes()) return std::nullopt;
+  for (std::size_t i = 0; i < of_model.inputs.size(); ++i) {
+    const auto& shape = of_model.inputs[i].shape;
+    const auto open = std::ranges::find(shape, runtime::size_dimension);
+    if (open == shape.end()) continue;
+    return static_cast<std::uint32_t>(wanted.inputs[i].shape[open - shape.begin()]);
+  }
+  return std::nullopt;
+}
 
 void warm(const loaded_version& v, runtime::host_executor& e) {
   if (v.config.warmups.empty()) return;
@@ -42,15 +59,23 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
     if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
     if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
   }
-  const auto session = std::make_shared<const onnx::session>(with, v.file, how);
-  formats::checked_model checked = formats::check_model(
-      m.config_file, m.config,
-      {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
+  auto session = std::make_shared<const onnx::session>(with, v.file, how);
+  const auto check = [&] {
+    return formats::check_model(
+        m.config_file, m.config,
+        {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
+  };
+  formats::checked_model checked = check();
+  if (const auto fixed = fixed_size(session->interface(), checked.interface)) {
+    how.max_size = *fixed;  // Rows are then as the configuration says.
+    session = std::make_shared<const onnx::session>(with, v.file, how);
+    checked = check();
+  }
   const std::uint32_t max_size = session->interface().max_size;
   loaded_version out;
-  out.factory = std::make_shared<onnx_model_factory>(e, session);
+  out.factory = std::make_shared<models::onnx_factory>(e, session);
   out.max_batch = session->has_batch() ? std::max(1U, *checked.config.max_batch_size) : 1;
-  if (session->interface().has_sizes()) {
+  if (checked.interface.has_sizes()) {
     out.sizes = session->pads() ? engine::row_sizes::padded : engine::row_sizes::equal;
   }
   out.meta = {.name = m.name,
@@ -67,7 +92,7 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
              {"onnxruntime", with->version()},
              {"largest_batch", fmt::to_string(out.max_batch)},
              {"largest_size", fmt::to_string(max_size)},
-             {key_machine, runtime::describe_host()}};
+             {key_machine, runtime::describe_host({})}};
   warm(out, e);
   return out;
 }

@@ -7,34 +7,34 @@
 #include <cohort/runtime/onnx/model.hpp>
 #include <cohort/runtime/onnx/session.hpp>
 
-#include <models/registry.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
 
-namespace cohort::inference {
+#include "registry.hpp"
+
+namespace cohort::models {
 
 /// All models that it makes share its session.
-class onnx_model_factory final : public models::host_model_factory {
+class onnx_factory final : public host_model_factory {
  public:
   using session = runtime::onnx::session;
 
   /// @param e Outlives it and its models.
-  onnx_model_factory(runtime::host_executor& e, std::shared_ptr<const session> s)
+  onnx_factory(runtime::host_executor& e, std::shared_ptr<const session> s)
       : executor_{e}, session_{std::move(s)} {}
 
   [[nodiscard]] const runtime::model_interface& info() const noexcept override {
     return session_->interface();
   }
-  [[nodiscard]] std::unique_ptr<models::host_model> make(std::uint32_t max_batch) override {
+  [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t max_batch) override {
     return std::make_unique<model>(executor_, session_, max_batch);
   }
 
  private:
-  class model final : public models::host_model {
+  class model final : public host_model {
    public:
     model(runtime::host_executor& e, std::shared_ptr<const session> s, std::uint32_t max_batch)
         : model_{e, std::move(s), max_batch} {}
@@ -56,4 +56,4 @@ class onnx_model_factory final : public models::host_model_factory {
   std::shared_ptr<const session> session_;
 };
 
-}  // namespace cohort::inference
+}  // namespace cohort::models
