@@ -183,10 +183,11 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
 }
 
 void add_profile(CLI::App& app, profile_options& o) {
-  CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
+  CLI::App* sub = add(app, "profile", "Measure how long models run on this machine",
                       "cohort profile --model all --executor host --out profiles");
-  option(sub, "--model", o.model, fmt::format("all, {}", fmt::join(models::model_names(), ", ")),
-         "NAME,...")
+  option(sub, "--model", o.model,
+         fmt::format("Files of ONNX, all, {}", fmt::join(models::model_names(), ", ")),
+         "NAME|[NAME=]FILE.onnx,...")
       ->required();
   option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
   option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -55,5 +56,17 @@ class onnx_factory final : public host_model_factory {
   runtime::host_executor& executor_;
   std::shared_ptr<const session> session_;
 };
+
+/// Whether a model is one of ONNX's, by the end of its name.
+[[nodiscard]] bool is_onnx_file(std::string_view name) noexcept;
+/// What a model is called: NAME of NAME/1/model.onnx, as it lies in a repository, else the file's
+/// name without its end.
+[[nodiscard]] std::string name_of_onnx_file(std::string_view file);
+
+/// Loads a file. ONNX Runtime is found by the environment or the system.
+/// @throws resource_error If that is not there.  @throws config_error If the file is no model, or
+/// of a kind that is not served.
+[[nodiscard]] std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
+                                                                    runtime::host_executor& e);
 
 }  // namespace cohort::models

@@ -8,6 +8,7 @@
 #include "definition.hpp"
 #include "factory.hpp"
 #include "host_ops.hpp"
+#include "onnx_factory.hpp"
 #include "weights.hpp"
 
 namespace cohort::models {
@@ -17,6 +18,7 @@ model_interface info_of(const std::string& name) { return definition_of(name).in
 std::unique_ptr<host_model_factory> make_host_factory(const std::string& name,
                                                       runtime::host_executor& e, std::uint64_t seed,
                                                       const std::string& path) {
+  if (is_onnx_file(name)) return make_onnx_factory(name, e);
   definition d = definition_of(name);
   const weight_map w =
       path.empty() ? generate_weights(d.tensors, seed) : load_weights(d.tensors, path);

@@ -52,7 +52,8 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 /// The interface of a model. @throws config_error If the name is unknown.
 [[nodiscard]] model_interface info_of(const std::string& name);
 
-/// Loads a model's parameters: from a safetensors file, or generated if the path is empty.
+/// Loads a model's parameters: from a safetensors file, or generated if the path is empty. A name
+/// that ends in .onnx is a file of ONNX's, which has its own.
 /// @param e Outlives the factory and its models.
 /// @throws config_error If the name is unknown or the file does not fit the model.
 [[nodiscard]] std::unique_ptr<host_model_factory> make_host_factory(
