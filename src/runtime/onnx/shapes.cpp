@@ -36,6 +36,11 @@ bool is_dynamic(const declared_tensor& t, std::size_t i) {
   return i < t.shape.size() && t.shape[i].value == -1;
 }
 
+/// Whether a dynamic dimension says itself that it is the size.
+bool is_named(const dimension& d, const std::optional<std::string>& size) {
+  return size && !size->empty() && d.name == *size;
+}
+
 /// Why dimension 0 is not the batch's; none if it may be.
 std::optional<std::string> why_no_batch(const std::vector<declared_tensor>& inputs,
                                         const std::vector<declared_tensor>& outputs) {
@@ -62,8 +67,9 @@ std::optional<std::string> why_no_batch(const std::vector<declared_tensor>& inpu
 }
 
 /// The name of the size, which may be empty; none if no input has a size.
-std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs,
-                                     std::size_t first) {
+/// @param first 1 if there is a batch; else 0, and `no_batch` says why.
+std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs, std::size_t first,
+                                     const std::string& no_batch) {
   std::optional<std::string> name;
   for (const declared_tensor& t : inputs) {
     for (std::size_t i = first; i < t.shape.size(); ++i) {
@@ -72,11 +78,12 @@ std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs,
       if (!name) {
         name = own;
       } else if (own.empty() || own != *name) {
-        throw config_error{fmt::format(
-            "{} is dynamic and {}: expected one dynamic dimension beside the batch's, or one "
-            "name for all ('{}')",
-            place("input", t, i),
-            own.empty() ? std::string{"has no name"} : fmt::format("called '{}'", own), *name)};
+        const std::string is = own.empty() ? "has no name" : fmt::format("is called '{}'", own);
+        const std::string why = first == 1 ? "" : fmt::format("; no batch, as {}", no_batch);
+        throw config_error{
+            fmt::format("{} is dynamic and {}: expected one dynamic dimension beside the "
+                        "batch's, or one name for all ('{}'){}",
+                        place("input", t, i), is, *name, why)};
       }
     }
   }
@@ -86,9 +93,9 @@ std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs,
 /// A request of any size lies at the start of a larger one's row: the size is no inner dimension.
 bool is_prefix_of_larger(const tensor_info& t) {
   const auto size = std::ranges::find(t.shape, size_dimension);
+  if (size == t.shape.end()) return true;
   return std::all_of(t.shape.begin(), size, [](std::int64_t d) { return d == 1; }) &&
-         std::find(size == t.shape.end() ? size : size + 1, t.shape.end(), size_dimension) ==
-             t.shape.end();
+         std::find(size + 1, t.shape.end(), size_dimension) == t.shape.end();
 }
 
 bool names_a_mask(const tensor_info& t) {
@@ -165,13 +172,15 @@ struct probes {
   }
 };
 
-/// Fills in what outputs do not declare. @returns False if one has no batch after all.
-bool complete(std::vector<tensor_info>& to, const std::vector<declared_tensor>& outputs,
-              const std::optional<std::string>& size, bool has_batch, const probes& seen) {
+/// Fills in what outputs do not declare. @returns Why there is no batch after all, if so.
+std::optional<std::string> complete(std::vector<tensor_info>& to,
+                                    const std::vector<declared_tensor>& outputs,
+                                    const std::optional<std::string>& size, bool has_batch,
+                                    const probes& seen) {
   const std::size_t first = has_batch ? 1 : 0;
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const declared_tensor& t = outputs[k];
-    if (has_batch && !seen.has_batch(k)) return false;
+    if (has_batch && !seen.has_batch(k)) return place("output", t, 0) + " is not the batch";
     const std::size_t rank = seen.small.found[k].size();
     const bool has_rank = !t.shape.empty();
     if (rank != seen.large.found[k].size() || (has_rank && rank != t.shape.size())) {
@@ -181,14 +190,13 @@ bool complete(std::vector<tensor_info>& to, const std::vector<declared_tensor>& 
     to[k].shape.clear();
     for (std::size_t i = first; i < rank; ++i) {
       const bool is_open = !has_rank || is_dynamic(t, i);
-      const bool is_size =
-          is_open && has_rank && size && !size->empty() && t.shape[i].name == *size;
+      const bool is_size = has_rank && is_open && is_named(t.shape[i], size);
       to[k].shape.push_back(is_size   ? size_dimension
                             : is_open ? seen.dimension(t, k, i)
                                       : t.shape[i].value);
     }
   }
-  return true;
+  return std::nullopt;
 }
 
 bool leaves_questions(const std::vector<declared_tensor>& outputs,
@@ -196,7 +204,7 @@ bool leaves_questions(const std::vector<declared_tensor>& outputs,
   return std::ranges::any_of(outputs, [&](const declared_tensor& t) {
     if (t.shape.empty()) return true;
     for (std::size_t i = has_batch ? 1 : 0; i < t.shape.size(); ++i) {
-      if (is_dynamic(t, i) && (!size || size->empty() || t.shape[i].name != *size)) return true;
+      if (is_dynamic(t, i) && !is_named(t.shape[i], size)) return true;
     }
     return false;
   });
@@ -210,29 +218,39 @@ described_model describe(const std::vector<declared_tensor>& inputs,
   expects(!inputs.empty(), "it has no inputs: expected at least one");
   check_values("input", inputs);
   check_values("output", outputs);
-  const std::optional<std::string> no_batch = why_no_batch(inputs, outputs);
-  if (options.has_batch.value_or(false) && no_batch) {
-    throw config_error{fmt::format(
-        "{}: expected the batch, dynamic in every tensor and of one name, as dimension 0",
-        *no_batch)};
-  }
+  std::optional<std::string> no_batch = why_no_batch(inputs, outputs);
+  const auto require = [&] {
+    if (!options.has_batch.value_or(false) || !no_batch) return;
+    throw config_error{
+        fmt::format("{}: expected a batch, dynamic and of one name, as dimension 0 of "
+                    "every tensor",
+                    *no_batch)};
+  };
+  require();
+  if (!options.has_batch.value_or(true)) no_batch = "there is to be none";
 
   described_model made;
-  made.has_batch = options.has_batch.value_or(!no_batch);
-  for (;;) {
-    const std::optional<std::string> size = size_name(inputs, made.has_batch ? 1 : 0);
-    made.interface.name = options.name;
-    made.interface.inputs = without_batch(inputs, made.has_batch);
-    made.interface.outputs = without_batch(outputs, made.has_batch);
-    made.interface.max_size = size ? options.max_size : 1;
+  std::optional<std::string> size;
+  const auto declare = [&] {
+    made.has_batch = !no_batch;
+    size = size_name(inputs, made.has_batch ? 1 : 0, no_batch.value_or(""));
+    made.interface = {.name = options.name,
+                      .inputs = without_batch(inputs, made.has_batch),
+                      .outputs = without_batch(outputs, made.has_batch),
+                      .max_size = size ? options.max_size : 1};
     const row_layout is_allowed{made.interface.inputs, made.interface.max_size};
-    if (!leaves_questions(outputs, size, made.has_batch)) break;
+  };
+  const auto complete_outputs = [&]() -> std::optional<std::string> {
+    if (!leaves_questions(outputs, size, made.has_batch)) return std::nullopt;
     const probes seen{probe, made.interface.inputs, made.has_batch, made.interface.max_size};
-    if (complete(made.interface.outputs, outputs, size, made.has_batch, seen)) break;
-    if (options.has_batch.value_or(false)) {
-      throw config_error{"an output does not have the batch as dimension 0, as was asked for"};
-    }
-    made.has_batch = false;  // Dimension 0 of inputs is the size then.
+    return complete(made.interface.outputs, outputs, size, made.has_batch, seen);
+  };
+  declare();
+  if (const auto why = complete_outputs()) {
+    no_batch = why;
+    require();
+    declare();  // Dimension 0 of inputs is the size then.
+    static_cast<void>(complete_outputs());
   }
   const row_layout is_allowed{made.interface.outputs, made.interface.max_size};
   made.pads = pads(made.interface, options.pads);

@@ -11,9 +11,9 @@
 
 namespace cohort::runtime::onnx::detail {
 
-/// A text in one line of at most 600 characters: whatever is not printed is a space.
+/// A text in one line of at most 1000 characters: whatever is not printed is a space.
 [[nodiscard]] inline std::string one_line(std::string_view text) {
-  constexpr std::size_t most = 600;
+  constexpr std::size_t most = 1000;
   std::string line;
   for (const char c : text) {
     const bool is_space = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
