@@ -80,28 +80,24 @@ class complaint : public pb::io::ErrorCollector {
     for (std::size_t at = what.find(type); at != std::string::npos; at = what.find(type)) {
       what.erase(at, type.size());
     }
-    // "Message type "ModelInput" has no field named "dim"": the reader is behind the name already.
+    // The reader is behind the name already: that of a field, or of an enumeration's value.
     std::string name;
-    constexpr std::string_view no_field = " has no field named \"";
-    if (const std::size_t at = what.find(no_field);
-        what.starts_with("Message type") && at != std::string::npos) {
-      name = what.substr(at + no_field.size());
-      name.erase(std::min(name.size(), name.find('"')));
+    for (const std::string_view before : {std::string_view{"has no field named \""},
+                                          std::string_view{"Unknown enumeration value of \""}}) {
+      if (const std::size_t at = what.find(before); at != std::string::npos) {
+        name = what.substr(at + before.size());
+        name.erase(std::min(name.size(), name.find('"')));
+      }
     }
+    if (what.ends_with("got: ")) what += "the end of the text";
     const place_in_text p = find_place(text_, std::max(0, line), std::max(0, column), name);
     first_ = fmt::format("{}: line {}, column {}: {}", file_, p.line, p.column, one_line(what));
-  }
-  /// A field that is not known. Of what is not read, any is.
-  void AddWarning(int line, int column, const std::string& message) override {
-    if (message.starts_with(unread_)) return;
-    AddError(line, column, message);
   }
   [[nodiscard]] const std::string& first() const noexcept { return first_; }
 
  private:
   const std::string& file_;
   std::string_view text_;
-  std::string unread_ = "Message type \"" + schema::Unread::descriptor()->full_name() + "\"";
   std::string first_;
 };
 
@@ -114,7 +110,6 @@ schema::ModelConfig read_text(const std::string& file, std::string_view text) {
   complaint said{file, text};
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&said);
-  parser.AllowUnknownField(true);  // What is not read has any; others come as warnings.
   parser.SetRecursionLimit(32);
   pb::io::ArrayInputStream in{text.data(), static_cast<int>(text.size())};
   schema::ModelConfig out;

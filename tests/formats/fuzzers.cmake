@@ -1,5 +1,6 @@
 cohort_add_fuzzer(formats/workload_fuzz.cpp LIBS cohort_formats)
 cohort_add_fuzzer(formats/trace_fuzz.cpp LIBS cohort_formats)
+cohort_add_fuzzer(formats/model_config_fuzz.cpp LIBS cohort_formats)
 cohort_add_fuzzer(formats/pairs_fuzz.cpp LIBS cohort_formats)
 cohort_add_fuzzer(formats/staged_model_fuzz.cpp LIBS cohort_formats)
 cohort_add_fuzzer(formats/warm_start_fuzz.cpp LIBS cohort_formats)
