@@ -58,6 +58,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>

@@ -74,15 +74,18 @@ class live_engine_of final : public live_engine {
       prepared.push_back(backend_.prepare_model(
           {.batch_max = m.batch_max, .sizes = m.sizes, .instance = factory.make(m.batch_max)}, on));
     }
-    return engine_.add_model(
-        {.scheduling = {.latency = m.latency, .slo = m.slo, .queue_capacity = m.queue_capacity},
-         .is_repeatable = true},
-        [&](model_id added) {
-          shown_as_[added.index()].store(shown_as.value(), std::memory_order_relaxed);
-          for (std::size_t i = 0; i < ids_.size(); ++i) {
-            backend_.add_model(added, ids_[i], std::move(prepared[i]));
-          }
-        });
+    return engine_.add_model({.scheduling = {.latency = m.latency,
+                                             .slo = m.slo,
+                                             .queue_capacity = m.queue_capacity,
+                                             .longest_wait = m.longest_wait},
+                              .is_repeatable = true},
+                             [&](model_id added) {
+                               shown_as_[added.index()].store(shown_as.value(),
+                                                              std::memory_order_relaxed);
+                               for (std::size_t i = 0; i < ids_.size(); ++i) {
+                                 backend_.add_model(added, ids_[i], std::move(prepared[i]));
+                               }
+                             });
   }
   void remove(model_id m, std::function<void()> gone) override {
     engine_.remove_model(m, std::move(gone));

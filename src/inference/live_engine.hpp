@@ -29,6 +29,7 @@ namespace cohort::inference {
 struct live_model {
   latency_curve latency;
   duration slo;
+  duration longest_wait = unbounded;  ///< As `deferred::model_config` has it.
   std::uint32_t queue_capacity = 1024;
   std::uint32_t batch_max = 1;
   engine::row_sizes sizes = engine::row_sizes::one;

@@ -30,7 +30,8 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
     const auto& shape = of_model.inputs[i].shape;
     const auto open = std::ranges::find(shape, runtime::size_dimension);
     if (open == shape.end()) continue;
-    return static_cast<std::uint32_t>(wanted.inputs[i].shape[open - shape.begin()]);
+    const auto at = static_cast<std::size_t>(open - shape.begin());
+    return static_cast<std::uint32_t>(wanted.inputs[i].shape[at]);
   }
   return std::nullopt;
 }

@@ -160,27 +160,33 @@ repository_service::instance repository_service::open(const formats::repository_
         (bytes + (1U << 20U) - 1) >> 20U, bytes_in_use() >> 20U, options_.model_memory_mb)};
   }
   loaded_version loaded = load_version(m, v, library_, *executor_);
-  instance i;
-  i.factory = std::move(loaded.factory);
-  i.bytes = bytes;
-  i.slo = loaded.config.slo;
-  i.max_batch = loaded.max_batch;
-  i.key = std::move(loaded.key);
-  i.how.queue_capacity = options_.queue_capacity;
-  i.how.sizes = loaded.sizes;
-  if (auto kept = kept_profile(m.name, i)) {
-    i.points = std::move(*kept);
-    i.how.batch_max = i.max_batch;
-    i.how.latency =
-        latency_curve{table_latency{medians(i.points, options_.profile_margin)}, i.max_batch};
-  } else {
-    models::measured_model<runtime::host_executor> one{*executor_, *i.factory, 1, 0};
-    runtime::host_executor::stream stream = executor_->make_stream();
-    double ms = std::numeric_limits<double>::infinity();
-    for (int k = 0; k < 4; ++k) ms = std::min(ms, one.run(stream, 1).whole_ms);
-    i.how.batch_max = std::min(first_batch, i.max_batch);
-    i.how.latency = latency_curve{
-        table_latency{one_by_one(ms * options_.profile_margin, i.how.batch_max)}, i.how.batch_max};
+  std::vector<formats::kept_point> points = kept_profile(loaded);
+  const bool is_measured = !points.empty();
+  const std::uint32_t batch_max =
+      is_measured ? loaded.max_batch : std::min(first_batch, loaded.max_batch);
+  const double margin = options_.profile_margin;
+  instance i{
+      .id = {},
+      .factory = loaded.factory,
+      .shown = nullptr,
+      .how = {.latency =
+                  latency_curve{
+                      table_latency{is_measured
+                                        ? medians(points, margin)
+                                        : one_by_one(margin * row_ms(*loaded.factory), batch_max)},
+                      batch_max},
+              .slo = {},
+              .queue_capacity = options_.queue_capacity,
+              .batch_max = batch_max,
+              .sizes = loaded.sizes},
+      .bytes = bytes,
+      .max_batch = loaded.max_batch,
+      .slo = loaded.config.slo,
+      .points = std::move(points),
+      .key = std::move(loaded.key)};
+  // 0, which it also is where nothing is said, leaves it to the policy.
+  if (const auto& d = loaded.config.batching; d && d->max_queue_delay > duration{0}) {
+    i.how.longest_wait = d->max_queue_delay;
   }
   set_slo(i, loaded.meta);
   i.shown = std::make_shared<const served_model>(served_model{.id = {},
@@ -190,16 +196,25 @@ repository_service::instance repository_service::open(const formats::repository_
   return i;
 }
 
-/// Of an earlier start, if it holds.
-std::optional<std::vector<formats::kept_point>> repository_service::kept_profile(
-    const std::string& name, const instance& i) {
-  if (!cache_.is_on()) return std::nullopt;
-  auto kept = cache_.find_profile(name, i.key);
-  if (!kept) return std::nullopt;
-  const std::string why = check_profile(*kept, i.max_batch, *i.factory, *executor_);
-  if (why.empty()) return kept;
-  cache_.warn(fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", name, i.key), why));
-  return std::nullopt;
+/// Of an earlier start, if it holds; else empty.
+std::vector<formats::kept_point> repository_service::kept_profile(const loaded_version& v) {
+  if (!cache_.is_on()) return {};
+  auto kept = cache_.find_profile(v.meta.name, v.key);
+  if (!kept) return {};
+  const std::string why = check_profile(*kept, v.max_batch, *v.factory, *executor_);
+  if (why.empty()) return std::move(*kept);
+  cache_.warn(
+      fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", v.meta.name, v.key), why));
+  return {};
+}
+
+/// How long one row takes, at best of a few.
+double repository_service::row_ms(models::host_model_factory& f) {
+  models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0};
+  runtime::host_executor::stream stream = executor_->make_stream();
+  double ms = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < 4; ++k) ms = std::min(ms, one.run(stream, 1).whole_ms);
+  return ms;
 }
 
 /// What the configuration says; else by the rule of default SLOs, among those that are served.

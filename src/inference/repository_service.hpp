@@ -29,6 +29,7 @@
 #include "model_catalog.hpp"
 #include "model_repository.hpp"
 #include "model_service.hpp"
+#include "onnx_loader.hpp"
 #include "start_cache.hpp"
 
 namespace cohort::inference {
@@ -104,8 +105,8 @@ class repository_service final : public model_service, public model_repository {
   instance open(const formats::repository_model& m, const formats::model_version& v);
   void start(instance& i);
   void retire(instance i);
-  std::optional<std::vector<formats::kept_point>> kept_profile(const std::string& name,
-                                                               const instance& i);
+  std::vector<formats::kept_point> kept_profile(const loaded_version& v);
+  double row_ms(models::host_model_factory& f);
   void measure_some();
   void measured(const name_and_version& which, std::vector<formats::kept_point> points);
   void set_slo(instance& i, serve::model_meta& meta) const;

@@ -14,6 +14,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/sink.hpp>
@@ -31,14 +32,6 @@
 #include <vector>
 
 namespace cohort::deferred {
-
-/// One model, as the scheduler needs to know it.
-struct model_config {
-  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch), of a batch that has its device alone.
-  duration slo;           ///< Latency objective; above 0. Requests may carry other deadlines.
-  std::uint32_t queue_capacity = 4096;             ///< Most requests that may wait; at least 1.
-  duration rate_window = std::chrono::seconds{1};  ///< For the measured arrival rate; ≥ 16 ns.
-};
 
 /// Takes the requests of some models, keeps the best candidate of each up to date, and finalises a
 /// batch when a device is granted. A value: it owns no thread and reads no clock. It talks to a
@@ -65,11 +58,13 @@ class basic_model_shard {
   /// Adds a model under an id that is free (see `is_served`). Allocates.
   /// @param sharing How many batches a device of the model's may run at one time; at least 1. All
   ///                its latencies count that many times.
-  /// @throws config_error If the SLO cannot be met by a batch of one.
+  /// @throws config_error If the SLO cannot be met by a batch of one, or `longest_wait` is
+  /// negative.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
     model m{config, sharing, delays_};
     expects(m.latency.sent()(1) <= m.slo,
             "model_config: slo must be at least the latency of batch 1");
+    expects(m.longest_wait >= duration{0}, "model_config: longest_wait must be at least 0");
     if (id.index() >= models_.size()) {
       models_.resize(id.index() + 1);
       refresh_.resize(id.index() + 1);
@@ -276,6 +271,7 @@ class basic_model_shard {
   struct model {
     model(const model_config& c, std::uint32_t sharing, const network_delays& delays)
         : slo{c.slo - delays.after()},
+          longest_wait{c.longest_wait},
           latency{c.latency, slo, sharing, delays},
           queue{c.queue_capacity},
           rate{c.rate_window} {}
@@ -286,6 +282,7 @@ class basic_model_shard {
     }
 
     duration slo;  // Less the delay after the end.
+    duration longest_wait;
     learned_latency latency;
     request_queue queue;
     rate_tracker rate;
@@ -364,11 +361,16 @@ class basic_model_shard {
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,
-            .exec_at = std::min(window_.opens(view), latest),
+            .exec_at = std::min({window_.opens(view), latest, latest_opening(m, view.arrival)}),
             .latest = latest,
             .lead = delays_.before(g.size) + wake_margin_,
             .margin = wake_margin_,
             .urgency = priority_.urgency(view)};
+  }
+
+  /// So that nobody waits for others longer than he may.
+  [[nodiscard]] static time_point latest_opening(const model& m, time_point arrival) noexcept {
+    return m.longest_wait == unbounded ? never : arrival + m.longest_wait;
   }
 
   template <shard_sink Sink>
