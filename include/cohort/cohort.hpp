@@ -93,6 +93,8 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/manual_engine.hpp>
+#include <cohort/engine/measure.hpp>
+#include <cohort/engine/measured_model.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_follower.hpp>
@@ -100,6 +102,7 @@
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/serving_core.hpp>
+#include <cohort/engine/stage_clock.hpp>
 #include <cohort/engine/staged.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/engine/trial_thread.hpp>

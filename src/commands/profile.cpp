@@ -251,10 +251,10 @@ void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t
     if (round >= least_rounds && elapsed > time_limit_s) break;
     bar.update(std::max(elapsed / time_limit_s, 1.0 * round / p.repeats), round);
     for (profile_point& point : points) {
-      const models::measurement m = run(point);
-      point.runs_ms.push_back(m.whole_ms);
-      for (std::size_t i = 0; i < m.stages_ms.size(); ++i) {
-        point.stages_ms[i].push_back(m.stages_ms[i]);
+      const engine::measurement m = run(point);
+      point.runs_ms.push_back(to_ms(m.whole));
+      for (std::size_t i = 0; i < m.stages.size(); ++i) {
+        point.stages_ms[i].push_back(to_ms(m.stages[i]));
       }
     }
   }

@@ -41,13 +41,5 @@ TEST_CASE("a row that runs through is one item, one that stops at every stage is
   (void)rows.time_stepped();
   CHECK(rows.completions() == 2 + 6);
 }
-TEST_CASE("measured sizes end with the largest, and the median is the upper one") {
-  CHECK(measured_sizes(1) == std::vector<std::uint32_t>{1});
-  CHECK(measured_sizes(8) == std::vector<std::uint32_t>{1, 2, 4, 8});
-  CHECK(measured_sizes(11) == std::vector<std::uint32_t>{1, 2, 4, 8, 11});
-  CHECK(median(std::vector{5}) == 5);
-  CHECK(median(std::vector{9, 1, 5}) == 5);
-  CHECK(median(std::vector{9, 1, 5, 7}) == 7);
-}
 }  // namespace
 }  // namespace cohort::models

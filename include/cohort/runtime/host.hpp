@@ -62,6 +62,8 @@ class host_executor {
  public:
   /// Whether results are computed, not only timed.
   static constexpr bool computes = true;
+  /// Whether what is launched runs on a thread that its stream has for itself.
+  static constexpr bool streams_are_threads = true;
 
   class event;
   class stream;
