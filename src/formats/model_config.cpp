@@ -7,6 +7,7 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
+#include <schema/model_config.pb.h>
 
 #include <algorithm>
 #include <array>
@@ -14,8 +15,6 @@
 #include <limits>
 #include <set>
 #include <utility>
-
-#include "model_config.pb.h"
 
 namespace cohort::formats {
 namespace {
