@@ -3,11 +3,13 @@
 /// Measuring how long a model's batches take, a little at a time.
 #pragma once
 
+#include <cohort/core/time.hpp>
+#include <cohort/engine/measure.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <formats/warm_start_file.hpp>
 #include <models/measured_model.hpp>
-#include <models/medians.hpp>
+
 #include <models/registry.hpp>
 
 #include <algorithm>
@@ -29,7 +31,7 @@ class profile_run {
               int repeats)
       : model_{e, f, max_batch, 0},
         stream_{e.make_stream()},
-        sizes_{models::measured_sizes(max_batch)},
+        sizes_{engine::measured_batches(max_batch)},
         ms_(sizes_.size()),
         least_(sizes_.size(), std::numeric_limits<double>::infinity()),
         steps_{static_cast<std::size_t>(repeats + 1) * sizes_.size()} {}
@@ -37,10 +39,10 @@ class profile_run {
   /// Runs one batch. @returns Whether all is measured. @throws device_error If the model fails.
   bool step() {
     const std::size_t i = next_ % sizes_.size();
-    const models::measurement m = model_.run(stream_, sizes_[i]);
+    const engine::measurement m = model_.run(stream_, sizes_[i]);
     if (next_ >= sizes_.size()) {  // The first turn warms.
-      ms_[i].push_back(m.whole_ms);
-      least_[i] = std::min(least_[i], m.busy_ms);
+      ms_[i].push_back(to_ms(m.whole));
+      least_[i] = std::min(least_[i], to_ms(m.busy));
     }
     ++next_;
     return next_ >= steps_;
@@ -49,7 +51,7 @@ class profile_run {
   [[nodiscard]] std::vector<formats::kept_point> points() const {
     std::vector<formats::kept_point> all;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      const double median = models::median(ms_[i]);
+      const double median = engine::median(ms_[i]);
       all.push_back({sizes_[i], median, std::min(median, least_[i])});
     }
     return all;

@@ -213,7 +213,7 @@ double repository_service::row_ms(models::host_model_factory& f) {
   models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0};
   runtime::host_executor::stream stream = executor_->make_stream();
   double ms = std::numeric_limits<double>::infinity();
-  for (int k = 0; k < 4; ++k) ms = std::min(ms, one.run(stream, 1).whole_ms);
+  for (int k = 0; k < 4; ++k) ms = std::min(ms, to_ms(one.run(stream, 1).whole));
   return ms;
 }
 

@@ -6,12 +6,13 @@
 
 #include <cohort/batching/slicer.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/engine/measure.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
-#include <models/medians.hpp>
+
 #include <models/row_cost.hpp>
 
 #include <cstddef>
@@ -59,7 +60,7 @@ inline formats::kept_stages to_kept(formats::start_key key, const measured_stage
 /// with batches of 1, 2, 4, ... and `max_batch`.
 inline std::optional<measured_stages> from_kept(const formats::kept_stages& k, std::size_t sizes,
                                                 std::size_t operators, std::uint32_t max_batch) {
-  const std::vector<std::uint32_t> batches = models::measured_sizes(max_batch);
+  const std::vector<std::uint32_t> batches = engine::measured_batches(max_batch);
   if (k.operators.size() != sizes * operators * batches.size()) return std::nullopt;
   if (k.rows.size() != batches.size()) return std::nullopt;
   measured_stages m;
