@@ -64,6 +64,8 @@ class host_executor {
   static constexpr bool computes = true;
   /// Whether what is launched runs on a thread that its stream has for itself.
   static constexpr bool streams_are_threads = true;
+  /// Whether the host may use its buffers like any memory.
+  static constexpr bool buffers_are_host_memory = true;
 
   class event;
   class stream;
