@@ -4,9 +4,13 @@
 #include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <models/registry.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "answers.hpp"
+#include "model_repository.hpp"
 
 namespace cohort::inference {
 namespace {
@@ -38,12 +43,20 @@ void infer_app::start(model_service& s) {
   models_ = &s;
   watch_.start(s);
   slice_ = std::chrono::milliseconds{5};
-  for (const served_model& m : s.models()) {
-    by_name_.emplace(m.meta.name, &m);
-    lanes_.resize(std::max(lanes_.size(), std::size_t{m.id.index()} + 1));
-    lanes_[m.id.index()].input = {m.meta.inputs, m.meta.max_size};
-    lanes_[m.id.index()].output = {m.meta.outputs, m.meta.max_size};
-    slice_ = std::min(slice_, m.meta.slo / 16);
+  if (s.catalog() != nullptr) {
+    catalog_ = s.catalog();
+    if (s.repository() != nullptr) {
+      s.repository()->submitted_by(
+          [this](std::function<void()> work) { http_.post(std::move(work)); });
+    }
+  } else {
+    for (const served_model& m : s.models()) {
+      served_model mine = m;
+      mine.row = m.id;
+      mine.input = runtime::row_layout{m.meta.inputs, m.meta.max_size};
+      mine.output = runtime::row_layout{m.meta.outputs, m.meta.max_size};
+      own_.publish(std::make_shared<const served_model>(std::move(mine)));
+    }
   }
   is_started_ = true;
 }
@@ -70,9 +83,9 @@ serve::http_reply infer_app::ready() {
 
 serve::http_reply infer_app::metrics() {
   if (is_started_) {
-    for (const served_model& m : models_->models()) {
-      counters_.set_waiting(m.id, models_->waiting(m.id));
-    }
+    std::map<model_id, double> waiting;  // Of all versions of a model.
+    for (const auto& m : catalog_->all()) waiting[m->row] += models_->waiting(m->id);
+    for (const auto& [row, n] : waiting) counters_.set_waiting(row, n);
     watch_.show(counters_);
   }
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
@@ -94,7 +107,9 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
   } else if (path == "/debug/workload") {
     if (gets()) ask_workload(client);
   } else if (path == "/v2/models/stats") {
-    if (gets()) client->answer({.body = statistics(models_->models())});
+    if (gets()) client->answer({.body = statistics(catalog_->all())});
+  } else if (path.starts_with("/v2/repository/")) {
+    ask_repository(path.substr(15), request, client);
   } else if (path.starts_with("/v2/models/")) {
     ask_model(path.substr(11), request, client);
   } else {
@@ -104,7 +119,8 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
 
 void infer_app::ask_workload(const client_ptr& client) {
   std::optional<std::string> text = watch_.workload(clock_.now());
-  if (!text) return say(client, 501, "a workload has no place for what --plan says");
+  if (!text)
+    return say(client, 501, "a workload has no place for what --plan or --repository says");
   client->answer({.body = std::move(*text)});
 }
 
@@ -112,21 +128,26 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
                           const client_ptr& client) {
   const std::string_view name = rest.substr(0, rest.find('/'));
   rest.remove_prefix(name.size());
-  const auto found = by_name_.find(std::string{name});
-  if (found == by_name_.end()) return say(client, 404, fmt::format("model '{}' is unknown", name));
+  std::string_view version;
   if (rest.starts_with("/versions/")) {
     rest.remove_prefix(10);
-    const std::string_view version = rest.substr(0, rest.find('/'));
-    if (version != "1") {
-      return say(client, 404,
-                 fmt::format("model '{}' has no version '{}', only '1'", name, version));
-    }
+    version = rest.substr(0, rest.find('/'));
     rest.remove_prefix(version.size());
+    if (version.empty()) return say(client, 404, "a version is missing behind /versions/");
   }
-  const served_model& model = *found->second;
+  const model_catalog::entry found = catalog_->find(name, version);
+  if (found == nullptr) {
+    const std::vector<std::string> others = versions_of(name);
+    if (others.empty()) return say(client, 404, fmt::format("model '{}' is unknown", name));
+    return say(client, 404,
+               fmt::format("model '{}' has no version '{}', only '{}'", name, version,
+                           fmt::join(others, "', '")));
+  }
+  const served_model& model = *found;
   const auto gets = [&] { return is_allowed(client, request.reads(), "this path", "GET"); };
   if (rest.empty()) {
-    if (gets()) client->answer({.body = serve::write_model_metadata(model.meta)});
+    if (gets())
+      client->answer({.body = serve::write_model_metadata(model.meta, versions_of(name))});
   } else if (rest == "/ready") {
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
@@ -135,12 +156,16 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
                                         serve::json_string(model.meta.name))});
   } else if (rest == "/infer") {
     if (is_allowed(client, request.method == "POST", "this path", "POST")) {
-      offer(model, request, client);
+      offer(found, version, request, client);
     }
   } else if (rest == "/config") {
-    if (gets()) client->answer({.body = serve::write_model_config(model.meta, settings_.max_rows)});
+    if (gets()) {
+      client->answer({.body = model.config.empty()
+                                  ? serve::write_model_config(model.meta, settings_.max_rows)
+                                  : model.config});
+    }
   } else if (rest == "/stats") {
-    if (gets()) client->answer({.body = statistics({&model, 1})});
+    if (gets()) client->answer({.body = statistics({&found, 1})});
   } else {
     say(client, 404, fmt::format("model '{}' has nothing at '{}'", name, rest));
   }
@@ -148,40 +173,57 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
 
 std::string infer_app::metadata() const {
   std::string names;
-  for (const served_model& m : models_->models()) {
+  std::string last;
+  for (const auto& m : catalog_->all()) {
+    if (m->meta.name == last) continue;  // Another version.
+    last = m->meta.name;
     if (!names.empty()) names += ',';
-    names += serve::json_string(m.meta.name);
+    names += serve::json_string(last);
   }
+  const char* repository = models_->repository() != nullptr ? R"(,"model_repository")" : "";
   return fmt::format(
-      R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","model_configuration","statistics"],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
-      version_string, serve::json_string(models_->description()),
+      R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
+      version_string, repository, serve::json_string(models_->description()),
       serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
 
-std::string infer_app::statistics(std::span<const served_model> of) const {
+std::string infer_app::statistics(std::span<const model_catalog::entry> of) {
   std::vector<serve::named_statistics> all;
-  for (const served_model& m : of) {
-    all.push_back({m.meta.name, lanes_[m.id.index()].statistics});
+  for (const auto& m : of) {
+    all.push_back({m->meta.name, m->meta.version, lane_of(*m).statistics});
   }
   return serve::write_statistics(all);
 }
 
-serve::time_budget infer_app::budget_of(const served_model& model) const {
+std::vector<std::string> infer_app::versions_of(std::string_view name) const {
+  std::vector<std::string> all;
+  for (const auto& m : catalog_->versions(name)) all.push_back(m->meta.version);
+  return all;
+}
+
+infer_app::lane& infer_app::lane_of(const served_model& model) {
+  if (model.row.index() >= lanes_.size()) lanes_.resize(model.row.index() + 1);
+  return lanes_[model.row.index()];
+}
+
+serve::time_budget infer_app::budget_of(const served_model& model) {
   const duration slo = model.meta.slo;
   // A cycle is what it may have waited in the socket before it was seen.
   const duration unseen = std::min(slo / 4, cycle_.mean());
   return {.limit = slo - std::min(slo / 10, from_ms(settings_.http_margin_us / 1e3)) - unseen,
-          .rest = lanes_[model.id.index()].rest.most()};
+          .rest = lane_of(model).rest.most()};
 }
 
 /// A request has arrived: it waits for its turn to be parsed, or hears at once that it has none.
-void infer_app::offer(const served_model& model, const serve::http_request& request,
-                      const client_ptr& client) {
+void infer_app::offer(const model_catalog::entry& found, std::string_view version,
+                      const serve::http_request& request, const client_ptr& client) {
+  const served_model& model = *found;
   if (settings_.plan.empty() && models_->waiting(model.id) >= settings_.queue_capacity) {
-    counters_.refused(model.id, refusal::queue_full);
+    counters_.refused(model.row, refusal::queue_full);
     return say_refused(client, model, refusal::queue_full);
   }
-  lane& l = lanes_[model.id.index()];
+  slice_ = std::min(slice_, model.meta.slo / 16);
+  lane& l = lane_of(model);
   auto& queue = l.queue;
   const serve::time_budget budget = budget_of(model);
   // Where this thread has time, nothing is lost by parsing what the engine will refuse.
@@ -189,7 +231,7 @@ void infer_app::offer(const served_model& model, const serve::http_request& requ
   if (!queue.admits(budget) || !l.window.has_room(l.inside + queue.size())) {
     return shed(model, *client);
   }
-  queue.enter({&model, request.body, request.inference_header_length, client}, budget,
+  queue.enter({found, version, request.body, request.inference_header_length, client}, budget,
               clock_.now());
   keep_serving();
 }
@@ -232,8 +274,8 @@ void infer_app::serve_some() {
 
 /// Refuses what would be late, for less than it costs to know what it is.
 void infer_app::shed(const served_model& model, serve::http_client& client) {
-  watch_.arrived(model.id, 1, clock_.now());
-  counters_.shed.add(1, model.id.index());
+  watch_.arrived(model.row, 1, clock_.now());
+  counters_.shed.add(1, model.row.index());
   client.answer({.status = 503,
                  .body = R"({"error":"the server has more requests than it can read in time"})",
                  .fields = {{"Retry-After", "1"}}});

@@ -29,7 +29,7 @@ struct infer_app::infer_job {
     outcome how = outcome::failed;
   };
   client_ptr client;
-  const served_model* model = nullptr;
+  model_catalog::entry model;
   serve::infer_request asked;
   std::vector<std::byte> output;
   std::vector<engine::row_piece> pieces;  // Of all rows, behind their first.
@@ -67,8 +67,13 @@ void infer_app::infer_job::make_rows(const runtime::row_layout& in,
 
 /// @param arrival From when its deadline counts; now it is taken.
 void infer_app::infer(const unread& u, time_point arrival) {
-  const served_model& model = *u.model;
-  lane& l = lanes_[model.id.index()];
+  // It may have been replaced while this waited; who has found it here submits before it goes.
+  const model_catalog::entry found = catalog_->find(u.model->meta.name, u.version);
+  if (found == nullptr) {
+    return say(u.client, 404, fmt::format("model '{}' was unloaded", u.model->meta.name));
+  }
+  const served_model& model = *found;
+  lane& l = lane_of(model);
   const time_point taken = clock_.now();
   auto parsed = parser_.parse(u.body, model.meta, u.json_length);
   if (const auto* e = std::get_if<serve::protocol_error>(&parsed)) {
@@ -76,13 +81,13 @@ void infer_app::infer(const unread& u, time_point arrival) {
   }
   auto j = std::make_unique<infer_job>();
   j->client = u.client;
-  j->model = &model;
+  j->model = found;
   j->arrival = arrival;
   j->taken = taken;
   j->asked = std::move(std::get<serve::infer_request>(parsed));
-  j->make_rows(l.input, l.output);
+  j->make_rows(model.input, model.output);
   const std::uint32_t n = j->asked.rows;
-  watch_.arrived(model.id, n, taken);
+  watch_.arrived(model.row, n, taken);
   const time_point deadline = arrival + j->asked.timeout.value_or(model.meta.slo);
   for (std::uint32_t i = 0; i < n; ++i) {
     infer_job::row& r = j->rows[i];
@@ -101,7 +106,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
     if (mine->why_refused) break;
   }
   if (mine->why_refused) {
-    counters_.refused(model.id, *mine->why_refused);
+    counters_.refused(model.row, *mine->why_refused);
     // All or nothing: rows already accepted are taken back.
     for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
     const std::size_t never = n - accepted;
@@ -126,18 +131,18 @@ void infer_app::finish(infer_job& j) {
   std::optional<outcome> worst;
   for (const infer_job::row& r : j.rows) {
     if (j.why_refused) break;
-    counters_.ended(j.model->id, r.how, now - j.arrival);
+    counters_.ended(j.model->row, r.how, now - j.arrival);
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
   if (!j.why_refused) learn_from(j, worst, now);
-  lanes_[j.model->id.index()].inside -= j.rows.size();
+  lane_of(*j.model).inside -= j.rows.size();
   if (!j.abandoned) answer(j, worst);
   count(j, !j.why_refused && (!worst || *worst == outcome::late), now);
 }
 
 /// For the times and the number of those that come.
 void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, time_point now) {
-  lane& from = lanes_[j.model->id.index()];
+  lane& from = lane_of(*j.model);
   if (!worst || *worst == outcome::late) {
     watch_.returned(now - j.arrival, now - j.ended);
     from.rest.add(now - j.taken);
@@ -170,8 +175,7 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
         fmt::format("model '{}': {}", name,
                     failed ? "the device failed the batch" : "the deadline could not be met"));
   }
-  auto written = serve::write_infer_response(j.model->meta, lanes_[j.model->id.index()].output,
-                                             j.asked, j.output);
+  auto written = serve::write_infer_response(j.model->meta, j.model->output, j.asked, j.output);
   if (const auto* e = std::get_if<serve::protocol_error>(&written)) {
     return say(j.client, e->status, e->message);
   }
@@ -186,7 +190,7 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
 
 /// Into the model's statistics. @param answering When its answer was begun.
 void infer_app::count(const infer_job& j, bool is_success, time_point answering) {
-  serve::model_statistics& to = lanes_[j.model->id.index()].statistics;
+  serve::model_statistics& to = lane_of(*j.model).statistics;
   const time_point now = clock_.now();
   if (!is_success) return to.fail.add(now - j.arrival);
   to.success.add(now - j.arrival);

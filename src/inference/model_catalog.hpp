@@ -27,7 +27,7 @@ class model_catalog {
   /// From now on requests for this name and version are this model's.
   void publish(entry m) {
     const std::lock_guard lock{mutex_};
-    models_[m->meta.name].insert_or_assign(number_of(m->version), std::move(m));
+    models_[m->meta.name].insert_or_assign(number_of(m->meta.version), std::move(m));
   }
   /// @returns Whether it was there.
   bool withdraw(std::string_view name, std::string_view version) {
@@ -45,7 +45,8 @@ class model_catalog {
     if (at == models_.end()) return nullptr;
     if (version.empty()) return at->second.rbegin()->second;
     const auto found = at->second.find(number_of(version));
-    return found == at->second.end() || found->second->version != version ? nullptr : found->second;
+    return found == at->second.end() || found->second->meta.version != version ? nullptr
+                                                                               : found->second;
   }
   /// The versions of a model, the least first.
   [[nodiscard]] std::vector<entry> versions(std::string_view name) const {

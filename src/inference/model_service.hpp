@@ -39,9 +39,11 @@ class outcome_listener {
 struct served_model {
   model_id id;
   serve::model_meta meta;
-  bool has_sizes = false;  ///< Inputs are token sequences, which end where only zeros follow.
-  std::string version = "1";
-  model_id row{};  ///< What it is counted as, in a repository; else its id.
+  bool has_sizes = false;       ///< Inputs are token sequences, which end where only zeros follow.
+  model_id row{};               ///< What it is counted as, and whose lane its requests go by.
+  runtime::row_layout input{};  ///< How its rows lie.
+  runtime::row_layout output{};
+  std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
 };
 
 /// What a service has measured since its start, and what it was told.

@@ -84,7 +84,8 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
               .inputs = std::move(checked.interface.inputs),
               .outputs = std::move(checked.interface.outputs),
               .slo = checked.config.slo.value_or(duration{0}),
-              .max_size = max_size};
+              .max_size = max_size,
+              .batches = session->has_batch()};
   out.config = std::move(checked.config);
   out.key = {{"model", m.name},
              {"version", fmt::to_string(v.number)},

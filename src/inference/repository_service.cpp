@@ -5,6 +5,7 @@
 #include <cohort/core/latency_model.hpp>
 
 #include <fmt/format.h>
+#include <formats/model_json.hpp>
 #include <formats/text.hpp>
 
 #include <algorithm>
@@ -189,10 +190,15 @@ repository_service::instance repository_service::open(const formats::repository_
     i.how.longest_wait = d->max_queue_delay;
   }
   set_slo(i, loaded.meta);
-  i.shown = std::make_shared<const served_model>(served_model{.id = {},
-                                                              .meta = std::move(loaded.meta),
-                                                              .version = fmt::to_string(v.number),
-                                                              .row = row_of(m.name)});
+  loaded.meta.version = fmt::to_string(v.number);
+  const runtime::model_interface& io = i.factory->info();
+  i.shown = std::make_shared<const served_model>(
+      served_model{.id = {},
+                   .meta = std::move(loaded.meta),
+                   .row = row_of(m.name),
+                   .input = runtime::row_layout{io.inputs, io.max_size},
+                   .output = runtime::row_layout{io.outputs, io.max_size},
+                   .config = formats::to_json(loaded.config)});
   return i;
 }
 
@@ -302,7 +308,7 @@ std::string repository_service::load_now(const std::string& name) {
     }
     const bool is_replaced =
         std::ranges::find(fresh, at->first, &decltype(fresh)::value_type::first) != fresh.end();
-    if (!is_replaced) catalog_.withdraw(name, at->second.shown->version);
+    if (!is_replaced) catalog_.withdraw(name, at->second.shown->meta.version);
     old.push_back(std::move(at->second));
     at = instances_.erase(at);
   }
@@ -323,7 +329,7 @@ std::string repository_service::unload_now(const std::string& name) {
       continue;
     }
     was_there = true;
-    catalog_.withdraw(name, at->second.shown->version);
+    catalog_.withdraw(name, at->second.shown->meta.version);
     if (run_ && run_which_ == at->first) run_.reset();
     retire(std::move(at->second));
     at = instances_.erase(at);
@@ -336,7 +342,7 @@ std::vector<repository_entry> repository_service::index_now() const {
   std::set<std::string> served;
   for (const auto& [which, i] : instances_) {
     served.insert(which.first);
-    all.push_back({which.first, i.shown->version, "READY",
+    all.push_back({which.first, i.shown->meta.version, "READY",
                    i.points.empty() ? "being measured, in small batches meanwhile" : ""});
   }
   const auto add = [&](const std::string& name, const std::string& why) {

@@ -209,11 +209,14 @@ class request_reader {
       shape_.push_back(d);
       if (shape_.size() > 16) reject(fmt::format("{} has too many dimensions", at.of("shape")));
     }
+    const std::size_t before = model_.batches ? 0 : 1;  // Dimensions that the client leaves out.
+    shape_.insert(shape_.begin(), before, 1);
     const auto fits = [](std::int64_t given, std::int64_t expected) {
       return given == expected || expected == size_dimension;
     };
     if (shape_.size() != t.shape.size() + 1 ||
         !std::equal(shape_.begin() + 1, shape_.end(), t.shape.begin(), fits)) {
+      shape_.erase(shape_.begin(), shape_.begin() + static_cast<std::ptrdiff_t>(before));
       reject(fmt::format("{} is [{}], expected [{}]", at.of("shape"), fmt::join(shape_, ","),
                          expected_shape(t)));
     }
@@ -224,10 +227,10 @@ class request_reader {
     for (std::size_t i = 1; i < shape_.size(); ++i) {
       if (t.shape[i - 1] != size_dimension) continue;
       if (shape_[i] < 1 || shape_[i] > model_.max_size) {
-        reject(fmt::format("{}[{}] is {}, expected 1 to {}", at.of("shape"), i, shape_[i],
+        reject(fmt::format("{}[{}] is {}, expected 1 to {}", at.of("shape"), i - before, shape_[i],
                            model_.max_size));
       }
-      agree(r_.size, shape_[i], !std::exchange(has_size_, true), at, i);
+      agree(r_.size, shape_[i], !std::exchange(has_size_, true), at, i - before);
     }
   }
   static void agree(std::uint32_t& known, std::int64_t given, bool is_first, const place& at,
@@ -238,9 +241,10 @@ class request_reader {
     }
   }
   [[nodiscard]] std::string expected_shape(const tensor_info& t) const {
-    std::string s = "N";
+    std::string s = model_.batches ? "N" : "";
     for (const std::int64_t d : t.shape) {
-      s += d == size_dimension ? fmt::format(",1..{}", model_.max_size) : fmt::format(",{}", d);
+      if (!s.empty()) s += ',';
+      s += d == size_dimension ? fmt::format("1..{}", model_.max_size) : fmt::format("{}", d);
     }
     return s;
   }

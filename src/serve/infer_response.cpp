@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <utility>
 
 #include "tensor_values.hpp"
 
@@ -43,8 +44,8 @@ std::variant<infer_answer, protocol_error> write_infer_response(const model_meta
     out.append(std::string_view{"]}"});
     return infer_answer{fmt::to_string(out), {}};
   };
-  fmt::format_to(to, FMT_COMPILE("{{\"model_name\":{},\"model_version\":\"1\""),
-                 json_string(model.name));
+  fmt::format_to(to, FMT_COMPILE("{{\"model_name\":{},\"model_version\":{}"),
+                 json_string(model.name), json_string(model.version));
   if (!request.id.empty()) fmt::format_to(to, ",\"id\":{}", json_string(request.id));
   if (model.outputs.empty()) {
     out.append(std::string_view{",\"parameters\":{\"emulated\":true},\"outputs\":["});
@@ -56,10 +57,13 @@ std::variant<infer_answer, protocol_error> write_infer_response(const model_meta
     const runtime::tensor_info& t = model.outputs[o.index];
     const output_rows rows{model, layout, request, o.index, output};
     if (&o != request.outputs.data()) out.push_back(',');
-    fmt::format_to(to, FMT_COMPILE("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}"),
-                   json_string(t.name), name_of(t.type), request.rows);
+    fmt::format_to(to, FMT_COMPILE("{{\"name\":{},\"datatype\":\"{}\",\"shape\":["),
+                   json_string(t.name), name_of(t.type));
+    bool is_first = !model.batches;
+    if (model.batches) fmt::format_to(to, FMT_COMPILE("{}"), request.rows);
     for (const std::int64_t d : t.shape) {
-      fmt::format_to(to, FMT_COMPILE(",{}"), d == runtime::size_dimension ? request.size : d);
+      if (!std::exchange(is_first, false)) out.push_back(',');
+      fmt::format_to(to, FMT_COMPILE("{}"), d == runtime::size_dimension ? request.size : d);
     }
     if (o.is_binary) {
       const std::size_t bytes = rows.bytes() * request.rows;

@@ -75,22 +75,29 @@ std::string error_body(std::string_view message) {
   return fmt::format("{{\"error\":{}}}", json_string(message));
 }
 
-std::string write_model_metadata(const model_meta& model) {
-  const auto tensor = [](const tensor_info& t) {
-    std::string s = fmt::format("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[-1",
-                                json_string(t.name), name_of(t.type));
-    for (const std::int64_t d : t.shape) s += fmt::format(",{}", d);
-    s += ']';
+std::string write_model_metadata(const model_meta& model, std::span<const std::string> versions) {
+  const auto tensor = [&](const tensor_info& t) {
+    std::string s = fmt::format("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}{}]",
+                                json_string(t.name), name_of(t.type),
+                                !model.batches    ? ""
+                                : t.shape.empty() ? "-1"
+                                                  : "-1,",
+                                fmt::join(t.shape, ","));
     if (t.range) {
       s += fmt::format(",\"parameters\":{{\"range\":[{},{}]}}", t.range->least, t.range->most);
     }
     return s + '}';
   };
   const bool has_sizes = std::ranges::any_of(model.inputs, &tensor_info::has_size);
+  std::string numbers = versions.empty() ? json_string(model.version) : "";
+  for (const std::string& v : versions) {
+    if (!numbers.empty()) numbers += ',';
+    numbers += json_string(v);
+  }
   return fmt::format(
-      "{{\"name\":{},\"versions\":[\"1\"],\"platform\":{},\"inputs\":[{}],\"outputs\":[{}],"
+      "{{\"name\":{},\"versions\":[{}],\"platform\":{},\"inputs\":[{}],\"outputs\":[{}],"
       "\"parameters\":{{\"slo_ms\":{},\"emulated\":{}{}}}}}",
-      json_string(model.name), json_string(model.platform), join(model.inputs, tensor),
+      json_string(model.name), numbers, json_string(model.platform), join(model.inputs, tensor),
       join(model.outputs, tensor), to_ms(model.slo), model.outputs.empty(),
       has_sizes ? fmt::format(",\"max_size\":{}", model.max_size) : "");
 }

@@ -29,13 +29,14 @@ std::string write(const named_statistics& m) {
   const auto last =
       std::chrono::duration_cast<std::chrono::milliseconds>(s.last_inference.time_since_epoch());
   return fmt::format(
-      "{{\"name\":{},\"version\":\"1\",\"last_inference\":{},\"inference_count\":{},"
+      "{{\"name\":{},\"version\":{},\"last_inference\":{},\"inference_count\":{},"
       "\"execution_count\":{},\"inference_stats\":{{{},{},{},{},{},{},{},{}}},\"batch_stats\":[{}]"
       "}}",
-      json_string(m.name), last.count(), inferences, executions, write("success", s.success),
-      write("fail", s.fail), write("queue", s.queue), write("compute_input", s.compute_input),
-      write("compute_infer", s.compute_infer), write("compute_output", s.compute_output),
-      write("cache_hit", {}), write("cache_miss", {}), batches);
+      json_string(m.name), json_string(m.version), last.count(), inferences, executions,
+      write("success", s.success), write("fail", s.fail), write("queue", s.queue),
+      write("compute_input", s.compute_input), write("compute_infer", s.compute_infer),
+      write("compute_output", s.compute_output), write("cache_hit", {}), write("cache_miss", {}),
+      batches);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ struct model_meta {
   std::vector<runtime::tensor_info> outputs;  ///< None of models that are emulated in time only.
   duration slo{0};
   std::uint32_t max_size = 1;  ///< As `runtime::model_interface` has it.
+  std::string version = "1";
+  bool batches =
+      true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.

@@ -41,6 +41,7 @@ struct model_statistics {
 
 struct named_statistics {
   const std::string& name;
+  const std::string& version;
   const model_statistics& of;
 };
 
