@@ -43,6 +43,7 @@ class model_reader {
 
   onnx_model read(schema::Model& m) {
     if (!m.has_graph()) refuse("the model", "it has no graph");
+    if (m.opsets().empty()) refuse("the model", "it names no opset");
     onnx_model made;
     made.ir_version = m.ir_version();
     for (const schema::Opset& o : m.opsets()) {
@@ -50,11 +51,11 @@ class model_reader {
     }
     schema::Graph& g = *m.mutable_graph();
     made.name = g.name();
+    const names defined = names_of(g);  // Before its names are taken out.
     for (schema::Tensor& t : *g.mutable_initializers()) made.constants.push_back(constant(t));
     for (schema::Value& v : *g.mutable_inputs()) made.inputs.push_back(value(v, "input"));
     for (schema::Value& v : *g.mutable_outputs()) made.outputs.push_back(value(v, "output"));
     for (schema::Value& v : *g.mutable_values()) made.values.push_back(value(v, "value"));
-    const auto defined = names_of(g);
     for (schema::Node& n : *g.mutable_nodes()) made.nodes.push_back(node(n));
     sort(made, defined);
 

@@ -5,3 +5,6 @@ foreach(
   cohort_add_test(formats/${name}_test.cpp LIBS cohort_formats)
 endforeach()
 target_compile_definitions(formats.model_config_test PRIVATE "COHORT_MIGRATE_PAGE=\"${PROJECT_SOURCE_DIR}/docs/migrate.md\"")
+if(TARGET cohort_onnx_models)
+  cohort_add_test(formats/onnx_graph_test.cpp LIBS cohort_formats cohort_onnx_models)
+endif()

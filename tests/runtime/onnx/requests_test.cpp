@@ -20,6 +20,7 @@
 #include <deque>
 #include <latch>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ namespace cohort::runtime::onnx {
 namespace {
 using namespace std::chrono_literals;
 using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
-using restless = batching::plain_policy;
+using in_order = batching::plain_policy;
 
 constexpr std::uint32_t batch_max = 8;
 constexpr std::uint32_t longest = 64;
@@ -115,10 +116,13 @@ struct job : engine::tensor_request {
   std::vector<std::byte> out;
   outcome how = outcome::dropped;
 };
+using room = std::counting_semaphore<>;
 struct deliver {
   std::latch* left;
+  room* free;
   void operator()(request& r, outcome how) const {
     static_cast<job&>(r).how = how;
+    free->release();
     left->count_down();
   }
 };
@@ -188,7 +192,7 @@ auto instance(host_executor& e, const std::shared_ptr<const session>& s,
   if constexpr (Pipeline::is_driven) {
     m.buckets = buckets;
     m.options = {.buffer_sets = 2};
-    m.policy = [](const batching::stage_profile&) { return restless{{batch_max}}; };
+    m.policy = [](const batching::stage_profile&) { return in_order{batch_max}; };
     m.instances.push_back(std::move(made));
     m.stages.emplace_back();
     for (std::uint32_t k = 0; k < buckets.size(); ++k) {
@@ -210,12 +214,13 @@ void serve(const formats::onnx_model& graph) {
   const row_layout out{s->interface().outputs, s->interface().max_size};
   counts seen;
   std::latch left{total};
+  room free{256};  // The engine takes no more than some thousand at once.
   host_executor executor{{.pool_bytes = std::size_t{64} << 20U, .queue_depth = 8192}};
   engine::executor_backend<host_executor, checked_model, Pipeline> backend{executor};
   std::deque<job> jobs(total);
   {
     engine::basic_engine run{engine::basic_engine_core<eager>{}, backend,
-                             engine::inline_completion{deliver{&left}}};
+                             engine::inline_completion{deliver{&left, &free}}};
     backend.bind(run);
     std::vector<device_id> devices;
     for (int i = 0; i < 2; ++i) {
@@ -241,6 +246,7 @@ void serve(const formats::onnx_model& graph) {
       j.model = model;
       j.arrival = clock.now();
       j.deadline = clock.now() + 1h;
+      free.acquire();
       REQUIRE_FALSE(run.submit(j));
     }
     left.wait();
@@ -260,8 +266,8 @@ TEST_CASE("whole batches: each answer has the bits of the runtime's own on that 
 
 TEST_CASE(
     "rows padded to their bucket: each answer has the bits of the runtime's own on that batch") {
-  serve<engine::staged<restless>>(test::encoder());
-  serve<engine::staged<restless>>(test::masked_encoder());
+  serve<engine::staged<in_order>>(test::encoder());
+  serve<engine::staged<in_order>>(test::masked_encoder());
 }
 
 }  // namespace
