@@ -92,6 +92,7 @@ struct least_engine {
   void remove_model(model_id, void (*)()) {}
   void remove_device(device_id) {}
   void run_inside(void (*)()) {}
+  bool has_device(model_id) const { return true; }
 };
 static_assert(pooled_engine<least_engine>);
 struct least_backend {
@@ -155,7 +156,7 @@ TEST_CASE_TEMPLATE("a running engine on the host plans anew as rates move, and n
       packing::transition r = packing::plan_transition(grid, applier.live(), p, limits);
       CHECK(r.interrupted.empty());
       applier.begin(std::move(r));
-      while (!applier.advance()) std::this_thread::yield();
+      while (!applier.advance(steady_clock{}.now())) std::this_thread::yield();
     };
     apply(planner.plan_for({5, 5, 5}));
 
@@ -269,13 +270,13 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
     REQUIRE_FALSE(router.submit(engine, r, r.wanted));
   };
   begin({one(50, 0), one(50, 1)});
-  CHECK_FALSE(applier.advance());  // The first warms up: a row of 2 ms.
+  CHECK_FALSE(applier.advance(engine.now()));  // The first warms up: a row of 2 ms.
   engine.run_until(t0 + 2ms - 1ns);
-  CHECK_FALSE(applier.advance());
+  CHECK_FALSE(applier.advance(engine.now()));
   engine.run_until(t0 + 2ms);
-  CHECK_FALSE(applier.advance());  // And the second.
+  CHECK_FALSE(applier.advance(engine.now()));  // And the second.
   engine.run_until(t0 + 4ms);
-  REQUIRE(applier.advance());
+  REQUIRE(applier.advance(engine.now()));
   submit(0);
   submit(1);
   engine.run_until(t0 + 6ms - 1ns);
@@ -289,7 +290,7 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
   engine.run_until(t0 + 6500us);
   submit(0);
   begin({one(100, 0)});  // Drains both partitions, beside a new one.
-  while (!applier.advance()) {
+  while (!applier.advance(engine.now())) {
     engine.run_until(engine.now() + 500us);
     if (engine.now() == t0 + 8ms) CHECK(ended == 3);
     if (engine.now() == t0 + 9ms) CHECK(ended == (Pipeline::is_driven ? 4 : 3));
