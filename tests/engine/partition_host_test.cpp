@@ -15,6 +15,7 @@
 #include <cohort/packing/packers/elastic_partition.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/host.hpp>
+#include <engine/planned_server.hpp>
 #include <packing/random_demand.hpp>
 
 #include <atomic>
@@ -303,6 +304,39 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
     CHECK(r.how == outcome::completed);
     CHECK(r.out == r.in);
   }
+}
+
+TEST_CASE(
+    "a partition is out while its device is, also when nothing there takes requests any more") {
+  constexpr time_point t0{};
+  const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
+  test_support::planned_server s{
+      grid,
+      {.noise = {},
+       .timers = {},
+       .faults = {{.at = 10ms, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 1s}}},
+      {.floor = 50ms, .hands_back = true}};
+  const device_id d = s.host.create(device_id{0}, device_share{100});
+  CHECK_FALSE(s.host.is_out(d));
+  const model_id m = s.host.load(d, model_id{0});
+  CHECK_FALSE(s.host.is_out(d));
+  s.engine.run_until(t0 + 20ms);
+  test_support::asked r;
+  r.model = m;
+  r.deadline = t0 + 1h;
+  REQUIRE_FALSE(s.engine.submit(r));
+  s.engine.run_until(t0 + 100ms);
+  s.host.drain(m);
+  s.engine.run_until(t0 + 244ms - 1ns);
+  CHECK_FALSE(s.host.is_out(d));
+  s.engine.run_until(t0 + 244ms);  // 20 + 4 · (3 · 2 + 50).
+  CHECK(s.host.is_out(d));
+  CHECK_FALSE(s.host.is_drained(m));
+  s.engine.run_until(t0 + 1012ms);  // It lets go: 2 ms behind the end of the hang.
+  CHECK(s.host.is_drained(m));
+  s.host.unload(d, m);
+  CHECK_FALSE(s.host.is_out(d));
+  s.host.destroy(d);
 }
 }  // namespace
 }  // namespace cohort::engine
