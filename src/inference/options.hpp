@@ -29,8 +29,9 @@ struct options {
   std::string reality;      ///< Of emulated devices; empty: they are as their profiles say.
   std::string profile_dir;  ///< With latency.csv; measured at the start if empty.
   std::string plan;         ///< As `cohort pack --json` prints it; empty: every model everywhere.
-  double replan_period_s = 0;  ///< 0: the plan stays.
-  std::string pipeline;        ///< "auto" or a stages.json; empty: batches run whole.
+  double replan_period_s = 0;     ///< 0: the plan stays.
+  double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.
+  std::string pipeline;           ///< "auto" or a stages.json; empty: batches run whole.
   unsigned pipeline_entries = 2;
   std::map<std::string, double> slo_ms;
   std::map<std::string, std::string> weights;
