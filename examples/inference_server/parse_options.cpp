@@ -134,6 +134,10 @@ options parse_options(int argc, char** argv) {
   app.add_option("--replan-period-s", o.replan_period_s,
                  "With --plan: plan anew for the load, this often [the plan stays]")
       ->check(within(0.1, 86400.0));
+  app.add_option("--warm-up-timeout-s", o.warm_up_timeout_s,
+                 "With --plan: after so long a model's first run on a part of a device counts as "
+                 "one that hangs")
+      ->check(within(0.1, 3600.0));
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
       ->check(within(1.0, 10.0));
@@ -236,6 +240,9 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--replan-period-s") > 0 && o.plan.empty()) {
     fail("--replan-period-s: only with --plan");
+  }
+  if (app.count("--warm-up-timeout-s") > 0 && o.plan.empty()) {
+    fail("--warm-up-timeout-s: only with --plan");
   }
   if (app.count("--repository") > 0) {
     if (o.repository.empty()) fail("--repository: an empty name is not allowed: expected a folder");

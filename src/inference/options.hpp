@@ -32,8 +32,9 @@ struct options {
   std::string onnx_library;  ///< libonnxruntime.so.1; empty: by the environment or the system.
   std::size_t model_memory_mb = 4096;  ///< Of a repository's models and their rows.
   std::string plan;  ///< As `cohort pack --json` prints it; empty: every model everywhere.
-  double replan_period_s = 0;  ///< 0: the plan stays.
-  std::string pipeline;        ///< "auto" or a stages.json; empty: batches run whole.
+  double replan_period_s = 0;     ///< 0: the plan stays.
+  double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.
+  std::string pipeline;           ///< "auto" or a stages.json; empty: batches run whole.
   unsigned pipeline_entries = 2;
   std::map<std::string, double> slo_ms;
   std::map<std::string, std::string> weights;

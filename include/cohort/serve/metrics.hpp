@@ -106,6 +106,10 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_device_state",
        .help = "1 for the state that a device is in: healthy, suspect or quarantined; else 0"}};
+  changing_gauge device_planned{
+      *this,
+      {.name = "cohort_device_planned",
+       .help = "1 if plans count on the device, 0 as long as a partition of it is out of service"}};
   counter device_changes{*this,
                          {.name = "cohort_device_changes_total",
                           .help = "How often a device was taken out of service, or came back",
