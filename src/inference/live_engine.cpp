@@ -71,8 +71,10 @@ class live_engine_of final : public live_engine {
                models::host_model_factory& factory) override {
     std::vector<typename backend::prepared_model> prepared;
     for (const engine::device_spec& on : specs_) {
-      prepared.push_back(backend_.prepare_model(
-          {.batch_max = m.batch_max, .sizes = m.sizes, .instance = factory.make(m.batch_max)}, on));
+      prepared.push_back(backend_.prepare_model({.batch_max = m.batch_max,
+                                                 .sizes = factory.sizes(),
+                                                 .instance = factory.make(m.batch_max)},
+                                                on));
     }
     return engine_.add_model({.scheduling = {.latency = m.latency,
                                              .slo = m.slo,

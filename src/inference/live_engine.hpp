@@ -8,7 +8,6 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/engine/tensor_request.hpp>
-#include <cohort/engine/whole_batch.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/serve/metrics.hpp>
 
@@ -32,7 +31,6 @@ struct live_model {
   duration longest_wait = unbounded;  ///< As `deferred::model_config` has it.
   std::uint32_t queue_capacity = 1024;
   std::uint32_t batch_max = 1;
-  engine::row_sizes sizes = engine::row_sizes::one;
 };
 
 /// Each device runs each model. A model here is what was added: who replaces a model adds the new

@@ -121,7 +121,10 @@ const registry::name_list& executor_names() {
 std::unique_ptr<model_service> make_service(const options& o, outcome_listener& listener,
                                             serve::metrics& counters) {
   const registry::choice chosen = executor_names().choose("--executor", o.executor);
-  if (!o.repository.empty()) return std::make_unique<repository_service>(o, listener, counters);
+  if (!o.repository.empty()) {
+    if (!o.plan.empty()) return make_planned_host_service(o, listener, counters, "");
+    return std::make_unique<repository_service>(o, listener, counters);
+  }
   return executors.visit(chosen.row,
                          [&](const auto& row) { return row.make(o, listener, counters); });
 }

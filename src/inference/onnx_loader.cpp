@@ -74,18 +74,15 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
   }
   const std::uint32_t max_size = session->interface().max_size;
   loaded_version out;
-  out.factory = std::make_shared<models::onnx_factory>(e, session);
-  out.max_batch = session->has_batch() ? std::max(1U, *checked.config.max_batch_size) : 1;
-  if (checked.interface.has_sizes()) {
-    out.sizes = session->pads() ? engine::row_sizes::padded : engine::row_sizes::equal;
-  }
+  out.factory = std::make_unique<models::onnx_factory>(e, session, checked.interface.has_sizes());
+  out.max_batch = out.factory->batches() ? std::max(1U, *checked.config.max_batch_size) : 1;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
               .inputs = std::move(checked.interface.inputs),
               .outputs = std::move(checked.interface.outputs),
               .slo = checked.config.slo.value_or(duration{0}),
               .max_size = max_size,
-              .batches = session->has_batch()};
+              .batches = out.factory->batches()};
   out.config = std::move(checked.config);
   out.key = {{"model", m.name},
              {"version", fmt::to_string(v.number)},

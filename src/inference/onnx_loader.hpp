@@ -3,7 +3,6 @@
 /// From a version in a repository to a model that can be run on the host.
 #pragma once
 
-#include <cohort/engine/whole_batch.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/onnx/library.hpp>
 #include <cohort/serve/infer_request.hpp>
@@ -20,11 +19,10 @@ namespace cohort::inference {
 
 /// A version of a model, opened, which no engine knows yet.
 struct loaded_version {
-  std::shared_ptr<models::host_model_factory> factory;
+  std::unique_ptr<models::host_model_factory> factory;
   formats::model_config config;  ///< Complete.
   serve::model_meta meta;        ///< Without an SLO, unless the configuration says one.
   std::uint32_t max_batch = 1;
-  engine::row_sizes sizes = engine::row_sizes::one;
   formats::start_key key;  ///< Of its profile.
 };
 

@@ -166,25 +166,21 @@ repository_service::instance repository_service::open(const formats::repository_
   const std::uint32_t batch_max =
       is_measured ? loaded.max_batch : std::min(first_batch, loaded.max_batch);
   const double margin = options_.profile_margin;
-  instance i{
-      .id = {},
-      .factory = loaded.factory,
-      .shown = nullptr,
-      .how = {.latency =
-                  latency_curve{
-                      table_latency{is_measured
-                                        ? medians(points, margin)
-                                        : one_by_one(margin * row_ms(*loaded.factory), batch_max)},
-                      batch_max},
-              .slo = {},
-              .queue_capacity = options_.queue_capacity,
-              .batch_max = batch_max,
-              .sizes = loaded.sizes},
-      .bytes = bytes,
-      .max_batch = loaded.max_batch,
-      .slo = loaded.config.slo,
-      .points = std::move(points),
-      .key = std::move(loaded.key)};
+  const std::vector<latency_point> expected =
+      is_measured ? medians(points, margin)
+                  : one_by_one(margin * row_ms(*loaded.factory), batch_max);
+  instance i{.id = {},
+             .factory = std::move(loaded.factory),
+             .shown = nullptr,
+             .how = {.latency = latency_curve{table_latency{expected}, batch_max},
+                     .slo = {},
+                     .queue_capacity = options_.queue_capacity,
+                     .batch_max = batch_max},
+             .bytes = bytes,
+             .max_batch = loaded.max_batch,
+             .slo = loaded.config.slo,
+             .points = std::move(points),
+             .key = std::move(loaded.key)};
   // 0, which it also is where nothing is said, leaves it to the policy.
   if (const auto& d = loaded.config.batching; d && d->max_queue_delay > duration{0}) {
     i.how.longest_wait = d->max_queue_delay;

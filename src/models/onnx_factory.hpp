@@ -24,12 +24,19 @@ class onnx_factory final : public host_model_factory {
   using session = runtime::onnx::session;
 
   /// @param e Outlives it and its models.
-  onnx_factory(runtime::host_executor& e, std::shared_ptr<const session> s)
-      : executor_{e}, session_{std::move(s)} {}
+  /// @param has_sizes Whether requests differ in size, if the model leaves that open.
+  onnx_factory(runtime::host_executor& e, std::shared_ptr<const session> s, bool has_sizes = true)
+      : executor_{e},
+        session_{std::move(s)},
+        sizes_{!has_sizes || !session_->interface().has_sizes() ? engine::row_sizes::one
+               : session_->pads()                               ? engine::row_sizes::padded
+                                                                : engine::row_sizes::equal} {}
 
   [[nodiscard]] const runtime::model_interface& info() const noexcept override {
     return session_->interface();
   }
+  [[nodiscard]] engine::row_sizes sizes() const noexcept override { return sizes_; }
+  [[nodiscard]] bool batches() const noexcept override { return session_->has_batch(); }
   [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t max_batch) override {
     return std::make_unique<model>(executor_, session_, max_batch);
   }
@@ -55,6 +62,7 @@ class onnx_factory final : public host_model_factory {
 
   runtime::host_executor& executor_;
   std::shared_ptr<const session> session_;
+  engine::row_sizes sizes_;
 };
 
 /// Whether a model is one of ONNX's, by the end of its name.

@@ -3,6 +3,7 @@
 /// The example models by name, type-erased for servers and tools.
 #pragma once
 
+#include <cohort/engine/whole_batch.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 
@@ -38,6 +39,10 @@ class any_model_factory {
  public:
   virtual ~any_model_factory() = default;
   [[nodiscard]] virtual const model_interface& info() const noexcept = 0;
+  /// What the sizes of requests are to its models, where whole batches are run.
+  [[nodiscard]] virtual engine::row_sizes sizes() const noexcept { return engine::row_sizes::one; }
+  /// Whether its models take batches; else rows run one by one, and clients' tensors have none.
+  [[nodiscard]] virtual bool batches() const noexcept { return true; }
   /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
 };
@@ -69,9 +74,10 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 /// range (0 and 1 if there is none), or the example models' token sequence, drawn from `seed`.
 [[nodiscard]] std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed);
 
-/// Whether inputs are token sequences, which end where only zeros follow.
+/// Whether the input is a token sequence of the example models, which ends where only zeros follow.
 [[nodiscard]] inline bool has_sizes(const model_interface& info) {
-  return info.inputs.front().type == data_type::i32;
+  const tensor_info& t = info.inputs.front();
+  return info.inputs.size() == 1 && t.type == data_type::i32 && t.range && !t.has_size();
 }
 /// Tokens of a row (INT32) without the padding behind them, at least 1.
 [[nodiscard]] std::uint32_t sequence_length(std::span<const std::byte> row) noexcept;
