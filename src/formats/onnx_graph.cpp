@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "onnx.pb.h"
+#include <schema/onnx.pb.h>
 #include "text.hpp"
 
 namespace cohort::formats {
