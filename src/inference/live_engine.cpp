@@ -89,13 +89,11 @@ class live_engine_of final : public live_engine {
                                }
                              });
   }
-  void remove(model_id m, std::function<void()> gone) override {
-    engine_.remove_model(m, std::move(gone));
-  }
-  void free(model_id m) override {
-    std::vector<typename backend::prepared_model> taken;
-    engine_.run_inside([&] {
-      for (const device_id d : ids_) taken.push_back(backend_.take_model(m, d));
+  void remove(model_id m, std::function<void(remains)> gone) override {
+    engine_.remove_model(m, [this, m, gone = std::move(gone)] {
+      auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
+      for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
+      gone(std::move(left));
     });
   }
 

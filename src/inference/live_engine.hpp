@@ -45,10 +45,11 @@ class live_engine {
   /// @throws resource_error If its rows do not fit the executor's memory. Nothing is added then.
   virtual model_id add(const live_model& m, model_id shown_as,
                        models::host_model_factory& factory) = 0;
-  /// No more requests come for it. Calls `gone`, on any thread, when the last one has ended.
-  virtual void remove(model_id m, std::function<void()> gone) = 0;
-  /// Frees what a model had that is gone.
-  virtual void free(model_id m) = 0;
+  /// What is left of a model. To destroy it frees memory, which takes a while.
+  using remains = std::shared_ptr<void>;
+  /// No more requests come for it. Calls `gone(remains)` on the engine's thread when the last one
+  /// has ended; then its id may be that of another model.
+  virtual void remove(model_id m, std::function<void(remains)> gone) = 0;
 
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;

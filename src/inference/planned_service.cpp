@@ -76,7 +76,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
       std::size_t{2} * devices * plan.schedule.demand.max_gpulets_per_gpu * plan.names().size();
   const std::size_t pool = (std::size_t{64} << 20U) +
                            instances * plan.max_batch * (std::size_t{3} << 20U) +
-                           (o.repository.empty() ? 0 : o.model_memory_mb << 20U);
+                           (o.repository.empty() ? 0 : o.model_memory_mb * 1'000'000);
   planned_resources<runtime::host_executor> made;
   made.executors.push_back(std::make_unique<runtime::host_executor>(runtime::host_options{
       .pool_bytes = pool, .queue_depth = 8192, .products = runtime::blas_products()}));

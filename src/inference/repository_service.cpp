@@ -63,7 +63,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
   const unsigned devices = devices_of(o, all);
   executor_ = std::make_unique<runtime::host_executor>(
-      runtime::host_options{.pool_bytes = o.model_memory_mb << 20U, .queue_depth = 1024});
+      runtime::host_options{.pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 1024});
   counters_.expect_models(most_models);
   engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
   description_ = fmt::format("ONNX Runtime {}, {} device{}", library_->version(), devices,
@@ -139,7 +139,7 @@ void repository_service::keep() {
 std::uint64_t repository_service::bytes_in_use() const noexcept {
   std::uint64_t sum = 0;
   for (const auto& [which, i] : instances_) sum += i.bytes;
-  for (const auto& [id, i] : retired_) sum += i.bytes;
+  for (const auto& [number, i] : retired_) sum += i.bytes;
   return sum;
 }
 
@@ -154,11 +154,11 @@ repository_service::instance repository_service::open(const formats::repository_
                                                       const formats::model_version& v) {
   const std::uint64_t bytes =
       m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes;
-  const std::uint64_t limit = std::uint64_t{options_.model_memory_mb} << 20U;
-  if (bytes_in_use() + bytes > limit) {
-    throw resource_error{fmt::format(
-        "model '{}' needs {} MiB, but {} of {} MiB are in use (--model-memory-mb)", m.name,
-        (bytes + (1U << 20U) - 1) >> 20U, bytes_in_use() >> 20U, options_.model_memory_mb)};
+  constexpr std::uint64_t mb = 1'000'000;
+  if (bytes_in_use() + bytes > options_.model_memory_mb * mb) {
+    throw resource_error{
+        fmt::format("model '{}' needs {} MB, but {} of {} MB are in use (--model-memory-mb)",
+                    m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
   }
   loaded_version loaded = load_version(m, v, library_, *executor_);
   std::vector<formats::kept_point> points = kept_profile(loaded);
@@ -234,8 +234,11 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
       if (which.first != meta.name) all.push_back(facts(other));
     }
     const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
-    meta.slo = d.slo;
-    tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(d.slo), d.reason));
+    // What HTTP takes is at most a tenth of it.
+    const duration least = from_ms(options_.http_margin_us / 1e2);
+    meta.slo = std::max(d.slo, least);
+    tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
+                     d.slo >= least ? d.reason : "ten times --http-margin-us"));
   }
   i.how.slo = meta.slo;
 }
@@ -252,12 +255,13 @@ void repository_service::start(instance& i) {
 /// Nobody finds it in the catalogue any more.
 void repository_service::retire(instance i) {
   const model_id id = i.id;
-  retired_.emplace(id, std::move(i));
-  const auto remove = [this, id] {
-    engine_->remove(id, [this, id] {
-      later([this, id] {
-        engine_->free(id);
-        retired_.erase(id);
+  const std::uint64_t number = ++retirements_;
+  retired_.emplace(number, std::move(i));
+  const auto remove = [this, id, number] {
+    engine_->remove(id, [this, number](live_engine::remains left) {
+      later([this, number, left = std::move(left)]() mutable {
+        left.reset();
+        retired_.erase(number);
       });
     });
   };
@@ -292,7 +296,8 @@ std::string repository_service::load_now(const std::string& name) {
     for (auto& [which, i] : fresh) {
       if (i.is_started) retire(std::move(i));
     }
-    problems_[name] = why;
+    // Of names that clients invent nothing is kept.
+    if (m.config || !m.versions.empty()) problems_[name] = why;
     return why;
   }
   problems_.erase(name);
@@ -318,7 +323,8 @@ std::string repository_service::load_now(const std::string& name) {
 }
 
 std::string repository_service::unload_now(const std::string& name) {
-  bool was_there = problems_.erase(name) > 0;
+  bool was_there = false;
+  problems_.erase(name);
   for (auto at = instances_.begin(); at != instances_.end();) {
     if (at->first.first != name) {
       ++at;

@@ -124,7 +124,8 @@ class repository_service final : public model_service, public model_repository {
   start_cache cache_;
   std::unique_ptr<runtime::host_executor> executor_;
   std::map<name_and_version, instance> instances_;
-  std::map<model_id, instance> retired_;         // By the engine's id.
+  std::uint64_t retirements_ = 0;
+  std::map<std::uint64_t, instance> retired_;    // By number of their retirement.
   std::map<std::string, std::string> problems_;  // By model: why its last load failed.
   std::map<std::string, model_id> rows_;         // By model: what it is counted as.
   std::unique_ptr<profile_run> run_;             // Under way.
