@@ -4,7 +4,8 @@
 // `late`), `NAME dropped`, `NAME failed`, `NAME refused [REASON]`, `NAME error TEXT`. Who closes,
 // or ends sending, has gone: what it still waits for is cancelled.
 #include <cohort/core/clock.hpp>
-#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/scheduler.hpp>
+#include <cohort/deferred/window.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/measure.hpp>
@@ -31,7 +32,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using model_type = square_roots<runtime::host_executor>;  // As in loop.cpp: yours.
 using backend_type = engine::executor_backend<runtime::host_executor, model_type>;
-using core_type = engine::basic_engine_core<deferred::adaptive_scheduler>;
+// Deadlines are the clients' and may be far off: nobody waits while the device is free.
+using core_type = engine::basic_engine_core<deferred::basic_scheduler<deferred::eager>>;
 constexpr std::uint32_t batch_max = 16;
 constexpr std::size_t longest_line = 1024;
 constexpr std::size_t most_open = 1024;  // Requests and answers of a connection; then it must read.
@@ -154,8 +156,7 @@ int main(int argc, char** argv) {
   const latency_curve latency{engine::latency_of(measured), batch_max};
 
   backend_type backend{executor};
-  engine_type engine{core_type{deferred::make_adaptive_scheduler()}, backend,
-                     engine::inline_completion{to_sockets{&io}}};
+  engine_type engine{core_type{}, backend, engine::inline_completion{to_sockets{&io}}};
   backend.bind(engine);
   const device_id device = engine.add_device([&](device_id d) { backend.add_device(d); });
   const model_id id = engine.add_model(

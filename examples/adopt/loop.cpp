@@ -2,7 +2,8 @@
 // cohort in a loop of your own, with a model of your own: a thread, a queue of events, and the core
 // as a value in it. The model is measured first: the core must know how long batches take.
 #include <cohort/core/clock.hpp>
-#include <cohort/deferred/adaptive.hpp>
+#include <cohort/deferred/scheduler.hpp>
+#include <cohort/deferred/window.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/runtime/host.hpp>
@@ -26,7 +27,6 @@ using namespace std::chrono_literals;
 using executor_type = runtime::host_executor;
 // Or runtime::onnx::onnx_model<executor_type>, made of a session: rows are as its boundaries say.
 using model_type = square_roots<executor_type>;
-using core_type = engine::basic_engine_core<deferred::adaptive_scheduler>;
 constexpr std::uint32_t batch_max = 16;
 
 struct job : request {  // Yours; it must live until it has ended.
@@ -116,7 +116,7 @@ class my_loop {  // A thread, a queue and a device; and the core's sink.
 
   executor_type& executor_;
   model_type& model_;
-  core_type core_{deferred::make_adaptive_scheduler()};
+  engine::basic_engine_core<deferred::basic_scheduler<deferred::eager>> core_;
   device_id device_;
   model_id id_;
   std::array<batch_memory, 2> memory_;
