@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <functional>
@@ -142,6 +143,10 @@ class loaded {
   [[nodiscard]] std::vector<declared_tensor> outputs() const {
     return tensors("output", api_->output_count, api_->output_name, api_->output_type);
   }
+  /// @param is_plain Whether each is a tensor of plain numbers: only those are described.
+  [[nodiscard]] std::vector<declared_tensor> outputs(std::vector<bool>& is_plain) const {
+    return tensors("output", api_->output_count, api_->output_name, api_->output_type, &is_plain);
+  }
 
   /// @returns What failed.
   [[nodiscard]] std::optional<std::string> run(const char* const* input_names,
@@ -175,7 +180,8 @@ class loaded {
 
   template <class Count, class Name, class Type>
   [[nodiscard]] std::vector<declared_tensor> tensors(std::string_view side, Count count, Name name,
-                                                     Type type) const {
+                                                     Type type,
+                                                     std::vector<bool>* is_plain = nullptr) const {
     std::size_t n = 0;
     check(count(session_.get(), &n));
     ort_allocator* allocator = nullptr;
@@ -189,7 +195,13 @@ class loaded {
       ort_type_info* info = nullptr;
       check(type(session_.get(), i, &info));
       const owned<ort_type_info> release{info, api_->release_type_info};
-      fill(side, t, info);
+      try {
+        fill(side, t, info);
+        if (is_plain != nullptr) is_plain->push_back(true);
+      } catch (const config_error&) {
+        if (is_plain == nullptr) throw;
+        is_plain->push_back(false);
+      }
     }
     return found;
   }
@@ -250,6 +262,50 @@ std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::ui
   if (has_batch) shape.push_back(rows);
   for (const std::int64_t d : t.shape) shape.push_back(d == size_dimension ? size : d);
   return shape;
+}
+
+/// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why What failed.
+std::vector<std::vector<std::int64_t>> shapes_on_zeros(const loaded& model,
+                                                       std::span<const tensor_info> of,
+                                                       std::span<const char* const> outputs,
+                                                       bool has_batch, std::uint32_t rows,
+                                                       std::uint32_t size, std::string& why) {
+  std::vector<std::vector<std::byte>> zeros;
+  std::vector<const char*> inputs;
+  values in{model.api(), of.size()};
+  values out{model.api(), outputs.size()};
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    inputs.push_back(of[i].name.c_str());
+    const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
+    model.check(model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
+                                  zeros.back().data(), data.size(), &in.all()[i]));
+  }
+  if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all())) {
+    why = *failed;
+    return {};
+  }
+  std::vector<std::vector<std::int64_t>> found;
+  for (const ort_value* v : out.all()) found.push_back(model.shape_of(v));
+  return found;
+}
+
+/// A tensor that was seen with 2 rows of one size and 3 of another, or without rows.
+std::optional<tensor_info> row_of(const declared_tensor& t, std::span<const std::int64_t> small,
+                                  std::span<const std::int64_t> large, bool has_batch,
+                                  std::uint32_t small_size, std::uint32_t large_size) {
+  if (small.size() != large.size()) return std::nullopt;
+  if (has_batch && (small.empty() || small[0] != 2 || large[0] != 3)) return std::nullopt;
+  tensor_info row{.name = t.name, .type = t.type, .shape = {}};
+  for (std::size_t i = has_batch ? 1 : 0; i < small.size(); ++i) {
+    if (small[i] == large[i] && small[i] >= 1) {
+      row.shape.push_back(small[i]);
+    } else if (small[i] == small_size && large[i] == large_size) {
+      row.shape.push_back(size_dimension);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return row;
 }
 
 void check_options(const session_options& o) {
@@ -316,24 +372,14 @@ class session::state {
   [[nodiscard]] std::vector<std::vector<std::int64_t>> probe(std::span<const tensor_info> of,
                                                              bool has_batch, std::uint32_t rows,
                                                              std::uint32_t size) const {
-    std::vector<std::vector<std::byte>> zeros;
-    values in{loaded_.api(), of.size()};
-    values out{loaded_.api(), names_.size() - of.size()};
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
-      loaded_.check(loaded_.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
-                                        zeros.back().data(), data.size(), &in.all()[i]));
-    }
-    if (const auto why = loaded_.run(name_pointers_.data(), in.all(),
-                                     name_pointers_.data() + of.size(), out.all())) {
-      throw config_error{
-          fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
-                      "size {}) failed: {}",
-                      rows, size, *why)};
-    }
-    std::vector<std::vector<std::int64_t>> found;
-    for (const ort_value* v : out.all()) found.push_back(loaded_.shape_of(v));
-    return found;
+    std::string why;
+    auto found = shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()),
+                                 has_batch, rows, size, why);
+    if (why.empty()) return found;
+    throw config_error{
+        fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
+                    "size {}) failed: {}",
+                    rows, size, why)};
   }
 
   loaded loaded_;
@@ -366,6 +412,44 @@ session::session(std::shared_ptr<const library> runtime, std::span<const std::by
 }
 
 session::~session() = default;
+
+std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const library> runtime,
+                                                         std::span<const std::byte> model,
+                                                         const session_options& options) {
+  check_options(options);
+  try {
+    loaded made{std::move(runtime)};
+    made.load(model, nullptr, options);
+    const described_model inputs = describe(made.inputs(), {}, options, {});
+    std::vector<bool> is_plain;
+    const std::vector<declared_tensor> outputs = made.outputs(is_plain);
+    std::vector<const char*> names;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (is_plain[i]) names.push_back(outputs[i].name.c_str());
+    }
+    const std::uint32_t large_size = std::min(inputs.interface.max_size, 12U);
+    const std::uint32_t small_size = std::max(large_size / 2, 1U);
+    const auto seen = [&](std::uint32_t rows, std::uint32_t size) {
+      std::string why;
+      auto shapes = shapes_on_zeros(made, inputs.interface.inputs, names, inputs.has_batch,
+                                    inputs.has_batch ? rows : 1, size, why);
+      if (why.empty()) return shapes;
+      throw config_error{
+          fmt::format("running it on zeros ({} rows of size {}) failed: {}", rows, size, why)};
+    };
+    const auto small = seen(2, small_size);
+    const auto large = seen(3, large_size);
+    std::vector<std::optional<tensor_info>> found(outputs.size());
+    for (std::size_t i = 0, k = 0; i < outputs.size(); ++i) {
+      if (!is_plain[i]) continue;
+      found[i] = row_of(outputs[i], small[k], large[k], inputs.has_batch, small_size, large_size);
+      ++k;
+    }
+    return found;
+  } catch (const config_error& e) {
+    throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
+  }
+}
 
 const model_interface& session::interface() const noexcept { return state_->described().interface; }
 bool session::has_batch() const noexcept { return state_->described().has_batch; }
