@@ -46,15 +46,15 @@ using operator_times = std::vector<std::vector<batching::batch_time>>;  // By op
 
 struct slice_plan {
   std::string name;
-  fs::path version;        ///< Folder of the model and its stages.
+  fs::path version{};      ///< Folder of the model and its stages.
   std::size_t wanted = 0;  ///< Stages; 0: found by trial.
   std::uint32_t largest_batch = 1;
   int repeats = 1;
   double stage_load = 0.6;
-  std::optional<double> hand_over_ms;
+  std::optional<double> hand_over_ms{};
   double slo_ms = 0;  ///< 0: from the measurements.
   std::uint64_t seed = 1;
-  piece_options pieces;
+  piece_options pieces{};
 };
 
 /// A stage, or a piece, and what it took.
@@ -85,7 +85,6 @@ slice_plan parse_slice(const slice_options& o) {
                    parse_integer("--repeats", o.repeats, {.low = 3, .high = 100'000})),
                .stage_load = parse_number("--stage-load", o.stage_load,
                                           {.low = 0, .high = 0.99, .above_low = true}),
-               .hand_over_ms = {},
                .seed = parse_integer("--seed", o.seed, integer_range{})};
   if (!o.file.ends_with(".onnx")) {
     fail("MODEL", quote_short(o.file), "a file FILE.onnx");

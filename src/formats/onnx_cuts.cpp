@@ -101,7 +101,7 @@ class stage_maker {
     }
     for (std::size_t i = 0; i < m.nodes.size(); ++i) {
       for (const std::string& name : m.nodes[i].outputs) {
-        if (flow_.is_constant[i]) constant_givers_[name] = i;
+        givers_[name] = i;
       }
     }
   }
@@ -134,6 +134,11 @@ class stage_maker {
     }
     for (const onnx_tensor& t : m_->constants) {
       if (constants.contains(t.name)) s.constants.push_back(t);
+    }
+    for (const onnx_value& v : m_->values) {  // What is known within: runtimes join nodes by it.
+      const auto giver = givers_.find(v.name);
+      const bool leaves = out != nullptr && std::ranges::find(*out, v.name) != out->end();
+      if (giver != givers_.end() && takes[giver->second] && !leaves) s.values.push_back(v);
     }
     if (in == nullptr) {
       for (const onnx_value& v : m_->inputs) {
@@ -169,8 +174,10 @@ class stage_maker {
         constants.insert(*c);
         continue;
       }
-      const auto giver = constant_givers_.find(name);
-      if (giver == constant_givers_.end() || takes[giver->second]) continue;
+      const auto giver = givers_.find(name);
+      if (giver == givers_.end() || !flow_.is_constant[giver->second] || takes[giver->second]) {
+        continue;
+      }
       takes[giver->second] = true;
       each_read(m_->nodes[giver->second], [&](const std::string& read) { wanted.push_back(read); });
     }
@@ -180,7 +187,7 @@ class stage_maker {
   const onnx_model* m_;
   flow flow_;
   std::unordered_map<std::string_view, const onnx_value*> declared_;
-  std::unordered_map<std::string_view, std::size_t> constant_givers_;
+  std::unordered_map<std::string_view, std::size_t> givers_;
 };
 
 }  // namespace

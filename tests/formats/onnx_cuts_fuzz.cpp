@@ -19,7 +19,8 @@ using namespace cohort::formats;
 /// A graph of which each node is three bytes: its operation and two of the names before it.
 onnx_model graph_of(const std::uint8_t* data, std::size_t size) {
   constexpr const char* ops[]{"Add", "MatMul", "If", "RandomNormalLike"};
-  onnx_model m{.inputs = {{.name = "x", .element = 1}, {.name = "y", .element = 1}}};
+  onnx_model m{.inputs = {{.name = "x", .element = 1}, {.name = "y", .element = 1}},
+               .opsets = {{.domain = "", .version = 17}}};
   m.constants = {{.name = "w", .dims = {0}}, {.name = "v", .dims = {0}}};
   std::vector<std::string> names{"x", "y", "w", "v"};
   for (std::size_t i = 0; i + 2 < size && i < 3000; i += 3) {

@@ -29,7 +29,7 @@ onnx_value value(std::string name) {
   return {.name = std::move(name), .element = 1, .shape = {{rows, four}}};
 }
 onnx_tensor constant(std::string name) {
-  return {.name = std::move(name), .element = 1, .dims = {4}, .data = std::string(16, 'x')};
+  return {.name = std::move(name), .element = 1, .dims = {4, 4}, .data = std::string(64, 'x')};
 }
 strings names_of(const std::vector<onnx_node>& nodes) {
   strings names;
@@ -83,6 +83,9 @@ TEST_CASE("stages have the nodes between their places and copies of the constant
   CHECK(names_of(stages[1].inputs) == strings{"x", "b"});
   CHECK(names_of(stages[1].outputs) == strings{"d"});
   CHECK(names_of(stages[2].outputs) == strings{"y"});
+  CHECK(names_of(stages[0].values) == strings{"a"});
+  CHECK(names_of(stages[1].values) == strings{"c"});
+  CHECK(stages[2].values.empty());
   for (const onnx_model& s : stages) {
     CHECK(s.opsets.at(0).version == 17);
     CHECK(names_of(parse_onnx("stage", to_bytes(s)).nodes) == names_of(s.nodes));

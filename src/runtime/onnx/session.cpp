@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -162,6 +164,13 @@ class loaded {
     return api_->create_tensor_with_data(memory_.get(), data, bytes, shape.data(), shape.size(),
                                          element_of(type), to);
   }
+  /// @returns [0] of one that was not made: ONNX Runtime may leave such an output out.
+  [[nodiscard]] std::vector<std::int64_t> shape_of_any(const ort_value* value) const {
+    ort_tensor_info* info = nullptr;
+    if (failure_of(*api_, api_->tensor_info_of(value, &info))) return {0};
+    const owned<ort_tensor_info> release{info, api_->release_tensor_info};
+    return dimensions_of(info);
+  }
   [[nodiscard]] std::vector<std::int64_t> shape_of(const ort_value* value) const {
     ort_tensor_info* info = nullptr;
     check(api_->tensor_info_of(value, &info));
@@ -265,11 +274,11 @@ std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::ui
 }
 
 /// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why What failed.
-std::vector<std::vector<std::int64_t>> shapes_on_zeros(const loaded& model,
-                                                       std::span<const tensor_info> of,
-                                                       std::span<const char* const> outputs,
-                                                       bool has_batch, std::uint32_t rows,
-                                                       std::uint32_t size, std::string& why) {
+/// @param shape Of a value.
+template <class Shape>
+std::vector<std::vector<std::int64_t>> shapes_on_zeros(
+    const loaded& model, std::span<const tensor_info> of, std::span<const char* const> outputs,
+    bool has_batch, std::uint32_t rows, std::uint32_t size, std::string& why, Shape shape) {
   std::vector<std::vector<std::byte>> zeros;
   std::vector<const char*> inputs;
   values in{model.api(), of.size()};
@@ -285,7 +294,7 @@ std::vector<std::vector<std::int64_t>> shapes_on_zeros(const loaded& model,
     return {};
   }
   std::vector<std::vector<std::int64_t>> found;
-  for (const ort_value* v : out.all()) found.push_back(model.shape_of(v));
+  for (const ort_value* v : out.all()) found.push_back((model.*shape)(v));
   return found;
 }
 
@@ -330,6 +339,7 @@ class session::state {
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
     for (const declared_tensor& t : outputs) names_.push_back(t.name);
     for (const std::string& n : names_) name_pointers_.push_back(n.c_str());
+    find_passed(inputs.size());
     described_ =
         describe(inputs, outputs, options,
                  [this](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
@@ -341,19 +351,23 @@ class session::state {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size, std::size_t first) const {
     const model_interface& m = described_.interface;
+    for (const passed& p : passed_) {
+      const std::size_t bytes = m.inputs[p.input].bytes(size);
+      std::memcpy(outputs[p.output] + first * bytes, inputs[p.input] + first * bytes, bytes * rows);
+    }
+    if (computed_.empty()) return;
     values in{loaded_.api(), inputs.size()};
-    values out{loaded_.api(), outputs.size()};
+    values out{loaded_.api(), computed_.size()};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       // It reads alone, though it takes a pointer that one could write by.
       bind(m.inputs[i],
            const_cast<std::byte*>(inputs[i]),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
            rows, size, first, in.all()[i]);
     }
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      bind(m.outputs[i], outputs[i], rows, size, first, out.all()[i]);
+    for (std::size_t i = 0; i < computed_.size(); ++i) {
+      bind(m.outputs[computed_[i]], outputs[computed_[i]], rows, size, first, out.all()[i]);
     }
-    check(loaded_.run(name_pointers_.data(), in.all(), name_pointers_.data() + inputs.size(),
-                      out.all()));
+    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all()));
   }
 
  private:
@@ -374,7 +388,7 @@ class session::state {
                                                              std::uint32_t size) const {
     std::string why;
     auto found = shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()),
-                                 has_batch, rows, size, why);
+                                 has_batch, rows, size, why, &loaded::shape_of);
     if (why.empty()) return found;
     throw config_error{
         fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
@@ -382,9 +396,30 @@ class session::state {
                     rows, size, why)};
   }
 
+  /// An output that is an input itself. ONNX Runtime would not write it to the caller's memory.
+  struct passed {
+    std::size_t output;
+    std::size_t input;
+  };
+  void find_passed(std::size_t inputs) {
+    for (std::size_t i = inputs; i < names_.size(); ++i) {
+      const auto end = names_.begin() + static_cast<std::ptrdiff_t>(inputs);
+      const auto at = std::find(names_.begin(), end, names_[i]);
+      if (at != end) {
+        passed_.push_back({i - inputs, static_cast<std::size_t>(at - names_.begin())});
+      } else {
+        computed_.push_back(i - inputs);
+        computed_names_.push_back(name_pointers_[i]);
+      }
+    }
+  }
+
   loaded loaded_;
   std::vector<std::string> names_;  // Of inputs, then of outputs.
   std::vector<const char*> name_pointers_;
+  std::vector<passed> passed_;
+  std::vector<std::size_t> computed_;  // The other outputs.
+  std::vector<const char*> computed_names_;
   described_model described_;
 };
 
@@ -432,7 +467,7 @@ std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const l
     const auto seen = [&](std::uint32_t rows, std::uint32_t size) {
       std::string why;
       auto shapes = shapes_on_zeros(made, inputs.interface.inputs, names, inputs.has_batch,
-                                    inputs.has_batch ? rows : 1, size, why);
+                                    inputs.has_batch ? rows : 1, size, why, &loaded::shape_of_any);
       if (why.empty()) return shapes;
       throw config_error{
           fmt::format("running it on zeros ({} rows of size {}) failed: {}", rows, size, why)};
