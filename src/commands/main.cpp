@@ -212,6 +212,39 @@ void add_profile(CLI::App& app, profile_options& o) {
   flag(sub, "--json", o.json, "Print JSON");
 }
 
+void add_slice(CLI::App& app, slice_options& o) {
+  CLI::App* sub = add(app, "slice", "Cut a model of ONNX into stages that a pipeline runs",
+                      "cohort slice bert/1/model.onnx --out models --max-length 128");
+  option(sub, "MODEL", o.file, "MODEL.onnx", "FILE")->required();
+  option(sub, "--out", o.out,
+         "Where to write NAME/1/model.onnx, NAME/1/stages/1.onnx, 2.onnx, ..., NAME.json and "
+         "stages.json",
+         "DIR")
+      ->required();
+  option(sub, "--name", o.name, "Of the model [that of its file, or NAME of NAME/1/model.onnx]",
+         "NAME");
+  option(sub, "--stages", o.stages,
+         "So many stages, or auto: as many as have the least mean latency in trial runs in virtual "
+         "time [auto]",
+         "N|auto");
+  option(sub, "--largest-batch", o.largest_batch, "Batches of 1, 2, 4, ... and N are measured [16]",
+         "N");
+  option(sub, "--max-length", o.max_length,
+         "Of models with a dynamic length: measured at an eighth, a quarter, half and all of it "
+         "[512]",
+         "N");
+  option(sub, "--most-tensors", o.most_tensors, "Tensors that may cross a cut [3]", "N");
+  option(sub, "--most-pieces", o.most_pieces,
+         "Pieces to measure at first; between more places, every so manyth is taken [64]", "N");
+  option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [15]", "N");
+  option(sub, "--stage-load", o.stage_load, "Of the trial runs, as a part of the peak [0.6]", "F");
+  option(sub, "--hand-over-ms", o.hand_over_ms, "Of the trial runs, for each item [measured]", "X");
+  option(sub, "--slo-ms", o.slo_ms, "SLO to write [twice the latency of batch 4, at least 20]",
+         "X");
+  option(sub, "--seed", o.seed, "Of inputs and trial runs [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 void add_interference(CLI::App& app, interference_options& o) {
   CLI::App* sub =
       add(app, "interference", "Measure how much models slow each other down side by side",
@@ -477,7 +510,9 @@ int run(int argc, char** argv) {
   add_pipeline(app, pipeline);
   decode_command_options decode;
   interference_options interference;
+  slice_options slice;
   add_profile(app, profile);
+  add_slice(app, slice);
   add_interference(app, interference);
   add_load(app, load);
   add_decode(app, decode);
@@ -511,6 +546,7 @@ int run(int argc, char** argv) {
   if (name == "pack") return pack_command(pack);
   if (name == "replan") return replan_command(replan);
   if (name == "interference") return interference_command(interference);
+  if (name == "slice") return slice_command(slice);
   if (name == "subclusters") return subclusters_command(subclusters);
   return profile_command(profile);
 }

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_factory.hpp"
 
+#include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace cohort::models {
 
-bool is_onnx_file(std::string_view name) noexcept { return name.ends_with(".onnx"); }
+namespace {
+
+namespace onnx = runtime::onnx;
+
+bool is_stages_folder(std::string_view name) noexcept {
+  return name == "stages" || name.ends_with("/stages");
+}
+
+}  // namespace
+
+bool is_onnx_file(std::string_view name) noexcept {
+  return name.ends_with(".onnx") || is_stages_folder(name);
+}
 
 std::string name_of_onnx_file(std::string_view file) {
   const std::filesystem::path path{file};
@@ -20,10 +35,20 @@ std::string name_of_onnx_file(std::string_view file) {
 
 std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
                                                       runtime::host_executor& e) {
-  return std::make_unique<onnx_factory>(
-      e, std::make_shared<const runtime::onnx::session>(
-             runtime::onnx::library::open(), file,
-             runtime::onnx::session_options{.name = name_of_onnx_file(file)}));
+  const auto runtime = onnx::library::open();
+  const onnx::session_options how{.name = name_of_onnx_file(file)};
+  if (!is_stages_folder(file)) {
+    return std::make_unique<onnx_factory>(
+        e, std::make_shared<const onnx::session>(runtime, file, how));
+  }
+  onnx_factory::sessions stages;
+  const auto stage = [&](std::size_t k) {
+    return std::filesystem::path{file} / (std::to_string(k) + ".onnx");
+  };
+  do {  // The first is missed by its name.
+    stages.push_back(std::make_shared<const onnx::session>(runtime, stage(stages.size() + 1), how));
+  } while (std::filesystem::exists(stage(stages.size() + 1)));
+  return std::make_unique<onnx_factory>(e, std::move(stages));
 }
 
 }  // namespace cohort::models

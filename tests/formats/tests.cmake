@@ -6,5 +6,6 @@ foreach(
 endforeach()
 target_compile_definitions(formats.model_config_test PRIVATE "COHORT_MIGRATE_PAGE=\"${PROJECT_SOURCE_DIR}/docs/migrate.md\"")
 if(TARGET cohort_onnx_models)
+  cohort_add_test(formats/onnx_cuts_test.cpp LIBS cohort_formats cohort_onnx_models)
   cohort_add_test(formats/onnx_graph_test.cpp LIBS cohort_formats cohort_onnx_models)
 endif()

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -142,6 +145,10 @@ class loaded {
   [[nodiscard]] std::vector<declared_tensor> outputs() const {
     return tensors("output", api_->output_count, api_->output_name, api_->output_type);
   }
+  /// @param is_plain Whether each is a tensor of plain numbers: only those are described.
+  [[nodiscard]] std::vector<declared_tensor> outputs(std::vector<bool>& is_plain) const {
+    return tensors("output", api_->output_count, api_->output_name, api_->output_type, &is_plain);
+  }
 
   /// @returns What failed.
   [[nodiscard]] std::optional<std::string> run(const char* const* input_names,
@@ -156,6 +163,13 @@ class loaded {
                                         void* data, std::size_t bytes, ort_value** to) const {
     return api_->create_tensor_with_data(memory_.get(), data, bytes, shape.data(), shape.size(),
                                          element_of(type), to);
+  }
+  /// @returns [0] of one that was not made: ONNX Runtime may leave such an output out.
+  [[nodiscard]] std::vector<std::int64_t> shape_of_any(const ort_value* value) const {
+    ort_tensor_info* info = nullptr;
+    if (failure_of(*api_, api_->tensor_info_of(value, &info))) return {0};
+    const owned<ort_tensor_info> release{info, api_->release_tensor_info};
+    return dimensions_of(info);
   }
   [[nodiscard]] std::vector<std::int64_t> shape_of(const ort_value* value) const {
     ort_tensor_info* info = nullptr;
@@ -175,7 +189,8 @@ class loaded {
 
   template <class Count, class Name, class Type>
   [[nodiscard]] std::vector<declared_tensor> tensors(std::string_view side, Count count, Name name,
-                                                     Type type) const {
+                                                     Type type,
+                                                     std::vector<bool>* is_plain = nullptr) const {
     std::size_t n = 0;
     check(count(session_.get(), &n));
     ort_allocator* allocator = nullptr;
@@ -189,7 +204,13 @@ class loaded {
       ort_type_info* info = nullptr;
       check(type(session_.get(), i, &info));
       const owned<ort_type_info> release{info, api_->release_type_info};
-      fill(side, t, info);
+      try {
+        fill(side, t, info);
+        if (is_plain != nullptr) is_plain->push_back(true);
+      } catch (const config_error&) {
+        if (is_plain == nullptr) throw;
+        is_plain->push_back(false);
+      }
     }
     return found;
   }
@@ -252,6 +273,50 @@ std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::ui
   return shape;
 }
 
+/// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why What failed.
+/// @param shape Of a value.
+template <class Shape>
+std::vector<std::vector<std::int64_t>> shapes_on_zeros(
+    const loaded& model, std::span<const tensor_info> of, std::span<const char* const> outputs,
+    bool has_batch, std::uint32_t rows, std::uint32_t size, std::string& why, Shape shape) {
+  std::vector<std::vector<std::byte>> zeros;
+  std::vector<const char*> inputs;
+  values in{model.api(), of.size()};
+  values out{model.api(), outputs.size()};
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    inputs.push_back(of[i].name.c_str());
+    const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
+    model.check(model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
+                                  zeros.back().data(), data.size(), &in.all()[i]));
+  }
+  if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all())) {
+    why = *failed;
+    return {};
+  }
+  std::vector<std::vector<std::int64_t>> found;
+  for (const ort_value* v : out.all()) found.push_back((model.*shape)(v));
+  return found;
+}
+
+/// A tensor that was seen with 2 rows of one size and 3 of another, or without rows.
+std::optional<tensor_info> row_of(const declared_tensor& t, std::span<const std::int64_t> small,
+                                  std::span<const std::int64_t> large, bool has_batch,
+                                  std::uint32_t small_size, std::uint32_t large_size) {
+  if (small.size() != large.size()) return std::nullopt;
+  if (has_batch && (small.empty() || small[0] != 2 || large[0] != 3)) return std::nullopt;
+  tensor_info row{.name = t.name, .type = t.type, .shape = {}};
+  for (std::size_t i = has_batch ? 1 : 0; i < small.size(); ++i) {
+    if (small[i] == large[i] && small[i] >= 1) {
+      row.shape.push_back(small[i]);
+    } else if (small[i] == small_size && large[i] == large_size) {
+      row.shape.push_back(size_dimension);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return row;
+}
+
 void check_options(const session_options& o) {
   if (o.threads < 1 || o.threads > 1024) {
     throw config_error{fmt::format("threads is {}: expected 1 to 1024", o.threads)};
@@ -274,6 +339,7 @@ class session::state {
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
     for (const declared_tensor& t : outputs) names_.push_back(t.name);
     for (const std::string& n : names_) name_pointers_.push_back(n.c_str());
+    find_passed(inputs.size());
     described_ =
         describe(inputs, outputs, options,
                  [this](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
@@ -285,19 +351,23 @@ class session::state {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size, std::size_t first) const {
     const model_interface& m = described_.interface;
+    for (const passed& p : passed_) {
+      const std::size_t bytes = m.inputs[p.input].bytes(size);
+      std::memcpy(outputs[p.output] + first * bytes, inputs[p.input] + first * bytes, bytes * rows);
+    }
+    if (computed_.empty()) return;
     values in{loaded_.api(), inputs.size()};
-    values out{loaded_.api(), outputs.size()};
+    values out{loaded_.api(), computed_.size()};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       // It reads alone, though it takes a pointer that one could write by.
       bind(m.inputs[i],
            const_cast<std::byte*>(inputs[i]),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
            rows, size, first, in.all()[i]);
     }
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      bind(m.outputs[i], outputs[i], rows, size, first, out.all()[i]);
+    for (std::size_t i = 0; i < computed_.size(); ++i) {
+      bind(m.outputs[computed_[i]], outputs[computed_[i]], rows, size, first, out.all()[i]);
     }
-    check(loaded_.run(name_pointers_.data(), in.all(), name_pointers_.data() + inputs.size(),
-                      out.all()));
+    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all()));
   }
 
  private:
@@ -316,29 +386,40 @@ class session::state {
   [[nodiscard]] std::vector<std::vector<std::int64_t>> probe(std::span<const tensor_info> of,
                                                              bool has_batch, std::uint32_t rows,
                                                              std::uint32_t size) const {
-    std::vector<std::vector<std::byte>> zeros;
-    values in{loaded_.api(), of.size()};
-    values out{loaded_.api(), names_.size() - of.size()};
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
-      loaded_.check(loaded_.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
-                                        zeros.back().data(), data.size(), &in.all()[i]));
+    std::string why;
+    auto found = shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()),
+                                 has_batch, rows, size, why, &loaded::shape_of);
+    if (why.empty()) return found;
+    throw config_error{
+        fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
+                    "size {}) failed: {}",
+                    rows, size, why)};
+  }
+
+  /// An output that is an input itself. ONNX Runtime would not write it to the caller's memory.
+  struct passed {
+    std::size_t output;
+    std::size_t input;
+  };
+  void find_passed(std::size_t inputs) {
+    for (std::size_t i = inputs; i < names_.size(); ++i) {
+      const auto end = names_.begin() + static_cast<std::ptrdiff_t>(inputs);
+      const auto at = std::find(names_.begin(), end, names_[i]);
+      if (at != end) {
+        passed_.push_back({i - inputs, static_cast<std::size_t>(at - names_.begin())});
+      } else {
+        computed_.push_back(i - inputs);
+        computed_names_.push_back(name_pointers_[i]);
+      }
     }
-    if (const auto why = loaded_.run(name_pointers_.data(), in.all(),
-                                     name_pointers_.data() + of.size(), out.all())) {
-      throw config_error{
-          fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
-                      "size {}) failed: {}",
-                      rows, size, *why)};
-    }
-    std::vector<std::vector<std::int64_t>> found;
-    for (const ort_value* v : out.all()) found.push_back(loaded_.shape_of(v));
-    return found;
   }
 
   loaded loaded_;
   std::vector<std::string> names_;  // Of inputs, then of outputs.
   std::vector<const char*> name_pointers_;
+  std::vector<passed> passed_;
+  std::vector<std::size_t> computed_;  // The other outputs.
+  std::vector<const char*> computed_names_;
   described_model described_;
 };
 
@@ -366,6 +447,44 @@ session::session(std::shared_ptr<const library> runtime, std::span<const std::by
 }
 
 session::~session() = default;
+
+std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const library> runtime,
+                                                         std::span<const std::byte> model,
+                                                         const session_options& options) {
+  check_options(options);
+  try {
+    loaded made{std::move(runtime)};
+    made.load(model, nullptr, options);
+    const described_model inputs = describe(made.inputs(), {}, options, {});
+    std::vector<bool> is_plain;
+    const std::vector<declared_tensor> outputs = made.outputs(is_plain);
+    std::vector<const char*> names;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (is_plain[i]) names.push_back(outputs[i].name.c_str());
+    }
+    const std::uint32_t large_size = std::min(inputs.interface.max_size, 12U);
+    const std::uint32_t small_size = std::max(large_size / 2, 1U);
+    const auto seen = [&](std::uint32_t rows, std::uint32_t size) {
+      std::string why;
+      auto shapes = shapes_on_zeros(made, inputs.interface.inputs, names, inputs.has_batch,
+                                    inputs.has_batch ? rows : 1, size, why, &loaded::shape_of_any);
+      if (why.empty()) return shapes;
+      throw config_error{
+          fmt::format("running it on zeros ({} rows of size {}) failed: {}", rows, size, why)};
+    };
+    const auto small = seen(2, small_size);
+    const auto large = seen(3, large_size);
+    std::vector<std::optional<tensor_info>> found(outputs.size());
+    for (std::size_t i = 0, k = 0; i < outputs.size(); ++i) {
+      if (!is_plain[i]) continue;
+      found[i] = row_of(outputs[i], small[k], large[k], inputs.has_batch, small_size, large_size);
+      ++k;
+    }
+    return found;
+  } catch (const config_error& e) {
+    throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
+  }
+}
 
 const model_interface& session::interface() const noexcept { return state_->described().interface; }
 bool session::has_batch() const noexcept { return state_->described().has_batch; }

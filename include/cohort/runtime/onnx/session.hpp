@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace cohort::runtime::onnx {
 
@@ -82,5 +83,16 @@ class session {
   class state;
   std::unique_ptr<const state> state_;
 };
+
+/// What the outputs of a model are in the rows of requests, whatever else it gives: found by
+/// running it on zeros, twice, with other numbers of rows and sizes. None for an output that is no
+/// tensor of plain numbers, or that does not have one part for each request of a shape that is
+/// constant or as long as the size: such a one cannot be in a row.
+/// @param options As of a session; `has_batch` is best given.
+/// @throws config_error If the model cannot be loaded or run, or its inputs are not those of a
+/// session.
+[[nodiscard]] std::vector<std::optional<tensor_info>> describe_outputs(
+    std::shared_ptr<const library> runtime, std::span<const std::byte> model,
+    const session_options& options);
 
 }  // namespace cohort::runtime::onnx
