@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every header of cohort but those for CUDA, ONNX Runtime, servers and clusters. Convenient, and slower to
-/// compile than the few headers a program needs.
+/// Every header of cohort but those for CUDA, ONNX Runtime, servers and clusters. Convenient, and
+/// slower to compile than the few headers a program needs.
 #pragma once
 
 #include <cohort/batching/alternatives.hpp>

@@ -36,7 +36,7 @@ class onnx_factory final : public host_model_factory {
         sessions_{std::move(stages)},
         info_{runtime::onnx::interface_of(sessions_)},
         // What a stage passes on may be none that can be padded.
-        sizes_{!has_sizes || !info_.has_sizes() ? engine::row_sizes::one
+        sizes_{!has_sizes || !info_.has_sizes()                     ? engine::row_sizes::one
                : sessions_.size() == 1 && sessions_.front()->pads() ? engine::row_sizes::padded
                                                                     : engine::row_sizes::equal} {}
 

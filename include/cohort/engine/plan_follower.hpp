@@ -204,7 +204,7 @@ class plan_follower {
   plan_applier<Host, Router> applier_;
   Planner* planner_ = nullptr;
   time_point period_began_{};
-  packing::plan plan_;     // That was begun last.
+  packing::plan plan_;    // That was begun last.
   bool is_whole_ = true;  // No GPU was set aside then.
   std::vector<model_id> interrupted_;
   std::uint64_t plans_ = 0;
