@@ -2,6 +2,7 @@
 #include "onnx_graph.hpp"
 
 #include <fmt/format.h>
+#include <onnx.pb.h>
 
 #include <algorithm>
 #include <array>
@@ -12,7 +13,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "onnx.pb.h"
 #include "text.hpp"
 
 namespace cohort::formats {
