@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <string>
 
-// Where ONNX Runtime is, it tells its version; where not, what was looked for. Both are as promised.
+// Where ONNX Runtime is, it tells its version; where not, what was looked for. Both are as
+// promised.
 int main() {
   using cohort::runtime::onnx::library;
   try {
