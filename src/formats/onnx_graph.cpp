@@ -2,6 +2,7 @@
 #include "onnx_graph.hpp"
 
 #include <fmt/format.h>
+#include <onnx.pb.h>
 
 #include <algorithm>
 #include <array>

@@ -29,6 +29,9 @@ if(TARGET cohort_onnx_models)
     endif()
     target_compile_features(cohort_${name}_library PRIVATE cxx_std_20)
     target_link_libraries(cohort_${name}_library PRIVATE cohort_dev)
+    # As ONNX Runtime is: a sanitizer that looks at it would not know its types.
+    target_compile_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
+    target_link_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
     add_dependencies(runtime.onnx.library_test cohort_${name}_library)
     target_compile_definitions(runtime.onnx.library_test
                                PRIVATE "${name}_LIBRARY=\"$<TARGET_FILE:cohort_${name}_library>\"")

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 
 #include "status.hpp"
 
@@ -127,11 +128,13 @@ class walk {
           refuse(fmt::format("it has a field of type {}", tag & 7U));
       }
     }
-    if (kind == message::entry && key == "location" &&
-        std::ranges::find(found, value) == found.end()) {
+    if (kind == message::entry && key == "location" && seen_.insert(value).second) {
       found.emplace_back(value);
     }
   }
+
+ private:
+  std::unordered_set<std::string_view> seen_;
 };
 
 }  // namespace
