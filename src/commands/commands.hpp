@@ -135,6 +135,7 @@ struct load_command_options {
   text_option timeout_ms;
   std::string verify = "0";
   std::string weights_seed = "1";
+  bool binary = false;
   bool json = false;
 };
 int load_command(const load_command_options& o);

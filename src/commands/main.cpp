@@ -307,6 +307,7 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--verify", o.verify, "Answers to compare with the reference [0]", "N");
   option(sub, "--weights-seed", o.weights_seed, "The server's --seed, to verify [1]", "N");
   option(sub, "--seed", o.seed, "Fixes arrivals and inputs [1]", "N");
+  flag(sub, "--binary", o.binary, "Send and ask for tensors as binary data, not as JSON");
   flag(sub, "--json", o.json, "Print JSON");
 }
 

@@ -4,15 +4,19 @@
 #pragma once
 
 #include <cohort/core/clock.hpp>
+#include <cohort/runtime/tensor.hpp>
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/serve/model_pages.hpp>
+#include <cohort/serve/model_statistics.hpp>
 #include <cohort/serve/server_life.hpp>
 #include <cohort/serve/unread_queue.hpp>
 
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -70,7 +74,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   /// An infer request as it came.
   struct unread {
     const served_model* model;
-    std::string_view body;  ///< Of the client's.
+    std::string_view body;         ///< Of the client's.
+    std::string_view json_length;  ///< How much of that is JSON, as the client says.
     std::shared_ptr<serve::http_client> client;
   };
 
@@ -79,21 +84,29 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::unread_queue<unread> queue;
     serve::recent_duration rest;  ///< From when one is taken to its answer.
     serve::serving_window window;
-    std::size_t inside = 0;  ///< Rows that the service has.
+    std::size_t inside = 0;     ///< Rows that the service has.
+    runtime::row_layout input;  ///< How the engine's rows lie.
+    runtime::row_layout output;
+    serve::model_statistics statistics;
   };
 
-  void offer(const served_model& model, std::string_view body,
+  void offer(const served_model& model, const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client);
   void keep_serving();
   void serve_some();
   [[nodiscard]] lane* next_lane() noexcept;
   void shed(const served_model& model, serve::http_client& client);
   [[nodiscard]] serve::time_budget budget_of(const served_model& model) const;
-  void infer(const served_model& model, std::string_view body,
-             const std::shared_ptr<serve::http_client>& client, time_point arrival);
+  [[nodiscard]] std::string metadata() const;
+  [[nodiscard]] std::string statistics(std::span<const served_model> of) const;
+
+  // infer_jobs.cpp
+  void infer(const unread& asked, time_point arrival);
   void abandon(infer_job& j);
   void finish(infer_job& j);
-  [[nodiscard]] std::string metadata() const;
+  void answer(const infer_job& j, std::optional<outcome> worst);
+  void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
+  void count(const infer_job& j, bool is_success, time_point answering);
 
   const options& settings_;
   serve::http_server& http_;

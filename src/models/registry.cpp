@@ -28,20 +28,52 @@ std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
   return std::make_unique<factory<host_ops>>(host_ops{e}, d, generate_weights(d.tensors, seed));
 }
 
+namespace {
+
+/// Writes elements of a type that JSON can say, and of the other two as zeros.
+template <class Random>
+void draw(std::byte* to, const tensor_info& t, std::size_t n, Random& random) {
+  // Without a range 0 and 1 are ids, counts and flags of any model.
+  const runtime::value_range range = t.range.value_or(runtime::value_range{0, 1});
+  const auto width =
+      static_cast<std::uint64_t>(range.most) - static_cast<std::uint64_t>(range.least);
+  const std::size_t bytes = bytes_of(t.type);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t drawn = random();
+    if (t.type == data_type::f32) {
+      const float grey = static_cast<float>(drawn % 256) / 255.0F;
+      std::memcpy(to + i * bytes, &grey, bytes);
+    } else if (t.type == data_type::f64) {
+      const double grey = static_cast<double>(drawn % 256) / 255.0;
+      std::memcpy(to + i * bytes, &grey, bytes);
+    } else if (t.type != data_type::f16 && t.type != data_type::bf16) {
+      // Little-endian: the lower bytes are the value in any width.
+      const std::uint64_t id =
+          static_cast<std::uint64_t>(range.least) + (width + 1 == 0 ? drawn : drawn % (width + 1));
+      std::memcpy(to + i * bytes, &id, bytes);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed) {
   std::mt19937_64 random{seed};
-  const tensor_info& input = info.inputs.front();
-  const std::size_t n = input.count();
-  std::vector<std::byte> bytes(n * 4);
-  const std::size_t length = 1 + random() % n;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (input.type == data_type::i32) {
-      const std::int32_t id = i < length ? static_cast<std::int32_t>(1 + random() % 4095) : 0;
-      std::memcpy(bytes.data() + i * 4, &id, 4);
-    } else {
-      const float grey = static_cast<float>(random() % 256) / 255.0F;
-      std::memcpy(bytes.data() + i * 4, &grey, 4);
+  const runtime::row_layout layout{info.inputs, info.max_size};
+  std::vector<std::byte> bytes(layout.bytes());
+  if (info.inputs.size() == 1 && has_sizes(info)) {
+    // Tokens of the example models, which end where only zeros follow.
+    const std::size_t n = info.inputs.front().count(info.max_size);
+    const std::size_t length = 1 + random() % n;
+    for (std::size_t i = 0; i < length; ++i) {
+      const auto id = static_cast<std::int32_t>(1 + random() % 4095);
+      std::memcpy(bytes.data() + i * sizeof(id), &id, sizeof(id));
     }
+    return bytes;
+  }
+  for (std::size_t i = 0; i < info.inputs.size(); ++i) {
+    const tensor_info& t = info.inputs[i];
+    draw(bytes.data() + layout.offset(i), t, t.count(info.max_size), random);
   }
   return bytes;
 }

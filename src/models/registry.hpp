@@ -66,7 +66,8 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
                                                                     runtime::host_executor& e,
                                                                     std::uint64_t seed);
 
-/// An input row that exercises a model: grey noise or a token sequence, drawn from `seed`.
+/// An input row that exercises a model, as `runtime::row_layout` has it: grey noise, ids of the
+/// range (0 and 1 if there is none), or the example models' token sequence, drawn from `seed`.
 [[nodiscard]] std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed);
 
 /// Whether inputs are token sequences, which end where only zeros follow.

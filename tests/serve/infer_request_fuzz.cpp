@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static serve::infer_parser parser{4};
   const auto r = parser.parse({reinterpret_cast<const char*>(data), size}, model);
   if (const auto* request = std::get_if<serve::infer_request>(&r)) {
-    if (request->rows < 1 || request->rows > 4 || request->data.size() != request->rows * 8) {
+    if (request->rows < 1 || request->rows > 4 || request->inputs[0].size() != request->rows * 8) {
       std::abort();
     }
   } else if (const auto& e = std::get<serve::protocol_error>(r);

@@ -251,6 +251,8 @@ class basic_model_shard {
     for (std::uint32_t i = 0; i < best.size; ++i) {
       request& r = m.queue.pop();
       r.state = request_state::running;
+      r.starts = b.exec_at;
+      r.batch = best.size;
       b.requests.push_back(r);
       m.resolved(false);
     }

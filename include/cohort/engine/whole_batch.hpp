@@ -42,7 +42,8 @@ struct whole_batch_model {
 /// so devices have capacity 1. A model on a device has two sets of buffers, so that a batch sent
 /// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
 /// and handed to their requests on the executor's thread, before the batch is reported, unless it
-/// was abandoned. A pipeline of `executor_backend`.
+/// was abandoned. Where buffers are host memory (`has_host_buffers`) they are gathered in the first
+/// one and handed over from the last, and not copied on the way. A pipeline of `executor_backend`.
 struct whole_batch {
   static constexpr bool is_driven = false;
   template <class Model>
@@ -59,7 +60,9 @@ struct whole_batch {
   template <class Executor>
   struct batch_rows {
     std::array<typename Executor::buffer, 2> rows;
-    staging_rows<Executor> staging;
+    staging_rows<Executor> staging;             // None where the executor has host buffers.
+    std::byte* in = nullptr;                    // Where the host writes inputs, of it or of `rows`,
+    std::byte* out = nullptr;                   // and reads outputs.
     std::vector<std::span<std::byte>> outputs;  // Of the batch's requests.
   };
 };
@@ -82,7 +85,7 @@ class whole_batch::lane {
         auto expected = holder::device;
         const bool is_wanted = self.held_by.compare_exchange_strong(expected, holder::outcome);
         if (is_wanted && !bad) {
-          const std::byte* row = self.rows->staging.out();
+          const std::byte* row = self.rows->out;
           for (const std::span<std::byte> to : self.rows->outputs) {
             std::memcpy(to.data(), row, to.size());
             row += to.size();
@@ -125,16 +128,24 @@ class whole_batch::instance {
  public:
   /// @throws config_error If the executor has no memory left for the rows.
   instance(Executor& e, model<Model> m, const device_spec& /*on*/, const end_report& /*report*/)
-      : model_{std::move(m.instance)} {
+      : model_{std::move(m.instance)}, zeros_{e, input_bytes(), 1} {
     std::size_t row = 0;
     for (std::size_t i = 0; i <= model_->stages(); ++i) {
       row = std::max(row, model_->boundary_bytes(i));
     }
     for (batch_rows<Executor>& set : sets_) {
       for (auto& rows : set.rows) rows = e.allocate(row * m.batch_max);
-      set.staging = {e, input_bytes() * m.batch_max, output_bytes() * m.batch_max};
+      if constexpr (has_host_buffers<Executor>) {
+        set.in = set.rows[0].data();
+        set.out = last_rows(set);
+      } else {
+        set.staging = {e, input_bytes() * m.batch_max, output_bytes() * m.batch_max};
+        set.in = set.staging.in();
+        set.out = set.staging.out();
+      }
       set.outputs.reserve(m.batch_max);
     }
+    std::memset(zeros_.in(), 0, input_bytes());
   }
 
   void join(lane<Executor>& /*l*/) noexcept {}
@@ -172,11 +183,10 @@ class whole_batch::instance {
   /// Runs one row of zeros, behind what the device has, then calls `done`.
   void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
     batch_rows<Executor>& set = sets_[0];
-    std::memset(set.staging.in(), 0, input_bytes());
     try {
-      l.executor_->copy(l.stream_, {.destination = set.rows[0].data(),
-                                    .source = set.staging.in(),
-                                    .row_bytes = input_bytes()});
+      l.executor_->copy(
+          l.stream_,
+          {.destination = set.rows[0].data(), .source = zeros_.in(), .row_bytes = input_bytes()});
       run_stages(l, set, 1);
     } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
@@ -205,14 +215,16 @@ class whole_batch::instance {
   }
   void copy_in(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
     const std::size_t bytes = input_bytes();
-    std::byte* to = s.staging.in();
+    std::byte* to = s.in;
     for (const request& r : b.requests) {
-      std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
+      copy_row(to, bytes, static_cast<const tensor_request&>(r));
       to += bytes;
     }
-    l.executor_->copy(
-        l.stream_,
-        {.destination = s.rows[0].data(), .source = s.staging.in(), .row_bytes = bytes * b.size()});
+    if constexpr (!has_host_buffers<Executor>) {
+      l.executor_->copy(
+          l.stream_,
+          {.destination = s.rows[0].data(), .source = s.in, .row_bytes = bytes * b.size()});
+    }
   }
   void copy_out(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
     const std::size_t bytes = output_bytes();
@@ -220,12 +232,17 @@ class whole_batch::instance {
     for (const request& r : b.requests) {
       s.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
     }
-    l.executor_->copy(l.stream_, {.destination = s.staging.out(),
-                                  .source = s.rows[model_->stages() % 2].data(),
-                                  .row_bytes = bytes * b.size()});
+    if constexpr (!has_host_buffers<Executor>) {
+      l.executor_->copy(
+          l.stream_, {.destination = s.out, .source = last_rows(s), .row_bytes = bytes * b.size()});
+    }
+  }
+  [[nodiscard]] std::byte* last_rows(rows_type& s) const {
+    return s.rows[model_->stages() % 2].data();
   }
 
   std::unique_ptr<Model> model_;
+  staging_rows<Executor> zeros_;       // A row to warm up with.
   std::array<rows_type, depth> sets_;  // By slot.
 };
 

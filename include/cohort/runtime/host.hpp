@@ -50,6 +50,8 @@ class host_executor {
  public:
   /// Whether results are computed, not only timed.
   static constexpr bool computes = true;
+  /// Whether the host may use its buffers like any memory.
+  static constexpr bool buffers_are_host_memory = true;
 
   class event;
   class stream;
