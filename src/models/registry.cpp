@@ -65,8 +65,12 @@ std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t s
     // Tokens of the example models, which end where only zeros follow.
     const std::size_t n = info.inputs.front().count(info.max_size);
     const std::size_t length = 1 + random() % n;
+    const auto& range = info.inputs.front().range;
+    const std::uint64_t most = range && range->most > 0 && range->most < 4095
+                                   ? static_cast<std::uint64_t>(range->most)
+                                   : 4095;
     for (std::size_t i = 0; i < length; ++i) {
-      const auto id = static_cast<std::int32_t>(1 + random() % 4095);
+      const auto id = static_cast<std::int32_t>(1 + random() % most);
       std::memcpy(bytes.data() + i * sizeof(id), &id, sizeof(id));
     }
     return bytes;
