@@ -98,7 +98,7 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
       sizes.push_back(models::input_size(factory->info(), inputs.back()));
     }
     // Inputs of unlike sizes are padded to the bucket of the row that they are in.
-    const auto longest = static_cast<std::uint32_t>(factory->info().input.count());
+    const auto longest = static_cast<std::uint32_t>(factory->info().inputs.front().count());
     std::vector<std::uint32_t> buckets;
     if (models::has_sizes(factory->info())) buckets = {longest / 4, longest / 2, longest};
     for (const std::uint32_t sets : {1U, 2U}) {
