@@ -2,7 +2,6 @@
 #include "onnx_graph.hpp"
 
 #include <fmt/format.h>
-#include <onnx.pb.h>
 
 #include <algorithm>
 #include <array>
