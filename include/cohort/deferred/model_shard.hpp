@@ -23,7 +23,6 @@
 #include <cohort/deferred/window.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -95,7 +94,7 @@ class basic_model_shard {
   void remove_model(model_id id, Sink& sink) {
     model& m = *models_[id.index()];
     while (!m.queue.empty()) drop_first(m, sink);
-    publish(id, m, candidate{}, sink);
+    publish(id, m, candidate{}, distant_past, sink);
     models_[id.index()].reset();
   }
 
@@ -229,7 +228,7 @@ class basic_model_shard {
     m.load.pool = g.pool;
     candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
-      publish(g.model, m, best, sink);
+      publish(g.model, m, best, now, sink);
       sink.grant_returned(g.model, g.device);
       return;
     }
@@ -363,30 +362,30 @@ class basic_model_shard {
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,
-            .exec_at = std::min({window_.opens(view), latest, latest_opening(m, view.arrival)}),
+            .exec_at = std::min({window_.opens(view), latest, view.arrival + m.longest_wait}),
             .latest = latest,
             .lead = delays_.before(g.size) + wake_margin_,
             .margin = wake_margin_,
             .urgency = priority_.urgency(view)};
   }
 
-  /// So that nobody waits for others longer than he may.
-  [[nodiscard]] static time_point latest_opening(const model& m, time_point arrival) noexcept {
-    return m.longest_wait == unbounded ? never : arrival + m.longest_wait;
-  }
-
   template <shard_sink Sink>
   void update(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
-    publish(id, m, choose(id, m, now, free_at, sink), sink);
+    publish(id, m, choose(id, m, now, free_at, sink), now, sink);
   }
 
   template <shard_sink Sink>
-  void publish(model_id id, model& m, const candidate& c, Sink& sink) noexcept {
-    if (c == m.published && refresh_.is_armed(id.index()) == !c.is_empty()) return;
+  void publish(model_id id, model& m, const candidate& c, time_point now, Sink& sink) noexcept {
+    const bool is_same = c == m.published;
+    if (is_same && refresh_.is_armed(id.index()) == !c.is_empty()) return;
     m.published = c;
     // One past the last start: at it, the candidate is still valid and would re-arm for ever.
-    refresh_.arm(id.index(), c.is_empty() ? never : c.send_by() + duration{1});
-    sink.candidate_changed(id, c);
+    time_point look = c.is_empty() ? never : c.send_by() + duration{1};
+    if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
+      if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
+    }
+    refresh_.arm(id.index(), look);
+    if (!is_same) sink.candidate_changed(id, c);
   }
 
   network_delays delays_;
