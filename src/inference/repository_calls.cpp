@@ -51,7 +51,7 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
     });
   };
   if (rest == "index") {
-    return models->index([this, client](std::vector<repository_entry> all) {
+    return models->index([this, client](const std::vector<repository_entry>& all) {
       http_.post([client, body = write_index(all)] { client->answer({.body = body}); });
     });
   }

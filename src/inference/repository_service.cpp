@@ -105,7 +105,7 @@ void repository_service::load(const std::string& name, answer done) {
 void repository_service::unload(const std::string& name, answer done) {
   later([this, name, done = std::move(done)] { done(unload_now(name)); });
 }
-void repository_service::index(std::function<void(std::vector<repository_entry>)> done) {
+void repository_service::index(std::function<void(const std::vector<repository_entry>&)> done) {
   later([this, done = std::move(done)] { done(index_now()); });
 }
 void repository_service::submitted_by(std::function<void(std::function<void()>)> post) {
@@ -374,9 +374,9 @@ void repository_service::measure_some() {
       run_which_ = at->first;
     }
     if (!run_->step()) return;
-    std::vector<formats::kept_point> points = run_->points();
+    const std::vector<formats::kept_point> points = run_->points();
     run_.reset();
-    measured(at->first, std::move(points));
+    measured(at->first, points);
   } catch (const std::exception& e) {
     run_.reset();
     // It goes on in small batches, with what is known of those.
@@ -387,7 +387,7 @@ void repository_service::measure_some() {
 
 /// From now on the model's batches are as large as they may be.
 void repository_service::measured(const name_and_version& which,
-                                  std::vector<formats::kept_point> points) {
+                                  const std::vector<formats::kept_point>& points) {
   instance& old = instances_.at(which);
   if (cache_.is_on()) cache_.keep_profile(which.first, {old.key, points});
   instance fresh = old;

@@ -78,7 +78,7 @@ class repository_service final : public model_service, public model_repository {
 
   void load(const std::string& name, answer done) override;
   void unload(const std::string& name, answer done) override;
-  void index(std::function<void(std::vector<repository_entry>)> done) override;
+  void index(std::function<void(const std::vector<repository_entry>&)> done) override;
   void submitted_by(std::function<void(std::function<void()>)> post) override;
 
  private:
@@ -108,7 +108,7 @@ class repository_service final : public model_service, public model_repository {
   std::vector<formats::kept_point> kept_profile(const loaded_version& v);
   double row_ms(models::host_model_factory& f);
   void measure_some();
-  void measured(const name_and_version& which, std::vector<formats::kept_point> points);
+  void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;
   model_id row_of(const std::string& name);
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept;
