@@ -375,12 +375,12 @@ std::string slice_text(const onnx_pieces& model, const sliced& s, const slice_pl
   t.add({"whole", fmt::to_string(s.pieces.size()), fmt::to_string(model.model().nodes.size()),
          fixed(to_ms(time_at(whole, 1)), 3), fixed(to_ms(time_at(whole, b)), 3), "", ""});
   out += t.text() + '\n';
-  out += s.difference == 0
-             ? std::string{"answers are those of the whole model bit by bit\n"}
-             : fmt::format(
-                   "answers differ from the whole model's by at most {:.2g} of the largest: a cut "
-                   "splits what the runtime computes in one, and rounds once more\n",
-                   s.difference);
+  out += s.difference == 0 ? std::string{"answers are those of the whole model bit by bit\n"}
+                           : fmt::format(
+                                 "answers differ from the whole model's by at most {:.2g} of the "
+                                 "largest: the runtime "
+                                 "computes other nodes in one, and rounds otherwise\n",
+                                 s.difference);
   return out + fmt::format(
                    "wrote {0}/model.onnx, {0}/stages/1.onnx to {1}.onnx, {2}/{3}.json and "
                    "{2}/stages.json\n",
