@@ -259,8 +259,8 @@ class config_maker {
       fail(at(field), fmt::format("a list of {}", count), fmt::format("at most {}", most));
     }
   }
-  [[nodiscard]] const std::string& text(std::string_view field, const std::string& s,
-                                        bool may_be_empty = false) const {
+  [[nodiscard]] std::string text(std::string_view field, const std::string& s,
+                                 bool may_be_empty = false) const {
     const bool plain = std::ranges::none_of(s, [](char c) {
       return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7F;
     });
@@ -432,7 +432,7 @@ class config_maker {
   }
   void read_warmup_input(const std::string& warmup, const schema::ModelWarmup::InputsEntry& in,
                          model_warmup& out) const {
-    const std::string& name = text(warmup + "inputs.key", in.key());
+    const std::string name = text(warmup + "inputs.key", in.key());
     const std::string place = fmt::format("{}inputs[{}].", warmup, quote_short(name));
     if (std::ranges::any_of(out.inputs, [&](const auto& x) { return x.tensor.name == name; })) {
       fail(at(warmup + "inputs.key"), quote_short(name), "names that differ from input to input");
@@ -455,7 +455,7 @@ class config_maker {
   void read_parameters() {
     limit("parameters", in_.parameters_size());
     for (const auto& entry : in_.parameters()) {
-      const std::string& key = text("parameters.key", entry.key());
+      const std::string key = text("parameters.key", entry.key());
       const std::string& value = entry.value().string_value();
       if (!out_.parameters.emplace(key, value).second) {
         fail(at("parameters.key"), quote_short(key), "each key once");
