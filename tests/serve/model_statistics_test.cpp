@@ -12,8 +12,9 @@ using namespace std::chrono_literals;
 
 TEST_CASE("statistics of a model that nobody asked are zeros") {
   const std::string name = "a\"";
+  const std::string version = "1";
   const model_statistics none;
-  const named_statistics one[] = {{name, none}};
+  const named_statistics one[] = {{name, version, none}};
   CHECK(
       write_statistics(one) ==
       R"({"model_stats":[{"name":"a\"","version":"1","last_inference":0,"inference_count":0,)"
@@ -32,7 +33,9 @@ TEST_CASE("rows of batches are counted as the executions that they were") {
   s.fail.add(1ms);
   s.last_inference = std::chrono::system_clock::time_point{1234567ms};
   const std::string name = "m";
-  const std::string text = write_statistics(std::vector<named_statistics>{{name, s}, {name, s}});
+  const std::string version = "1";
+  const std::string text =
+      write_statistics(std::vector<named_statistics>{{name, version, s}, {name, version, s}});
   const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
   CHECK(has(R"("last_inference":1234567,"inference_count":13,"execution_count":6,)"));
   CHECK(has(R"("success":{"count":2,"ns":7000000},"fail":{"count":1,"ns":1000000})"));
