@@ -72,7 +72,7 @@ struct follower_options {
 template <plan_host Host, routing Router, plan_maker Planner>
 class plan_follower {
  public:
-  /// @param grid, host, router Outlive the follower.
+  /// @param grid, host, router Outlive the follower. @param limits What it sets aside is not used.
   /// @throws config_error If an option is out of its range.
   plan_follower(const packing::latency_grid& grid, packing::transition_limits limits, Host& host,
                 Router& router, follower_options o = {})
@@ -204,7 +204,7 @@ class plan_follower {
   plan_applier<Host, Router> applier_;
   Planner* planner_ = nullptr;
   time_point period_began_{};
-  packing::plan plan_;     // That was begun last.
+  packing::plan plan_;    // That was begun last.
   bool is_whole_ = true;  // No GPU was set aside then.
   std::vector<model_id> interrupted_;
   std::uint64_t plans_ = 0;
