@@ -11,6 +11,7 @@
 #include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_router.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/runtime/executor.hpp>
 
@@ -85,10 +86,6 @@ concept removes_devices = requires(E& e, device_id d) {
   e.remove_device(d);
 };
 template <class E>
-concept tells_of_pools = requires(const E& e, model_id m) {
-  { e.has_device(m) } -> std::same_as<bool>;
-};
-template <class E>
 concept runs_inside = requires(E& e, void (*action)()) {
   e.run_inside(action);
 };
@@ -127,7 +124,7 @@ template <class E>
 concept pooled_engine =
     requirement::adds_devices_to_pools<E> && requirement::adds_models_to_pools<E> &&
     requirement::removes_models_and_tells<E> && requirement::removes_devices<E> &&
-    requirement::runs_inside<E> && requirement::tells_of_pools<E>;
+    requirement::runs_inside<E> && requirement::tells_of_devices<E>;
 
 /// A backend whose devices are partitions. Semantics: `prepare_device(spec)` takes long, on
 /// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the

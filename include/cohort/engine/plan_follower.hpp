@@ -72,7 +72,7 @@ struct follower_options {
 template <plan_host Host, routing Router, plan_maker Planner>
 class plan_follower {
  public:
-  /// @param grid, host, router Outlive the follower.
+  /// @param grid, host, router Outlive the follower. @param limits What it sets aside is not used.
   /// @throws config_error If an option is out of its range.
   plan_follower(const packing::latency_grid& grid, packing::transition_limits limits, Host& host,
                 Router& router, follower_options o = {})
