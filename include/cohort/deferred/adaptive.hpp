@@ -154,8 +154,8 @@ static_assert(target_policy<adaptive_target>);
 /// O(1). Models: `window_policy`.
 class adaptive_window {
  public:
-  /// What is known of the pool does not change in less.
-  static constexpr duration looks_again = pool_meter::period;
+  /// After so long without an event all that is known of the pool is what it does now.
+  static constexpr duration looks_again = pool_meter::memory;
 
   adaptive_window() noexcept = default;
   /// @throws config_error If an option is outside its range.

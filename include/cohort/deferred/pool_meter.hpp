@@ -22,6 +22,8 @@ class pool_meter {
  public:
   /// What idles is averaged over periods of at least this.
   static constexpr duration period = std::chrono::milliseconds{50};
+  /// What idled longer ago counts for nothing.
+  static constexpr duration memory = std::chrono::milliseconds{250};
 
   /// Makes room for models with ids below `count`.
   void reserve_models(std::size_t count) { work_.resize(std::max(work_.size(), count)); }
@@ -38,7 +40,7 @@ class pool_meter {
     if (now - period_ >= period) {
       const double width = to_seconds(now - period_);
       view_.idle_fraction +=
-          (idle_time_ / width - view_.idle_fraction) * std::min(1.0, width / 0.25);
+          (idle_time_ / width - view_.idle_fraction) * std::min(1.0, width / to_seconds(memory));
       idle_time_ = 0;
       period_ = now;
     }
