@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parse_options.hpp"
 
+#include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
@@ -212,7 +213,11 @@ options parse_options(int argc, char** argv) {
     fail("--pipeline: an empty name is not allowed: expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
-  health.apply();
+  try {
+    health.apply();
+  } catch (const config_error& e) {
+    fail(e.what());
+  }
   o.has_settings = app.count("--window") > 0 || app.count("--quantile") > 0;
   o.cache_dir = cache_folder(app.count("--cache") > 0 ? &cache : nullptr);
   if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {
