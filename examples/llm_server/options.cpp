@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
@@ -148,11 +147,7 @@ options parse_options(int argc, char** argv) {
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   if (o.life.management_port) o.http.probe_connections = 0;
-  try {
-    health.apply();
-  } catch (const config_error& e) {
-    fail(e.what());
-  }
+  health.apply();
   o.service.watch.first = from_seconds(first_hang_s);
   o.service.watch.until_texts_end = from_seconds(hang_timeout_s);
   g.prefix_bytes = prefix_mib << 20U;
