@@ -109,7 +109,7 @@ template <class Executor, class MakeFactory>
 std::unique_ptr<model_service> make_planned_staged_service(
     const options& o, std::shared_ptr<const served_plan> plan, std::span<const std::string> known,
     const std::string& description, const std::string& platform, planned_resources<Executor> made,
-    MakeFactory make_factory, outcome_listener& listener, serve::metrics& counters) {
+    const MakeFactory& make_factory, outcome_listener& listener, serve::metrics& counters) {
   using backend =
       planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   for (const std::string& name : plan->names()) {
@@ -129,8 +129,8 @@ std::unique_ptr<model_service> make_planned_staged_service(
                          : nullptr);
     }
   }
-  const auto prepared =
-      prepare_planned(*plan, o.profile_margin, [&](const std::string& name, latency_curve latency) {
+  const auto prepared = prepare_planned(
+      *plan, o.profile_margin, [&](const std::string& name, const latency_curve& latency) {
         const auto& factory = *made.factories.front()[*plan->profiles.find(name)];
         const models::model_interface& info = factory.info();
         return prepared_model{.meta = {.name = name,
@@ -140,7 +140,7 @@ std::unique_ptr<model_service> make_planned_staged_service(
                                        .max_size = info.max_size,
                                        .batches = factory.batches()},
                               .has_sizes = models::has_sizes(info),
-                              .latency = std::move(latency)};
+                              .latency = latency};
       });
   const auto load = [max_batch = plan->max_batch](backend& b, model_id m, device_id gpu,
                                                   device_share size) {
