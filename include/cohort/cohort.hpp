@@ -130,7 +130,6 @@
 #include <cohort/kv/prompt/prefill_queue.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>
-#include <cohort/kv/scheduler_options.hpp>
 #include <cohort/packing/model/burst_margin.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/interference.hpp>

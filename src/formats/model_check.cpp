@@ -142,11 +142,10 @@ class checker {
         fail(at("parameters[\"max_length\"]"), fmt::format("{}", *most),
              "none, since no input has a dimension of -1");
       }
-      for (std::size_t o = 0; o < i.outputs.size(); ++o) {
-        if (!i.outputs[o].has_size()) continue;
+      for (const runtime::tensor_info& t : i.outputs) {
+        if (!t.has_size()) continue;
         fail(has_config_ ? file_ : facts_.file,
-             fmt::format("output {} of {}", quote_short(i.outputs[o].name),
-                         shape_text(i.outputs[o].shape)),
+             fmt::format("output {} of {}", quote_short(t.name), shape_text(t.shape)),
              "dims without -1, since no input has a dimension of -1");
       }
       i.max_size = 1;
