@@ -218,7 +218,7 @@ void add_slice(CLI::App& app, slice_options& o) {
   option(sub, "MODEL", o.file, "MODEL.onnx", "FILE")->required();
   option(sub, "--out", o.out,
          "Where to write NAME/1/model.onnx, NAME/1/stages/1.onnx, 2.onnx, ..., NAME.json and "
-         "stages.json",
+         "NAME.stages.json",
          "DIR")
       ->required();
   option(sub, "--name", o.name, "Of the model [that of its file, or NAME of NAME/1/model.onnx]",

@@ -139,7 +139,7 @@ bool prepare_folder(const slice_options& o, const slice_plan& p, const std::stri
   std::error_code error;
   fs::create_directories(o.out, error);
   if (error) throw input_error{fmt::format("--out: {}: {}", o.out, error.message())};
-  for (const std::string& file : {p.name + ".json", std::string{"stages.json"}}) {
+  for (const std::string& file : {p.name + ".json", p.name + ".stages.json"}) {
     check_writable((fs::path{o.out} / file).string());
   }
   const std::string there = (p.version / "model.onnx").string();
@@ -293,7 +293,7 @@ void write_files(const slice_options& o, const slice_plan& p, bool has_model,
   if (!error) fs::rename(fresh, folder, error);
   if (error) throw input_error{fmt::format("{}: {}", folder.string(), error.message())};
   write_file((fs::path{o.out} / (p.name + ".json")).string(), pipeline_json(s, p));
-  write_file((fs::path{o.out} / "stages.json").string(), stages_json(s, p));
+  write_file((fs::path{o.out} / (p.name + ".stages.json")).string(), stages_json(s, p));
 }
 
 void add_rows(json_writer& out, const std::vector<stage_row>& rows, const operator_times& times) {
@@ -383,7 +383,7 @@ std::string slice_text(const onnx_pieces& model, const sliced& s, const slice_pl
                                  s.difference);
   return out + fmt::format(
                    "wrote {0}/model.onnx, {0}/stages/1.onnx to {1}.onnx, {2}/{3}.json and "
-                   "{2}/stages.json\n",
+                   "{2}/{3}.stages.json\n",
                    p.version.string(), s.stages.size(), folder, p.name);
 }
 
@@ -400,7 +400,9 @@ std::vector<operator_times> measure_sizes(models::onnx_factory& f, runtime::host
   return out;
 }
 
-sliced slice_model(const onnx_pieces& model, slice_plan& p, std::vector<onnx_model>& stages) {
+/// @param read The model as it was read: its only stage if it stays whole.
+sliced slice_model(const onnx_pieces& model, onnx_model read, slice_plan& p,
+                   std::vector<onnx_model>& stages) {
   constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
   runtime::host_executor executor{{.pool_bytes = pool_bytes}};
   sliced s;
@@ -426,7 +428,11 @@ sliced slice_model(const onnx_pieces& model, slice_plan& p, std::vector<onnx_mod
   const batching::slicing ends = choose(s, p);
   std::vector<onnx_cut> cuts;
   for (std::size_t k = 0; k + 1 < ends.size(); ++k) cuts.push_back(model.cuts()[ends[k] - 1]);
-  stages = formats::cut(model.model(), cuts);
+  if (cuts.empty()) {
+    stages.push_back(std::move(read));
+  } else {
+    stages = formats::cut(model.model(), cuts);
+  }
   s.stages = rows_of(model, cuts, stages);
   for (std::size_t k = 0; k < ends.size(); ++k) {
     s.stages[k].pieces = ends[k] - (k == 0 ? 0 : ends[k - 1]);
@@ -463,7 +469,7 @@ int slice_command(const slice_options& o) {
           o.file, counted(model.places(), "place"), counted(p.pieces.most_tensors, "tensor"))};
     }
     const bool has_model = prepare_folder(o, p, bytes);
-    const sliced s = slice_model(model, p, stages);
+    const sliced s = slice_model(model, parse_onnx(o.file, bytes), p, stages);
     write_files(o, p, has_model, bytes, stages, s);
     print(o.json ? slice_json(model, s, p) : slice_text(model, s, p, o.out));
   } catch (const device_error& e) {
