@@ -1,5 +1,5 @@
-# Checks that <cohort/cohort.hpp> includes every public header but those of CUDA, serve, cluster and
-# detail. Needs ROOT.
+# Checks that <cohort/cohort.hpp> includes every public header but those of CUDA, ONNX Runtime,
+# serve, cluster and detail. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/cohort" "${ROOT}/include/cohort/*.hpp")
@@ -11,7 +11,7 @@ endif()
 set(missing 0)
 foreach(header IN LISTS headers)
   string(REPLACE "." "\\." pattern "${header}")
-  if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/cuda|serve|cluster)/|/detail/")
+  if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/(cuda|onnx)|serve|cluster)/|/detail/")
     continue()
   endif()
   if(NOT umbrella MATCHES "#include <cohort/${pattern}>")

@@ -1,7 +1,7 @@
 # Where the libraries come from that the core headers and the example models use: installed packages,
 # or, for machines that have none of them, COHORT_DEPS_DIR, a folder of headers that
-# `scripts/gpu-deps` fills. With the latter, fmt is header-only and there is no BLAS: the host
-# executor multiplies by plain loops, enough for its part in the tests.
+# `scripts/gpu-deps` fills. With the latter, fmt is header-only and there is no BLAS: cohort::blas
+# multiplies by plain loops, enough for its part in the tests.
 set(COHORT_DEPS_DIR "" CACHE PATH "Headers of the dependencies, instead of installed packages")
 
 find_package(Threads REQUIRED)

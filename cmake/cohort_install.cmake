@@ -17,7 +17,7 @@ install(
   DESTINATION "${cohort_package_dir}")
 
 # cohort_host -> component `host`, imported as cohort::host.
-foreach(component host serve cuda)
+foreach(component host blas serve cuda onnx)
   if(TARGET cohort_${component})
     set_target_properties(cohort_${component} PROPERTIES EXPORT_NAME ${component})
     # A static library names its private links to its users; flags are none that they need.

@@ -33,8 +33,8 @@ endfunction()
 # cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
-# `ctest -LE gpu` is complete without one. SERIAL tests
-# run alone: for those that compare wall time with a wide margin.
+# `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
+# the same way; under ThreadSanitizer always. SERIAL tests run alone: for those that compare wall time with a wide margin.
 function(cohort_add_test source)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
   cohort_name_of("${source}" name)
@@ -49,6 +49,8 @@ function(cohort_add_test source)
   set(main cohort_test_main)
   if("gpu" IN_LIST arg_LABELS)
     set(main cohort_gpu_test_main)
+  elseif("onnx" IN_LIST arg_LABELS)
+    set(main cohort_onnx_test_main)
   endif()
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${main} ${arg_LIBS})
   add_dependencies(cohort_tests ${name})
@@ -59,6 +61,12 @@ function(cohort_add_test source)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   if("gpu" IN_LIST arg_LABELS)
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
+  elseif("onnx" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+    if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=thread")
+      # ONNX Runtime is not compiled for it: what its threads agree on by other means would be told as races.
+      set_tests_properties(${name} PROPERTIES DISABLED TRUE)
+    endif()
   endif()
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)

@@ -32,9 +32,17 @@ set(expect_host FALSE)
 if(TARGET cohort_host)
   set(expect_host TRUE)
 endif()
+set(expect_blas FALSE)
+if(TARGET cohort_blas)
+  set(expect_blas TRUE)
+endif()
 set(expect_serve FALSE)
 if(TARGET cohort_serve)
   set(expect_serve TRUE)
+endif()
+set(expect_onnx FALSE)
+if(TARGET cohort_onnx)
+  set(expect_onnx TRUE)
 endif()
 set(expect_cuda FALSE)
 if(TARGET cohort_cuda)
@@ -62,7 +70,7 @@ if(COHORT_INSTALL)
       "${CMAKE_COMMAND}" "-DBUILD=${PROJECT_BINARY_DIR}"
       "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/package_work" "-DGENERATOR=${CMAKE_GENERATOR}"
       "-DCOMPILER=${CMAKE_CXX_COMPILER}" "-DVERSION=${PROJECT_VERSION}" "-DCONFIG=$<CONFIG>"
-      "-DPROGRAMS=${programs}" "-DEXPECT_HOST=${expect_host}" "-DEXPECT_SERVE=${expect_serve}" "-DEXPECT_CUDA=${expect_cuda}" -P
+      "-DPROGRAMS=${programs}" "-DEXPECT_HOST=${expect_host}" "-DEXPECT_BLAS=${expect_blas}" "-DEXPECT_SERVE=${expect_serve}" "-DEXPECT_CUDA=${expect_cuda}" "-DEXPECT_ONNX=${expect_onnx}" -P
       "${CMAKE_CURRENT_SOURCE_DIR}/package/check_package.cmake")
   set_tests_properties(package PROPERTIES TIMEOUT 300 LABELS package)
 endif()

@@ -9,7 +9,7 @@
 // of SECONDS is a short pass whose figures mean nothing.
 #include "staged_comparison.hpp"
 
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
     plan.seconds = std::atof(argv[1]);
   }
   const auto compare = [&](const std::string& name, bool with_sizes) {
-    runtime::host_executor e{{.pool_bytes = std::size_t{1} << 30U}};
+    runtime::host_executor e{
+        {.pool_bytes = std::size_t{1} << 30U, .products = runtime::blas_products()}};
     const auto factory = models::make_host_factory(name, e, 1);
     plan.by_trial = quick && with_sizes;  // What the bench on CUDA does.
     (void)bench::staged_comparison<runtime::host_executor>{e, *factory, name, with_sizes, plan}

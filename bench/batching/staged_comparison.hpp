@@ -31,7 +31,6 @@
 
 #include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
-#include <models/medians.hpp>
 #include <models/registry.hpp>
 
 namespace cohort::bench {
@@ -74,8 +73,8 @@ struct input_set {
   std::vector<std::uint32_t> row_buckets;
   std::vector<std::uint32_t> sizes;
 
-  input_set(const models::model_info& info, bool with_sizes) : sizes{0} {
-    const auto longest = static_cast<std::uint32_t>(info.input.count());
+  input_set(const models::model_interface& info, bool with_sizes) : sizes{0} {
+    const auto longest = static_cast<std::uint32_t>(info.inputs.front().count());
     if (with_sizes) sizes = {longest / 4, longest / 2, longest};
     for (std::uint64_t k = 0; k < 64; ++k) {
       rows.push_back(models::sample_input(info, k));
@@ -169,7 +168,7 @@ class staged_comparison {
         const double staged_ms = drain_ms(staged_, *profile_, rows, 5);
         ratio.push_back(staged_ms / drain_ms(whole_, *whole_profile_, rows, 5));
       }
-      out_.stages_over_one[at] = models::median(ratio);
+      out_.stages_over_one[at] = engine::median(ratio);
       fmt::print(" rows of {} {:.3f}", rows, out_.stages_over_one[at++]);
     }
     fmt::print("\n");
@@ -234,7 +233,7 @@ class staged_comparison {
       ms[4].push_back(mean_ms(whole_, *whole_profile_, zero, rate, seed));
     }
     comparison_row out{.load = load, .rate_rps = rate, .mean_ms = {}};
-    for (std::size_t i = 0; i < ms.size(); ++i) out.mean_ms[i] = models::median(ms[i]);
+    for (std::size_t i = 0; i < ms.size(); ++i) out.mean_ms[i] = engine::median(ms[i]);
     return out;
   }
 
@@ -296,7 +295,7 @@ class staged_comparison {
       }
       ms.push_back(to_ms(wall_now() - begin));
     }
-    return models::median(std::move(ms));
+    return engine::median(std::move(ms));
   }
 
   Executor& executor_;

@@ -2,7 +2,7 @@
 // An inference server: models over HTTP, batched by deferred scheduling.
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/metrics.hpp>
 #include <cohort/serve/server_life.hpp>

@@ -119,12 +119,25 @@ options parse_options(int argc, char** argv) {
                  "`reality` of a workload [none]");
   app.add_option("--profile", o.profile_dir,
                  "Folder with latency.csv as `cohort profile` writes it [measured at the start]");
+  app.add_option("--repository", o.repository,
+                 "Folder of ONNX models in Triton's layout, NAME/config.pbtxt and "
+                 "NAME/1/model.onnx, loaded and unloaded by the protocol, too [built-in models]");
+  app.add_option("--onnx-library", o.onnx_library,
+                 "With --repository: libonnxruntime.so.1 [$COHORT_ONNXRUNTIME, or where the system "
+                 "finds it]");
+  app.add_option("--model-memory-mb", o.model_memory_mb,
+                 "With --repository: memory for models and for the rows of their batches")
+      ->check(within(16, 1 << 20));
   app.add_option("--plan", o.plan,
                  "Which model on which part of which device: what `cohort pack --json` printed "
                  "for --profile [every model on every device]");
   app.add_option("--replan-period-s", o.replan_period_s,
                  "With --plan: plan anew for the load, this often [the plan stays]")
       ->check(within(0.1, 86400.0));
+  app.add_option("--warm-up-timeout-s", o.warm_up_timeout_s,
+                 "With --plan: after so long a model's first run on a part of a device counts as "
+                 "one that hangs")
+      ->check(within(0.1, 3600.0));
   app.add_option("--profile-margin", o.profile_margin,
                  "Factor on measured latencies, for what else runs on the machine")
       ->check(within(1.0, 10.0));
@@ -227,6 +240,25 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--replan-period-s") > 0 && o.plan.empty()) {
     fail("--replan-period-s: only with --plan");
+  }
+  if (app.count("--warm-up-timeout-s") > 0 && o.plan.empty()) {
+    fail("--warm-up-timeout-s: only with --plan");
+  }
+  if (app.count("--repository") > 0) {
+    if (o.repository.empty()) fail("--repository: an empty name is not allowed: expected a folder");
+    if (o.executor != "host" && o.executor != "auto") {
+      fail(fmt::format("--repository: not with --executor {}: expected host", o.executor));
+    }
+    for (const char* other : {"--weights", "--seed", "--pipeline", "--slo-ms", "--max-batch"}) {
+      if (app.count(other) > 0) {
+        fail(fmt::format("{}: not with --repository: config.pbtxt says it", other));
+      }
+    }
+  }
+  for (const char* onnx : {"--onnx-library", "--model-memory-mb"}) {
+    if (app.count(onnx) > 0 && o.repository.empty()) {
+      fail(fmt::format("{}: only with --repository", onnx));
+    }
   }
   if (lame_duck_ms > o.drain_timeout_s * 1e3) {
     fail(fmt::format("--lame-duck-ms: {} is not allowed: expected at most {}, --drain-timeout-s",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every header of cohort but those for CUDA, servers and clusters. Convenient, and slower to
-/// compile than the few headers a program needs.
+/// Every header of cohort but those for CUDA, ONNX Runtime, servers and clusters. Convenient, and
+/// slower to compile than the few headers a program needs.
 #pragma once
 
 #include <cohort/batching/alternatives.hpp>
@@ -58,6 +58,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
@@ -92,6 +93,8 @@
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/manual_engine.hpp>
+#include <cohort/engine/measure.hpp>
+#include <cohort/engine/measured_model.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_follower.hpp>
@@ -99,6 +102,7 @@
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/serving_core.hpp>
+#include <cohort/engine/stage_clock.hpp>
 #include <cohort/engine/staged.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/engine/trial_thread.hpp>
@@ -159,10 +163,12 @@
 #include <cohort/packing/subclusters/subcluster_exact.hpp>
 #include <cohort/packing/subclusters/subcluster_moves.hpp>
 #include <cohort/packing/subclusters/subcluster_search.hpp>
+#include <cohort/runtime/blas.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/tensor.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>

@@ -103,6 +103,24 @@ struct profile_options {
 };
 int profile_command(const profile_options& o);
 
+struct slice_options {
+  std::string file;
+  std::string out;
+  text_option name;
+  std::string stages = "auto";
+  std::string largest_batch = "16";
+  std::string max_length = "512";
+  std::string most_tensors = "3";
+  std::string most_pieces = "64";
+  std::string repeats = "15";
+  std::string stage_load = "0.6";
+  text_option hand_over_ms;
+  text_option slo_ms;
+  std::string seed = "1";
+  bool json = false;
+};
+int slice_command(const slice_options& o);
+
 struct interference_options {
   std::string profiles;
   std::string pairs;
@@ -135,6 +153,7 @@ struct load_command_options {
   text_option timeout_ms;
   std::string verify = "0";
   std::string weights_seed = "1";
+  bool binary = false;
   bool json = false;
 };
 int load_command(const load_command_options& o);

@@ -52,11 +52,8 @@ std::vector<std::string> split(std::string_view list) {
   }
 }
 
-/// The example models get inputs that exercise them; others noise of the right shape.
 std::vector<std::byte> input_for(const serve::model_meta& m, std::uint64_t variant) {
-  const models::model_info info{
-      m.name, {m.input.name, m.input.datatype, m.input.shape}, {"", "FP32", {}}};
-  return models::sample_input(info, variant);
+  return models::sample_input({m.name, m.inputs, m.outputs, m.max_size}, variant);
 }
 
 /// Compares answers with the reference, which is computed once for each input.
@@ -211,6 +208,7 @@ int load_command(const load_command_options& o) {
   run.give_up_s = parse_number("--give-up-s", o.give_up_s, {.low = 0.01, .high = 3600});
   if (o.timeout_ms)
     run.timeout_ms = parse_number("--timeout-ms", *o.timeout_ms, {.low = 0.001, .high = 3.6e6});
+  run.binary = o.binary;
   run.verify = parse_integer("--verify", o.verify, {.low = 0, .high = 1'000'000});
   run.input = input_for;
   run.check = checker{parse_integer("--weights-seed", o.weights_seed, integer_range{})};

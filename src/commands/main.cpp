@@ -11,7 +11,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -183,10 +183,11 @@ void add_pipeline(CLI::App& app, pipeline_command_options& o) {
 }
 
 void add_profile(CLI::App& app, profile_options& o) {
-  CLI::App* sub = add(app, "profile", "Measure how long the example models run on this machine",
+  CLI::App* sub = add(app, "profile", "Measure how long models run on this machine",
                       "cohort profile --model all --executor host --out profiles");
-  option(sub, "--model", o.model, fmt::format("all, {}", fmt::join(models::model_names(), ", ")),
-         "NAME,...")
+  option(sub, "--model", o.model,
+         fmt::format("Files of ONNX, all, {}", fmt::join(models::model_names(), ", ")),
+         "NAME|[NAME=]FILE.onnx,...")
       ->required();
   option(sub, "--out", o.out, "Where to write the CSV and JSON files", "DIR")->required();
   option(sub, "--executor", o.executor, "Where [host]:\n" + profile_executors.list().help(), "E");
@@ -208,6 +209,39 @@ void add_profile(CLI::App& app, profile_options& o) {
   option(sub, "--stage-load", o.stage_load, "Of the trial runs, as a part of the peak [0.6]", "F");
   option(sub, "--hand-over-ms", o.hand_over_ms, "Of the trial runs, for each item [measured]", "X");
   option(sub, "--seed", o.seed, "Of weights, inputs and trial runs [1]", "N");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
+void add_slice(CLI::App& app, slice_options& o) {
+  CLI::App* sub = add(app, "slice", "Cut a model of ONNX into stages that a pipeline runs",
+                      "cohort slice bert/1/model.onnx --out models --max-length 128");
+  option(sub, "MODEL", o.file, "MODEL.onnx", "FILE")->required();
+  option(sub, "--out", o.out,
+         "Where to write NAME/1/model.onnx, NAME/1/stages/1.onnx, 2.onnx, ..., NAME.json and "
+         "NAME.stages.json",
+         "DIR")
+      ->required();
+  option(sub, "--name", o.name, "Of the model [that of its file, or NAME of NAME/1/model.onnx]",
+         "NAME");
+  option(sub, "--stages", o.stages,
+         "So many stages, or auto: as many as have the least mean latency in trial runs in virtual "
+         "time [auto]",
+         "N|auto");
+  option(sub, "--largest-batch", o.largest_batch, "Batches of 1, 2, 4, ... and N are measured [16]",
+         "N");
+  option(sub, "--max-length", o.max_length,
+         "Of models with a dynamic length: measured at an eighth, a quarter, half and all of it "
+         "[512]",
+         "N");
+  option(sub, "--most-tensors", o.most_tensors, "Tensors that may cross a cut [3]", "N");
+  option(sub, "--most-pieces", o.most_pieces,
+         "Pieces to measure at first; between more places, every so manyth is taken [64]", "N");
+  option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [15]", "N");
+  option(sub, "--stage-load", o.stage_load, "Of the trial runs, as a part of the peak [0.6]", "F");
+  option(sub, "--hand-over-ms", o.hand_over_ms, "Of the trial runs, for each item [measured]", "X");
+  option(sub, "--slo-ms", o.slo_ms, "SLO to write [twice the latency of batch 4, at least 20]",
+         "X");
+  option(sub, "--seed", o.seed, "Of inputs and trial runs [1]", "N");
   flag(sub, "--json", o.json, "Print JSON");
 }
 
@@ -307,6 +341,7 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--verify", o.verify, "Answers to compare with the reference [0]", "N");
   option(sub, "--weights-seed", o.weights_seed, "The server's --seed, to verify [1]", "N");
   option(sub, "--seed", o.seed, "Fixes arrivals and inputs [1]", "N");
+  flag(sub, "--binary", o.binary, "Send and ask for tensors as binary data, not as JSON");
   flag(sub, "--json", o.json, "Print JSON");
 }
 
@@ -475,7 +510,9 @@ int run(int argc, char** argv) {
   add_pipeline(app, pipeline);
   decode_command_options decode;
   interference_options interference;
+  slice_options slice;
   add_profile(app, profile);
+  add_slice(app, slice);
   add_interference(app, interference);
   add_load(app, load);
   add_decode(app, decode);
@@ -509,6 +546,7 @@ int run(int argc, char** argv) {
   if (name == "pack") return pack_command(pack);
   if (name == "replan") return replan_command(replan);
   if (name == "interference") return interference_command(interference);
+  if (name == "slice") return slice_command(slice);
   if (name == "subclusters") return subclusters_command(subclusters);
   return profile_command(profile);
 }

@@ -12,8 +12,8 @@ namespace cohort::commands {
 static_assert(pair_machine<pair_runner>);
 
 double pair_runner::run(std::size_t side) {
-  const models::measurement m = pair_.run(side, batches_.at(side));
-  return options_.busy ? m.busy_ms : m.whole_ms;
+  const engine::measurement m = pair_.run(side, batches_.at(side));
+  return to_ms(options_.busy ? m.busy : m.whole);
 }
 
 void pair_runner::check_stop() const {

@@ -26,6 +26,7 @@
 #include <formats/json_writer.hpp>
 #include <formats/text.hpp>
 #include <models/definition.hpp>
+#include <models/onnx_factory.hpp>
 #include <models/registry.hpp>
 #include <models/timed_model.hpp>
 #include <models/traffic.hpp>
@@ -40,9 +41,15 @@ namespace {
 
 using layout = json_writer::layout;
 
+/// A model to measure.
+struct subject {
+  std::string name;
+  std::string source;  ///< The same, or the file that it is in.
+};
+
 struct plan {
   choice executor;
-  std::vector<std::string> models;
+  std::vector<subject> models;
   std::vector<std::uint32_t> batches;  ///< The first ones, if more are added.
   bool refines;                        ///< Adds sizes where lines between them are off.
   std::vector<std::uint32_t> partitions;
@@ -84,6 +91,7 @@ struct profile_point {
 
 struct model_profile {
   std::string name;
+  bool is_counted = true;  ///< What it reads and writes is known.
   std::string device;
   std::size_t stages = 0;
   double slo_ms = 0;
@@ -152,6 +160,25 @@ std::vector<std::uint32_t> parse_batches(const profile_options& o) {
   return batch_refinement{{.largest = largest}}.wanted();
 }
 
+/// A file of ONNX's, NAME=FILE.onnx or FILE.onnx alone.
+void add_file(plan& p, const std::string& item) {
+  if (p.executor.name != "host") fail("--executor", p.executor.name, "host for files of ONNX");
+  const std::size_t equals = item.find('=');
+  const std::string file = equals == std::string::npos ? item : item.substr(equals + 1);
+  const std::string name =
+      equals == std::string::npos ? models::name_of_onnx_file(file) : item.substr(0, equals);
+  // It names a file that is written, and a column of others.
+  const bool is_plain = !name.empty() && name.size() <= 128 && name.front() != '.' &&
+                        name.find_first_not_of(
+                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789_-.") == std::string::npos;
+  if (!is_plain) fail("--model", quote_short(item), "a name of letters, digits, _, - and .");
+  if (std::ranges::find(p.models, name, &subject::name) != p.models.end()) {
+    fail("--model", quote_short(item), "each name once");
+  }
+  p.models.push_back({name, file});
+}
+
 plan parse_plan(const profile_options& o) {
   const choice executor = profile_executors.list().choose("--executor", o.executor);
   const auto of_executor = [&](auto what) { return profile_executors.visit(executor.row, what); };
@@ -183,13 +210,15 @@ plan parse_plan(const profile_options& o) {
   known.insert(known.end(), large.begin(), large.end());
   for (std::string_view rest = o.model;;) {
     const std::string name{rest.substr(0, rest.find(','))};
-    if (name == "all") {  // Of those that this executor can run in reasonable time.
+    if (models::is_onnx_file(name)) {
+      add_file(p, name);
+    } else if (name == "all") {  // Of those that this executor can run in reasonable time.
       const auto fitting = is_fast ? std::span<const std::string_view>{known} : small;
-      p.models.assign(fitting.begin(), fitting.end());
+      for (const std::string_view m : fitting) p.models.push_back({std::string{m}, std::string{m}});
     } else if (std::ranges::find(known, name) == known.end()) {
-      fail("--model", quote_short(name), fmt::format("all, {}", fmt::join(known, ", ")));
-    } else if (std::ranges::find(p.models, name) == p.models.end()) {
-      p.models.push_back(name);
+      fail("--model", quote_short(name), fmt::format("FILE.onnx, all, {}", fmt::join(known, ", ")));
+    } else if (std::ranges::find(p.models, name, &subject::name) == p.models.end()) {
+      p.models.push_back({name, name});
     }
     if (name.size() == rest.size()) return p;
     rest.remove_prefix(name.size() + 1);
@@ -222,10 +251,10 @@ void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t
     if (round >= least_rounds && elapsed > time_limit_s) break;
     bar.update(std::max(elapsed / time_limit_s, 1.0 * round / p.repeats), round);
     for (profile_point& point : points) {
-      const models::measurement m = run(point);
-      point.runs_ms.push_back(m.whole_ms);
-      for (std::size_t i = 0; i < m.stages_ms.size(); ++i) {
-        point.stages_ms[i].push_back(m.stages_ms[i]);
+      const engine::measurement m = run(point);
+      point.runs_ms.push_back(to_ms(m.whole));
+      for (std::size_t i = 0; i < m.stages.size(); ++i) {
+        point.stages_ms[i].push_back(to_ms(m.stages[i]));
       }
     }
   }
@@ -270,14 +299,15 @@ void tell_added(const model_profile& m) {
 }
 
 /// A model with memory for the largest batch asked for.
-std::unique_ptr<models::timed_model> prepare(const std::string& name, const plan& p) {
-  models::timing_plan t{.model = name, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
+std::unique_ptr<models::timed_model> prepare(const subject& s, const plan& p) {
+  models::timing_plan t{
+      .model = s.source, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
   for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
     return profile_executors.visit(p.executor.row, [&](const auto& r) { return r.make(t); });
   } catch (const error& e) {
     throw input_error{
-        fmt::format("profile: {} with batches of {}: {}", name, p.batches.back(), e.what())};
+        fmt::format("profile: {} with batches of {}: {}", s.name, p.batches.back(), e.what())};
   }
 }
 
@@ -323,9 +353,11 @@ std::vector<std::size_t> counts_of(const batching::slicing& ends) {
   return counts;
 }
 
-model_profile profile_model(const std::string& name, const plan& p) {
-  const auto model = prepare(name, p);
+model_profile profile_model(const subject& s, const plan& p) {
+  const std::string& name = s.name;
+  const auto model = prepare(s, p);
   model_profile out{.name = name,
+                    .is_counted = s.name == s.source,
                     .device = model->device(),
                     .stages = model->stages(),
                     .slo_ms = p.slo_ms,
@@ -399,6 +431,7 @@ std::string slo_csv(const std::vector<model_profile>& profiles) {
 std::string util_csv(const std::vector<model_profile>& profiles, const plan& p) {
   std::string out = "model,batch,l2_util_pct,dram_util_pct\n";
   for (const model_profile& m : profiles) {
+    if (!m.is_counted) continue;
     const models::definition d = models::definition_of(m.name);
     for (const profile_point& x : m.points) {
       if (x.partition != p.partitions.back()) continue;
@@ -635,12 +668,12 @@ int profile_command(const profile_options& o) {
   // Known before minutes of measuring, not after.
   std::vector<std::string> files{"latency.csv", "slo.csv", "util.csv", "workload.json",
                                  "profile.json"};
-  for (const std::string& name : p.models) files.push_back(name + ".json");
+  for (const subject& s : p.models) files.push_back(s.name + ".json");
   if (p.cuts) files.emplace_back("stages.json");
   for (const std::string& name : files) check_writable((folder / name).string());
 
   std::vector<model_profile> profiles;
-  for (const std::string& name : p.models) profiles.push_back(profile_model(name, p));
+  for (const subject& s : p.models) profiles.push_back(profile_model(s, p));
 
   const auto write = [&](const std::string& name, const std::string& text) {
     write_file((folder / name).string(), text);

@@ -53,6 +53,29 @@ std::string write_kept(const kept_profile& p) {
   return out.take();
 }
 
+std::string write_kept(const kept_stages& s) {
+  json_writer out;
+  begin(out, "cohort stages", s.key);
+  out.key("operators").begin_array();
+  for (const kept_operator_time& x : s.operators) {
+    out.begin_object(json_writer::layout::line)
+        .field("bucket", x.bucket)
+        .field("op", x.op)
+        .field("batch", x.batch)
+        .field("ms", x.ms)
+        .end_object();
+  }
+  out.end_array().key("rows").begin_array();
+  for (const kept_row_time& x : s.rows) {
+    out.begin_object(json_writer::layout::line)
+        .field("batch", x.batch)
+        .field("ms", x.ms)
+        .end_object();
+  }
+  out.end_array().field("hand_over_ms", s.hand_over_ms).end_object();
+  return out.take();
+}
+
 std::string write_kept(const kept_settings& s) {
   json_writer out;
   begin(out, "cohort settings", s.key);
@@ -79,6 +102,52 @@ kept_profile parse_kept_profile(const std::string& file, std::string_view text) 
     p.points.push_back(x);
   }
   return p;
+}
+
+kept_stages parse_kept_stages(const std::string& file, std::string_view text) {
+  const json_value document = parse_json(file, text);
+  const json_cursor root{file, document};
+  kept_stages s{.key = read_header(root, "cohort stages"), .operators = {}, .rows = {}};
+  root.only({"format", "version", "key", "operators", "rows", "hand_over_ms"});
+  const auto read = [](const json_cursor& item, const char* name, std::uint64_t low,
+                       std::uint64_t high) {
+    const integer_range range{.low = low, .high = high};
+    return static_cast<std::uint32_t>(item.require(name, range.describe()).integer(range));
+  };
+  const auto read_ms = [](const json_cursor& item) {
+    return item.require("ms", kept_times_ms.describe()).number(kept_times_ms);
+  };
+  constexpr std::uint64_t most = 1U << 20U;
+  const char* operators = "an array of measured operators";
+  for (const json_cursor& item : root.require("operators", operators).items(operators)) {
+    item.only({"bucket", "op", "batch", "ms"});
+    kept_operator_time x;
+    if (s.operators.empty()) {  // The first of the first.
+      x.bucket = read(item, "bucket", 0, 0);
+      x.op = read(item, "op", 0, 0);
+      x.batch = read(item, "batch", 1, most);
+    } else {  // The next batch of an operator, the first of the next one, or of the next bucket.
+      const kept_operator_time& last = s.operators.back();
+      x.bucket = read(item, "bucket", last.bucket, last.bucket + 1);
+      const bool same_bucket = x.bucket == last.bucket;
+      x.op = same_bucket ? read(item, "op", last.op, last.op + 1) : read(item, "op", 0, 0);
+      const bool same_op = same_bucket && x.op == last.op;
+      x.batch = read(item, "batch", same_op ? last.batch + 1 : 1, most);
+    }
+    x.ms = read_ms(item);
+    s.operators.push_back(x);
+  }
+  const char* rows = "an array of measured rows";
+  for (const json_cursor& item : root.require("rows", rows).items(rows)) {
+    item.only({"batch", "ms"});
+    kept_row_time x;
+    x.batch = read(item, "batch", s.rows.empty() ? 1 : s.rows.back().batch + 1, most);
+    x.ms = read_ms(item);
+    s.rows.push_back(x);
+  }
+  constexpr number_range hand_overs{.low = 0, .high = 1e6};
+  s.hand_over_ms = root.require("hand_over_ms", hand_overs.describe()).number(hand_overs);
+  return s;
 }
 
 kept_settings parse_kept_settings(const std::string& file, std::string_view text) {

@@ -4,20 +4,25 @@
 #pragma once
 
 #include <cohort/core/clock.hpp>
+#include <cohort/runtime/tensor.hpp>
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
+#include <cohort/serve/model_pages.hpp>
+#include <cohort/serve/model_statistics.hpp>
 #include <cohort/serve/server_life.hpp>
 #include <cohort/serve/unread_queue.hpp>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "model_catalog.hpp"
 #include "model_service.hpp"
 #include "options.hpp"
 #include "service_watch.hpp"
@@ -69,8 +74,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
                  const std::shared_ptr<serve::http_client>& client);
   /// An infer request as it came.
   struct unread {
-    const served_model* model;
-    std::string_view body;  ///< Of the client's.
+    model_catalog::entry model;
+    std::string_view version;      ///< That was asked for; empty: the latest.
+    std::string_view body;         ///< Of the client's.
+    std::string_view json_length;  ///< How much of that is JSON, as the client says.
     std::shared_ptr<serve::http_client> client;
   };
 
@@ -80,20 +87,32 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::recent_duration rest;  ///< From when one is taken to its answer.
     serve::serving_window window;
     std::size_t inside = 0;  ///< Rows that the service has.
+    serve::model_statistics statistics;
   };
 
-  void offer(const served_model& model, std::string_view body,
-             const std::shared_ptr<serve::http_client>& client);
+  void offer(const model_catalog::entry& model, std::string_view version,
+             const serve::http_request& request, const std::shared_ptr<serve::http_client>& client);
+  [[nodiscard]] lane& lane_of(const served_model& model);
+  [[nodiscard]] std::vector<std::string> versions_of(std::string_view name) const;
   void keep_serving();
   void serve_some();
   [[nodiscard]] lane* next_lane() noexcept;
   void shed(const served_model& model, serve::http_client& client);
-  [[nodiscard]] serve::time_budget budget_of(const served_model& model) const;
-  void infer(const served_model& model, std::string_view body,
-             const std::shared_ptr<serve::http_client>& client, time_point arrival);
+  [[nodiscard]] serve::time_budget budget_of(const served_model& model);
+  [[nodiscard]] std::string metadata() const;
+  [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);
+
+  // repository_calls.cpp
+  void ask_repository(std::string_view rest, const serve::http_request& request,
+                      const std::shared_ptr<serve::http_client>& client);
+
+  // infer_jobs.cpp
+  void infer(const unread& asked, time_point arrival);
   void abandon(infer_job& j);
   void finish(infer_job& j);
-  [[nodiscard]] std::string metadata() const;
+  void answer(const infer_job& j, std::optional<outcome> worst);
+  void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
+  void count(const infer_job& j, bool is_success, time_point answering);
 
   const options& settings_;
   serve::http_server& http_;
@@ -104,8 +123,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   std::atomic<bool> is_started_{false};
   service_watch watch_;
   std::optional<deferred::settings> last_settings_;
-  std::unordered_map<std::string, const served_model*> by_name_;
-  std::vector<lane> lanes_;       // By model.
+  model_catalog own_;  // Of a service whose models stay.
+  const model_catalog* catalog_ = &own_;
+  std::deque<lane> lanes_;        // By row of a model.
   std::size_t turn_ = 0;          // The lane that is looked at next.
   duration slice_{0};             // So long it serves before it looks for what has arrived.
   serve::recent_duration cycle_;  // From one such look to the next, while there is work.

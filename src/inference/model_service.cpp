@@ -2,7 +2,7 @@
 #include "model_service.hpp"
 
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <models/timed_model.hpp>
 
@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "emulated_backend.hpp"
+#include "repository_service.hpp"
 #include "staged_service.hpp"
 
 namespace cohort::inference {
@@ -33,9 +34,9 @@ std::unique_ptr<model_service> make_host_service(const options& o, outcome_liste
       {.description = fmt::format("host executor, {} device{}{}", devices, devices == 1 ? "" : "s",
                                   why.empty() ? "" : fmt::format(" (no GPU: {})", why)),
        .platform = "cohort_host",
-       .machine = runtime::describe_host(),
-       .executor = std::make_unique<runtime::host_executor>(
-           runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}),
+       .machine = runtime::describe_host(runtime::blas_products()),
+       .executor = std::make_unique<runtime::host_executor>(runtime::host_options{
+           .pool_bytes = pool, .queue_depth = 8192, .products = runtime::blas_products()}),
        .devices = devices,
        .make_factory = [&](const std::string& name, runtime::host_executor& e,
                            const std::string& weights) {
@@ -62,8 +63,8 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
     while (batch < 256 && latency(batch + 1) <= limit) ++batch;
     prepared.push_back({.meta = {.name = std::string{row.name},
                                  .platform = "cohort_emulated_" + o.zoo,
-                                 .input = {"input", "FP32", {1}},
-                                 .output = std::nullopt,
+                                 .inputs = {{"input", runtime::data_type::f32, {1}}},
+                                 .outputs = {},
                                  .slo = limit},
                         .latency = latency_curve{latency, batch}});
   }
@@ -120,6 +121,10 @@ const registry::name_list& executor_names() {
 std::unique_ptr<model_service> make_service(const options& o, outcome_listener& listener,
                                             serve::metrics& counters) {
   const registry::choice chosen = executor_names().choose("--executor", o.executor);
+  if (!o.repository.empty()) {
+    if (!o.plan.empty()) return make_planned_host_service(o, listener, counters, "");
+    return std::make_unique<repository_service>(o, listener, counters);
+  }
   return executors.visit(chosen.row,
                          [&](const auto& row) { return row.make(o, listener, counters); });
 }

@@ -39,7 +39,11 @@ class outcome_listener {
 struct served_model {
   model_id id;
   serve::model_meta meta;
-  bool has_sizes = false;  ///< Inputs are token sequences, which end where only zeros follow.
+  bool has_sizes = false;       ///< Inputs are token sequences, which end where only zeros follow.
+  model_id row{};               ///< What it is counted as, and whose lane its requests go by.
+  runtime::row_layout input{};  ///< How its rows lie.
+  runtime::row_layout output{};
+  std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
 };
 
 /// What a service has measured since its start, and what it was told.
@@ -57,11 +61,18 @@ struct kept_settings {
   deferred::settings first;            ///< What it starts with: not worth keeping.
 };
 
+class model_catalog;
+class model_repository;
+
 /// Models ready to serve. Submit and cancel from any thread.
 class model_service {
  public:
   virtual ~model_service() = default;
   [[nodiscard]] virtual const std::vector<served_model>& models() const noexcept = 0;
+  /// Which models there are now, where that changes; null where `models` stays so. Any thread.
+  [[nodiscard]] virtual const model_catalog* catalog() const noexcept { return nullptr; }
+  /// What loads and unloads them; null where nothing does.
+  [[nodiscard]] virtual model_repository* repository() noexcept { return nullptr; }
   /// What it runs on, in a few words.
   [[nodiscard]] virtual const std::string& description() const noexcept = 0;
   /// How it was made ready, in whole lines; may be empty.

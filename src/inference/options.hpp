@@ -26,11 +26,15 @@ struct options {
   unsigned devices = 0;  ///< 0: one less than the cores, at least 1.
   std::vector<std::string> models;
   std::string zoo = "a100";
-  std::string reality;      ///< Of emulated devices; empty: they are as their profiles say.
-  std::string profile_dir;  ///< With latency.csv; measured at the start if empty.
-  std::string plan;         ///< As `cohort pack --json` prints it; empty: every model everywhere.
-  double replan_period_s = 0;  ///< 0: the plan stays.
-  std::string pipeline;        ///< "auto" or a stages.json; empty: batches run whole.
+  std::string reality;       ///< Of emulated devices; empty: they are as their profiles say.
+  std::string profile_dir;   ///< With latency.csv; measured at the start if empty.
+  std::string repository;    ///< A folder of ONNX models; empty: the models that are built in.
+  std::string onnx_library;  ///< libonnxruntime.so.1; empty: by the environment or the system.
+  std::size_t model_memory_mb = 4096;  ///< Of a repository's models and their rows.
+  std::string plan;  ///< As `cohort pack --json` prints it; empty: every model everywhere.
+  double replan_period_s = 0;     ///< 0: the plan stays.
+  double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.
+  std::string pipeline;           ///< "auto" or a stages.json; empty: batches run whole.
   unsigned pipeline_entries = 2;
   std::map<std::string, double> slo_ms;
   std::map<std::string, std::string> weights;

@@ -27,6 +27,7 @@
 
 #include <formats/pipeline_file.hpp>
 #include "options.hpp"
+#include "warm_stages.hpp"
 
 namespace cohort::inference {
 
@@ -39,15 +40,16 @@ struct pipelined_model {
   batching::copy_rule copy;
 };
 
+/// @param measure `measure(sizes)` gives the `measured_stages` of inputs padded to these sizes.
 /// @throws config_error If the plan's stages or sizes are not those of the model.
-template <class Executor>
+template <class Executor, class Measure>
 pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan plan,
-                              models::any_model_factory<Executor>& f, Executor& e,
-                              const options& o) {
+                              models::any_model_factory<Executor>& f, const options& o,
+                              Measure measure) {
   const auto refuse = [&](const std::string& what) {
     throw config_error{fmt::format("--pipeline: {}: {}", name, what)};
   };
-  const models::tensor_info& input = f.info().input;
+  const runtime::tensor_info& input = f.info().inputs.front();
   if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
     refuse("sizes are not allowed: expected none, the model's inputs are of one size");
   }
@@ -58,11 +60,9 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
-  std::vector<std::vector<std::vector<batching::batch_time>>> operators;  // By size.
-  for (const std::uint32_t size : sizes) {
-    operators.push_back(models::measure_operators(f, e, o.max_batch, size, 5));
-  }
-  const models::row_cost row = models::measure_rows(f, e, o.max_batch, 51);
+  const measured_stages measured = measure(sizes);
+  const auto& operators = measured.operators;
+  const models::row_cost& row = measured.row;
   sim::stage_trial trial;
   if (plan.wanted > operators.back().size()) {
     refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",

@@ -155,6 +155,7 @@ class noting_host {
   [[nodiscard]] bool is_warm(model_id instance) { return host_.is_warm(instance); }
   void drain(model_id instance) { host_.drain(instance); }
   [[nodiscard]] bool is_drained(model_id instance) { return host_.is_drained(instance); }
+  [[nodiscard]] bool is_out(device_id d) { return host_.is_out(d); }
 
  private:
   Host& host_;
@@ -197,7 +198,7 @@ struct placements_observer : null_observer {
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // There is no memory for it; the log has it.
     }
-    log_device(gpu, s, why);
+    log_device(gpu, s, why, d);
   }
 };
 static_assert(observer<placements_observer>);

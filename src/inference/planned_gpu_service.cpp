@@ -27,7 +27,7 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
   }
   const auto small = models::model_names();
   const auto large = models::large_model_names();
-  std::vector<std::string_view> known{small.begin(), small.end()};
+  std::vector<std::string> known{small.begin(), small.end()};
   known.insert(known.end(), large.begin(), large.end());
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
   return make_planned_staged_service(

@@ -107,10 +107,9 @@ struct planned_parts : planned_resources<Executor>, Backend {
 /// @param make_factory As `staged_parts::make_factory`.
 template <class Executor, class MakeFactory>
 std::unique_ptr<model_service> make_planned_staged_service(
-    const options& o, std::shared_ptr<const served_plan> plan,
-    std::span<const std::string_view> known, const std::string& description,
-    const std::string& platform, planned_resources<Executor> made, MakeFactory make_factory,
-    outcome_listener& listener, serve::metrics& counters) {
+    const options& o, std::shared_ptr<const served_plan> plan, std::span<const std::string> known,
+    const std::string& description, const std::string& platform, planned_resources<Executor> made,
+    const MakeFactory& make_factory, outcome_listener& listener, serve::metrics& counters) {
   using backend =
       planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   for (const std::string& name : plan->names()) {
@@ -130,21 +129,25 @@ std::unique_ptr<model_service> make_planned_staged_service(
                          : nullptr);
     }
   }
-  const auto prepared =
-      prepare_planned(*plan, o.profile_margin, [&](const std::string& name, latency_curve latency) {
-        const models::model_info& info = made.factories.front()[*plan->profiles.find(name)]->info();
+  const auto prepared = prepare_planned(
+      *plan, o.profile_margin, [&](const std::string& name, const latency_curve& latency) {
+        const auto& factory = *made.factories.front()[*plan->profiles.find(name)];
+        const models::model_interface& info = factory.info();
         return prepared_model{.meta = {.name = name,
                                        .platform = platform,
-                                       .input = served(info.input),
-                                       .output = served(info.output)},
+                                       .inputs = info.inputs,
+                                       .outputs = info.outputs,
+                                       .max_size = info.max_size,
+                                       .batches = factory.batches()},
                               .has_sizes = models::has_sizes(info),
-                              .latency = std::move(latency)};
+                              .latency = latency};
       });
   const auto load = [max_batch = plan->max_batch](backend& b, model_id m, device_id gpu,
                                                   device_share size) {
     auto& factory = b.factories[b.executor_of[gpu.index()]][m.index()];
-    return b.prepare_model({.batch_max = max_batch, .instance = factory->make(max_batch)},
-                           {.gpu = gpu, .share = size});
+    return b.prepare_model(
+        {.batch_max = max_batch, .sizes = factory->sizes(), .instance = factory->make(max_batch)},
+        {.gpu = gpu, .share = size});
   };
   return serve_plan(o, plan, description, prepared, o.profile_margin,
                     std::make_unique<backend>(std::move(made)), load, listener, counters);

@@ -3,12 +3,13 @@
 #include "planned_service.hpp"
 
 #include <cohort/engine/profile_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <cmath>
 #include <thread>
 
 #include "emulated_backend.hpp"
+#include "onnx_loader.hpp"
 #include "planned_parts.hpp"
 
 namespace cohort::inference {
@@ -37,8 +38,8 @@ std::unique_ptr<model_service> make_planned_emulated_service(const options& o,
       prepare_planned(plan, 1, [](const std::string& name, latency_curve latency) {
         return prepared_model{.meta = {.name = name,
                                        .platform = "cohort_emulated",
-                                       .input = {"input", "FP32", {1}},
-                                       .output = std::nullopt},
+                                       .inputs = {{"input", runtime::data_type::f32, {1}}},
+                                       .outputs = {}},
                               .latency = std::move(latency)};
       });
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
@@ -73,21 +74,39 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
   // tens of MB for each 16 of batch.
   const std::size_t instances =
       std::size_t{2} * devices * plan.schedule.demand.max_gpulets_per_gpu * plan.names().size();
-  const std::size_t pool =
-      (std::size_t{64} << 20U) + instances * plan.max_batch * (std::size_t{3} << 20U);
+  const std::size_t pool = (std::size_t{64} << 20U) +
+                           instances * plan.max_batch * (std::size_t{3} << 20U) +
+                           (o.repository.empty() ? 0 : o.model_memory_mb * 1'000'000);
   planned_resources<runtime::host_executor> made;
-  made.executors.push_back(std::make_unique<runtime::host_executor>(
-      runtime::host_options{.pool_bytes = pool, .queue_depth = 8192}));
+  made.executors.push_back(std::make_unique<runtime::host_executor>(runtime::host_options{
+      .pool_bytes = pool, .queue_depth = 8192, .products = runtime::blas_products()}));
   made.executor_of.assign(devices, 0);  // All devices of the plan are this machine.
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
+  const std::string why = why_no_gpu.empty() ? "" : fmt::format(" (no GPU: {})", why_no_gpu);
+  const std::string description =
+      fmt::format("host executor, a plan of {} device{}{}", devices, devices == 1 ? "" : "s", why);
+  if (o.repository.empty()) {
+    const auto known = models::model_names();
+    return make_planned_staged_service(
+        o, shared, std::vector<std::string>{known.begin(), known.end()}, description, "cohort_host",
+        std::move(made),
+        [seed = o.seed](const std::string& name, runtime::host_executor& e,
+                        const std::string& weights) {
+          return models::make_host_factory(name, e, seed, weights);
+        },
+        listener, counters);
+  }
+  std::vector<std::string> known;
+  for (const formats::repository_model& m : formats::scan_repository(o.repository)) {
+    known.push_back(m.name);
+  }
   return make_planned_staged_service(
-      o, shared, models::model_names(),
-      fmt::format("host executor, a plan of {} device{}{}", devices, devices == 1 ? "" : "s",
-                  why_no_gpu.empty() ? "" : fmt::format(" (no GPU: {})", why_no_gpu)),
-      "cohort_host", std::move(made),
-      [seed = o.seed](const std::string& name, runtime::host_executor& e,
-                      const std::string& weights) {
-        return models::make_host_factory(name, e, seed, weights);
+      o, shared, known, description, onnx_platform, std::move(made),
+      [&o, library = runtime::onnx::library::open(o.onnx_library)](
+          const std::string& name, runtime::host_executor& e, const std::string& /*weights*/) {
+        const formats::repository_model m = formats::scan_model(o.repository, name);
+        if (m.versions.empty()) throw config_error{m.problem};
+        return load_version(m, m.versions.back(), library, e).factory;
       },
       listener, counters);
 }

@@ -9,6 +9,8 @@
 #include <cohort/engine/plan_follower.hpp>
 #include <cohort/packing/moves/periodic_planner.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -33,7 +35,7 @@ namespace cohort::inference {
 template <class Scheduler, class Backend, class Loader>
 class planned_service final : public model_service {
  public:
-  /// Puts the plan into service before it returns.
+  /// Puts the plan into service before it returns, but for devices on which a first run hangs.
   /// @param models Those of the plan, under the ids of its profiles; `backend` lives on.
   planned_service(std::string description, const options& o,
                   std::shared_ptr<const served_plan> plan, std::vector<served_model> models,
@@ -64,7 +66,12 @@ class planned_service final : public model_service {
                  {.replan = {.period = period_of(o)},
                   .burst = {.deviations = plan_->schedule.burst_margin},
                   .least_rps = plan_->least_rps(period_of(o))}},
-        follower_{*plan_->grid, plan_->limits(), host_, router_} {
+        plans_anew_{o.replan_period_s > 0},
+        follower_{*plan_->grid,
+                  plan_->limits(),
+                  host_,
+                  router_,
+                  {.longest_warm_up = from_seconds(o.warm_up_timeout_s)}} {
     backend_->bind(engine_);
     if constexpr (requires { backend_->on_failure(std::ref(failures_)); }) {
       backend_->on_failure(std::ref(failures_));
@@ -72,8 +79,15 @@ class planned_service final : public model_service {
     planner_.adopt(plan_->schedule.plan);
     follower_.begin(plan_->schedule.plan);
     counters_.planned(false);
-    while (follower_.advance(clock_.now()) != never) std::this_thread::sleep_for(step);
-    if (o.replan_period_s > 0) follower_.follow(planner_, clock_.now());
+    for (std::uint32_t g = 0; g < plan_->schedule.demand.gpus; ++g) {
+      show_planned(device_id{g}, true);
+    }
+    for (time_point now = clock_.now(); follower_.advance(now) <= now; now = clock_.now()) {
+      tell_of_devices();
+      std::this_thread::sleep_for(step);
+    }
+    tell_of_devices();
+    if (plans_anew_) follower_.follow(planner_, clock_.now());
     keeper_ = std::thread{[this] { keep(); }};
   }
   ~planned_service() override {
@@ -94,8 +108,9 @@ class planned_service final : public model_service {
     r.moves = 0;
     follower_.arrived(asked);
     const auto why = router_.submit(engine_, r, asked);
+    if (why != refusal::unknown_model) return why;
     // The present plan has no place for it; the next one is told of the demand.
-    return why == refusal::unknown_model ? refusal::queue_full : why;
+    return is_short_.load(std::memory_order_relaxed) ? refusal::no_device : refusal::queue_full;
   }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
@@ -107,7 +122,9 @@ class planned_service final : public model_service {
   [[nodiscard]] bool serves(model_id id) const noexcept override {
     return router_.has_device(engine_, id);
   }
-  [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
+  [[nodiscard]] std::size_t hanging_devices() override {
+    return hanging_in(engine_) + hanging_first_runs_.load(std::memory_order_relaxed);
+  }
   void drain() noexcept override {
     {
       const std::lock_guard lock{mutex_};
@@ -188,13 +205,10 @@ class planned_service final : public model_service {
         if (said != e.what()) std::fprintf(stderr, "plan: %s; trying again\n", e.what());
         said = e.what();
       }
+      tell_of_devices();
       if (follower_.plans() != before) tell_of_plan();
       lock.lock();
-      if (next == never) {
-        woken_.wait(lock, is_draining);
-      } else {
-        woken_.wait_for(lock, next - clock_.now(), is_draining);
-      }
+      woken_.wait_for(lock, next - clock_.now(), is_draining);
     }
     engine_.drain();
   }
@@ -216,6 +230,41 @@ class planned_service final : public model_service {
     }
   }
 
+  /// Whom plans do without from now on, and why; or do no more.
+  void tell_of_devices() {
+    const std::vector<engine::sick_partition> sick = follower_.sick();
+    hanging_first_runs_ =
+        static_cast<std::size_t>(std::ranges::count_if(sick, &engine::sick_partition::warms_up));
+    const std::vector<device_id> before = std::exchange(set_aside_, follower_.set_aside());
+    is_short_ = !set_aside_.empty();
+    const std::uint32_t all = plan_->schedule.demand.gpus;
+    const std::string rest =
+        fmt::format("on {} of {} device{}", all - set_aside_.size(), all, all == 1 ? "" : "s");
+    for (const device_id d : set_aside_) {
+      if (std::ranges::find(before, d) != before.end()) continue;
+      show_planned(d, false);
+      std::string who;
+      for (const engine::sick_partition& p : sick) {
+        if (p.gpu != d) continue;
+        who += fmt::format("{}partition {} {}", who.empty() ? "" : ", ", p.partition.value(),
+                           p.warms_up ? "does not end a first run" : "is out");
+      }
+      tell(fmt::format("plan: device {}: {}: {}\n", d.value(),
+                       who.empty() ? "a partition was out" : who,
+                       plans_anew_ ? "planned without it, " + rest : "left as it is"));
+    }
+    for (const device_id d : before) {
+      if (std::ranges::find(set_aside_, d) != set_aside_.end()) continue;
+      show_planned(d, true);
+      tell(fmt::format("plan: device {} is back{}\n", d.value(),
+                       plans_anew_ ? ": planned with it, " + rest : ""));
+    }
+  }
+  static void tell(const std::string& line) { std::fputs(line.c_str(), stderr); }
+  void show_planned(device_id d, bool is) {
+    counters_.device_planned.set({{"device", std::to_string(d.value())}}, is ? 1 : 0);
+  }
+
   std::string description_;
   std::shared_ptr<const served_plan> plan_;
   std::vector<served_model> models_;
@@ -229,10 +278,14 @@ class planned_service final : public model_service {
   host_type host_;
   noting_router router_;
   planner_type planner_;
+  bool plans_anew_;
   engine::plan_follower<host_type, noting_router, planner_type> follower_;
   std::mutex mutex_;
   std::condition_variable woken_;
   std::atomic<bool> is_draining_{false};
+  std::vector<device_id> set_aside_;                // As was told.
+  std::atomic<bool> is_short_{false};               // Plans do without a device.
+  std::atomic<std::size_t> hanging_first_runs_{0};  // Of which the engine does not know.
   std::thread keeper_;
 };
 

@@ -38,6 +38,8 @@ struct prepared_model {
   serve::model_meta meta;
   bool has_sizes = false;
   latency_curve latency;
+  formats::start_key key{};  ///< Of its profile; empty if none is kept.
+  bool holds = false;        ///< Its profile was kept, and was found to hold.
 };
 
 /// What `prepare` has made of the options.
@@ -45,6 +47,7 @@ struct prepared_models {
   std::vector<prepared_model> models;
   registry::policy policy;  ///< Starts with the settings that were found best before.
   std::optional<kept_settings> settings;
+  std::shared_ptr<start_cache> cache;
   std::string notes;
 };
 
@@ -58,10 +61,6 @@ inline void check_names(const options& o, const std::vector<std::string>& known)
   for (const std::string& m : o.models) check("--models", m);
   for (const auto& [m, slo] : o.slo_ms) check("--slo-ms", m);
   for (const auto& [m, file] : o.weights) check("--weights", m);
-}
-
-inline serve::tensor_meta served(const models::tensor_info& t) {
-  return {t.name, t.datatype, t.shape};
 }
 
 /// What a server of staged models needs beyond its options.
@@ -161,8 +160,9 @@ template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,
                         std::uint32_t capacity) {
-  prepared_models out{.models = {}, .policy = o.policy, .settings = {}, .notes = {}};
   const auto cache = std::make_shared<start_cache>(o.cache_dir, warn_of_cache);
+  prepared_models out{
+      .models = {}, .policy = o.policy, .settings = {}, .cache = cache, .notes = {}};
   std::vector<profile_points> profiles;
   std::vector<std::string> kept;
   std::vector<std::string> measured;
@@ -173,13 +173,15 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
     made.factories.push_back(with.make_factory(name, *made.executor, weights));
     models::any_model_factory<Executor>& factory = *made.factories.back();
     profile_points points;
+    formats::start_key key;
+    bool holds = false;
     if (o.profile_dir.empty()) {
-      const formats::start_key key =
-          cache->is_on() ? profile_key(o, name, weights, with.platform, with.machine)
-                         : formats::start_key{};
+      key = cache->is_on() ? profile_key(o, name, weights, with.platform, with.machine)
+                           : formats::start_key{};
       const found_profile found =
           find_profile(*cache, key, name, o.max_batch, factory, *made.executor);
-      (found.was_kept ? kept : measured).push_back(name);
+      holds = found.was_kept;
+      (holds ? kept : measured).push_back(name);
       if (const auto falls = fall_of(name, found.points)) repairs += *falls + '\n';
       for (const formats::kept_point& p : found.points) {
         points.expected.push_back({p.batch, from_ms(p.median_ms)});
@@ -192,15 +194,17 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
       p.latency = from_ms(to_ms(p.latency) * o.profile_margin);
     }
     const auto slo = o.slo_ms.find(name);
-    const models::model_info& info = factory.info();
+    const models::model_interface& info = factory.info();
     out.models.push_back(
         {.meta = {.name = name,
                   .platform = with.platform,
-                  .input = served(info.input),
-                  .output = served(info.output),
+                  .inputs = info.inputs,
+                  .outputs = info.outputs,
                   .slo = slo == o.slo_ms.end() ? duration{0} : from_ms(slo->second)},
          .has_sizes = models::has_sizes(info),
-         .latency = latency_curve{table_latency{points.expected}, o.max_batch}});
+         .latency = latency_curve{table_latency{points.expected}, o.max_batch},
+         .key = std::move(key),
+         .holds = holds});
     profiles.push_back(std::move(points));
   }
   // On machines that do other things, too, medians are up to 1.4 times what is measured at best.

@@ -18,15 +18,19 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace cohort::inference {
 
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
-inline void log_device(device_id d, engine::device_state s, std::string_view why) noexcept {
+/// @param partition Of the device, if it is only that.
+inline void log_device(device_id d, engine::device_state s, std::string_view why,
+                       std::optional<device_id> partition = {}) noexcept {
   try {
-    fmt::print(stderr, "device {}: {}: {}\n", d.value(), engine::to_string(s), why);
+    const std::string part = partition ? fmt::format("partition {}: ", partition->value()) : "";
+    fmt::print(stderr, "device {}: {}{}: {}\n", d.value(), part, engine::to_string(s), why);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
     // The log cannot be written; the metrics have it.
   }

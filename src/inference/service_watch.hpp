@@ -74,7 +74,7 @@ class service_watch {
   /// Requests of one client's call, whether they are accepted or not. O(1), no allocation.
   void arrived(model_id m, std::uint32_t rows, time_point now) noexcept {
     const std::lock_guard lock{mutex_};
-    loads_[m.index()].add(now, rows);
+    if (m.index() < loads_.size()) loads_[m.index()].add(now, rows);  // Else it has no workload.
   }
   /// A client's request that ran, `latency` after it came and `after` its end in the engine.
   void returned(duration latency, duration after) noexcept;

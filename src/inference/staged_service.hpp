@@ -200,11 +200,22 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
   std::vector<pipelined_model> cut;
   std::string stages;
   std::string trials;
+  std::vector<std::string> kept;
   for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto measure = [&, i](const std::vector<std::uint32_t>& sizes) {
+      measured_stages m = find_stages(*ready.cache, prepared[i].key, prepared[i].holds, names[i],
+                                      sizes, o.max_batch, *made.factories[i], *made.executor);
+      if (m.was_kept) kept.push_back(names[i]);
+      return m;
+    };
     cut.push_back(
-        make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], *made.executor, o));
+        make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], o, measure));
     stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
     trials += describe_trial(names[i], cut.back());
+  }
+  if (!kept.empty()) {
+    trials +=
+        fmt::format("stages: {} as kept in {}\n", fmt::join(kept, ", "), ready.cache->folder());
   }
   return registry::with_scheduler<engine::trial_thread>(
       ready.policy, delays(o, prepared, o.pipeline_entries), [&](auto scheduler) {

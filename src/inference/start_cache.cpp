@@ -82,6 +82,15 @@ void start_cache::keep_profile(const std::string& model, const formats::kept_pro
   write(file_of("profile", model, p.key), formats::write_kept(p));
 }
 
+std::optional<formats::kept_stages> start_cache::find_stages(const std::string& model,
+                                                             const formats::start_key& key) {
+  return find(file_of("stages", model, key), key, formats::parse_kept_stages);
+}
+
+void start_cache::keep_stages(const std::string& model, const formats::kept_stages& s) {
+  write(file_of("stages", model, s.key), formats::write_kept(s));
+}
+
 std::optional<deferred::settings> start_cache::find_settings(const formats::start_key& key) {
   const auto kept = find(file_of("settings", "", key), key, formats::parse_kept_settings);
   if (!kept) return std::nullopt;

@@ -36,13 +36,17 @@ class start_cache {
   [[nodiscard]] bool is_on() const noexcept { return !folder_.empty(); }
   [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
 
-  /// Where a value lies. @param kind "profile" or "settings"; @param name For people, may be empty.
+  /// Where a value lies. @param kind "profile", "stages" or "settings"; @param name For people, may
+  /// be empty.
   [[nodiscard]] std::string file_of(const std::string& kind, const std::string& name,
                                     const formats::start_key& key) const;
 
   [[nodiscard]] std::optional<std::vector<formats::kept_point>> find_profile(
       const std::string& model, const formats::start_key& key);
   void keep_profile(const std::string& model, const formats::kept_profile& p);
+  [[nodiscard]] std::optional<formats::kept_stages> find_stages(const std::string& model,
+                                                                const formats::start_key& key);
+  void keep_stages(const std::string& model, const formats::kept_stages& s);
   [[nodiscard]] std::optional<deferred::settings> find_settings(const formats::start_key& key);
   void keep_settings(const formats::kept_settings& s);
 

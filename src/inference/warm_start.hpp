@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/engine/measure.hpp>
 
 #include <fmt/format.h>
 #include <models/identity.hpp>
 #include <models/measured_model.hpp>
-#include <models/medians.hpp>
 #include <models/quick_check.hpp>
 
 #include <algorithm>
@@ -70,8 +70,8 @@ inline std::optional<formats::start_key> settings_key(const options& o, const st
 template <class Executor>
 std::string check_profile(const std::vector<formats::kept_point>& kept, std::uint32_t max_batch,
                           models::any_model_factory<Executor>& f, Executor& e) {
-  const bool same_sizes =
-      std::ranges::equal(kept, models::measured_sizes(max_batch), {}, &formats::kept_point::batch);
+  const bool same_sizes = std::ranges::equal(kept, engine::measured_batches(max_batch), {},
+                                             &formats::kept_point::batch);
   if (!same_sizes) return fmt::format("its batches are not 1, 2, 4, ... and {}", max_batch);
   // Batches are planned by medians, and runs are compared with the least.
   constexpr double widest = 5;
@@ -93,7 +93,7 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   for (const formats::kept_point* p : sizes) {
     (void)model.run(stream, p->batch);  // Warm.
     const models::checked_time c =
-        models::quick_check(p->least_ms, [&] { return model.run(stream, p->batch).busy_ms; });
+        models::quick_check(p->least_ms, [&] { return to_ms(model.run(stream, p->batch).busy); });
     if (c.how != models::drift::none) {
       return fmt::format("a batch of {} takes {:.4g} ms, at best of {} runs, not {:.4g}", p->batch,
                          c.least_ms, c.runs, p->least_ms);
@@ -144,7 +144,7 @@ found_profile find_profile(start_cache& cache, const formats::start_key& key,
     cache.warn(fmt::format("cache: {}: {}; ignored", cache.file_of("profile", name, key), why));
   }
   found_profile found;
-  for (const models::measured_latency& l :
+  for (const engine::measured_batch& l :
        models::measure(f, e, {.max_batch = max_batch, .repeats = 5})) {
     found.points.push_back({l.batch, to_ms(l.median), to_ms(l.least)});
   }

@@ -23,7 +23,7 @@ struct resnet_mini_shape {};
 
 /// What a model is: enough to make it over any set of operations, and to check it.
 struct definition {
-  model_info info;
+  model_interface info;
   std::vector<tensor_spec> tensors;
   /// One input row, in double precision by plain loops.
   std::function<std::vector<double>(const weight_map&, std::span<const std::byte>)> reference;

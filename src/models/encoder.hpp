@@ -20,10 +20,13 @@ struct encoder_config {
   std::size_t hidden, layers, heads, inner, vocabulary, tokens;
   std::size_t layers_per_stage = 1;  ///< Divides `layers`.
 
-  [[nodiscard]] model_info info() const {
+  [[nodiscard]] model_interface info() const {
     return {name,
-            {"input_ids", "INT32", {static_cast<std::int64_t>(tokens)}},
-            {"pooled", "FP32", {static_cast<std::int64_t>(hidden)}}};
+            {{"input_ids",
+              data_type::i32,
+              {static_cast<std::int64_t>(tokens)},
+              runtime::value_range{0, static_cast<std::int64_t>(vocabulary) - 1}}},
+            {{"pooled", data_type::f32, {static_cast<std::int64_t>(hidden)}}}};
   }
   [[nodiscard]] std::vector<tensor_spec> tensors() const {
     std::vector<tensor_spec> t;

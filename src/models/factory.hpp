@@ -48,13 +48,12 @@ class factory final : public any_model_factory<typename Ops::executor> {
   using parameters = std::shared_ptr<const device_weights<Ops>>;
 
  public:
-  factory(Ops o, definition d, weight_map w)
+  factory(Ops o, definition d, const weight_map& w)
       : ops_{o},
         definition_{std::move(d)},
-        host_weights_{std::move(w)},
-        weights_{std::make_shared<device_weights<Ops>>(ops_, definition_.tensors, host_weights_)} {}
+        weights_{std::make_shared<device_weights<Ops>>(ops_, definition_.tensors, w)} {}
 
-  [[nodiscard]] const model_info& info() const noexcept override { return definition_.info; }
+  [[nodiscard]] const model_interface& info() const noexcept override { return definition_.info; }
   [[nodiscard]] std::unique_ptr<any_model<executor>> make(std::uint32_t max_batch) override {
     return std::visit(
         [&]<class Shape>(const Shape& shape) -> std::unique_ptr<any_model<executor>> {
@@ -70,9 +69,6 @@ class factory final : public any_model_factory<typename Ops::executor> {
         },
         definition_.shape);
   }
-  [[nodiscard]] std::vector<double> reference(std::span<const std::byte> input) const override {
-    return definition_.reference(host_weights_, input);
-  }
 
  private:
   template <class Model, class... Shape>
@@ -82,7 +78,6 @@ class factory final : public any_model_factory<typename Ops::executor> {
 
   Ops ops_;
   definition definition_;
-  weight_map host_weights_;
   parameters weights_;
 };
 

@@ -15,7 +15,7 @@ namespace cohort::models {
 namespace {
 
 std::string describe(const tensor_info& t) {
-  return fmt::format("{} {} [{}]", t.name, t.datatype, fmt::join(t.shape, ","));
+  return fmt::format("{} {} [{}]", t.name, name_of(t.type), fmt::join(t.shape, ","));
 }
 
 }  // namespace
@@ -40,10 +40,11 @@ model_identity identify(const std::string& name, std::uint64_t seed, const std::
   for (const tensor_spec& t : d.tensors) {
     parameters.add(fmt::format("{} [{}];", t.name, fmt::join(t.shape, ",")));
   }
-  return {.tensors = fmt::format("{} to {}, {} parameter tensors {}", describe(d.info.input),
-                                 describe(d.info.output), d.tensors.size(), parameters.text()),
-          .weights = path.empty() ? fmt::format("generated from seed {}", seed)
-                                  : fmt::format("content {}", fingerprint_of_file(path))};
+  return {
+      .tensors = fmt::format("{} to {}, {} parameter tensors {}", describe(d.info.inputs.front()),
+                             describe(d.info.outputs.front()), d.tensors.size(), parameters.text()),
+      .weights = path.empty() ? fmt::format("generated from seed {}", seed)
+                              : fmt::format("content {}", fingerprint_of_file(path))};
 }
 
 }  // namespace cohort::models

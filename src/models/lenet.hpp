@@ -18,8 +18,8 @@ class lenet : public model_base<Ops> {
   using typename base::parameters;
   using typename base::stream;
 
-  static model_info info() {
-    return {"lenet", {"image", "FP32", {28, 28, 1}}, {"logits", "FP32", {10}}};
+  static model_interface info() {
+    return {"lenet", {{"image", data_type::f32, {28, 28, 1}}}, {{"logits", data_type::f32, {10}}}};
   }
   static std::vector<tensor_spec> tensors() {
     std::vector<tensor_spec> t;

@@ -11,6 +11,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/engine/measure.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/rivals/staged_rivals.hpp>
@@ -24,7 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include "medians.hpp"
 #include "registry.hpp"
 #include "row_cost.hpp"
 
@@ -138,7 +138,7 @@ template <runtime::executor Executor>
   const auto real = f.make(1);
   detail::row_timer<Executor> timer{e, real->boundary_bytes(0),
                                     real->boundary_bytes(real->stages()), batch_max};
-  const std::vector<std::uint32_t> sizes = measured_sizes(batch_max);
+  const std::vector<std::uint32_t> sizes = engine::measured_batches(batch_max);
   std::vector<std::vector<duration>> through(sizes.size());
   std::vector<duration> stepped;
   (void)timer.time_through(1);  // Warm.
@@ -151,9 +151,9 @@ template <runtime::executor Executor>
   }
   row_cost out;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
-    out.rows.push_back({sizes[k], median(std::move(through[k]))});
+    out.rows.push_back({sizes[k], engine::median(std::move(through[k]))});
   }
-  const duration more = median(std::move(stepped)) - out.rows.front().time;
+  const duration more = engine::median(std::move(stepped)) - out.rows.front().time;
   out.hand_over = std::max(duration{0}, more / (timer.items() - 1));
   out.rows = batching::monotone(std::move(out.rows));
   return out;

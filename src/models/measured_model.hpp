@@ -1,229 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measuring how long the stages of a model run on an executor.
+/// Measuring how long the stages of the example models run on an executor.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
-#include <cohort/core/error.hpp>
-#include <cohort/core/latency_model.hpp>
+#include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/engine/measure.hpp>
+#include <cohort/engine/measured_model.hpp>
+#include <cohort/engine/stage_clock.hpp>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <limits>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "measure_rows.hpp"
-#include "medians.hpp"
 #include "registry.hpp"
 #include "timed_model.hpp"
 
 namespace cohort::models {
 
-/// Tells when a stream reached each of a number of marks. Specialised for each executor.
-template <class Executor>
-class stage_clock;
-
-template <>
-class stage_clock<runtime::host_executor> {
- public:
-  stage_clock(runtime::host_executor& e, std::size_t marks) : executor_{e}, at_(marks) {}
-  void mark(runtime::host_executor::stream& s, std::size_t i) {
-    if (i == 0) {
-      executor_.launch(s, [this]() noexcept { first_cpu_ms_ = thread_cpu_ms(); });
-    }
-    executor_.launch(s, [at = &at_[i]]() noexcept { *at = std::chrono::steady_clock::now(); });
-    if (i + 1 == at_.size()) {
-      executor_.launch(s, [this]() noexcept { last_cpu_ms_ = thread_cpu_ms(); });
-    }
+/// Rows for batches of up to `count`, drawn from seeds from `seed` on, one after the other.
+[[nodiscard]] inline std::vector<std::byte> sample_rows(const model_interface& info,
+                                                        std::uint32_t count, std::uint64_t seed) {
+  std::vector<std::byte> rows;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::vector<std::byte> row = sample_input(info, seed + i);
+    rows.insert(rows.end(), row.begin(), row.end());
   }
-  /// CPU time of the stream's thread from the first mark to the last.
-  [[nodiscard]] double busy_ms() const noexcept { return last_cpu_ms_ - first_cpu_ms_; }
-  /// Once the stream has passed both.
-  [[nodiscard]] double ms_between(std::size_t i, std::size_t j) const {
-    return std::chrono::duration<double, std::milli>(at_[j] - at_[i]).count();
-  }
-
- private:
-  static double thread_cpu_ms() noexcept {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-  }
-
-  runtime::host_executor& executor_;
-  std::vector<std::chrono::steady_clock::time_point> at_;
-  double first_cpu_ms_ = 0;
-  double last_cpu_ms_ = 0;
-};
-
-/// A completion to wait for.
-struct awaited : runtime::completion {
-  awaited() { invoke = &tell; }
-
-  static void tell(runtime::completion& self, bool failed) noexcept {
-    auto& d = static_cast<awaited&>(self);
-    const auto now = std::chrono::steady_clock::now();
-    // Told under the lock: the waiter destroys this as soon as it can take it.
-    const std::lock_guard lock{d.mutex};
-    d.at = now;
-    d.failed = failed;
-    d.over = true;
-    d.changed.notify_one();
-  }
-  std::chrono::steady_clock::time_point wait() {
-    std::unique_lock lock{mutex};
-    changed.wait(lock, [this] { return over; });
-    if (failed) throw device_error{"measured_model: work failed on the executor"};
-    return at;
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::chrono::steady_clock::time_point at;
-  bool failed = false;
-  bool over = false;
-};
-
-/// Waits for the work on a stream. @throws device_error If it fails.
-template <class Executor>
-std::chrono::steady_clock::time_point finish(Executor& e, typename Executor::stream& s) {
-  awaited a;
-  e.notify(s, a);
-  return a.wait();
+  return rows;
 }
 
-/// A model with input and memory for batches up to a size, ready to run. Thread safety: none.
+/// An instance of an example model with samples as its input, ready to run. Thread safety: none.
 template <class Executor>
 class measured_model {
  public:
-  using stream = typename Executor::stream;
-
   measured_model(Executor& e, any_model_factory<Executor>& factory, std::uint32_t max_batch,
                  std::uint64_t seed)
-      : executor_{e}, model_{factory.make(max_batch)}, clock_{e, model_->stages() + 1} {
-    for (std::size_t i = 0; i <= model_->stages(); ++i) {
-      boundaries_.push_back(e.allocate(model_->boundary_bytes(i) * max_batch));
-    }
-    stream s = e.make_stream();
-    for (std::uint32_t row = 0; row < max_batch; ++row) {
-      const std::vector<std::byte> input = sample_input(factory.info(), seed + row);
-      e.copy(s, {.destination = boundaries_[0].data() + row * input.size(),
-                 .source = input.data(),
-                 .row_bytes = input.size()});
-      finish(e, s);
-    }
-  }
+      : model_{factory.make(max_batch)},
+        measured_{e, *model_, max_batch, sample_rows(factory.info(), max_batch, seed)} {}
 
-  [[nodiscard]] std::size_t stages() const noexcept { return model_->stages(); }
-
-  /// Runs one batch on an idle stream. @param size Of its slice. @throws device_error If the work
-  /// fails.
-  measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0) {
-    const auto start = std::chrono::steady_clock::now();
-    clock_.mark(s, 0);
-    for (std::size_t i = 0; i < stages(); ++i) {
-      model_->enqueue(i, s,
-                      {.input = boundaries_[i].data(),
-                       .output = boundaries_[i + 1].data(),
-                       .input_stride = model_->boundary_bytes(i),
-                       .output_stride = model_->boundary_bytes(i + 1),
-                       .first = 0,
-                       .count = batch,
-                       .size = size});
-      clock_.mark(s, i + 1);
-    }
-    const std::chrono::duration<double, std::milli> whole = finish(executor_, s) - start;
-    measurement m{.whole_ms = whole.count(), .stages_ms = {}, .busy_ms = whole.count()};
-    for (std::size_t i = 0; i < stages(); ++i) m.stages_ms.push_back(clock_.ms_between(i, i + 1));
-    // Two clocks: what they disagree by must not make more of the work than of all.
-    if constexpr (requires { clock_.busy_ms(); })
-      m.busy_ms = std::min(whole.count(), clock_.busy_ms());
-    return m;
+  [[nodiscard]] std::size_t stages() const noexcept { return measured_.stages(); }
+  /// As `engine::measured_model::run`.
+  engine::measurement run(typename Executor::stream& s, std::uint32_t batch) {
+    return measured_.run(s, batch);
   }
 
  private:
-  Executor& executor_;
   std::unique_ptr<any_model<Executor>> model_;
-  stage_clock<Executor> clock_;
-  std::vector<typename Executor::buffer> boundaries_;
+  engine::measured_model<Executor, any_model<Executor>> measured_;
 };
 
-/// How to measure.
-struct measure_options {
-  std::uint32_t max_batch = 16;  ///< Sizes: 1, 2, 4, ... and this; at least 1.
-  int repeats = 9;               ///< Timed runs of each size, after one to warm up; at least 1.
-};
-
-/// How long batches of one size took.
-struct measured_latency {
-  std::uint32_t batch;
-  duration median;  ///< Of the whole runs.
-  duration least;   ///< Of the work itself: see `measurement::busy_ms`.
-};
-
-/// The latency of each batch size, on a stream of its own. The sizes are measured in turns: a
-/// machine that is slower for a while is so for all.
+/// `engine::measure` of an example model on samples. @param size Inputs are padded to; 0: the
+/// largest.
 template <class Executor>
-[[nodiscard]] std::vector<measured_latency> measure(any_model_factory<Executor>& f, Executor& e,
-                                                    const measure_options& o) {
-  expects(o.max_batch > 0 && o.repeats > 0, "measure: max_batch and repeats must be at least 1");
-  measured_model<Executor> model{e, f, o.max_batch, 0};
-  typename Executor::stream stream = e.make_stream();
-  const std::vector<std::uint32_t> sizes = measured_sizes(o.max_batch);
-  for (const std::uint32_t b : sizes) (void)model.run(stream, b);  // Warm.
-  std::vector<std::vector<double>> ms(sizes.size());
-  std::vector<double> least(sizes.size(), std::numeric_limits<double>::infinity());
-  for (int i = 0; i < o.repeats; ++i) {
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      const measurement m = model.run(stream, sizes[k]);
-      ms[k].push_back(m.whole_ms);
-      least[k] = std::min(least[k], m.busy_ms);
-    }
-  }
-  std::vector<measured_latency> all;
-  for (std::size_t k = 0; k < sizes.size(); ++k) {
-    all.push_back({sizes[k], from_ms(median(std::move(ms[k]))), from_ms(least[k])});
-  }
-  return all;
+[[nodiscard]] std::vector<engine::measured_batch> measure(any_model_factory<Executor>& f,
+                                                          Executor& e,
+                                                          const engine::measure_options& o,
+                                                          std::uint32_t size = 0) {
+  const auto model = f.make(o.max_batch);
+  const std::vector<std::byte> rows = sample_rows(f.info(), o.max_batch, 0);
+  const engine::sized_inputs inputs{.size = size, .rows = rows};
+  return engine::measure(e, *model, std::span{&inputs, 1}, o);
 }
 
 /// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
-/// inputs padded to `size`: what the slicer cuts by. In turns, as `measure`. @param repeats At
-/// least 1.
+/// inputs padded to `size`: what the slicer cuts by. @param repeats At least 1.
 template <class Executor>
 [[nodiscard]] std::vector<std::vector<batching::batch_time>> measure_operators(
     any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, std::uint32_t size,
     int repeats) {
-  measured_model<Executor> model{e, f, max_batch, 0};
-  typename Executor::stream stream = e.make_stream();
-  const std::vector<std::uint32_t> sizes = measured_sizes(max_batch);
-  for (const std::uint32_t b : sizes) (void)model.run(stream, b, size);  // Warm.
-  std::vector<std::vector<std::vector<double>>> ms(                      // By operator and batch.
-      model.stages(), std::vector<std::vector<double>>(sizes.size()));
-  for (int i = 0; i < repeats; ++i) {
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      const measurement m = model.run(stream, sizes[k], size);
-      for (std::size_t s = 0; s < ms.size(); ++s) ms[s][k].push_back(m.stages_ms[s]);
-    }
-  }
-  std::vector<std::vector<batching::batch_time>> operators(ms.size());
-  for (std::size_t s = 0; s < ms.size(); ++s) {
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      operators[s].push_back(
-          {sizes[k], std::max(duration{1}, from_ms(median(std::move(ms[s][k]))))});
-    }
-  }
-  return operators;
+  return engine::stage_times(measure(f, e, {.max_batch = max_batch, .repeats = repeats}, size),
+                             size);
 }
 
 /// A measured model with the executor and the streams it runs on.
@@ -252,7 +106,7 @@ class timed_model_on final : public timed_model {
     const auto from = executor_->allocate(bytes);
     const auto to = executor_->allocate(bytes);
     typename Executor::stream s = executor_->make_stream();
-    stage_clock<Executor> clock{*executor_, 2};
+    engine::stage_clock<Executor> clock{*executor_, 2};
     constexpr int copies = 8;
     double best_ms = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 5; ++i) {
@@ -261,15 +115,15 @@ class timed_model_on final : public timed_model {
         executor_->copy(s, {.destination = to.data(), .source = from.data(), .row_bytes = bytes});
       }
       clock.mark(s, 1);
-      finish(*executor_, s);
-      if (i > 0) best_ms = std::min(best_ms, clock.ms_between(0, 1));  // The first one warms.
+      engine::finish(*executor_, s);
+      if (i > 0) best_ms = std::min(best_ms, to_ms(clock.between(0, 1)));  // The first one warms.
     }
     return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
   [[nodiscard]] row_cost rows(std::uint32_t max_batch) override {
     return measure_rows(*factory_, *executor_, max_batch, 101);
   }
-  measurement run(std::size_t share, std::uint32_t batch) override {
+  engine::measurement run(std::size_t share, std::uint32_t batch) override {
     return model_->run(streams_.at(share), batch);
   }
 

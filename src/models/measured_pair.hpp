@@ -38,7 +38,7 @@ class measured_pair final : public timed_pair {
     sides_[0].stream.emplace(executor_->make_stream(first));
     sides_[1].stream.emplace(executor_->make_stream(second));
   }
-  measurement run(std::size_t side, std::uint32_t batch) override {
+  engine::measurement run(std::size_t side, std::uint32_t batch) override {
     return sides_.at(side).model->run(sides_[side].stream.value(), batch);
   }
 

@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,25 +22,9 @@
 
 namespace cohort::models {
 
-/// A tensor of a model's interface: one request's part, without the batch dimension.
-struct tensor_info {
-  std::string name;
-  std::string datatype;  ///< "FP32" or "INT32".
-  std::vector<std::int64_t> shape;
-
-  [[nodiscard]] std::size_t count() const noexcept {
-    std::size_t n = 1;
-    for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
-    return n;
-  }
-};
-
-/// A model as a client sees it.
-struct model_info {
-  std::string name;
-  tensor_info input;
-  tensor_info output;
-};
+using runtime::data_type;
+using runtime::model_interface;
+using runtime::tensor_info;
 
 /// Parameters in a device's memory, shared by all instances of a model there.
 template <ops Ops>

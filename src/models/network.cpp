@@ -18,7 +18,7 @@ bool has_two_inputs(kind k) noexcept { return k == kind::add || k == kind::conca
 
 }  // namespace
 
-model_info network::info() const {
+model_interface network::info() const {
   const auto shape_of = [&](std::size_t t) {
     const image_shape& s = tensors[t];
     std::vector<std::int64_t> shape;
@@ -28,7 +28,9 @@ model_info network::info() const {
     shape.push_back(static_cast<std::int64_t>(s.channels));
     return shape;
   };
-  return {name, {"image", "FP32", shape_of(0)}, {"output", "FP32", shape_of(output)}};
+  return {name,
+          {{"image", data_type::f32, shape_of(0)}},
+          {{"output", data_type::f32, shape_of(output)}}};
 }
 
 std::vector<tensor_spec> network::parameters() const {

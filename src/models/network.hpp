@@ -50,7 +50,7 @@ struct network {
   std::size_t stages = 1;
   std::size_t output = 0;  ///< Tensor.
 
-  [[nodiscard]] model_info info() const;
+  [[nodiscard]] model_interface info() const;
   [[nodiscard]] std::vector<tensor_spec> parameters() const;
   /// The tensors that stages after a boundary read, in ascending order: what a row holds there.
   [[nodiscard]] std::vector<std::size_t> live_at(std::size_t boundary) const;

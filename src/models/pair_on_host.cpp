@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/blas.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +19,9 @@ unsigned cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 std::unique_ptr<timed_pair> pair_on_host(const pair_timing_plan& p) {
   constexpr std::size_t bytes = std::size_t{2} << 30U;
   return std::make_unique<measured_pair<runtime::host_executor>>(
-      std::make_unique<runtime::host_executor>(runtime::host_options{.pool_bytes = bytes}), p,
-      fmt::format("host, {} cores", cores()),
+      std::make_unique<runtime::host_executor>(
+          runtime::host_options{.pool_bytes = bytes, .products = runtime::blas_products()}),
+      p, fmt::format("host, {} cores", cores()),
       [](runtime::host_executor& e, const std::string& model, std::uint64_t seed) {
         return make_host_factory(model, e, seed);
       });

@@ -3,6 +3,7 @@
 /// The example models by name, type-erased for servers and tools.
 #pragma once
 
+#include <cohort/engine/whole_batch.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 
@@ -37,11 +38,13 @@ template <class Executor>
 class any_model_factory {
  public:
   virtual ~any_model_factory() = default;
-  [[nodiscard]] virtual const model_info& info() const noexcept = 0;
+  [[nodiscard]] virtual const model_interface& info() const noexcept = 0;
+  /// What the sizes of requests are to its models, where whole batches are run.
+  [[nodiscard]] virtual engine::row_sizes sizes() const noexcept { return engine::row_sizes::one; }
+  /// Whether its models take batches; else rows run one by one, and clients' tensors have none.
+  [[nodiscard]] virtual bool batches() const noexcept { return true; }
   /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
-  /// What the model computes for one input row, in double precision by plain loops.
-  [[nodiscard]] virtual std::vector<double> reference(std::span<const std::byte> input) const = 0;
 };
 
 using host_model = any_model<runtime::host_executor>;
@@ -52,9 +55,10 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
 [[nodiscard]] std::span<const std::string_view> large_model_names() noexcept;
 
 /// The interface of a model. @throws config_error If the name is unknown.
-[[nodiscard]] model_info info_of(const std::string& name);
+[[nodiscard]] model_interface info_of(const std::string& name);
 
-/// Loads a model's parameters: from a safetensors file, or generated if the path is empty.
+/// Loads a model's parameters: from a safetensors file, or generated if the path is empty. A name
+/// that ends in .onnx is a file of ONNX's, which has its own.
 /// @param e Outlives the factory and its models.
 /// @throws config_error If the name is unknown or the file does not fit the model.
 [[nodiscard]] std::unique_ptr<host_model_factory> make_host_factory(
@@ -66,22 +70,25 @@ static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>)
                                                                     runtime::host_executor& e,
                                                                     std::uint64_t seed);
 
-/// An input row that exercises a model: grey noise or a token sequence, drawn from `seed`.
-[[nodiscard]] std::vector<std::byte> sample_input(const model_info& info, std::uint64_t seed);
+/// An input row that exercises a model, as `runtime::row_layout` has it: grey noise, ids of the
+/// range (0 and 1 if there is none), or the example models' token sequence, drawn from `seed`.
+[[nodiscard]] std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed);
 
-/// Whether inputs are token sequences, which end where only zeros follow.
-[[nodiscard]] inline bool has_sizes(const model_info& info) {
-  return info.input.datatype == "INT32";
+/// Whether the input is a token sequence of the example models, which ends where only zeros follow.
+[[nodiscard]] inline bool has_sizes(const model_interface& info) {
+  const tensor_info& t = info.inputs.front();
+  return info.inputs.size() == 1 && t.type == data_type::i32 && t.range && !t.has_size();
 }
 /// Tokens of a row (INT32) without the padding behind them, at least 1.
 [[nodiscard]] std::uint32_t sequence_length(std::span<const std::byte> row) noexcept;
 /// The same of a model with sizes, else 1.
-[[nodiscard]] inline std::uint32_t input_size(const model_info& info,
+[[nodiscard]] inline std::uint32_t input_size(const model_interface& info,
                                               std::span<const std::byte> row) {
   return has_sizes(info) ? sequence_length(row) : 1;
 }
 
-/// `any_model_factory::reference` for generated parameters, without an executor.
+/// What a model computes for one input row with generated parameters, in double precision by plain
+/// loops.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,
                                                    std::uint64_t weights_seed,
                                                    std::span<const std::byte> input);

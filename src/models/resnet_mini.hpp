@@ -21,8 +21,10 @@ class resnet_mini : public model_base<Ops> {
   using typename base::parameters;
   using typename base::stream;
 
-  static model_info info() {
-    return {"resnet_mini", {"image", "FP32", {32, 32, 3}}, {"logits", "FP32", {10}}};
+  static model_interface info() {
+    return {"resnet_mini",
+            {{"image", data_type::f32, {32, 32, 3}}},
+            {{"logits", data_type::f32, {10}}}};
   }
   static std::vector<tensor_spec> tensors() {
     std::vector<tensor_spec> t;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/blas.hpp>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,8 +23,8 @@ std::size_t last_cache() {
 
 std::unique_ptr<timed_model> time_on_host(const timing_plan& p) {
   constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
-  auto executor =
-      std::make_unique<runtime::host_executor>(runtime::host_options{.pool_bytes = pool_bytes});
+  auto executor = std::make_unique<runtime::host_executor>(
+      runtime::host_options{.pool_bytes = pool_bytes, .products = runtime::blas_products()});
   const auto make = [](runtime::host_executor& e, const timing_plan& plan) {
     return make_host_factory(plan.model, e, plan.seed);
   };

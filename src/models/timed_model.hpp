@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/engine/measured_model.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,15 +15,6 @@
 #include "row_cost.hpp"
 
 namespace cohort::models {
-
-/// How long one run took.
-struct measurement {
-  double whole_ms;                ///< From the first call to the completion.
-  std::vector<double> stages_ms;  ///< Between the ends of the stages, on the stream.
-  /// Of `whole_ms` what the work itself took, without the turns of other programs on its core;
-  /// where that is not known, all of it.
-  double busy_ms = 0;
-};
 
 /// What to make ready.
 struct timing_plan {
@@ -51,7 +43,7 @@ class timed_model {
   /// What rows of up to `max_batch` requests cost a pipeline beside its stages.
   [[nodiscard]] virtual row_cost rows(std::uint32_t max_batch) = 0;
   /// Runs one batch on the partition of a share. @throws device_error If the work fails.
-  virtual measurement run(std::size_t share, std::uint32_t batch) = 0;
+  virtual engine::measurement run(std::size_t share, std::uint32_t batch) = 0;
 };
 
 /// @throws config_error If the model is unknown.  @throws resource_error If it does not fit the

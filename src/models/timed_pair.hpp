@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/engine/measured_model.hpp>
 
 #include <array>
 #include <cstddef>
@@ -32,7 +33,7 @@ class timed_pair {
   /// Gives the sides partitions of these shares, instead of what they had.
   virtual void place(device_share first, device_share second) = 0;
   /// Runs one batch of a side, 0 or 1, which has been placed. @throws device_error If it fails.
-  virtual measurement run(std::size_t side, std::uint32_t batch) = 0;
+  virtual engine::measurement run(std::size_t side, std::uint32_t batch) = 0;
 };
 
 /// @throws config_error If a model is unknown.  @throws resource_error If they do not fit the

@@ -49,6 +49,8 @@ constexpr std::chrono::milliseconds probe_patience{1000};
 constexpr std::size_t max_lingering = 32;
 constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
 constexpr std::chrono::milliseconds linger_patience{1000};
+/// Of the inference protocol, whose bodies may be JSON and what is behind it.
+constexpr const char* inference_header_length = "Inference-Header-Content-Length";
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
@@ -512,6 +514,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
+    if (request.count(inference_header_length) > 1) {
+      return refuse(http::status::bad_request,
+                    fmt::format("expected one {} field", inference_header_length));
+    }
     if (request.count(http::field::transfer_encoding) > 0 &&
         !beast::iequals(request[http::field::transfer_encoding], "chunked")) {
       return refuse(http::status::not_implemented, "Transfer-Encoding: only chunked is understood");
@@ -553,7 +559,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.app->asked({.method = view(request.method_string()),
                         .path = path_of(request),
                         .body = request.body(),
-                        .authorization = view(request[http::field::authorization])},
+                        .authorization = view(request[http::field::authorization]),
+                        .inference_header_length = view(request[inference_header_length])},
                        shared_from_this());
     if (is_asked()) watch();
   }

@@ -2,229 +2,332 @@
 #include <cohort/serve/infer_request.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <simdjson.h>
 
-#include <cmath>
+#include <algorithm>
+#include <charconv>
 #include <cstring>
-#include <iterator>
-#include <limits>
 #include <utility>
+
+#include "json_fields.hpp"
+#include "tensor_values.hpp"
 
 namespace cohort::serve {
 namespace {
 
-namespace dom = simdjson::dom;
+using namespace json;
+using runtime::size_dimension;
+using runtime::tensor_info;
 
 constexpr int bad_request = 400;
-constexpr int max_nesting = 16;
 
-/// Leaves the parse; caught in `infer_parser::parse`.
-struct rejected {
-  std::string message;
+[[noreturn]] void not_supported(const place& at, std::string_view name) {
+  reject(fmt::format("{} is not supported", at.of(name)));
+}
+
+std::string quoted(const std::vector<tensor_info>& tensors) {
+  std::string list;
+  for (const tensor_info& t : tensors) {
+    list += fmt::format("{}'{}'", list.empty() ? "" : ", ", t.name);
+  }
+  return list;
+}
+
+std::optional<std::uint32_t> find(const std::vector<tensor_info>& tensors, std::string_view name) {
+  const auto at = std::ranges::find(tensors, name, &tensor_info::name);
+  if (at == tensors.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(at - tensors.begin());
+}
+
+/// An input as the request describes it.
+struct described_input {
+  std::uint32_t index = 0;  // In the model's inputs.
+  std::optional<dom::array> data;
+  std::optional<std::uint64_t> binary;  // Bytes.
+  std::size_t values = 0;               // As its shape says.
 };
 
-[[noreturn]] void reject(std::string message) { throw rejected{std::move(message)}; }
-
-std::string_view kind_of(const dom::element& e) {
-  switch (e.type()) {
-    case dom::element_type::ARRAY:
-      return "an array";
-    case dom::element_type::OBJECT:
-      return "an object";
-    case dom::element_type::STRING:
-      return "a string";
-    case dom::element_type::BOOL:
-      return "a boolean";
-    case dom::element_type::NULL_VALUE:
-      return "null";
-    default:
-      return "a number";
-  }
-}
-
-/// The field of an object, once at most.
-std::optional<dom::element> field(const dom::object& o, std::string_view name,
-                                  std::string_view where) {
-  std::optional<dom::element> found;
-  for (const auto& [key, value] : o) {
-    if (key != name) continue;
-    if (found) reject(fmt::format("{}{} is given twice", where, name));
-    found = value;
-  }
-  return found;
-}
-
-std::string_view text(const dom::element& e, std::string_view where) {
-  std::string_view s;
-  if (e.get(s) != simdjson::SUCCESS) {
-    reject(fmt::format("{} must be a string, not {}", where, kind_of(e)));
-  }
-  return s;
-}
-
-dom::object object(const dom::element& e, std::string_view where) {
-  dom::object o;
-  if (e.get(o) != simdjson::SUCCESS) {
-    reject(fmt::format("{} must be an object, not {}", where, kind_of(e)));
-  }
-  return o;
-}
-
-dom::array array(const dom::element& e, std::string_view where) {
-  dom::array a;
-  if (e.get(a) != simdjson::SUCCESS) {
-    reject(fmt::format("{} must be an array, not {}", where, kind_of(e)));
-  }
-  return a;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string s = "[N";
-  for (const std::int64_t d : shape) s += fmt::format(",{}", d);
-  return s + "]";
-}
-
-/// Appends the values of an array, flat or nested, as 4-byte values.
-class value_reader {
+/// One request: first all that describes it, then its data.
+class request_reader {
  public:
-  value_reader(const tensor_meta& meta, std::size_t expected, std::vector<std::byte>& out)
-      : is_integer_{meta.datatype == "INT32"}, expected_{expected}, out_{out} {
-    out_.reserve(expected * 4);
-  }
+  /// @param tail What is behind the JSON.
+  request_reader(const model_meta& model, std::uint32_t max_rows, std::size_t json_bytes,
+                 std::string_view tail)
+      : model_{model}, max_rows_{max_rows}, most_values_{json_bytes / 2 + 1}, tail_{tail} {}
 
-  void read(const dom::array& a, int depth) {
-    if (depth > max_nesting) reject("inputs[0].data is nested too deeply");
-    for (const dom::element e : a) {
-      if (dom::array inner; e.get(inner) == simdjson::SUCCESS) {
-        read(inner, depth + 1);
-      } else {
-        append(e);
-      }
+  infer_request read(const dom::object& root) {
+    const place body;
+    if (const auto id = field(root, "id", body)) r_.id = text(*id, body, "id");
+    if (const auto p = field(root, "parameters", body)) {
+      read_parameters(object(*p, body, "parameters"), body.parameters());
     }
+    read_inputs(array(needed(root, "inputs", body), body, "inputs"));
+    const auto outputs = field(root, "outputs", body);
+    read_outputs(outputs ? array(*outputs, body, "outputs") : std::optional<dom::array>{});
+    read_data();
+    return std::move(r_);
   }
-  [[nodiscard]] std::size_t count() const noexcept { return count_; }
 
  private:
-  void append(const dom::element& e) {
-    if (++count_ > expected_) return;  // Counted for the message, not kept.
-    if (is_integer_) {
-      std::int64_t v = 0;
-      if (e.get(v) != simdjson::SUCCESS || v < std::numeric_limits<std::int32_t>::min() ||
-          v > std::numeric_limits<std::int32_t>::max()) {
-        reject(fmt::format("inputs[0].data[{}] must be an integer of 32 bits", count_ - 1));
+  void read_parameters(const dom::object& p, const place& at) {
+    for (const auto& [key, value] : p) {
+      if (key == "priority" || key == "sequence_id" || key == "sequence_start" ||
+          key == "sequence_end" || key.starts_with("triton_")) {
+        not_supported(at, key);
       }
-      put(static_cast<std::int32_t>(v));
-    } else {
-      double v = 0;
-      if (e.get(v) != simdjson::SUCCESS) {
-        reject(fmt::format("inputs[0].data[{}] must be a number, not {}", count_ - 1, kind_of(e)));
-      }
-      const auto f = static_cast<float>(v);
-      if (!std::isfinite(f)) {
-        reject(fmt::format("inputs[0].data[{}] is out of range for FP32", count_ - 1));
-      }
-      put(f);
+    }
+    if (const auto t = field(p, "timeout", at)) read_timeout(*t);
+    if (const auto b = field(p, "binary_data_output", at)) {
+      all_binary_ = boolean(*b, at, "binary_data_output");
     }
   }
-  template <class T>
-  void put(T value) {
-    const std::size_t at = out_.size();
-    out_.resize(at + sizeof(value));
-    std::memcpy(out_.data() + at, &value, sizeof(value));
+
+  void read_timeout(const dom::element& e) {
+    std::int64_t us = 0;
+    if (e.get(us) != simdjson::SUCCESS) {
+      reject(
+          fmt::format("parameters.timeout must be an integer of microseconds, not {}", kind_of(e)));
+    }
+    constexpr std::int64_t most = 3'600'000'000;
+    if (us < 1 || us > most) {
+      reject(fmt::format("parameters.timeout is {}, expected 1 to {} microseconds", us, most));
+    }
+    r_.timeout = std::chrono::microseconds{us};
   }
 
-  bool is_integer_;
-  std::size_t expected_;
-  std::size_t count_ = 0;
-  std::vector<std::byte>& out_;
+  /// @param list None, or an empty one: all that the model has.
+  void read_outputs(const std::optional<dom::array>& list) {
+    if (!list || list->size() == 0) {
+      for (std::uint32_t i = 0; i < model_.outputs.size(); ++i) want({i, all_binary_});
+      return;
+    }
+    std::size_t i = 0;
+    for (const dom::element e : *list) read_output(e, i++);
+  }
+  void read_output(const dom::element& e, std::size_t i) {
+    const place at{"outputs", i};
+    const dom::object o = object(e, at, "");
+    const std::string_view name = text(needed(o, "name", at), at, "name");
+    const auto index = find(model_.outputs, name);
+    if (!index) {
+      reject(fmt::format("output '{}' is unknown to model '{}'", name, model_.name));
+    }
+    if (std::ranges::find(r_.outputs, *index, &wanted_output::index) != r_.outputs.end()) {
+      reject(fmt::format("output '{}' is asked for twice", name));
+    }
+    wanted_output wanted{*index, all_binary_};
+    if (const auto parameters = field(o, "parameters", at)) {
+      const dom::object p = object(*parameters, at, "parameters");
+      refuse_unsupported(p, at.parameters());
+      if (const auto b = field(p, "binary_data", at.parameters())) {
+        wanted.is_binary = boolean(*b, at.parameters(), "binary_data");
+      }
+    }
+    want(wanted);
+  }
+  void want(const wanted_output& o) {
+    const tensor_info& t = model_.outputs[o.index];
+    if (!o.is_binary && !is_json_type(t.type)) {
+      reject(
+          fmt::format("output '{}' is {}, which JSON cannot say: expected its parameters to have "
+                      "\"binary_data\": true",
+                      t.name, name_of(t.type)));
+    }
+    r_.outputs.push_back(o);
+  }
+
+  /// Of a tensor.
+  static void refuse_unsupported(const dom::object& p, const place& at) {
+    for (const auto& [key, value] : p) {
+      if (key == "classification" || key.starts_with("shared_memory_")) not_supported(at, key);
+    }
+  }
+
+  void read_inputs(const dom::array& list) {
+    if (list.size() != model_.inputs.size()) {
+      reject(fmt::format("inputs has {} tensors, expected {} ({})", list.size(),
+                         model_.inputs.size(), quoted(model_.inputs)));
+    }
+    std::size_t i = 0;
+    for (const dom::element e : list) read_input(e, i++);
+  }
+  void read_input(const dom::element& e, std::size_t i) {
+    const place at{"inputs", i};
+    const dom::object o = object(e, at, "");
+    const std::string_view name = text(needed(o, "name", at), at, "name");
+    const auto index = find(model_.inputs, name);
+    if (!index) {
+      reject(fmt::format("input '{}' is unknown to model '{}', expected {}{}", name, model_.name,
+                         model_.inputs.size() > 1 ? "one of " : "", quoted(model_.inputs)));
+    }
+    if (std::ranges::find(inputs_, *index, &described_input::index) != inputs_.end()) {
+      reject(fmt::format("input '{}' is given twice", name));
+    }
+    described_input in{.index = *index, .data = {}, .binary = {}};
+    const tensor_info& t = model_.inputs[*index];
+    const std::string_view datatype = text(needed(o, "datatype", at), at, "datatype");
+    if (datatype == "BYTES") reject(fmt::format("{}: BYTES is not supported", at.of("datatype")));
+    if (datatype != name_of(t.type)) {
+      reject(fmt::format("{} is {}, expected {}", at.of("datatype"), datatype, name_of(t.type)));
+    }
+    read_shape(array(needed(o, "shape", at), at, "shape"), t, at);
+    in.values = r_.rows * t.count(r_.size);
+    if (const auto parameters = field(o, "parameters", at)) {
+      const dom::object p = object(*parameters, at, "parameters");
+      refuse_unsupported(p, at.parameters());
+      if (const auto size = field(p, "binary_data_size", at.parameters())) {
+        in.binary =
+            as<std::uint64_t>(*size, at.parameters(), "binary_data_size", "a number of bytes");
+      }
+    }
+    const auto data = field(o, "data", at);
+    if (data && in.binary) {
+      reject(fmt::format("{} and {} are both given", at.of("data"),
+                         at.parameters().of("binary_data_size")));
+    }
+    if (!in.binary) {
+      if (!data) reject(fmt::format("{} is missing", at.of("data")));
+      if (!is_json_type(t.type)) {
+        reject(fmt::format("{}: {} has no form in JSON, expected it as binary data", at.of("data"),
+                           name_of(t.type)));
+      }
+      in.data = array(*data, at, "data");
+    }
+    inputs_.push_back(in);
+  }
+
+  /// Checks it, and sets the request's rows and its size, or compares them.
+  void read_shape(const dom::array& a, const tensor_info& t, const place& at) {
+    shape_.clear();
+    for (const dom::element e : a) {
+      std::int64_t d = 0;
+      if (e.get(d) != simdjson::SUCCESS || d < 0) {
+        reject(fmt::format("{} must hold integers of at least 0", at.of("shape")));
+      }
+      shape_.push_back(d);
+      if (shape_.size() > 16) reject(fmt::format("{} has too many dimensions", at.of("shape")));
+    }
+    const std::size_t before = model_.batches ? 0 : 1;  // Dimensions that the client leaves out.
+    shape_.insert(shape_.begin(), before, 1);
+    const auto fits = [](std::int64_t given, std::int64_t expected) {
+      return given == expected || expected == size_dimension;
+    };
+    if (shape_.size() != t.shape.size() + 1 ||
+        !std::equal(shape_.begin() + 1, shape_.end(), t.shape.begin(), fits)) {
+      shape_.erase(shape_.begin(), shape_.begin() + static_cast<std::ptrdiff_t>(before));
+      reject(fmt::format("{} is [{}], expected [{}]", at.of("shape"), fmt::join(shape_, ","),
+                         expected_shape(t)));
+    }
+    if (shape_[0] < 1 || shape_[0] > max_rows_) {
+      reject(fmt::format("{}[0] is {}, expected 1 to {}", at.of("shape"), shape_[0], max_rows_));
+    }
+    agree(r_.rows, shape_[0], inputs_.empty(), at, 0);
+    for (std::size_t i = 1; i < shape_.size(); ++i) {
+      if (t.shape[i - 1] != size_dimension) continue;
+      if (shape_[i] < 1 || shape_[i] > model_.max_size) {
+        reject(fmt::format("{}[{}] is {}, expected 1 to {}", at.of("shape"), i - before, shape_[i],
+                           model_.max_size));
+      }
+      agree(r_.size, shape_[i], !std::exchange(has_size_, true), at, i - before);
+    }
+  }
+  static void agree(std::uint32_t& known, std::int64_t given, bool is_first, const place& at,
+                    std::size_t i) {
+    if (is_first) known = static_cast<std::uint32_t>(given);
+    if (given != known) {
+      reject(fmt::format("{}[{}] is {}, expected {} as before", at.of("shape"), i, given, known));
+    }
+  }
+  [[nodiscard]] std::string expected_shape(const tensor_info& t) const {
+    std::string s = model_.batches ? "N" : "";
+    for (const std::int64_t d : t.shape) {
+      if (!s.empty()) s += ',';
+      s += d == size_dimension ? fmt::format("1..{}", model_.max_size) : fmt::format("{}", d);
+    }
+    return s;
+  }
+
+  void read_data() {
+    std::size_t parsed = 0;
+    for (const described_input& in : inputs_) {
+      if (in.data) parsed += room(in) * element_bytes(in);
+    }
+    if (parsed > 0) r_.parsed = std::make_unique_for_overwrite<std::byte[]>(parsed);
+    r_.inputs.resize(inputs_.size());
+    std::size_t used = 0;
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const described_input& in = inputs_[i];
+      const place at{"inputs", i};
+      std::span<const std::byte>& values = r_.inputs[in.index];
+      if (in.binary) {
+        values = binary(in, i, taken);
+        taken += values.size();
+      } else {
+        std::byte* const to = r_.parsed.get() + used;
+        const auto type = model_.inputs[in.index].type;
+        const std::size_t n = read_values(*in.data, type, room(in), to, at);
+        if (n != in.values) {
+          reject(
+              fmt::format("{} has {} values, but its shape says {}", at.of("data"), n, in.values));
+        }
+        values = {to, n * element_bytes(in)};
+        used += values.size();
+      }
+      check_values(model_.inputs[in.index], values, at);
+    }
+    if (taken < tail_.size()) {
+      reject(fmt::format("{} bytes of binary data are left over behind those of the inputs",
+                         tail_.size() - taken));
+    }
+  }
+  /// For how many values there is memory: no more than there can be.
+  [[nodiscard]] std::size_t room(const described_input& in) const {
+    return std::min(in.values, most_values_);
+  }
+  [[nodiscard]] std::size_t element_bytes(const described_input& in) const {
+    return bytes_of(model_.inputs[in.index].type);
+  }
+  [[nodiscard]] std::span<const std::byte> binary(const described_input& in, std::size_t i,
+                                                  std::size_t taken) const {
+    const std::size_t bytes = in.values * element_bytes(in);
+    if (*in.binary != bytes) {
+      reject(fmt::format("inputs[{}].parameters.binary_data_size is {}, but its shape says {}", i,
+                         *in.binary, bytes));
+    }
+    if (bytes > tail_.size() - taken) {
+      reject(fmt::format("inputs[{}]: {} bytes of binary data are there, expected {}", i,
+                         tail_.size() - taken, bytes));
+    }
+    return std::as_bytes(std::span{tail_}).subspan(taken, bytes);
+  }
+
+  const model_meta& model_;
+  std::int64_t max_rows_;
+  std::size_t most_values_;  // That JSON of this length can have: a digit and a comma each.
+  std::string_view tail_;
+  bool all_binary_ = false;
+  bool has_size_ = false;
+  infer_request r_;
+  std::vector<described_input> inputs_;  // In the request's order.
+  std::vector<std::int64_t> shape_;
 };
 
-std::uint32_t read_shape(const dom::array& a, const tensor_meta& meta, std::uint32_t max_rows) {
-  std::vector<std::int64_t> shape;
-  for (const dom::element e : a) {
-    std::int64_t d = 0;
-    if (e.get(d) != simdjson::SUCCESS || d < 0) {
-      reject("inputs[0].shape must hold integers of at least 0");
-    }
-    shape.push_back(d);
-    if (shape.size() > 16) reject("inputs[0].shape has too many dimensions");
+/// How many bytes of a body are JSON. @throws rejected
+std::size_t read_json_length(std::string_view given, std::size_t body) {
+  if (given.empty()) return body;
+  std::size_t n = 0;
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
+  if (error != std::errc{} || end != given.data() + given.size() || n > body) {
+    reject(fmt::format("{} is {}, expected an integer from 1 to {}, the length of the body",
+                       json_length_field, given, body));
   }
-  if (shape.size() != meta.shape.size() + 1 ||
-      !std::equal(meta.shape.begin(), meta.shape.end(), shape.begin() + 1)) {
-    reject(fmt::format("inputs[0].shape is [{}], expected {}", fmt::join(shape, ","),
-                       shape_text(meta.shape)));
+  if (n == 0) {
+    reject(fmt::format("{} is 0: raw binary requests are not supported", json_length_field));
   }
-  if (shape[0] < 1 || shape[0] > max_rows) {
-    reject(fmt::format("inputs[0].shape[0] is {}, expected 1 to {}", shape[0], max_rows));
-  }
-  return static_cast<std::uint32_t>(shape[0]);
-}
-
-duration read_timeout(const dom::element& e) {
-  std::int64_t us = 0;
-  if (e.get(us) != simdjson::SUCCESS) {
-    reject(
-        fmt::format("parameters.timeout must be an integer of microseconds, not {}", kind_of(e)));
-  }
-  constexpr std::int64_t most = 3'600'000'000;
-  if (us < 1 || us > most) {
-    reject(fmt::format("parameters.timeout is {}, expected 1 to {} microseconds", us, most));
-  }
-  return std::chrono::microseconds{us};
-}
-
-infer_request read_request(const dom::object& root, const model_meta& model,
-                           std::uint32_t max_rows) {
-  infer_request r;
-  if (const auto id = field(root, "id", "")) r.id = text(*id, "id");
-  if (const auto parameters = field(root, "parameters", "")) {
-    const dom::object p = object(*parameters, "parameters");
-    if (const auto timeout = field(p, "timeout", "parameters.")) r.timeout = read_timeout(*timeout);
-    if (field(p, "binary_data_output", "parameters.")) {
-      reject("parameters.binary_data_output: the binary data extension is not supported");
-    }
-  }
-  if (const auto outputs = field(root, "outputs", "")) {
-    for (const dom::element e : array(*outputs, "outputs")) {
-      const auto name = field(object(e, "outputs[]"), "name", "outputs[].");
-      if (!name) reject("outputs[].name is missing");
-      if (!model.output || text(*name, "outputs[].name") != model.output->name) {
-        reject(fmt::format("output '{}' is unknown to model '{}'", text(*name, "outputs[].name"),
-                           model.name));
-      }
-    }
-  }
-  const auto inputs = field(root, "inputs", "");
-  if (!inputs) reject("inputs is missing");
-  const dom::array list = array(*inputs, "inputs");
-  if (list.size() != 1) {
-    reject(fmt::format("inputs has {} tensors, expected 1 ('{}')", list.size(), model.input.name));
-  }
-  const dom::object input = object(list.at(0), "inputs[0]");
-  const auto need = [&](std::string_view name) {
-    const auto f = field(input, name, "inputs[0].");
-    if (!f) reject(fmt::format("inputs[0].{} is missing", name));
-    return *f;
-  };
-  const std::string_view name = text(need("name"), "inputs[0].name");
-  if (name != model.input.name) {
-    reject(fmt::format("input '{}' is unknown to model '{}', expected '{}'", name, model.name,
-                       model.input.name));
-  }
-  const std::string_view datatype = text(need("datatype"), "inputs[0].datatype");
-  if (datatype != model.input.datatype) {
-    reject(fmt::format("inputs[0].datatype is {}, expected {}", datatype, model.input.datatype));
-  }
-  r.rows = read_shape(array(need("shape"), "inputs[0].shape"), model.input, max_rows);
-  const std::size_t expected = r.rows * model.input.count();
-  value_reader values{model.input, expected, r.data};
-  values.read(array(need("data"), "inputs[0].data"), 0);
-  if (values.count() != expected) {
-    reject(fmt::format("inputs[0].data has {} values, but its shape says {}", values.count(),
-                       expected));
-  }
-  return r;
+  return n;
 }
 
 }  // namespace
@@ -247,101 +350,22 @@ infer_parser& infer_parser::operator=(infer_parser&& other) noexcept {
 }
 
 std::variant<infer_request, protocol_error> infer_parser::parse(std::string_view body,
-                                                                const model_meta& model) {
-  state_->padded.assign(body);
-  state_->padded.append(simdjson::SIMDJSON_PADDING, '\0');
-  dom::element root;
-  const auto error = state_->parser.parse(state_->padded.data(), body.size(), false).get(root);
-  if (error != simdjson::SUCCESS) {
-    return protocol_error{
-        bad_request, fmt::format("the body is not valid JSON: {}", simdjson::error_message(error))};
-  }
+                                                                const model_meta& model,
+                                                                std::string_view json_length) {
   try {
-    return read_request(object(root, "the body"), model, state_->max_rows);
+    const std::size_t length = read_json_length(json_length, body.size());
+    state_->padded.assign(body.substr(0, length));
+    state_->padded.append(simdjson::SIMDJSON_PADDING, '\0');
+    dom::element root;
+    const auto error = state_->parser.parse(state_->padded.data(), length, false).get(root);
+    if (error != simdjson::SUCCESS) {
+      reject(fmt::format("the body is not valid JSON: {}", simdjson::error_message(error)));
+    }
+    return request_reader{model, state_->max_rows, length, body.substr(length)}.read(
+        object(root, {}, "the body"));
   } catch (rejected& r) {
     return protocol_error{bad_request, std::move(r.message)};
   }
-}
-
-std::string json_string(std::string_view raw) {
-  // Paths and names come from outside: what is not UTF-8 must not make the answer invalid JSON.
-  const bool is_utf8 = simdjson::validate_utf8(raw.data(), raw.size());
-  std::string out = "\"";
-  for (const char c : raw) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else if (static_cast<unsigned char>(c) >= 0x80 && !is_utf8) {
-          out += "\\ufffd";
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out + '"';
-}
-
-std::string error_body(std::string_view message) {
-  return fmt::format("{{\"error\":{}}}", json_string(message));
-}
-
-std::variant<std::string, protocol_error> write_infer_response(const model_meta& model,
-                                                               const infer_request& request,
-                                                               std::span<const std::byte> output) {
-  fmt::memory_buffer out;
-  const auto to = std::back_inserter(out);
-  fmt::format_to(to, "{{\"model_name\":{},\"model_version\":\"1\"", json_string(model.name));
-  if (!request.id.empty()) fmt::format_to(to, ",\"id\":{}", json_string(request.id));
-  if (!model.output) {
-    fmt::format_to(to, ",\"parameters\":{{\"emulated\":true}},\"outputs\":[]}}");
-    return fmt::to_string(out);
-  }
-  const tensor_meta& t = *model.output;
-  fmt::format_to(to, ",\"outputs\":[{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}",
-                 json_string(t.name), t.datatype, request.rows);
-  for (const std::int64_t d : t.shape) fmt::format_to(to, ",{}", d);
-  fmt::format_to(to, "],\"data\":[");
-  for (std::size_t i = 0; i * sizeof(float) < output.size(); ++i) {
-    float v = 0;
-    std::memcpy(&v, output.data() + i * sizeof(v), sizeof(v));
-    if (!std::isfinite(v)) {
-      return protocol_error{500, fmt::format("output value {} is not finite", i)};
-    }
-    if (i > 0) out.push_back(',');
-    fmt::format_to(to, "{}", v);
-  }
-  fmt::format_to(to, "]}}]}}");
-  return fmt::to_string(out);
-}
-
-std::string write_model_metadata(const model_meta& model) {
-  const auto tensor = [](const tensor_meta& t) {
-    std::string s = fmt::format("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[-1",
-                                json_string(t.name), t.datatype);
-    for (const std::int64_t d : t.shape) s += fmt::format(",{}", d);
-    return s + "]}";
-  };
-  return fmt::format(
-      "{{\"name\":{},\"versions\":[\"1\"],\"platform\":{},\"inputs\":[{}],\"outputs\":[{}],"
-      "\"parameters\":{{\"slo_ms\":{},\"emulated\":{}}}}}",
-      json_string(model.name), json_string(model.platform), tensor(model.input),
-      model.output ? tensor(*model.output) : "", to_ms(model.slo), !model.output);
 }
 
 }  // namespace cohort::serve

@@ -16,7 +16,6 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -25,6 +24,8 @@
 #include <string_view>
 #include <utility>
 
+#include "load_target.hpp"
+
 namespace cohort::serve {
 namespace {
 
@@ -32,9 +33,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using tcp = asio::ip::tcp;
-
-constexpr std::size_t variants = 16;
-constexpr std::int64_t most_values = std::int64_t{1} << 24U;  // Of one input row.
 
 std::chrono::milliseconds patience(const load_options& o) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(o.give_up_s * 1e3)};
@@ -80,101 +78,10 @@ std::string get(const load_options& o, const std::string& path) {
   return std::move(answer.body());
 }
 
-struct target {
-  model_meta meta;
-  std::string path;
-  std::vector<std::vector<std::byte>> inputs;
-  std::vector<std::string> bodies;
-};
-
-[[noreturn]] void not_understood(const std::string& what) {
-  throw config_error{fmt::format("the server's metadata of {} is not understood", what)};
-}
-
-model_meta read_meta(const std::string& name, const std::string& text) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (parser.parse(text).get(root) != simdjson::SUCCESS) not_understood(name);
-  model_meta m;
-  m.name = name;
-  const auto tensor = [&](const simdjson::dom::element& e) {
-    tensor_meta t;
-    std::string_view tensor_name;
-    std::string_view datatype;
-    simdjson::dom::array shape;
-    if (e["name"].get(tensor_name) != simdjson::SUCCESS ||
-        e["datatype"].get(datatype) != simdjson::SUCCESS ||
-        e["shape"].get(shape) != simdjson::SUCCESS) {
-      not_understood(name);
-    }
-    t.name = tensor_name;
-    t.datatype = datatype;
-    bool first = true;
-    std::int64_t values = 1;
-    for (const simdjson::dom::element d : shape) {
-      std::int64_t v = 0;
-      if (d.get(v) != simdjson::SUCCESS) not_understood(name);
-      if (std::exchange(first, false)) continue;
-      if (v < 1 || v > most_values / values) {
-        throw config_error{
-            fmt::format("the server's metadata of {}: {}: shape: {} is not allowed: expected row "
-                        "sizes of at least 1 whose product is at most {}",
-                        name, t.name, v, most_values)};
-      }
-      values *= v;
-      t.shape.push_back(v);
-    }
-    return t;
-  };
-  simdjson::dom::array inputs;
-  simdjson::dom::array outputs;
-  double slo = 0;
-  if (root["inputs"].get(inputs) != simdjson::SUCCESS || inputs.size() != 1 ||
-      root["outputs"].get(outputs) != simdjson::SUCCESS) {
-    not_understood(name);
-  }
-  m.input = tensor(inputs.at(0));
-  if (m.input.datatype != "FP32" && m.input.datatype != "INT32") {
-    throw config_error{fmt::format(
-        "the server's metadata of {}: {}: datatype: {} is not allowed: expected FP32 or "
-        "INT32",
-        name, m.input.name, m.input.datatype)};
-  }
-  if (outputs.size() > 0) m.output = tensor(outputs.at(0));
-  if (root["parameters"]["slo_ms"].get(slo) == simdjson::SUCCESS) m.slo = from_ms(slo);
-  return m;
-}
-
-std::string make_body(const load_options& o, const model_meta& m,
-                      const std::vector<std::byte>& input) {
-  std::string b = "{";
-  if (o.timeout_ms > 0) {
-    b += fmt::format(R"("parameters":{{"timeout":{}}},)",
-                     static_cast<std::int64_t>(o.timeout_ms * 1e3));
-  }
-  b += fmt::format(R"("inputs":[{{"name":{},"datatype":"{}","shape":[1)", json_string(m.input.name),
-                   m.input.datatype);
-  for (const std::int64_t d : m.input.shape) b += fmt::format(",{}", d);
-  b += R"(],"data":[)";
-  for (std::size_t i = 0; i * 4 < input.size(); ++i) {
-    if (i > 0) b += ',';
-    if (m.input.datatype == "INT32") {
-      std::int32_t v = 0;
-      std::memcpy(&v, input.data() + i * 4, 4);
-      b += fmt::format("{}", v);
-    } else {
-      float v = 0;
-      std::memcpy(&v, input.data() + i * 4, 4);
-      b += fmt::format("{}", v);
-    }
-  }
-  return b + "]}]}";
-}
-
 /// The generator: a timer that sends, and connections that wait for answers.
 class generator {
  public:
-  generator(const load_options& o, std::vector<target> targets)
+  generator(const load_options& o, std::vector<load_target> targets)
       : options_{o},
         targets_{std::move(targets)},
         timer_{context_},
@@ -184,7 +91,7 @@ class generator {
     result_.good_per_second.resize(seconds);
     result_.sent_per_second.resize(seconds);
     result_.seconds = o.duration_s;
-    for (const target& t : targets_) {
+    for (const load_target& t : targets_) {
       result_.per_model[t.meta.name];
       result_.slo_ms[t.meta.name] = to_ms(t.meta.slo);
     }
@@ -199,7 +106,7 @@ class generator {
     arm();
     context_.run();
     // After the run: the reference may be slow, and must not delay the sending.
-    for (const auto& [s, body] : to_verify_) verify(targets_[s.model], s, body);
+    for (const answer_to_verify& a : to_verify_) verify(a);
     result_.send_delay_p99_ms = nearest_rank(send_delays_, 0.99);
     return std::move(result_);
   }
@@ -210,6 +117,11 @@ class generator {
     std::size_t variant;
     time_point intended;
     bool verify;
+  };
+  struct answer_to_verify {
+    sending of;
+    std::string body;
+    std::string json_length;
   };
 
   /// A connection; alive while it connects, waits or is kept for the next request.
@@ -240,13 +152,18 @@ class generator {
                            });
     }
     void write() {
-      const target& t = owner.targets_[what.model];
-      const std::string& body = t.bodies[what.variant];
+      const load_target& t = owner.targets_[what.model];
+      const load_body& body = t.bodies[what.variant];
       request = {http::verb::post, t.path, 11};
       request.set(http::field::host, owner.options_.host);
-      request.set(http::field::content_type, "application/json");
-      request.body() = {body.data(), body.size()};
-      request.content_length(body.size());
+      if (body.json_length == 0) {
+        request.set(http::field::content_type, "application/json");
+      } else {
+        request.set(http::field::content_type, "application/octet-stream");
+        request.set(json_length_field, fmt::to_string(body.json_length));
+      }
+      request.body() = {body.text.data(), body.text.size()};
+      request.content_length(body.text.size());
       stream.expires_after(patience(owner.options_) + std::chrono::ceil<std::chrono::milliseconds>(
                                                           from_ms(owner.limit_ms(t))));
       http::async_write(stream, request,
@@ -287,7 +204,7 @@ class generator {
     const time_point now = clock_.now();
     while (intended_ <= now && intended_ < end_) {
       sending s{.model = random_() % targets_.size(),
-                .variant = random_() % variants,
+                .variant = random_() % load_variants,
                 .intended = intended_,
                 .verify = false};
       ++result_.sent_per_second[second_of(intended_)];
@@ -337,13 +254,13 @@ class generator {
   }
 
   /// For an answer that is good.
-  [[nodiscard]] double limit_ms(const target& t) const {
+  [[nodiscard]] double limit_ms(const load_target& t) const {
     return options_.timeout_ms > 0 ? options_.timeout_ms : to_ms(t.meta.slo);
   }
 
   void answered(connection& c) {
     const sending s = c.what;
-    const target& t = targets_[s.model];
+    const load_target& t = targets_[s.model];
     const double ms = to_ms(clock_.now() - s.intended);
     const unsigned status = c.parser->get().result_int();
     if (status == 200) {
@@ -353,7 +270,11 @@ class generator {
         ++(good ? tally.good : tally.late);
         tally.latency_ms.push_back(ms);
       });
-      if (s.verify) to_verify_.emplace_back(s, std::move(c.parser->get().body()));
+      if (s.verify) {
+        auto& answer = c.parser->get();
+        std::string json_length{answer[json_length_field]};
+        to_verify_.push_back({s, std::move(answer.body()), std::move(json_length)});
+      }
     } else {
       count(s, [&](load_tally& tally) {
         ++(status == 429 || status == 503 ? tally.refused
@@ -388,35 +309,28 @@ class generator {
     if (intended_ >= end_ && waiting_.empty() && open_ == idle_.size()) idle_.clear();
   }
 
-  void verify(const target& t, const sending& s, const std::string& body) {
-    simdjson::dom::element root;
-    simdjson::dom::array data;
-    std::vector<float> values;
-    if (parser_.parse(body).get(root) == simdjson::SUCCESS &&
-        root["outputs"].at(0)["data"].get(data) == simdjson::SUCCESS) {
-      for (const simdjson::dom::element e : data) {
-        double v = 0;
-        if (e.get(v) == simdjson::SUCCESS) values.push_back(static_cast<float>(v));
-      }
-    }
+  void verify(const answer_to_verify& a) {
+    const load_target& t = targets_[a.of.model];
     ++result_.verified;
-    if (!options_.check(t.meta, t.inputs[s.variant], values)) ++result_.wrong;
+    if (!options_.check(t.meta, t.bodies[a.of.variant].row,
+                        read_first_output(a.body, a.json_length))) {
+      ++result_.wrong;
+    }
   }
 
   const load_options& options_;
-  std::vector<target> targets_;
+  std::vector<load_target> targets_;
   asio::io_context context_{1};
   asio::steady_timer timer_;
   std::mt19937_64 random_;
   tcp::resolver::results_type endpoints_;
   steady_clock clock_;
-  simdjson::dom::parser parser_;
   load_result result_;
   std::deque<sending> waiting_;
   std::vector<std::shared_ptr<connection>> idle_;
   std::size_t open_ = 0;
   std::vector<double> send_delays_;
-  std::vector<std::pair<sending, std::string>> to_verify_;
+  std::vector<answer_to_verify> to_verify_;
   time_point start_, intended_, end_, reported_;
   double verify_every_ = 0;
   double next_verify_ = 0;
@@ -478,7 +392,7 @@ load_result run_load(const load_options& o) {
   simdjson::dom::parser parser;
   simdjson::dom::element server;
   const std::string about = get(o, "/v2");
-  if (parser.parse(about).get(server) != simdjson::SUCCESS) not_understood("itself");
+  if (parser.parse(about).get(server) != simdjson::SUCCESS) metadata_not_understood("itself");
   std::vector<std::string> names = o.models;
   std::string_view executor;
   std::string_view policy;
@@ -493,17 +407,9 @@ load_result run_load(const load_options& o) {
     }
   }
   if (names.empty()) throw config_error{"load: the server does not say which models it serves"};
-  std::vector<target> targets;
+  std::vector<load_target> targets;
   for (const std::string& name : names) {
-    target t{.meta = read_meta(name, get(o, "/v2/models/" + name)),
-             .path = "/v2/models/" + name + "/infer",
-             .inputs = {},
-             .bodies = {}};
-    for (std::uint64_t v = 0; v < variants; ++v) {
-      t.inputs.push_back(o.input(t.meta, v));
-      t.bodies.push_back(make_body(o, t.meta, t.inputs.back()));
-    }
-    targets.push_back(std::move(t));
+    targets.push_back(make_load_target(o, name, get(o, "/v2/models/" + name)));
   }
   const std::optional<snapshot> before = read_metrics(o);
   load_options sending = o;

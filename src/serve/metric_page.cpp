@@ -35,6 +35,10 @@ void metric_page::add_owner(counted_by by, std::size_t index, const std::string&
   for (owner_listener* row : rows_) row->add_owner(by, index, name);
 }
 
+void metric_page::expect_owners(counted_by by, std::size_t most) {
+  for (owner_listener* row : rows_) row->expect_owners(by, most);
+}
+
 std::string metric_page::text() const {
   return prometheus::TextSerializer{}.Serialize(registry_->Collect());
 }
@@ -64,6 +68,11 @@ void metric_row<Metric>::add_owner(counted_by by, std::size_t index, const std::
       one = &family_->Add(labels);
     }
   }
+}
+
+template <class Metric>
+void metric_row<Metric>::expect_owners(counted_by by, std::size_t most) {
+  if (by == spec_.by) series_.resize(most * std::max<std::size_t>(1, spec_.values.size()));
 }
 
 template <class Metric>

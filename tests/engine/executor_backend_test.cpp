@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <deque>
 #include <latch>
 #include <memory>
@@ -81,13 +82,24 @@ struct pinned_executor : runtime::host_executor {
   std::vector<const std::byte*> known;
   std::size_t copies = 0;
 };
+/// One whose buffers nobody copies to or from, but to warm up.
+struct counting_executor : runtime::host_executor {
+  using host_executor::host_executor;
+  void copy(stream& s, const runtime::copy_request& r) {
+    ++copies;
+    host_executor::copy(s, r);
+  }
+  std::size_t copies = 0;
+};
+static_assert(has_host_buffers<counting_executor>);
+static_assert(!has_host_buffers<pinned_executor>);
 static_assert(backend<executor_backend<runtime::host_executor, doubler>>);
 static_assert(!driven_backend<executor_backend<runtime::host_executor, doubler>>);
 static_assert(!needs_pinned_memory<runtime::host_executor>);
 static_assert(needs_pinned_memory<pinned_executor>);
 
 TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch fails only itself",
-                   Executor, runtime::host_executor, pinned_executor) {
+                   Executor, runtime::host_executor, pinned_executor, counting_executor) {
   constexpr std::size_t n = 200;
   std::latch left{n};
   Executor executor{runtime::host_options{.pool_bytes = 1 << 20, .queue_depth = 4096}};
@@ -129,6 +141,7 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   CHECK(told == 1);
   CHECK(failed <= 8);  // Those that shared its batch.
   if constexpr (needs_pinned_memory<Executor>) CHECK(executor.copies <= 2 * n);  // By the batch.
+  if constexpr (std::same_as<Executor, counting_executor>) CHECK(executor.copies == 0);
 }
 TEST_CASE("what was prepared is added, warmed up and taken away, and gives its memory back") {
   struct warm : runtime::completion {

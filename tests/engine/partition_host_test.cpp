@@ -15,6 +15,7 @@
 #include <cohort/packing/packers/elastic_partition.hpp>
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/host.hpp>
+#include <engine/planned_server.hpp>
 #include <packing/random_demand.hpp>
 
 #include <atomic>
@@ -92,6 +93,7 @@ struct least_engine {
   void remove_model(model_id, void (*)()) {}
   void remove_device(device_id) {}
   void run_inside(void (*)()) {}
+  bool has_device(model_id) const { return true; }
 };
 static_assert(pooled_engine<least_engine>);
 struct least_backend {
@@ -155,7 +157,7 @@ TEST_CASE_TEMPLATE("a running engine on the host plans anew as rates move, and n
       packing::transition r = packing::plan_transition(grid, applier.live(), p, limits);
       CHECK(r.interrupted.empty());
       applier.begin(std::move(r));
-      while (!applier.advance()) std::this_thread::yield();
+      while (!applier.advance(steady_clock{}.now())) std::this_thread::yield();
     };
     apply(planner.plan_for({5, 5, 5}));
 
@@ -269,13 +271,13 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
     REQUIRE_FALSE(router.submit(engine, r, r.wanted));
   };
   begin({one(50, 0), one(50, 1)});
-  CHECK_FALSE(applier.advance());  // The first warms up: a row of 2 ms.
+  CHECK_FALSE(applier.advance(engine.now()));  // The first warms up: a row of 2 ms.
   engine.run_until(t0 + 2ms - 1ns);
-  CHECK_FALSE(applier.advance());
+  CHECK_FALSE(applier.advance(engine.now()));
   engine.run_until(t0 + 2ms);
-  CHECK_FALSE(applier.advance());  // And the second.
+  CHECK_FALSE(applier.advance(engine.now()));  // And the second.
   engine.run_until(t0 + 4ms);
-  REQUIRE(applier.advance());
+  REQUIRE(applier.advance(engine.now()));
   submit(0);
   submit(1);
   engine.run_until(t0 + 6ms - 1ns);
@@ -289,7 +291,7 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
   engine.run_until(t0 + 6500us);
   submit(0);
   begin({one(100, 0)});  // Drains both partitions, beside a new one.
-  while (!applier.advance()) {
+  while (!applier.advance(engine.now())) {
     engine.run_until(engine.now() + 500us);
     if (engine.now() == t0 + 8ms) CHECK(ended == 3);
     if (engine.now() == t0 + 9ms) CHECK(ended == (Pipeline::is_driven ? 4 : 3));
@@ -302,6 +304,39 @@ TEST_CASE_TEMPLATE("plans are applied to pipelines in virtual time, and to the n
     CHECK(r.how == outcome::completed);
     CHECK(r.out == r.in);
   }
+}
+
+TEST_CASE(
+    "a partition is out while its device is, also when nothing there takes requests any more") {
+  constexpr time_point t0{};
+  const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
+  test_support::planned_server s{
+      grid,
+      {.noise = {},
+       .timers = {},
+       .faults = {{.at = 10ms, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 1s}}},
+      {.floor = 50ms, .hands_back = true}};
+  const device_id d = s.host.create(device_id{0}, device_share{100});
+  CHECK_FALSE(s.host.is_out(d));
+  const model_id m = s.host.load(d, model_id{0});
+  CHECK_FALSE(s.host.is_out(d));
+  s.engine.run_until(t0 + 20ms);
+  test_support::asked r;
+  r.model = m;
+  r.deadline = t0 + 1h;
+  REQUIRE_FALSE(s.engine.submit(r));
+  s.engine.run_until(t0 + 100ms);
+  s.host.drain(m);
+  s.engine.run_until(t0 + 244ms - 1ns);
+  CHECK_FALSE(s.host.is_out(d));
+  s.engine.run_until(t0 + 244ms);  // 20 + 4 · (3 · 2 + 50).
+  CHECK(s.host.is_out(d));
+  CHECK_FALSE(s.host.is_drained(m));
+  s.engine.run_until(t0 + 1012ms);  // It lets go: 2 ms behind the end of the hang.
+  CHECK(s.host.is_drained(m));
+  s.host.unload(d, m);
+  CHECK_FALSE(s.host.is_out(d));
+  s.host.destroy(d);
 }
 }  // namespace
 }  // namespace cohort::engine

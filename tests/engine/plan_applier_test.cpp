@@ -30,12 +30,29 @@ constexpr time_point t0{};
 using test_support::asked;
 
 struct server : test_support::planned_server {
-  using planned_server::planned_server;
+  explicit server(const packing::latency_grid& g, std::vector<fault> faults = {})
+      : planned_server{g,
+                       reality{.noise = {}, .timers = {}, .faults = std::move(faults)},
+                       {.floor = 50ms, .hands_back = true}} {}
+  /// What is left of a plan, around what is set aside.
+  void begin(const packing::plan& p, packing::transition_limits limits) {
+    limits.set_aside = applier.set_aside();
+    applier.begin(plan_transition(grid, applier.live(), p, limits));
+  }
+  /// Whether the applier has nothing to do within so long.
+  bool ends_within(duration d) {
+    const time_point last = engine.now() + d;
+    while (!applier.advance(engine.now())) {
+      if (engine.now() >= last) return false;
+      engine.run_until(engine.now() + 1ms);
+    }
+    return true;
+  }
   void apply(packing::transition r) {
     applier.begin(std::move(r));
-    while (!applier.advance()) engine.run_until(engine.now() + 1ms);
+    while (!applier.advance(engine.now())) engine.run_until(engine.now() + 1ms);
   }
-  plan_applier<host_type, watched_router> applier{host, router};
+  plan_applier<host_type, watched_router> applier{host, router, 1s};
 };
 
 packing::gpulet one(std::uint32_t gpu, unsigned pct, std::vector<placed_model> models) {
@@ -81,13 +98,14 @@ TEST_CASE("a partition drains before it goes: what it was given is served by it"
   s.engine.run_until(start + 1ms);
   s.applier.begin(
       plan_transition(grid, s.applier.live(), {one(0, 100, {part(0, 10)})}, {.gpus = 2}));
-  CHECK_FALSE(s.applier.advance());  // Warms up on the other device: 2 ms.
+  CHECK_FALSE(s.applier.advance(s.engine.now()));  // Warms up on the other device: 2 ms.
   CHECK(s.requests[0].ends == 0);
   s.engine.run_until(start + 3ms);
-  CHECK_FALSE(s.applier.advance());  // Switched; waits for the batch of 3: 2 (1 + 3) = 8 ms.
+  CHECK_FALSE(
+      s.applier.advance(s.engine.now()));  // Switched; waits for the batch of 3: 2 (1 + 3) = 8 ms.
   s.engine.run_until(start + 8ms);
   CHECK(s.ended(outcome::completed) == 3);
-  CHECK(s.applier.advance());
+  CHECK(s.applier.advance(s.engine.now()));
   CHECK_THROWS_AS(
       [&] {
         s.applier.begin(plan_transition(grid, s.applier.live(), {one(0, 50, {part(0, 1)})}, {}));
@@ -110,6 +128,135 @@ TEST_CASE("requests go where least waits for the planned rate") {
   CHECK(s.requests[3].model == to[1].instance);
   s.engine.run_until(s.engine.now() + 100ms);
   CHECK(s.ended(outcome::completed) == 8);
+}
+
+TEST_CASE(
+    "a first run that hangs is left behind after its time, and the rest of the plan goes on") {
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  const packing::plan both{one(0, 100, {part(0, 10)}), one(1, 100, {part(1, 10)})};
+  server s{grid, {{.at = 0s, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 5s}}};
+  s.begin(both, {.gpus = 2});
+  CHECK_FALSE(s.applier.advance(s.engine.now()));
+  s.engine.run_until(t0 + 1s);
+  CHECK_FALSE(s.applier.advance(t0 + 1s));
+  CHECK(s.applier.set_aside().empty());
+  s.engine.run_until(t0 + 1001ms);
+  CHECK(s.applier.advance(t0 + 1001ms));  // More than a second.
+  CHECK(s.applier.was_cut());
+  CHECK(s.applier.set_aside() == std::vector{device_id{0}});
+  CHECK(s.applier.sick() == std::vector{sick_partition{device_id{0}, device_id{0}, true}});
+  CHECK_FALSE(s.applier.take_back());
+  // The partition is there with its model, which serves nobody, and it keeps its share.
+  REQUIRE(s.applier.live().size() == 2);
+  CHECK(s.applier.live()[0].is_out);
+  CHECK(s.applier.live()[0].what.models.empty());
+  CHECK(s.applier.live()[0].idle == std::vector{model_id{0}});
+  s.begin(both, {.gpus = 2});
+  CHECK(s.ends_within(2ms));  // L(1) of b.
+  CHECK_FALSE(s.applier.was_cut());
+  CHECK_FALSE(s.submit(model_id{1}, 100ms));
+  CHECK(s.submit(model_id{0}, 100ms) == refusal::unknown_model);
+  // It lets go after 5 s, and needs 2 ms then.
+  s.engine.run_until(t0 + 5002ms - 1ns);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK_FALSE(s.applier.take_back());
+  s.engine.run_until(t0 + 5002ms);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.sick().empty());
+  CHECK(s.applier.take_back());
+  CHECK(s.applier.set_aside().empty());
+  s.begin(both, {.gpus = 2});
+  CHECK(s.ends_within(0ms));  // It is warm.
+  CHECK_FALSE(s.submit(model_id{0}, 100ms));
+  s.engine.run_until(s.engine.now() + 2ms);
+  CHECK(s.ended(outcome::completed) == 2);
+}
+
+TEST_CASE("a partition that hangs while it drains holds up nobody, and goes when it lets go") {
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100),
+       packing::test::unit_model("c", 100)},
+      packing::test::halves()};
+  const packing::transition_limits limits{.gpus = 3};
+  // Partition 0 hangs from 100 ms to 3 s; it is to make room for c, and so is that of device 1.
+  server s{grid,
+           {{.at = 100ms, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 2900ms}}};
+  s.begin({one(0, 100, {part(0, 10)}), one(1, 100, {part(0, 10)}), one(2, 100, {part(1, 10)})},
+          limits);
+  REQUIRE(s.ends_within(10ms));
+  s.engine.run_until(t0 + 200ms);
+  REQUIRE_FALSE(s.submit(model_id{0}, 5s));  // To the first.
+  s.engine.run_until(t0 + 200ms);
+  const packing::plan next{one(0, 50, {part(2, 10)}), one(0, 50, {part(2, 10)}),
+                           one(1, 50, {part(2, 10)}), one(1, 50, {part(2, 10)}),
+                           one(2, 100, {part(0, 10), part(1, 10)})};
+  s.begin(next, limits);
+  // a is loaded on device 2, 2 ms; then partition 0 drains. Its batch hangs after
+  // 4 · (3 · 2 + 50) = 224 ms.
+  CHECK_FALSE(s.ends_within(222ms));
+  CHECK(s.applier.set_aside().empty());
+  CHECK(s.ends_within(2ms));
+  CHECK(s.engine.now() == t0 + 424ms);
+  CHECK(s.applier.was_cut());
+  CHECK(s.applier.set_aside() == std::vector{device_id{0}});
+  CHECK(s.applier.sick() == std::vector{sick_partition{device_id{0}, device_id{0}, false}});
+  s.begin(next, limits);
+  REQUIRE(s.ends_within(50ms));
+  CHECK(s.router.routes(model_id{2}).size() == 2);  // The halves of device 1, in time.
+  CHECK_FALSE(s.submit(model_id{2}, 100ms));
+  s.engine.run_until(t0 + 1s);
+  // Its request went to device 2.
+  CHECK(s.ended(outcome::completed) == 2);
+  CHECK(s.applier.live().size() == 4);
+  s.engine.run_until(t0 + 3002ms - 1ns);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK_FALSE(s.applier.take_back());
+  // The batch ends at 3.002 s, and nothing is left that the device could be probed with.
+  s.engine.run_until(t0 + 3003ms);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.live()[0].idle.empty());
+  REQUIRE(s.applier.take_back());
+  s.begin(next, limits);
+  REQUIRE(s.ends_within(50ms));
+  CHECK(s.router.routes(model_id{2}).size() == 4);
+  CHECK(s.applier.live().size() == 5);
+}
+
+TEST_CASE("what was begun on a GPU that is well is ended before the next transition is made") {
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  const packing::transition_limits limits{.gpus = 2};
+  server s{grid, {{.at = 100ms, .device = device_id{0}, .kind = fault_kind::hang}}};
+  s.begin({one(0, 100, {part(0, 10)})}, limits);
+  REQUIRE(s.ends_within(10ms));
+  s.engine.run_until(t0 + 200ms);
+  REQUIRE_FALSE(s.submit(model_id{0}, 5s));
+  // It is out after 224 ms, one millisecond after b has begun to warm up on device 1.
+  s.engine.run_until(t0 + 423ms);
+  const packing::plan next{one(0, 100, {part(0, 20)}), one(1, 50, {part(1, 10)}),
+                           one(1, 50, {part(1, 10)})};
+  s.begin(next, limits);
+  CHECK_FALSE(s.applier.advance(s.engine.now()));
+  s.engine.run_until(t0 + 424ms);
+  CHECK_FALSE(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.set_aside() == std::vector{device_id{0}});
+  CHECK_FALSE(s.applier.is_idle());
+  s.engine.run_until(t0 + 427ms);  // L(1) on a half: 4 ms.
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.was_cut());
+  CHECK(s.router.routes(model_id{1}).empty());
+  s.begin(next, limits);
+  CHECK(s.ends_within(4ms));  // Only the second is to be warmed up.
+  CHECK(s.router.routes(model_id{1}).size() == 2);
+}
+
+TEST_CASE("a limit of no time for first runs is an error") {
+  const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
+  server s{grid};
+  CHECK_THROWS_AS((plan_applier{s.host, s.router, 0s}), config_error);
 }
 
 TEST_CASE("while random plans are applied no request fails, and each model is always served") {
@@ -152,7 +299,7 @@ TEST_CASE("while random plans are applied no request fails, and each model is al
       s.applier.begin(std::move(moves));
       do {
         pass_time();
-      } while (!s.applier.advance());
+      } while (!s.applier.advance(s.engine.now()));
       s.router.models = next;
       for (int i = 0; i < 20; ++i) pass_time();
     }
@@ -206,7 +353,7 @@ TEST_CASE("as rates move a running engine plans anew from what it counts, and no
       while (std::min(next[0], next[1]) < end) {
         const std::size_t m = next[0] <= next[1] ? 0 : 1;
         s.engine.run_until(next[m]);
-        s.applier.advance();
+        s.applier.advance(s.engine.now());
         REQUIRE_FALSE(s.submit(model_id{static_cast<std::uint32_t>(m)}, 1s));
         ++arrived[m];
         next[m] += gap(rates[m]);
@@ -216,14 +363,14 @@ TEST_CASE("as rates move a running engine plans anew from what it counts, and no
       const auto fresh = planner.end_period(arrived, ended - seen, 0);
       seen = ended;
       if (!fresh) continue;
-      REQUIRE(s.applier.advance());  // A transition ends within a period.
+      REQUIRE(s.applier.advance(s.engine.now()));  // A transition ends within a period.
       packing::transition moves = plan_transition(grid, s.applier.live(), *fresh, limits);
       CHECK(moves.interrupted.empty());
       s.applier.begin(std::move(moves));
       ++plans;
     }
     s.engine.run_until(s.engine.now() + 2s);
-    CHECK(s.applier.advance());
+    CHECK(s.applier.advance(s.engine.now()));
     CHECK(s.engine.in_flight() == 0);
     CHECK(plans >= 5);
     CHECK(s.requests.size() > 80'000);

@@ -14,9 +14,11 @@ struct host {
   bool is_warm(model_id) { return true; }
   void drain(model_id) {}
   bool is_drained(model_id) { return true; }
+  bool is_out(device_id) { return false; }
 };
 struct never_plans {
   duration period() const { return {}; }
+  packing::plan plan_on(std::uint32_t) { return {}; }
 #ifdef COHORT_WELL_FORMED
   std::optional<packing::plan> end_period(std::span<const std::uint64_t>, std::uint64_t,
                                           std::uint64_t, duration) {

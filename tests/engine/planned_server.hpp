@@ -29,26 +29,32 @@ struct asked : request {
   int ends = 0;
   outcome how = outcome::dropped;
 };
-/// Notes how requests end, and tells who asks.
-struct note_end {
-  std::function<void(asked&)>* told;
-  void operator()(request& r, outcome how) const {
-    auto& a = static_cast<asked&>(r);
-    ++a.ends;
-    a.how = how;
-    if (*told) (*told)(a);
-  }
-};
 
 /// A server in virtual time whose partitions start work as soon as they can.
 struct planned_server {
+  /// Notes how requests end, and tells who asks. With `hands_back`, what partitions that are out
+  /// gave up goes to others, as often as there is one.
+  struct note_end {
+    planned_server* self;
+    void operator()(request& r, outcome how) const {
+      auto& a = static_cast<asked&>(r);
+      if (how == outcome::failed && self->hands_back && !self->engine.has_device(r.model) &&
+          !self->router.submit(self->engine, r, a.wanted)) {
+        return;
+      }
+      ++a.ends;
+      a.how = how;
+      if (self->on_end) self->on_end(a);
+    }
+  };
   using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
   using engine_type =
       manual_engine<basic_engine_core<scheduler>, profile_backend, inline_completion<note_end>>;
   struct loader {
     const packing::latency_grid* grid;
     partition_model<latency_curve> operator()(model_id m, device_id, device_share size) const {
-      const model_config c = config_on(*grid, m, size);
+      model_config c = config_on(*grid, m, size);
+      c.is_repeatable = true;
       return {.config = c, .prepared = c.scheduling.latency};
     }
   };
@@ -70,8 +76,13 @@ struct planned_server {
     std::vector<bool> models{};  // That must be served now.
   };
 
-  explicit planned_server(const packing::latency_grid& g, const reality& on = {})
-      : grid{g}, backend{on} {
+  explicit planned_server(const packing::latency_grid& g, const reality& on = {},
+                          const health_options& health = {})
+      : grid{g},
+        hands_back{health.hands_back},
+        backend{on},
+        engine{basic_engine_core<scheduler>{scheduler{}, duration{0}, {}, health}, backend,
+               inline_completion<note_end>{note_end{this}}, loop_options{.max_models = 64}} {
     backend.bind(engine);
     router.engine = &engine;
     router.models.assign(g.models(), false);
@@ -90,12 +101,11 @@ struct planned_server {
   }
 
   const packing::latency_grid& grid;
+  bool hands_back;
   std::deque<asked> requests;
   std::function<void(asked&)> on_end{};
   profile_backend backend;
-  engine_type engine{basic_engine_core<scheduler>{}, backend,
-                     inline_completion<note_end>{note_end{&on_end}},
-                     loop_options{.max_models = 64}};
+  engine_type engine;
   host_type host{engine, backend, loader{&grid}};
   watched_router router{grid.models()};
 };

@@ -10,6 +10,7 @@ struct own {
   model_id add_model(model_config, void (*)(model_id), deferred::pool_id) { return {}; }
   void remove_model(model_id, void (*)()) {}
   void remove_device(device_id) {}
+  bool has_device(model_id) const { return true; }
 #ifdef COHORT_WELL_FORMED
   void run_inside(void (*)()) {}
 #endif

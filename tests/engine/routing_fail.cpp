@@ -15,6 +15,7 @@ struct host {
   bool is_warm(model_id) { return true; }
   void drain(model_id) {}
   bool is_drained(model_id) { return true; }
+  bool is_out(device_id) { return false; }
 };
 
 struct routes_one {

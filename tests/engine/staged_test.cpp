@@ -6,7 +6,7 @@
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -87,18 +87,20 @@ TEST_CASE("any staged model runs as a pipeline: late requests join, rows split, 
   constexpr std::size_t total = 120;
   for (const std::string_view name : models::model_names()) {
     CAPTURE(name);
-    runtime::host_executor executor{{.pool_bytes = std::size_t{512} << 20U, .queue_depth = 8192}};
+    runtime::host_executor executor{{.pool_bytes = std::size_t{512} << 20U,
+                                     .queue_depth = 8192,
+                                     .products = runtime::blas_products()}};
     const auto factory = models::make_host_factory(std::string{name}, executor, 7);
     std::vector<std::vector<std::byte>> inputs;
     std::vector<std::vector<double>> expected;
     std::vector<std::uint32_t> sizes;
     for (std::uint64_t k = 0; k < kinds; ++k) {
       inputs.push_back(models::sample_input(factory->info(), k));
-      expected.push_back(factory->reference(inputs.back()));
+      expected.push_back(models::reference_output(std::string{name}, 7, inputs.back()));
       sizes.push_back(models::input_size(factory->info(), inputs.back()));
     }
     // Inputs of unlike sizes are padded to the bucket of the row that they are in.
-    const auto longest = static_cast<std::uint32_t>(factory->info().input.count());
+    const auto longest = static_cast<std::uint32_t>(factory->info().inputs.front().count());
     std::vector<std::uint32_t> buckets;
     if (models::has_sizes(factory->info())) buckets = {longest / 4, longest / 2, longest};
     for (const std::uint32_t sets : {1U, 2U}) {

@@ -17,6 +17,12 @@ const std::string profile = R"({"format":"cohort profile","version":1,"key":{"mo
 const std::string settings = R"({"format":"cohort settings","version":1,"key":{"model":"a"},
   "window":"brief","quantile":0.75})";
 
+const std::string stages = R"({"format":"cohort stages","version":1,"key":{"model":"a"},
+  "operators":[{"bucket":0,"op":0,"batch":1,"ms":1},{"bucket":0,"op":0,"batch":2,"ms":1.5},
+               {"bucket":0,"op":1,"batch":1,"ms":2},{"bucket":0,"op":1,"batch":2,"ms":3},
+               {"bucket":1,"op":0,"batch":1,"ms":4}],
+  "rows":[{"batch":1,"ms":0.5},{"batch":2,"ms":0.75}],"hand_over_ms":0})";
+
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
@@ -25,6 +31,12 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 std::string complaint_about_profile(const std::string& text) try {
   (void)parse_kept_profile("f", text);
+  return "none";
+} catch (const input_error& e) {
+  return e.what();
+}
+std::string complaint_about_stages(const std::string& text) try {
+  (void)parse_kept_stages("f", text);
   return "none";
 } catch (const input_error& e) {
   return e.what();
@@ -41,6 +53,18 @@ TEST_CASE("a profile that was written is read as it was") {
   const kept_profile again = parse_kept_profile("f", write_kept(p));
   CHECK(again.key == key);
   CHECK(again.points == p.points);
+}
+
+TEST_CASE("stages that were written are read as they were") {
+  const kept_stages s{.key = key,
+                      .operators = {{0, 0, 1, 0.25}, {0, 0, 8, 1.5}, {0, 1, 1, 3}, {1, 0, 1, 0.5}},
+                      .rows = {{1, 0.125}, {8, 0.25}},
+                      .hand_over_ms = 0.0625};
+  const kept_stages again = parse_kept_stages("f", write_kept(s));
+  CHECK(again.key == key);
+  CHECK(again.operators == s.operators);
+  CHECK(again.rows == s.rows);
+  CHECK(again.hand_over_ms == 0.0625);
 }
 
 TEST_CASE("settings that were written are read as they were, whatever the window") {
@@ -88,6 +112,31 @@ TEST_CASE("bad profiles are refused by field, value and range") {
     CAPTURE(text);
     CAPTURE(complaint_about_profile(text));
     CHECK(complaint_about_profile(text).starts_with(message));
+  }
+}
+
+TEST_CASE("bad stages are refused by field, value and range") {
+  CHECK(complaint_about_stages(stages) == "none");
+  const std::pair<std::string, const char*> bad[] = {
+      {profile, "f: $.format: \"cohort profile\" is not allowed"},
+      {replaced(stages, "\"bucket\":0", "\"bucket\":1"),
+       "f: $.operators[0].bucket: 1 is not allowed: expected"},
+      {replaced(stages, "\"op\":1", "\"op\":2"),
+       "f: $.operators[2].op: 2 is not allowed: expected an integer from 0 to 1"},
+      {replaced(stages, "\"op\":0,\"batch\":2", "\"op\":0,\"batch\":1"),
+       "f: $.operators[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
+      {replaced(stages, "\"bucket\":1,\"op\":0", "\"bucket\":1,\"op\":1"),
+       "f: $.operators[4].op: 1 is not allowed: expected"},
+      {replaced(stages, "\"ms\":1.5", "\"ms\":0"), "f: $.operators[1].ms: 0 is not allowed"},
+      {replaced(stages, "\"batch\":2,\"ms\":0.75", "\"batch\":1,\"ms\":0.75"),
+       "f: $.rows[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
+      {replaced(stages, "\"hand_over_ms\":0", "\"hand_over_ms\":-1"),
+       "f: $.hand_over_ms: -1 is not allowed"},
+      {replaced(stages, "\"rows\"", "\"row\""), "f: $"}};
+  for (const auto& [text, message] : bad) {
+    CAPTURE(text);
+    CAPTURE(complaint_about_stages(text));
+    CHECK(complaint_about_stages(text).starts_with(message));
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text is a kept profile or settings that can be written and read again, or one line of
+// Any text is a kept profile, stages or settings that can be written and read again, or one line of
 // complaint.
 #include <formats/text.hpp>
 #include <formats/warm_start_file.hpp>
@@ -35,6 +35,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const kept_profile again = parse_kept_profile("fuzz.json", write_kept(p));
     if (p.points.empty() || again.points != p.points || again.key != p.key) std::abort();
     if (!difference("fuzz.json", p.key, again.key).empty()) std::abort();
+  });
+  try_out([&] {
+    const kept_stages s = parse_kept_stages("fuzz.json", text);
+    const kept_stages again = parse_kept_stages("fuzz.json", write_kept(s));
+    if (s.operators.empty() || again.operators != s.operators || again.rows != s.rows) std::abort();
+    if (again.hand_over_ms != s.hand_over_ms || again.key != s.key) std::abort();
   });
   try_out([&] {
     const kept_settings s = parse_kept_settings("fuzz.json", text);

@@ -16,6 +16,7 @@
 
 #include <support/blocked_call.hpp>
 #include <support/child_server.hpp>
+#include <support/profile_folder.hpp>
 
 namespace cohort::inference {
 namespace {
@@ -235,6 +236,54 @@ TEST_CASE("SIGTERM ends a server of which a device does not come back from a cal
     CHECK_MESSAGE(said.find("drained") == std::string::npos, said);
     CHECK_MESSAGE(said.find("Sanitizer") == std::string::npos, said);
     blas.release();
+  }
+}
+
+TEST_CASE("a first run that does not come back from a call holds up no other device, nor SIGTERM") {
+  const test::blocked_call blas{"cblas_sgemm"};
+  const test::profile_folder folder;
+  folder.write("latency.csv", "model,batch,partition_pct,latency_ms\nlenet,1,50,9\nlenet,2,50,9\n");
+  folder.write("slo.csv", "model,slo_ms\nlenet,300000\n");
+  folder.write("plan.json", R"({"gpus":2,"sizes":[50],"demand":{"lenet":10},"gpulets":[
+      {"gpu":0,"size":50,"duty_ms":100,"models":[{"model":"lenet","batch":1,"rate":5}]},
+      {"gpu":1,"size":50,"duty_ms":100,"models":[{"model":"lenet","batch":1,"rate":5}]}]})");
+  const std::vector<std::string> options = {"--executor",
+                                            "host",
+                                            "--profile",
+                                            folder.path(),
+                                            "--plan",
+                                            folder.path() + "/plan.json",
+                                            "--warm-up-timeout-s",
+                                            "2",
+                                            "--policy",
+                                            "eager",
+                                            "--drain-timeout-s",
+                                            "2",
+                                            "--cache",
+                                            "off"};
+  blas.block();  // Whoever is first, which is device 0.
+  for (const bool lets_go : {false, true}) {
+    CAPTURE(lets_go);
+    test::child_server server{INFERENCE_SERVER, options};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    connection c{server.port()};
+    const auto planned = [&c](const char* device) {
+      return value(pages(c), std::string{"cohort_device_planned{device=\""} + device + "\"}");
+    };
+    CHECK(soon([&] { return planned("1") == 1; }));
+    CHECK(planned("0") == 0);
+    for (int i = 0; i < 3; ++i) {
+      c.send(request());
+      CHECK(c.answer().first == 200);
+    }
+    if (lets_go) {
+      blas.release();
+      CHECK(soon([&] { return planned("0") == 1; }));
+    }
+    CHECK(server.stop() == (lets_go ? 0 : 3));
+    const std::string said = server.read_rest();
+    CHECK_MESSAGE((said.find(" and 1 devices that hang\n") != std::string::npos) == !lets_go, said);
+    CHECK_MESSAGE(said.find("Sanitizer") == std::string::npos, said);
   }
 }
 

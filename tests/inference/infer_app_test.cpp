@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -42,13 +43,8 @@ class quiet_client final : public serve::http_client {
 /// Takes every request, and ends none but when it is told to.
 class held_service final : public model_service {
  public:
-  explicit held_service(duration slo) {
-    models_.push_back({.id = model_id{0},
-                       .meta = {.name = "m",
-                                .platform = "none",
-                                .input = {"x", "FP32", {1}},
-                                .output = std::nullopt,
-                                .slo = slo}});
+  explicit held_service(serve::model_meta meta) {
+    models_.push_back({.id = model_id{0}, .meta = std::move(meta)});
   }
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
     return models_;
@@ -77,9 +73,18 @@ class held_service final : public model_service {
   std::string none_;
 };
 
+serve::model_meta emulated(duration slo) {
+  return {.name = "m",
+          .platform = "none",
+          .inputs = {{"x", runtime::data_type::f32, {1}}},
+          .outputs = {},
+          .slo = slo};
+}
+
 /// All of a server but its clients and devices. It runs on the caller's thread until `stop`.
 struct fixture {
-  explicit fixture(duration slo) : service{slo} {
+  explicit fixture(duration slo) : fixture{emulated(slo)} {}
+  explicit fixture(serve::model_meta meta) : service{std::move(meta)} {
     o.queue_capacity = 4;
     counters.add_model(model_id{0}, "m");
     http.listen();
@@ -89,20 +94,31 @@ struct fixture {
   fixture(const fixture&) = delete;
   fixture& operator=(const fixture&) = delete;
 
-  std::shared_ptr<quiet_client> ask(const std::string& body, std::function<void()> then = {}) {
+  /// @param json_length Empty: all of the body is JSON.
+  std::shared_ptr<quiet_client> ask(const std::string& body, std::function<void()> then = {},
+                                    const std::string& json_length = {}) {
     auto c = std::make_shared<quiet_client>(std::move(then));
     bodies.push_back(std::make_unique<std::string>(body));
+    lengths.push_back(std::make_unique<std::string>(json_length));
     app.asked({.method = "POST",
                .path = "/v2/models/m/infer",
                .body = *bodies.back(),
-               .authorization = {}},
+               .authorization = {},
+               .inference_header_length = *lengths.back()},
               c);
     return c;
+  }
+  serve::http_reply get(const char* path) {
+    const auto c = std::make_shared<quiet_client>(std::function<void()>{});
+    app.asked({.method = "GET", .path = path, .body = {}, .authorization = {}}, c);
+    REQUIRE(c->reply);
+    return *c->reply;
   }
   void end_last(outcome how) { app.ended(*service.held.back(), how); }
 
   options o;
   std::vector<std::unique_ptr<std::string>> bodies;
+  std::vector<std::unique_ptr<std::string>> lengths;
   serve::http_server http{{}};
   serve::metrics counters;
   held_service service;
@@ -222,6 +238,103 @@ TEST_CASE("what the loop refuses is answered 429, with the time after which to c
   CHECK(first->reply->status == 429);
   const serve::http_fields expected{{"Retry-After", "1"}, {"Retry-After-Ms", "2"}};
   CHECK(first->reply->fields == expected);
+}
+
+/// Of two inputs and two outputs, any length up to 3.
+const serve::model_meta pair{
+    .name = "m",
+    .platform = "none",
+    .inputs = {{"a", runtime::data_type::i16, {-1}}, {"b", runtime::data_type::u8, {2}}},
+    .outputs = {{"c", runtime::data_type::u8, {-1}}, {"d", runtime::data_type::i16, {1}}},
+    .slo = 1h,
+    .max_size = 3};
+
+TEST_CASE("rows of several tensors go to the engine without a copy, and come back as asked for") {
+  fixture f{pair};
+  const std::string json =
+      R"({"inputs":[{"name":"b","datatype":"UINT8","shape":[2,2],"parameters":{"binary_data_size":4}},)"
+      R"({"name":"a","datatype":"INT16","shape":[2,2],"parameters":{"binary_data_size":8}}],)"
+      R"("outputs":[{"name":"d"},{"name":"c","parameters":{"binary_data":true}}]})";
+  const auto c = f.ask(json + "uvwxABCDEFGH", f.stop, std::to_string(json.size()));
+  std::vector<std::string> rows;
+  f.http.post([&] {
+    const std::string& body = *f.bodies.back();
+    for (engine::tensor_request* r : f.service.held) {
+      CHECK(r->size == 2);
+      const char* const at = reinterpret_cast<const char*>(r->input.data());
+      CHECK((at >= body.data() && at < body.data() + body.size()));
+      // A row: 3 of 2 bytes at 0, 2 of 1 byte at 8.
+      std::string row(16, 'x');
+      engine::copy_row(reinterpret_cast<std::byte*>(row.data()), row.size(), *r);
+      rows.push_back(row);
+      // Of the answers: 3 of 1 byte at 0, of which 2 count, and 1 of 2 bytes at 8.
+      REQUIRE(r->output.size() == 16);
+      std::fill(r->output.begin(), r->output.end(), std::byte{'?'});
+      r->output[0] = std::byte{'k'};
+      r->output[1] = rows.size() == 1 ? std::byte{'l'} : std::byte{'m'};
+      r->output[8] = std::byte{7};
+      r->output[9] = std::byte{0};
+    }
+    for (engine::tensor_request* r : f.service.held) f.app.ended(*r, outcome::completed);
+  });
+  f.http.run(f.app);
+  const std::string gap(2, '\0');
+  const std::string rest(6, '\0');
+  CHECK(rows == std::vector<std::string>{"ABCD" + gap + gap + "uv" + rest,
+                                         "EFGH" + gap + gap + "wx" + rest});
+  REQUIRE(c->reply);
+  CHECK(c->reply->status == 200);
+  CHECK(c->reply->type == "application/octet-stream");
+  const std::string answer =
+      R"({"model_name":"m","model_version":"1","outputs":[)"
+      R"({"name":"d","datatype":"INT16","shape":[2,1],"data":[7,7]},)"
+      R"({"name":"c","datatype":"UINT8","shape":[2,2],"parameters":{"binary_data_size":4}}]})";
+  CHECK(c->reply->body == answer + "klkm");
+  const serve::http_fields expected{
+      {"Inference-Header-Content-Length", std::to_string(answer.size())}};
+  CHECK(c->reply->fields == expected);
+}
+
+TEST_CASE("a binary request that does not fit is answered 400, and no row of it goes on") {
+  fixture f{pair};
+  const auto c = f.ask(R"({"inputs":[]})", f.stop, "99");
+  f.http.run(f.app);
+  REQUIRE(c->reply);
+  CHECK(c->reply->status == 400);
+  CHECK(c->reply->body.find("Inference-Header-Content-Length is 99") != std::string::npos);
+  CHECK(f.service.held.empty());
+}
+
+TEST_CASE("statistics tell what was answered, and how long it took by its parts") {
+  fixture f{1h};
+  const std::string none = f.get("/v2/models/m/stats").body;
+  CHECK(none.find(R"("inference_count":0)") != std::string::npos);
+  std::shared_ptr<quiet_client> second;
+  const auto first = f.ask(good, [&] { second = f.ask(good, f.stop); });
+  f.http.post([&] {
+    f.service.held.back()->batch = 4;
+    f.end_last(outcome::completed);
+    f.http.post([&] { f.http.post([&] { f.end_last(outcome::failed); }); });
+  });
+  f.http.run(f.app);
+  CHECK(first->reply->status == 200);
+  CHECK(second->reply->status == 500);
+  const std::string text = f.get("/v2/models/m/versions/1/stats").body;
+  CHECK(text.find(R"("inference_count":1,"execution_count":1,)") != std::string::npos);
+  CHECK(text.find(R"("success":{"count":1,"ns":)") != std::string::npos);
+  CHECK(text.find(R"("fail":{"count":1,"ns":)") != std::string::npos);
+  CHECK(text.find(R"("batch_stats":[{"batch_size":4,)") != std::string::npos);
+  CHECK(f.get("/v2/models/stats").body == text);
+}
+
+TEST_CASE("a model's configuration and the extensions are told") {
+  fixture f{pair};
+  const serve::http_reply config = f.get("/v2/models/m/config");
+  CHECK(config.status == 200);
+  CHECK(config.body == serve::write_model_config(pair, f.o.max_rows));
+  CHECK(f.get("/v2").body.find(
+            R"("extensions":["binary_tensor_data","model_configuration","statistics"])") !=
+        std::string::npos);
 }
 
 }  // namespace

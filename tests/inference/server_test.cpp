@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +18,7 @@
 #include <models/registry.hpp>
 #include <registry/policy.hpp>
 #include <support/child_server.hpp>
+#include <support/random_source.hpp>
 
 namespace cohort::serve {
 namespace {
@@ -196,7 +199,7 @@ TEST_CASE("under twice its load every request is answered exactly once") {
   o.rate = 270;
   o.duration_s = 4;
   o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.input.count() * 4);
+    return std::vector<std::byte>(m.inputs.front().bytes());
   };
   const load_result r = run_load(o);
   const load_tally& t = r.all;
@@ -268,7 +271,7 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
     o.rate = 100;
     o.duration_s = 1;
     o.input = [](const model_meta& m, std::uint64_t) {
-      return std::vector<std::byte>(m.input.count() * 4);
+      return std::vector<std::byte>(m.inputs.front().bytes());
     };
     const load_result r = run_load(o);
     CHECK(r.all.sent > 50);
@@ -290,13 +293,160 @@ TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answe
   CHECK(outputs[0] == outputs[2]);
   CHECK(outputs[0] == outputs[3]);
 }
+/// The number behind a name in the head of an answer.
+std::size_t number_in(const std::string& head, const std::string& field) {
+  const std::size_t at = head.find(field + ": ");
+  return at == std::string::npos ? 0 : std::stoul(head.substr(at + field.size() + 2));
+}
+std::string header_length(std::size_t n) {
+  return "inference-HEADER-content-length: " + std::to_string(n) + "\r\n";  // In any case.
+}
+
+TEST_CASE("a tensor as binary data has the answer that it has as JSON, both ways") {
+  child server{{"--executor", "host", "--models", "lenet", "--devices", "1", "--policy", "eager",
+                "--slo-ms", "lenet=20000", "--max-batch", "4"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const models::model_interface info = models::info_of("lenet");
+  const std::vector<std::byte> row = models::sample_input(info, 3);
+  std::vector<float> image(784);
+  std::memcpy(image.data(), row.data(), row.size());
+  std::string data;
+  for (const float x : image) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%s%.9g", data.empty() ? "" : ",", static_cast<double>(x));
+    data += text;
+  }
+  const std::string path = "/v2/models/lenet/infer";
+  const std::string begin = R"("inputs":[{"name":"image","datatype":"FP32","shape":[1,28,28,1],)";
+  const std::string all_binary = R"({"parameters":{"binary_data_output":true},)";
+  const std::string as_binary = begin + R"("parameters":{"binary_data_size":3136}}]})";
+  const std::string bytes{reinterpret_cast<const char*>(row.data()), row.size()};
+  connection c{server.port()};
+  const auto json = c.ask("POST", path, "{" + begin + "\"data\":[" + data + "]}]}");
+  REQUIRE_MESSAGE(json.first == 200, json.second);
+  CHECK(c.head.find("Content-Type: application/json\r\n") != std::string::npos);
+  CHECK(number_in(c.head, json_length_field) == 0);
+  const auto half =
+      c.ask("POST", path, "{" + as_binary + bytes, header_length(as_binary.size() + 1));
+  CHECK(half == json);
+  const std::string head = all_binary + as_binary;
+  const auto binary = c.ask("POST", path, head + bytes, header_length(head.size()));
+  REQUIRE_MESSAGE(binary.first == 200, binary.second);
+  CHECK(c.head.find("Content-Type: application/octet-stream\r\n") != std::string::npos);
+  const std::size_t length = number_in(c.head, json_length_field);
+  REQUIRE(binary.second.size() == length + 40);
+  CHECK(binary.second.find("\"parameters\":{\"binary_data_size\":40}") < length);
+  const std::size_t values = json.second.find("\"data\":[") + 8;
+  const char* next = json.second.c_str() + values;
+  for (std::size_t i = 0; i < 10; ++i) {
+    float logit = 0;
+    std::memcpy(&logit, binary.second.data() + length + 4 * i, 4);
+    char* end = nullptr;
+    CHECK(std::strtof(next, &end) == logit);
+    next = end + 1;
+  }
+  CHECK(c.ask("GET", "/v2/models/lenet/stats")
+            .second.find("\"inference_count\":3,\"execution_count\":3,") != std::string::npos);
+  for (int i = 0; i < 20; ++i) {  // Some vanish while their rows are still to be copied.
+    connection gone{server.port()};
+    gone.send("POST " + path + " HTTP/1.1\r\nHost: x\r\n" + header_length(head.size()) +
+              "Content-Length: " + std::to_string(head.size() + bytes.size()) + "\r\n\r\n" + head +
+              bytes);
+  }
+  CHECK(c.ask("POST", path, head + bytes.substr(1), header_length(head.size())).first == 400);
+  CHECK(c.ask("POST", path, head + bytes, header_length(0)).first == 400);
+  const auto twice =
+      c.ask("POST", path, head + bytes, header_length(head.size()) + header_length(head.size()));
+  CHECK(twice.first == 400);
+  CHECK(twice.second == R"({"error":"expected one Inference-Header-Content-Length field"})");
+
+  load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 100;
+  o.duration_s = 0.5;
+  o.verify = 20;
+  o.binary = true;
+  o.give_up_s = 300;
+  o.input = [&](const model_meta& m, std::uint64_t variant) {
+    CHECK(m.inputs == info.inputs);
+    CHECK(m.outputs == info.outputs);
+    return models::sample_input(info, variant);
+  };
+  o.check = [&](const model_meta&, std::span<const std::byte> input,
+                std::span<const float> output) {
+    const std::vector<double> expected = models::reference_output("lenet", 1, input);
+    if (expected.size() != output.size()) return false;
+    double largest = 0;
+    for (const double x : expected) largest = std::max(largest, std::abs(x));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double off = std::abs(expected[i] - static_cast<double>(output[i]));
+      if (!(off <= models::tolerance * largest)) return false;
+    }
+    return true;
+  };
+  const load_result r = run_load(o);
+  CHECK(r.all.good + r.all.late == r.all.sent);
+  CHECK(r.verified >= 10);
+  CHECK(r.wrong == 0);
+  CHECK(server.stop() == 0);
+}
+TEST_CASE("mutated requests are answered, or refused as bad, and the server stays up") {
+  child server{emulated};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const std::string json =
+      R"({"id":"a","parameters":{"binary_data_output":true,"timeout":4000000},"inputs":[{"name":"input",)"
+      R"("datatype":"FP32","shape":[2,1],"parameters":{"binary_data_size":8}}],"outputs":[]})";
+  const std::string good = json + std::string("\0\0\x80\x3f\0\0\0\x40", 8);
+  constexpr std::uint64_t seed = 17;
+  CAPTURE(seed);
+  test::random_source random{seed};
+  connection c{server.port()};
+  int accepted = 0;
+  constexpr int rounds = 1500;
+  for (int i = 0; i < rounds; ++i) {
+    std::string body = good;
+    std::size_t length = json.size();
+    for (int n = random.below(3); n >= 0; --n) {
+      const std::size_t at = random.below(body.size());
+      switch (random.below(6)) {
+        case 0:
+          body[at] = static_cast<char>(random.below(256));
+          break;
+        case 1:
+          body.erase(at, 1 + random.below(std::size_t{12}));
+          break;
+        case 2:
+          body.insert(at, body.substr(random.below(body.size()), random.below(std::size_t{40})));
+          break;
+        case 3:
+          length = random.below(body.size() + 4);
+          break;
+        case 4:
+          body[at] = static_cast<char>('0' + random.below(10));
+          break;
+        default:
+          body.insert(at, 1, "{}[],:\"\\ -e"[random.below(11)]);
+      }
+    }
+    CAPTURE(i);
+    CAPTURE(body);
+    const auto [status, answer] =
+        c.ask("POST", "/v2/models/ResNet50/infer", body, header_length(length));
+    REQUIRE((status == 200 || status == 400 || status == 504));
+    if (status == 200) ++accepted;
+  }
+  CHECK(accepted > 0);
+  CHECK(accepted < rounds);
+  CHECK(c.ask("POST", "/v2/models/ResNet50/infer", good, header_length(json.size())).first == 200);
+  CHECK(server.stop() == 0);
+}
 TEST_CASE("sequences padded to less than the model takes have the model's answers") {
   const temporary_file cut{
       R"({"bert_mini": {"sizes": [8, 24, 64], "policies": ["input", "operator", "load"]}})"};
   child server{{"--executor", "host", "--models", "bert_mini", "--devices", "1", "--slo-ms",
                 "bert_mini=20000", "--max-batch", "4", "--pipeline", cut.path}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  const models::model_info info = models::info_of("bert_mini");
+  const models::model_interface info = models::info_of("bert_mini");
   load_options o;
   o.port = std::to_string(server.port());
   o.rate = 100;

@@ -73,6 +73,42 @@ TEST_CASE("a server that was killed starts with the profiles that it had") {
   CHECK(said == "profiles: lenet as kept in " + w.folder + ", checked\n");
 }
 
+TEST_CASE("a pipeline that is killed starts with the stages that it had") {
+  const warm w;
+  const std::vector<std::string> options = w.options({"--pipeline", "auto"});
+  const std::string measured = "profiles: lenet measured\n";
+  const std::string kept = "stages: lenet as kept in " + w.folder + "\n";
+  {
+    test::child_server cold{INFERENCE_SERVER, options};
+    const std::string said = notes(cold);
+    CHECK(said.ends_with(measured));
+    CHECK(said.find(kept) == std::string::npos);
+    cold.stop(SIGKILL);
+  }
+  const std::string file = w.file("stages");
+  // A machine that has become much slower or faster meanwhile has all measured anew.
+  std::string said = measured;
+  for (int tries = 0; tries < 20 && said.ends_with(measured); ++tries) {
+    test::child_server again{INFERENCE_SERVER, options};
+    said = notes(again);
+    again.stop(SIGKILL);
+  }
+  CHECK(said.find(kept) != std::string::npos);
+  // Of another model, as it were: they are not its.
+  formats::kept_stages s = formats::parse_kept_stages(file, test::slurp(file));
+  s.operators.pop_back();
+  for (int tries = 0; tries < 20; ++tries) {
+    test::spill(file, formats::write_kept(s));
+    test::child_server other{INFERENCE_SERVER, options};
+    said = notes(other);
+    CHECK(said.find(kept) == std::string::npos);
+    if (said.ends_with(measured)) continue;
+    CHECK(other.told_before == "inference_server: cache: " + file +
+                                   ": its operators or batches are not the model's; ignored\n");
+    break;
+  }
+}
+
 TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one line each") {
   const warm w;
   test::child_server{INFERENCE_SERVER, w.options()}.stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inference/warm_start.hpp>
 
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <doctest/doctest.h>
 #include <support/scratch_file.hpp>
@@ -29,7 +29,8 @@ std::string value(const formats::start_key& key, const std::string& name) {
 }
 
 struct lenet {
-  runtime::host_executor executor{{.pool_bytes = std::size_t{64} << 20U}};
+  runtime::host_executor executor{
+      {.pool_bytes = std::size_t{64} << 20U, .products = runtime::blas_products()}};
   std::unique_ptr<models::host_model_factory> factory =
       models::make_host_factory("lenet", executor, 1);
 

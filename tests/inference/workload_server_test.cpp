@@ -63,7 +63,7 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   o.duration_s = 5;
   o.models = {"ResNet50"};
   o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.input.count() * 4);
+    return std::vector<std::byte>(m.inputs.front().bytes());
   };
   CHECK(run_load(o).all.sent > 0);
   test::connection c{server.port()};

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST_CASE("rows of every size are measured, and nothing is left of it") {
-  runtime::host_executor e{{.pool_bytes = std::size_t{64} << 20U}};
+  runtime::host_executor e{
+      {.pool_bytes = std::size_t{64} << 20U, .products = runtime::blas_products()}};
   const auto factory = make_host_factory("lenet", e, 1);
   const std::size_t room = e.free_bytes();
   const row_cost cost = measure_rows(*factory, e, 6, 3);
@@ -39,14 +40,6 @@ TEST_CASE("a row that runs through is one item, one that stops at every stage is
   CHECK(rows.completions() == 2);
   (void)rows.time_stepped();
   CHECK(rows.completions() == 2 + 6);
-}
-TEST_CASE("measured sizes end with the largest, and the median is the upper one") {
-  CHECK(measured_sizes(1) == std::vector<std::uint32_t>{1});
-  CHECK(measured_sizes(8) == std::vector<std::uint32_t>{1, 2, 4, 8});
-  CHECK(measured_sizes(11) == std::vector<std::uint32_t>{1, 2, 4, 8, 11});
-  CHECK(median(std::vector{5}) == 5);
-  CHECK(median(std::vector{9, 1, 5}) == 5);
-  CHECK(median(std::vector{9, 1, 5, 7}) == 7);
 }
 }  // namespace
 }  // namespace cohort::models

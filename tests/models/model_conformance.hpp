@@ -113,9 +113,10 @@ void check_all_models() {
     const auto factory = fixture.make_factory(d, 7);
     const auto model = factory->make(4);
     const std::size_t in = model->boundary_bytes(0);
+    const weight_map weights = generate_weights(d.tensors, 7);
     std::vector<std::vector<double>> expected;
     for (std::uint64_t v = 0; v < slots; ++v) {
-      expected.push_back(factory->reference(sample_input(factory->info(), v)));
+      expected.push_back(d.reference(weights, sample_input(factory->info(), v)));
     }
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(seed);

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <string>
 #include <vector>
@@ -18,7 +18,8 @@ namespace {
 struct host_fixture {
   using executor_type = runtime::host_executor;
   using model = host_model;
-  runtime::host_executor executor{{.pool_bytes = std::size_t{256} << 20U}};
+  runtime::host_executor executor{
+      {.pool_bytes = std::size_t{256} << 20U, .products = runtime::blas_products()}};
   auto make_factory(const definition& d, std::uint64_t seed) {
     return make_host_factory(d, executor, seed);
   }

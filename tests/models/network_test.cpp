@@ -87,9 +87,9 @@ TEST_CASE("the large networks have the published sizes") {
   CHECK(millions(define(linknet())) == doctest::Approx(11.5).epsilon(0.02));
   CHECK(millions(define(bert_base())) == doctest::Approx(109.1).epsilon(0.01));
   CHECK(millions(define(bert_large())) == doctest::Approx(334.6).epsilon(0.01));
-  CHECK(define(resnet152()).info.output.shape == std::vector<std::int64_t>{1000});
-  CHECK(define(unet()).info.output.shape == std::vector<std::int64_t>{256, 256, 2});
-  CHECK(define(linknet()).info.output.shape == std::vector<std::int64_t>{256, 256, 2});
+  CHECK(define(resnet152()).info.outputs.front().shape == std::vector<std::int64_t>{1000});
+  CHECK(define(unet()).info.outputs.front().shape == std::vector<std::int64_t>{256, 256, 2});
+  CHECK(define(linknet()).info.outputs.front().shape == std::vector<std::int64_t>{256, 256, 2});
 }
 }  // namespace
 }  // namespace cohort::models

@@ -2,7 +2,7 @@
 #include <models/ops.hpp>
 
 #include <doctest/doctest.h>
-#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/blas.hpp>
 
 #include <semaphore>
 
@@ -15,7 +15,8 @@ namespace {
 
 struct host_ops_fixture {
   using operations = host_ops;
-  runtime::host_executor executor{{.pool_bytes = std::size_t{4} << 20U}};
+  runtime::host_executor executor{
+      {.pool_bytes = std::size_t{4} << 20U, .products = runtime::blas_products()}};
   host_ops ops{executor};
   host_ops::stream stream = executor.make_stream();
   void settle() {

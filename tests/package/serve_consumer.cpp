@@ -10,8 +10,8 @@ int main() {
   using namespace cohort;
   const serve::model_meta m{.name = "m",
                             .platform = "none",
-                            .input = {"x", "FP32", {2}},
-                            .output = serve::tensor_meta{"y", "FP32", {2}},
+                            .inputs = {{"x", cohort::runtime::data_type::f32, {2}}},
+                            .outputs = {{"y", cohort::runtime::data_type::f32, {2}}},
                             .slo = duration{1}};
   serve::infer_parser parser{4};
   const auto read =

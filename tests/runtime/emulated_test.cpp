@@ -18,6 +18,25 @@ struct stamp : completion {
   int calls = 0;
 };
 
+TEST_CASE("launched work takes no time, and happens when the work before it ends") {
+  emulated_executor e;
+  auto s = e.make_stream();
+  time_point first = never;
+  time_point second = never;
+  e.busy(s, 3ms);
+  e.launch(s, [&] { first = e.now(); });
+  e.busy(s, 4ms);
+  e.launch(s, [&] { second = e.now(); });
+  e.advance(time_point{});
+  CHECK(first == never);
+  e.advance(time_point{} + 5ms);
+  CHECK(first == time_point{} + 3ms);
+  CHECK(second == never);
+  CHECK(e.now() == time_point{} + 5ms);
+  e.advance(time_point{} + 9ms);
+  CHECK(second == time_point{} + 7ms);
+  CHECK(e.next_event() == never);
+}
 TEST_CASE("work takes its time and nothing happens but in advance") {
   emulated_executor e;
   auto s = e.make_stream();

@@ -13,11 +13,16 @@
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/executor.hpp>
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <support/random_source.hpp>
@@ -131,11 +136,13 @@ struct counted : completion {
       auto& self = static_cast<counted&>(c);
       self.order = ++*self.next;
       self.failed = f;
+      if (c.error != nullptr) self.text = c.error;
     };
   }
   int* next = nullptr;
   int order = 0;
   bool failed = false;
+  std::string text;
 };
 
 template <class Fixture>
@@ -206,6 +213,61 @@ void check_all() {
     for (int i = 0; i < 5; ++i) {
       CHECK(done[static_cast<std::size_t>(i)].order == i + 1);
       CHECK_FALSE(done[static_cast<std::size_t>(i)].failed);
+    }
+  }
+  SUBCASE("work of the host runs once, between the work before and behind it") {
+    if constexpr (launching_executor<typename Fixture::executor_type>) {
+      Fixture f;
+      auto& e = f.executor;
+      auto s = e.make_stream();
+      auto a = e.allocate(8);
+      auto b = e.allocate(8);
+      std::memset(a.data(), 1, 8);
+      std::memset(b.data(), 0, 8);
+      f.hold(s);
+      const auto alive = std::make_shared<int>(0);
+      std::array<std::byte, 64> large{};
+      large[63] = std::byte{41};
+      // Reads what the copy before it wrote, and writes what the copy behind it reads.
+      e.copy(s, {.destination = b.data(), .source = a.data(), .row_bytes = 8});
+      e.launch(s, [&, alive, large] {
+        ++*alive;
+        b.data()[0] = static_cast<std::byte>(std::to_integer<int>(b.data()[0]) +
+                                             std::to_integer<int>(large[63]));
+      });
+      e.copy(s, {.destination = a.data(), .source = b.data(), .row_bytes = 8});
+      CHECK(alive.use_count() == 2);
+      test::random_source random{1};
+      f.release_all(random);
+      f.settle(s);
+      CHECK(*alive == 1);
+      CHECK(alive.use_count() == 1);
+      CHECK(a.data()[0] == std::byte{42});
+      CHECK(a.data()[7] == std::byte{1});
+    }
+  }
+  SUBCASE("what work of the host throws fails the next notification, by the first text") {
+    if constexpr (launching_executor<typename Fixture::executor_type>) {
+      Fixture f;
+      auto s = f.executor.make_stream();
+      f.hold(s);
+      int next = 0;
+      std::array<counted, 2> done;
+      for (counted& c : done) c.next = &next;
+      bool ran_behind = false;
+      f.executor.launch(s, [] { throw std::runtime_error{"the first"}; });
+      f.executor.launch(s, [] { throw 2; });
+      f.executor.launch(s, [&] { ran_behind = true; });
+      f.executor.notify(s, done[0]);
+      f.executor.notify(s, done[1]);
+      test::random_source random{1};
+      f.release_all(random);
+      f.settle(s);
+      CHECK(ran_behind);
+      CHECK(done[0].failed);
+      CHECK(done[0].text == "the first");
+      CHECK_FALSE(done[1].failed);
+      CHECK(done[1].text == "");
     }
   }
   SUBCASE("copies of rows keep to their pitches") {

@@ -2,6 +2,7 @@
 #include "executor_conformance.hpp"
 
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/blas.hpp>
 #include <cohort/runtime/emulated.hpp>
 
 #include <chrono>
@@ -53,13 +54,15 @@ struct emulated_fixture {
   std::vector<std::unique_ptr<emulated_executor::stream>> gates;
 };
 
+using blas_fixture = host_fixture<host_executor, blas_products>;
+
 /// A mutation: events do not order streams.
 struct broken_executor : host_executor {
   using host_executor::host_executor;
   void wait(stream&, event&) {}
 };
 
-TEST_CASE_TEMPLATE("an executor conforms", Fixture, host_fixture<>, emulated_fixture) {
+TEST_CASE_TEMPLATE("an executor conforms", Fixture, blas_fixture, emulated_fixture) {
   check_all<Fixture>();
 }
 TEST_CASE("the suite sees an executor whose waits do nothing") {

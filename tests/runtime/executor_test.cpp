@@ -12,6 +12,8 @@ namespace {
 static_assert(executor<host_executor>);
 static_assert(executor<emulated_executor>);
 static_assert(!executor<int>);
+static_assert(launching_executor<host_executor>);
+static_assert(launching_executor<emulated_executor>);
 
 TEST_CASE("a plain copy is one row, a plain product one batch") {
   const copy_request c{.destination = nullptr, .source = nullptr, .row_bytes = 4};

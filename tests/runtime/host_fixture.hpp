@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The host executor under the conformance suite: streams are held by gates.
+/// The host executor under the conformance suite: streams are held by gates. With `Products`, it
+/// multiplies.
 #pragma once
 
 #include <cohort/runtime/host.hpp>
@@ -25,11 +26,13 @@ struct notified : completion {
   bool failed = false;
 };
 
-template <class Executor = host_executor>
+template <class Executor = host_executor, host_products (*Products)() = nullptr>
 struct host_fixture {
   using executor_type = Executor;
   static constexpr std::size_t pool_bytes = 1 << 16;
-  Executor executor{host_options{.pool_bytes = pool_bytes, .queue_depth = 4096}};
+  Executor executor{host_options{.pool_bytes = pool_bytes,
+                                 .queue_depth = 4096,
+                                 .products = Products != nullptr ? Products() : host_products{}}};
 
   void hold(typename Executor::stream& s) {
     std::binary_semaphore& gate = gates.emplace_back(0);

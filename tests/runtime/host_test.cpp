@@ -117,20 +117,53 @@ TEST_CASE("buffers coalesce when they are given back in any order") {
     CHECK(e.allocate(256).size() == 256);
   }
 }
-TEST_CASE("the host refuses what it cannot compute, and options outside of their ranges") {
+constexpr gemm_request one_by_one{
+    .m = 1, .n = 1, .k = 1, .a = nullptr, .lda = 1, .b = nullptr, .ldb = 1, .c = nullptr, .ldc = 1};
+
+TEST_CASE("a host without products says what to link and set") {
   host_executor e{{.pool_bytes = 64}};
   auto s = e.make_stream();
-  CHECK_THROWS_WITH_AS(e.gemm(s, {.type = data_type::f16,
-                                  .m = 1,
-                                  .n = 1,
-                                  .k = 1,
-                                  .a = nullptr,
-                                  .lda = 1,
-                                  .b = nullptr,
-                                  .ldb = 1,
-                                  .c = nullptr,
-                                  .ldc = 1}),
-                       "gemm: the host computes in f32 only", config_error);
+  CHECK_THROWS_WITH_AS(e.gemm(s, one_by_one),
+                       "gemm: this host_executor has no matrix products: give it "
+                       "host_options::products, for instance runtime::blas_products() of the "
+                       "component cohort::blas",
+                       config_error);
+}
+TEST_CASE("products are those of the options, in the order of the stream, and may fail it") {
+  host_executor e{{.pool_bytes = 64, .products = {.multiply = [](const gemm_request& g) {
+                                       if (g.alpha == 0) throw std::runtime_error{"no room"};
+                                       *static_cast<float*>(g.c) += g.alpha;
+                                     }}}};
+  auto s = e.make_stream();
+  float c = 1;
+  float seen = 0;
+  gemm_request g = one_by_one;
+  g.c = &c;
+  g.alpha = 4;
+  e.gemm(s, g);
+  e.copy(s, {.destination = &seen, .source = &c, .row_bytes = sizeof(c)});
+  g.m = 0;
+  e.gemm(s, g);  // Nothing to compute.
+  g.m = 1;
+  g.alpha = 0;
+  e.gemm(s, g);
+  conformance::notified done;
+  e.notify(s, done);
+  done.done.acquire();
+  CHECK(c == 5);
+  CHECK(seen == 5);
+  CHECK(done.failed);
+}
+TEST_CASE("the host refuses what it cannot compute, and options outside of their ranges") {
+  host_executor e{{.pool_bytes = 64, .products = {.multiply = [](const gemm_request&) {}}}};
+  auto s = e.make_stream();
+  gemm_request g = one_by_one;
+  g.type = data_type::f16;
+  CHECK_THROWS_WITH_AS(e.gemm(s, g), "gemm: the host computes in f32 only", config_error);
+  g = one_by_one;
+  g.ldb = std::size_t{1} << 31U;
+  CHECK_THROWS_WITH_AS(
+      e.gemm(s, g), "gemm: ldb is 2147483648, but the host takes at most 2147483647", config_error);
   CHECK_THROWS_AS(host_executor({.pool_bytes = 1}), config_error);
   CHECK_THROWS_AS(host_executor({.pool_bytes = 64, .queue_depth = 1}), config_error);
   CHECK_THROWS_WITH_AS((void)e.allocate(65),
@@ -140,9 +173,12 @@ TEST_CASE("the host refuses what it cannot compute, and options outside of their
 }
 TEST_CASE("a host is described in one line, the same each time") {
   const std::string text = describe_host();
-  CHECK(text.find(" cores; ") != std::string::npos);
+  CHECK(text.ends_with(" cores"));
   CHECK(text.find('\n') == std::string::npos);
   CHECK(text == describe_host());
+  // Whose products these are is told, too, where there are any that say so.
+  CHECK(describe_host({.describe = [] { return std::string{"an abacus"}; }}) ==
+        text + "; an abacus");
 }
 }  // namespace
 }  // namespace cohort::runtime

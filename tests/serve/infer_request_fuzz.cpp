@@ -10,12 +10,15 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cohort;
-  static const serve::model_meta model{
-      "m", "test", {"x", "FP32", {2}}, serve::tensor_meta{"y", "FP32", {2}}, duration{1}};
+  static const serve::model_meta model{"m",
+                                       "test",
+                                       {{"x", runtime::data_type::f32, {2}}},
+                                       {{"y", runtime::data_type::f32, {2}}},
+                                       duration{1}};
   static serve::infer_parser parser{4};
   const auto r = parser.parse({reinterpret_cast<const char*>(data), size}, model);
   if (const auto* request = std::get_if<serve::infer_request>(&r)) {
-    if (request->rows < 1 || request->rows > 4 || request->data.size() != request->rows * 8) {
+    if (request->rows < 1 || request->rows > 4 || request->inputs[0].size() != request->rows * 8) {
       std::abort();
     }
   } else if (const auto& e = std::get<serve::protocol_error>(r);

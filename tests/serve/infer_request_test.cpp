@@ -6,13 +6,50 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace cohort::serve {
 namespace {
 using namespace std::chrono_literals;
+using runtime::data_type;
 
-const model_meta floats{"m", "test", {"x", "FP32", {2, 2}}, tensor_meta{"y", "FP32", {2}}, 20ms};
-const model_meta integers{"m", "test", {"x", "INT32", {2}}, std::nullopt, 20ms};
+const model_meta floats{
+    "m", "test", {{"x", data_type::f32, {2, 2}}}, {{"y", data_type::f32, {2}}}, 20ms};
+const model_meta integers{"m", "test", {{"x", data_type::i32, {2}}}, {}, 20ms};
+/// Two inputs of any length up to 5, and one that has none.
+const model_meta encoder{"m",
+                         "test",
+                         {{"ids", data_type::i64, {-1}, runtime::value_range{0, 99}},
+                          {"mask", data_type::boolean, {-1}},
+                          {"bias", data_type::f16, {2}}},
+                         {{"y", data_type::f32, {-1, 2}}, {"h", data_type::f16, {1}}},
+                         20ms,
+                         5};
+
+template <class T>
+std::vector<T> values(std::span<const std::byte> bytes) {
+  std::vector<T> v(bytes.size() / sizeof(T));
+  if (!v.empty()) std::memcpy(v.data(), bytes.data(), bytes.size());
+  return v;
+}
+template <class T>
+std::string binary(const std::vector<T>& v) {
+  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)};
+}
+
+/// A body and what its header says of it.
+struct sent {
+  std::string json;
+  std::string tail;
+
+  [[nodiscard]] auto parse(const model_meta& m) const {
+    static infer_parser p{4};
+    static std::vector<std::string> bodies;  // What is parsed are views of them.
+    bodies.push_back(json + tail);
+    return p.parse(bodies.back(), m, std::to_string(json.size()));
+  }
+};
 
 std::string complaint(const std::string& body, const model_meta& m = floats) {
   infer_parser p{4};
@@ -22,10 +59,20 @@ std::string complaint(const std::string& body, const model_meta& m = floats) {
   CHECK(e->status == 400);
   return e->message;
 }
+std::string complaint(const sent& body, const model_meta& m) {
+  const auto r = body.parse(m);
+  const auto* e = std::get_if<protocol_error>(&r);
+  return e == nullptr ? "" : e->message;
+}
 std::string with(const std::string& shape, const std::string& data,
                  const std::string& datatype = "FP32", const std::string& extra = "") {
   return "{" + extra + R"("inputs":[{"name":"x","datatype":")" + datatype + R"(","shape":)" +
          shape + R"(,"data":)" + data + "}]}";
+}
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
 }
 
 TEST_CASE("a request is read: id, timeout, rows, flat and nested data") {
@@ -37,13 +84,14 @@ TEST_CASE("a request is read: id, timeout, rows, flat and nested data") {
   REQUIRE(r != nullptr);
   CHECK(r->id == "q");
   CHECK(r->rows == 2);
+  CHECK(r->size == 1);
   CHECK(r->timeout == duration{2500us});
-  float last = 0;
-  std::memcpy(&last, r->data.data() + 28, 4);
-  CHECK(last == 8.5F);
+  CHECK(r->outputs == std::vector<wanted_output>{{0, false}});
+  CHECK(values<float>(r->inputs[0]) == std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8.5F});
+  CHECK(values<float>(r->row(0, 1)) == std::vector<float>{5, 6, 7, 8.5F});
   auto nested = p.parse(with("[2,2,2]", "[[[1,2],[3,4]],[[5,6],[7,8.5]]]"), floats);
   REQUIRE(std::get_if<infer_request>(&nested) != nullptr);
-  CHECK(std::get<infer_request>(nested).data == r->data);
+  CHECK(values<float>(std::get<infer_request>(nested).inputs[0]) == values<float>(r->inputs[0]));
   CHECK_FALSE(std::get<infer_request>(nested).timeout.has_value());
 }
 TEST_CASE("every mistake is answered by one line that names it") {
@@ -60,11 +108,16 @@ TEST_CASE("every mistake is answered by one line that names it") {
         "input 'z' is unknown to model 'm', expected 'x'");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "INT32")) ==
         "inputs[0].datatype is INT32, expected FP32");
+  CHECK(complaint(with("[1,2,2]", "[\"1\"]", "BYTES")) ==
+        "inputs[0].datatype: BYTES is not supported");
   CHECK(complaint(with("[1,2,3]", "[]")) == "inputs[0].shape is [1,2,3], expected [N,2,2]");
   CHECK(complaint(with("[2,2]", "[]")) == "inputs[0].shape is [2,2], expected [N,2,2]");
   CHECK(complaint(with("[0,2,2]", "[]")) == "inputs[0].shape[0] is 0, expected 1 to 4");
   CHECK(complaint(with("[5,2,2]", "[]")) == "inputs[0].shape[0] is 5, expected 1 to 4");
+  CHECK(complaint(with("[9223372036854775807,2,2]", "[]")) ==
+        "inputs[0].shape[0] is 9223372036854775807, expected 1 to 4");
   CHECK(complaint(with("[1.5,2,2]", "[]")) == "inputs[0].shape must hold integers of at least 0");
+  CHECK(complaint(with("[1,-2,2]", "[]")) == "inputs[0].shape must hold integers of at least 0");
   CHECK(complaint(with("[1,2,2]", "[1,2,3]")) ==
         "inputs[0].data has 3 values, but its shape says 4");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4,5]")) ==
@@ -73,9 +126,9 @@ TEST_CASE("every mistake is answered by one line that names it") {
         "inputs[0].data[2] must be a number, not a string");
   CHECK(complaint(with("[1,2,2]", "[1,2,1e39,4]")) == "inputs[0].data[2] is out of range for FP32");
   CHECK(complaint(with("[1,2]", "[1,2.5]", "INT32"), integers) ==
-        "inputs[0].data[1] must be an integer of 32 bits");
+        "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
   CHECK(complaint(with("[1,2]", "[1,3000000000]", "INT32"), integers) ==
-        "inputs[0].data[1] must be an integer of 32 bits");
+        "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":0},)")) ==
         "parameters.timeout is 0, expected 1 to 3600000000 microseconds");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":"1"},)")) ==
@@ -86,19 +139,263 @@ TEST_CASE("every mistake is answered by one line that names it") {
   for (int i = 0; i < 40; ++i) deep = "[" + deep + "]";
   CHECK(complaint(with("[1,2,2]", deep)) == "inputs[0].data is nested too deeply");
 }
+TEST_CASE(
+    "what the protocol knows and is not done is refused by its name, other parameters are not "
+    "looked at") {
+  const auto asks = [](const std::string& parameter) {
+    return complaint(
+        with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{\"" + parameter + "\":1},"));
+  };
+  for (const std::string p :
+       {"priority", "sequence_id", "sequence_start", "sequence_end", "triton_final_response"}) {
+    CHECK(asks(p) == "parameters." + p + " is not supported");
+  }
+  CHECK(asks("my_own").empty());
+  const std::string good =
+      with("[1,2,2]", "[1,2,3,4]", "FP32", R"("outputs":[{"name":"y","parameters":{}}],)");
+  CHECK(complaint(good).empty());
+  for (const std::string p : {"classification", "shared_memory_region", "shared_memory_offset"}) {
+    CHECK(complaint(replaced(good, "{}", "{\"" + p + "\":1}")) ==
+          "outputs[0].parameters." + p + " is not supported");
+  }
+  CHECK(complaint(
+            replaced(good, "\"shape\"", R"("parameters":{"shared_memory_region":"r"},"shape")")) ==
+        "inputs[0].parameters.shared_memory_region is not supported");
+  CHECK(complaint(replaced(good, "{}", R"({"my_own":[]})")).empty());
+}
+TEST_CASE("each datatype has its own limits in JSON, and its own bytes") {
+  const auto model = [](data_type t) { return model_meta{"m", "test", {{"x", t, {2}}}, {}, 20ms}; };
+  struct limits {
+    data_type type;
+    std::string least, most;   // Both allowed.
+    std::string below, above;  // Neither.
+    std::string bytes;         // Of least and most, little-endian.
+  };
+  using namespace std::string_literals;
+  const limits all[] = {
+      {data_type::i8, "-128", "127", "-129", "128", "\x80\x7f"s},
+      {data_type::u8, "0", "255", "-1", "256", "\0\xff"s},
+      {data_type::i16, "-32768", "32767", "-32769", "32768", "\0\x80\xff\x7f"s},
+      {data_type::u16, "0", "65535", "-1", "65536", "\0\0\xff\xff"s},
+      {data_type::i32, "-2147483648", "2147483647", "-2147483649", "2147483648",
+       "\0\0\0\x80\xff\xff\xff\x7f"s},
+      {data_type::u32, "0", "4294967295", "-1", "4294967296", "\0\0\0\0\xff\xff\xff\xff"s},
+      {data_type::i64, "-9223372036854775808", "9223372036854775807", "-1e19",
+       "9223372036854775808", "\0\0\0\0\0\0\0\x80\xff\xff\xff\xff\xff\xff\xff\x7f"s},
+      {data_type::u64, "0", "18446744073709551615", "-1", "1e20",
+       "\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"s},
+      {data_type::boolean, "false", "true", "0", "\"true\"", "\0\1"s},
+      {data_type::f64, "0", "-2.5", "null", "true", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\xc0"s},
+      {data_type::f32, "0", "-2.5", "-1e39", "[true]", "\0\0\0\0\0\0\x20\xc0"s}};
+  infer_parser p{4};
+  for (const limits& l : all) {
+    const std::string name{name_of(l.type)};
+    CAPTURE(name);
+    const model_meta m = model(l.type);
+    const auto good = p.parse(with("[1,2]", "[" + l.least + "," + l.most + "]", name), m);
+    REQUIRE(std::get_if<infer_request>(&good) != nullptr);
+    CHECK(binary(values<char>(std::get<infer_request>(good).inputs[0])) == l.bytes);
+    for (const std::string& bad : {l.below, l.above}) {
+      CAPTURE(bad);
+      CHECK(complaint(with("[1,2]", "[" + l.least + "," + bad + "]", name), m)
+                .starts_with("inputs[0].data[1] "));
+    }
+  }
+  for (const data_type t : {data_type::f16, data_type::bf16}) {
+    const std::string name{name_of(t)};
+    CHECK(complaint(with("[1,2]", "[1,2]", name), model(t)) ==
+          "inputs[0].data: " + name + " has no form in JSON, expected it as binary data");
+  }
+}
+
+/// In another order than the model's: `ids` as JSON, the others as binary data. 2 rows of length 3.
+const sent mixed{
+    R"({"inputs":[{"name":"mask","datatype":"BOOL","shape":[2,3],"parameters":{"binary_data_size":6}},)"
+    R"({"name":"ids","datatype":"INT64","shape":[2,3],"data":[[7,8,9],[0,1,99]]},)"
+    R"({"name":"bias","datatype":"FP16","shape":[2,2],"parameters":{"binary_data_size":8}}],)"
+    R"("outputs":[{"name":"h","parameters":{"binary_data":true}},{"name":"y"}]})",
+    std::string("\1\1\0\1\1\1", 6) + "abcdefgh"};
+
+TEST_CASE("tensors come in any order, as JSON and as binary data, of one length") {
+  const auto parsed = mixed.parse(encoder);
+  const auto* r = std::get_if<infer_request>(&parsed);
+  REQUIRE(r != nullptr);
+  CHECK(r->rows == 2);
+  CHECK(r->size == 3);
+  CHECK(values<std::int64_t>(r->inputs[0]) == std::vector<std::int64_t>{7, 8, 9, 0, 1, 99});
+  CHECK(values<std::int64_t>(r->row(0, 1)) == std::vector<std::int64_t>{0, 1, 99});
+  CHECK(values<char>(r->inputs[1]) == std::vector<char>{1, 1, 0, 1, 1, 1});
+  CHECK(values<char>(r->row(2, 1)) == std::vector<char>{'e', 'f', 'g', 'h'});
+  CHECK(r->outputs == std::vector<wanted_output>{{1, true}, {0, false}});
+}
+TEST_CASE("binary data is not copied") {
+  infer_parser p{4};
+  const std::string json =
+      R"({"inputs":[{"name":"x","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}]})";
+  const std::string body = json + "abcdefgh";
+  const auto parsed = p.parse(body, integers, std::to_string(json.size()));
+  REQUIRE(std::get_if<infer_request>(&parsed) != nullptr);
+  const infer_request& r = std::get<infer_request>(parsed);
+  CHECK(static_cast<const void*>(r.inputs[0].data()) == body.data() + json.size());
+  CHECK(r.parsed == nullptr);
+}
+TEST_CASE("tensors that disagree are refused, and ids out of their range") {
+  const auto with_json = [](const std::string& from, const std::string& to) {
+    return complaint(sent{replaced(mixed.json, from, to), mixed.tail}, encoder);
+  };
+  CHECK(with_json("[2,3],\"data\"", "[2,4],\"data\"") ==
+        "inputs[1].shape[1] is 4, expected 3 as before");
+  CHECK(with_json("[2,3],\"data\"", "[1,3],\"data\"") ==
+        "inputs[1].shape[0] is 1, expected 2 as before");
+  CHECK(with_json("[2,3],\"data\"", "[2,3,1],\"data\"") ==
+        "inputs[1].shape is [2,3,1], expected [N,1..5]");
+  CHECK(with_json("[2,3]", "[2,6]") == "inputs[0].shape[1] is 6, expected 1 to 5");
+  CHECK(with_json("[2,3]", "[2,0]") == "inputs[0].shape[1] is 0, expected 1 to 5");
+  CHECK(with_json("\"ids\"", "\"mask\"") == "input 'mask' is given twice");
+  CHECK(with_json("\"ids\"", "\"id\"") ==
+        "input 'id' is unknown to model 'm', expected one of 'ids', 'mask', 'bias'");
+  CHECK(with_json("[0,1,99]", "[0,1,100]") ==
+        "inputs[1].data[5] is 100, expected 0 to 99 of input 'ids'");
+  CHECK(with_json("[0,1,99]", "[-1,1,99]") ==
+        "inputs[1].data[3] is -1, expected 0 to 99 of input 'ids'");
+  CHECK(complaint(R"({"inputs":[]})", encoder) ==
+        "inputs has 0 tensors, expected 3 ('ids', 'mask', 'bias')");
+  CHECK(with_json("\"name\":\"y\"", "\"name\":\"h\"") == "output 'h' is asked for twice");
+  CHECK(with_json("true", "false") ==
+        "output 'h' is FP16, which JSON cannot say: expected its parameters to have "
+        "\"binary_data\": true");
+}
+TEST_CASE("binary data that does not fit is refused, and the field named") {
+  const auto of = [](const std::string& json, const std::string& tail) {
+    return complaint(sent{json, tail}, encoder);
+  };
+  CHECK(of(replaced(mixed.json, ":6", ":5"), mixed.tail) ==
+        "inputs[0].parameters.binary_data_size is 5, but its shape says 6");
+  CHECK(of(replaced(mixed.json, ":6", ":18446744073709551615"), mixed.tail) ==
+        "inputs[0].parameters.binary_data_size is 18446744073709551615, but its shape says 6");
+  CHECK(of(replaced(mixed.json, ":6", ":-6"), mixed.tail) ==
+        "inputs[0].parameters.binary_data_size must be a number of bytes, not a number");
+  CHECK(of(mixed.json, mixed.tail.substr(0, 13)) ==
+        "inputs[2]: 7 bytes of binary data are there, expected 8");
+  CHECK(of(mixed.json, mixed.tail + "ij") ==
+        "2 bytes of binary data are left over behind those of the inputs");
+  CHECK(of(replaced(mixed.json, ":6}", ":6},\"data\":[]"), mixed.tail) ==
+        "inputs[0].data and inputs[0].parameters.binary_data_size are both given");
+  CHECK(of(replaced(mixed.json, ",\"parameters\":{\"binary_data_size\":6}", ""), mixed.tail) ==
+        "inputs[0].data is missing");
+  CHECK(of(mixed.json, std::string("\1\1\0\1\2\1", 6) + "abcdefgh") ==
+        "inputs[0].data[4] is 2, expected 0 to 1 of input 'mask'");
+  const model_meta ids{
+      "m", "test", {{"x", data_type::u8, {2}, runtime::value_range{1, 9}}}, {}, 1s};
+  const std::string json =
+      R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,2],"parameters":{"binary_data_size":2}}]})";
+  CHECK(complaint(sent{json, "\x09\x01"}, ids).empty());
+  CHECK(complaint(sent{json, "\x09\x0a"}, ids) ==
+        "inputs[0].data[1] is 10, expected 1 to 9 of input 'x'");
+  infer_parser p{4};
+  const auto at = [&](const std::string& length) {
+    const auto r = p.parse("{}", floats, length);
+    return std::get<protocol_error>(r).message;
+  };
+  for (const std::string bad : {"3", "-1", "x", "2 ", "1e0", "99999999999999999999999"}) {
+    CHECK(at(bad) == "Inference-Header-Content-Length is " + bad +
+                         ", expected an integer from 1 to 2, the length of the body");
+  }
+  CHECK(at("0") == "Inference-Header-Content-Length is 0: raw binary requests are not supported");
+  CHECK(at("1").starts_with("the body is not valid JSON"));
+}
+
+runtime::row_layout layout(const model_meta& m) { return {m.outputs, m.max_size}; }
+infer_request asked(std::uint32_t rows, std::vector<wanted_output> outputs) {
+  infer_request r;
+  r.id = "a\"b";
+  r.rows = rows;
+  r.outputs = std::move(outputs);
+  return r;
+}
+
 TEST_CASE("an answer gives the rows in shortest form, and no number that JSON lacks") {
-  const float values[] = {0.1F, -2.0F, 3.5e-8F, 4.0F};
-  const infer_request r{.id = "a\"b", .rows = 2, .data = {}, .timeout = {}};
-  const auto body = write_infer_response(floats, r, std::as_bytes(std::span{values}));
+  const float rows[] = {0.1F, -2.0F, 3.5e-8F, 4.0F};
+  const infer_request r = asked(2, {{0, false}});
+  const auto body = write_infer_response(floats, layout(floats), r, std::as_bytes(std::span{rows}));
   CHECK(
-      std::get<std::string>(body) ==
+      std::get<infer_answer>(body).body ==
       R"({"model_name":"m","model_version":"1","id":"a\"b","outputs":[{"name":"y","datatype":"FP32","shape":[2,2],"data":[0.1,-2,3.5e-08,4]}]})");
-  const float bad[] = {NAN, 0};
-  CHECK(std::get<protocol_error>(write_infer_response(floats, r, std::as_bytes(std::span{bad})))
-            .status == 500);
+  CHECK_FALSE(std::get<infer_answer>(body).json_length);
+  const float bad[] = {NAN, 0, 0, 0};
+  const auto refused =
+      write_infer_response(floats, layout(floats), r, std::as_bytes(std::span{bad}));
+  CHECK(std::get<protocol_error>(refused).status == 500);
   CHECK(
-      std::get<std::string>(write_infer_response(integers, r, {})) ==
+      std::get<infer_answer>(write_infer_response(integers, layout(integers), asked(2, {}), {}))
+          .body ==
       R"({"model_name":"m","model_version":"1","id":"a\"b","parameters":{"emulated":true},"outputs":[]})");
+}
+TEST_CASE(
+    "an answer has the outputs that were asked for, of the request's length, also as binary data") {
+  // A row: 5 times 2 floats, of which a request of size 2 has 4, and 1 half behind them.
+  REQUIRE(layout(encoder).bytes() == 48);
+  std::vector<std::byte> rows(96);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const float y[] = {1.0F + static_cast<float>(i), 2, 3, 4, 99, 99};
+    std::memcpy(rows.data() + 48 * i, y, sizeof(y));
+    std::memcpy(rows.data() + 48 * i + 40, i == 0 ? "pq" : "rs", 2);
+  }
+  infer_request r = asked(2, {{1, true}, {0, false}});
+  r.size = 2;
+  auto answer = write_infer_response(encoder, layout(encoder), r, rows);
+  const std::string json =
+      R"({"model_name":"m","model_version":"1","id":"a\"b","outputs":[)"
+      R"({"name":"h","datatype":"FP16","shape":[2,1],"parameters":{"binary_data_size":4}},)"
+      R"({"name":"y","datatype":"FP32","shape":[2,2,2],"data":[1,2,3,4,2,2,3,4]}]})";
+  CHECK(std::get<infer_answer>(answer).body == json + "pqrs");
+  CHECK(std::get<infer_answer>(answer).json_length == json.size());
+  r.outputs = {{0, true}, {1, true}};
+  answer = write_infer_response(encoder, layout(encoder), r, rows);
+  const infer_answer& both = std::get<infer_answer>(answer);
+  CHECK(both.body.substr(*both.json_length) ==
+        binary(std::vector<float>{1, 2, 3, 4, 2, 2, 3, 4}) + "pqrs");
+  r.outputs = {{1, true}};
+  answer = write_infer_response(encoder, layout(encoder), r, rows);
+  CHECK(std::get<infer_answer>(answer).body.ends_with(":4}}]}pqrs"));
+}
+TEST_CASE("binary_data_output makes all outputs binary but those that say otherwise") {
+  const auto outputs = [](const std::string& more) {
+    infer_parser p{4};
+    const auto r = p.parse(with("[1,2,2]", "[1,2,3,4]", "FP32", more), floats);
+    REQUIRE(std::get_if<infer_request>(&r) != nullptr);
+    return std::get<infer_request>(r).outputs;
+  };
+  const std::string all = R"("parameters":{"binary_data_output":true},)";
+  CHECK(outputs(all) == std::vector<wanted_output>{{0, true}});
+  CHECK(outputs(all + R"("outputs":[],)") == std::vector<wanted_output>{{0, true}});
+  CHECK(outputs(all + R"("outputs":[{"name":"y"}],)") == std::vector<wanted_output>{{0, true}});
+  CHECK(outputs(all + R"("outputs":[{"name":"y","parameters":{"binary_data":false}}],)") ==
+        std::vector<wanted_output>{{0, false}});
+}
+TEST_CASE("values of every datatype are written as they are read") {
+  const std::pair<data_type, std::string> all[] = {
+      {data_type::i8, "-128,127"},
+      {data_type::u8, "0,255"},
+      {data_type::i16, "-32768,32767"},
+      {data_type::u16, "0,65535"},
+      {data_type::i32, "-2147483648,7"},
+      {data_type::u32, "4294967295,0"},
+      {data_type::i64, "-9223372036854775808,9223372036854775807"},
+      {data_type::u64, "18446744073709551615,0"},
+      {data_type::boolean, "true,false"},
+      {data_type::f64, "0.1,-1e+300"},
+      {data_type::f32, "0.1,3e+38"}};
+  infer_parser p{4};
+  for (const auto& [type, text] : all) {
+    CAPTURE(text);
+    const model_meta m{"m", "test", {{"x", type, {2}}}, {{"x", type, {2}}}, 20ms};
+    const auto r = p.parse(with("[1,2]", "[" + text + "]", std::string{name_of(type)}), m);
+    REQUIRE(std::get_if<infer_request>(&r) != nullptr);
+    const infer_request& in = std::get<infer_request>(r);
+    const auto out = write_infer_response(m, layout(m), in, in.inputs[0]);
+    CHECK(std::get<infer_answer>(out).body.ends_with("\"data\":[" + text + "]}]}"));
+  }
 }
 TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");

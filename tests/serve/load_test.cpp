@@ -127,7 +127,7 @@ load_options options_for(const fake_server& s) {
   o.max_connections = 4;
   o.give_up_s = 5;
   o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.input.count() * 4);
+    return std::vector<std::byte>(m.inputs.front().bytes());
   };
   return o;
 }
@@ -152,7 +152,8 @@ TEST_CASE("metadata that cannot be served is refused in one line") {
   }
   fake_server s{answering([] { return ok("{}"); }, model_with("[-1,2]", "BYTES"))};
   CHECK_THROWS_WITH_AS((void)run_load(options_for(s)),
-                       doctest::Contains("datatype: BYTES is not allowed: expected FP32 or INT32"),
+                       doctest::Contains("the server's metadata of m: x: datatype: BYTES is not "
+                                         "allowed: expected one of plain numbers"),
                        config_error);
 }
 TEST_CASE("a model that is not served is the caller's error, a server that cannot answer is not") {

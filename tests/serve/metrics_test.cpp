@@ -38,6 +38,7 @@ TEST_CASE("what is counted is in the text") {
   m.place("b", device_id{1}, 4, 60, 7);
   m.unplace("b", device_id{1}, 4, 60);
   m.planned(false);
+  m.device_planned.set({{"device", "1"}}, 0);
   const std::string t = m.text();
   const auto has = [&](const char* line) { return t.find(line) != std::string::npos; };
   CHECK(has("cohort_requests_total{model=\"b\",outcome=\"completed\"} 1\n"));
@@ -57,6 +58,7 @@ TEST_CASE("what is counted is in the text") {
           "share_percent=\"60\"} 12.5\n"));
   CHECK(!has("model=\"b\",partition=\"4\""));
   CHECK(has("cohort_plans_total{result=\"begun\"} 1\n"));
+  CHECK(has("cohort_device_planned{device=\"1\"} 0\n"));
   CHECK(has("cohort_stray_ends_total 1\n"));
   CHECK(has("cohort_http_responses_total{status=\"429\"} 1\n"));
   CHECK(has("cohort_http_refused_total{reason=\"bodies\"} 1\n"));

@@ -3,13 +3,12 @@
 /// Servers on the host of whose devices one hangs, or all fail, for as long as a test wants it.
 #pragma once
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include <support/scratch_file.hpp>
+#include <support/soon.hpp>
 
 namespace cohort::test {
 
@@ -39,17 +38,5 @@ class blocked_call {
  private:
   std::string file_ = scratch("blocked");
 };
-
-/// Looks again and again. @returns Whether it became so in a time that is long on any machine.
-template <class Predicate>
-bool soon(Predicate is_so) {
-  using namespace std::chrono_literals;
-  const auto until = std::chrono::steady_clock::now() + 100s;
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(10ms);
-  }
-  return true;
-}
 
 }  // namespace cohort::test

@@ -352,10 +352,10 @@ void models_at(const std::vector<std::string>& names, const std::vector<unsigned
         std::vector<double> ms;
         std::vector<std::vector<double>> stages(model->stages());
         for (int i = 0; i < (quick ? 4 : 12); ++i) {
-          const models::measurement m = model->run(p, batch);
+          const engine::measurement m = model->run(p, batch);
           if (i < 3) continue;  // Warm-up.
-          ms.push_back(m.whole_ms);
-          for (std::size_t x = 0; x < stages.size(); ++x) stages[x].push_back(m.stages_ms[x]);
+          ms.push_back(to_ms(m.whole));
+          for (std::size_t x = 0; x < stages.size(); ++x) stages[x].push_back(to_ms(m.stages[x]));
         }
         std::string parts;
         for (const auto& stage : stages) parts += fmt::format(" {:.3f}", median(stage));

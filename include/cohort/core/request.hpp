@@ -40,6 +40,8 @@ struct request {
   std::uint8_t attempts =
       0;  ///< Batches that failed or hung with it, after which it was queued anew.
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
+  time_point starts;           ///< When the batch that it was sent with was to start.
+  std::uint32_t batch = 0;     ///< Requests in that; 0: it was in none.
   /// Of one that was refused as its model is overloaded: after about this time one like it would be
   /// taken.
   duration retry_after{0};

@@ -8,6 +8,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/target.hpp>
@@ -153,6 +154,9 @@ static_assert(target_policy<adaptive_target>);
 /// O(1). Models: `window_policy`.
 class adaptive_window {
  public:
+  /// After so long without an event all that is known of the pool is what it does now.
+  static constexpr duration looks_again = pool_meter::memory;
+
   adaptive_window() noexcept = default;
   /// @throws config_error If an option is outside its range.
   explicit adaptive_window(const adaptive_options& o) : options_{o} {

@@ -14,6 +14,7 @@
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/sink.hpp>
@@ -22,7 +23,6 @@
 #include <cohort/deferred/window.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,14 +31,6 @@
 #include <vector>
 
 namespace cohort::deferred {
-
-/// One model, as the scheduler needs to know it.
-struct model_config {
-  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch), of a batch that has its device alone.
-  duration slo;           ///< Latency objective; above 0. Requests may carry other deadlines.
-  std::uint32_t queue_capacity = 4096;             ///< Most requests that may wait; at least 1.
-  duration rate_window = std::chrono::seconds{1};  ///< For the measured arrival rate; ≥ 16 ns.
-};
 
 /// Takes the requests of some models, keeps the best candidate of each up to date, and finalises a
 /// batch when a device is granted. A value: it owns no thread and reads no clock. It talks to a
@@ -65,11 +57,13 @@ class basic_model_shard {
   /// Adds a model under an id that is free (see `is_served`). Allocates.
   /// @param sharing How many batches a device of the model's may run at one time; at least 1. All
   ///                its latencies count that many times.
-  /// @throws config_error If the SLO cannot be met by a batch of one.
+  /// @throws config_error If the SLO cannot be met by a batch of one, or `longest_wait` is
+  /// negative.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
     model m{config, sharing, delays_};
     expects(m.latency.sent()(1) <= m.slo,
             "model_config: slo must be at least the latency of batch 1");
+    expects(m.longest_wait >= duration{0}, "model_config: longest_wait must be at least 0");
     if (id.index() >= models_.size()) {
       models_.resize(id.index() + 1);
       refresh_.resize(id.index() + 1);
@@ -100,7 +94,7 @@ class basic_model_shard {
   void remove_model(model_id id, Sink& sink) {
     model& m = *models_[id.index()];
     while (!m.queue.empty()) drop_first(m, sink);
-    publish(id, m, candidate{}, sink);
+    publish(id, m, candidate{}, distant_past, sink);
     models_[id.index()].reset();
   }
 
@@ -234,7 +228,7 @@ class basic_model_shard {
     m.load.pool = g.pool;
     candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
-      publish(g.model, m, best, sink);
+      publish(g.model, m, best, now, sink);
       sink.grant_returned(g.model, g.device);
       return;
     }
@@ -251,6 +245,8 @@ class basic_model_shard {
     for (std::uint32_t i = 0; i < best.size; ++i) {
       request& r = m.queue.pop();
       r.state = request_state::running;
+      r.starts = b.exec_at;
+      r.batch = best.size;
       b.requests.push_back(r);
       m.resolved(false);
     }
@@ -276,6 +272,7 @@ class basic_model_shard {
   struct model {
     model(const model_config& c, std::uint32_t sharing, const network_delays& delays)
         : slo{c.slo - delays.after()},
+          longest_wait{c.longest_wait},
           latency{c.latency, slo, sharing, delays},
           queue{c.queue_capacity},
           rate{c.rate_window} {}
@@ -286,6 +283,7 @@ class basic_model_shard {
     }
 
     duration slo;  // Less the delay after the end.
+    duration longest_wait;
     learned_latency latency;
     request_queue queue;
     rate_tracker rate;
@@ -364,7 +362,7 @@ class basic_model_shard {
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
     return {.size = g.size,
-            .exec_at = std::min(window_.opens(view), latest),
+            .exec_at = std::min({window_.opens(view), latest, view.arrival + m.longest_wait}),
             .latest = latest,
             .lead = delays_.before(g.size) + wake_margin_,
             .margin = wake_margin_,
@@ -373,16 +371,21 @@ class basic_model_shard {
 
   template <shard_sink Sink>
   void update(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
-    publish(id, m, choose(id, m, now, free_at, sink), sink);
+    publish(id, m, choose(id, m, now, free_at, sink), now, sink);
   }
 
   template <shard_sink Sink>
-  void publish(model_id id, model& m, const candidate& c, Sink& sink) noexcept {
-    if (c == m.published && refresh_.is_armed(id.index()) == !c.is_empty()) return;
+  void publish(model_id id, model& m, const candidate& c, time_point now, Sink& sink) noexcept {
+    const bool is_same = c == m.published;
+    if (is_same && refresh_.is_armed(id.index()) == !c.is_empty()) return;
     m.published = c;
     // One past the last start: at it, the candidate is still valid and would re-arm for ever.
-    refresh_.arm(id.index(), c.is_empty() ? never : c.send_by() + duration{1});
-    sink.candidate_changed(id, c);
+    time_point look = c.is_empty() ? never : c.send_by() + duration{1};
+    if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
+      if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
+    }
+    refresh_.arm(id.index(), look);
+    if (!is_same) sink.candidate_changed(id, c);
   }
 
   network_delays delays_;

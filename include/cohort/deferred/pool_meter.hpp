@@ -8,6 +8,7 @@
 #include <cohort/deferred/view.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +20,11 @@ namespace cohort::deferred {
 /// O(models) once in some 60,000 batches. Allocates in `reserve_models` alone. Thread safety: none.
 class pool_meter {
  public:
+  /// What idles is averaged over periods of at least this.
+  static constexpr duration period = std::chrono::milliseconds{50};
+  /// What idled longer ago counts for nothing.
+  static constexpr duration memory = std::chrono::milliseconds{250};
+
   /// Makes room for models with ids below `count`.
   void reserve_models(std::size_t count) { work_.resize(std::max(work_.size(), count)); }
 
@@ -31,9 +37,10 @@ class pool_meter {
     }
     measured_ = now;
     if (period_ == distant_past) period_ = now;
-    if (const double width = to_seconds(now - period_); width >= 0.05) {
+    if (now - period_ >= period) {
+      const double width = to_seconds(now - period_);
       view_.idle_fraction +=
-          (idle_time_ / width - view_.idle_fraction) * std::min(1.0, width / 0.25);
+          (idle_time_ / width - view_.idle_fraction) * std::min(1.0, width / to_seconds(memory));
       idle_time_ = 0;
       period_ = now;
     }

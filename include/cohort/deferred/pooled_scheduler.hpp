@@ -140,6 +140,9 @@ class basic_pooled_scheduler {
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
+    if (shard_.next_wake() <= now) {
+      for (pool& p : pools_) p.matcher.look(now);
+    }
     from_shard<Sink> j{*this, now, sink};
     shard_.advance(now, j);
     ready_.clear();

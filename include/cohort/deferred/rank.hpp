@@ -143,6 +143,8 @@ class rank {
   void assume(const rank& other) { meter_ = other.meter_; }
   /// What the policies may know of the devices.
   [[nodiscard]] pool_view pool() const noexcept { return meter_.view(entries_); }
+  /// Nothing has changed until `now`: what idled since is part of `pool`.
+  void look(time_point now) noexcept { measure(now); }
 
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
   void on_candidate(model_id id, const candidate& c, time_point now) noexcept {

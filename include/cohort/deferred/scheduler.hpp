@@ -149,6 +149,7 @@ class basic_scheduler {
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
+    if (shard_.next_wake() <= now) rank_.look(now);
     joint<Sink> j{*this, now, sink};
     shard_.advance(now, j);
     rank_.advance(now, j);

@@ -31,6 +31,14 @@ template <class P>
 concept window_policy = std::copyable<P> && requirement::opens_returns_time_point<P> &&
     requirement::opens_is_noexcept<P>;
 
+/// A window that depends on how much the pool idles. While it is not open it is asked again after
+/// `looks_again`, a `duration` above 0, though nothing has happened: else the last requests of a
+/// load that ends would wait until their deadlines. Models: `adaptive_window`.
+template <class P>
+concept following_pool = window_policy<P> && requires {
+  { P::looks_again } -> std::convertible_to<duration>;
+};
+
 /// Symphony's rule: start when one more request could no longer join, at deadline − ℓ(size + 1).
 /// Waiting until then costs no request its deadline and lets the batch grow; waiting longer gains
 /// nothing, because a request that arrives later could not have joined. Source: Symphony,

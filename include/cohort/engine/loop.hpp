@@ -180,7 +180,8 @@ class basic_loop {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return doors_[id.index()].waiting.load(std::memory_order_relaxed);
   }
-  /// Whether a device that may run the model is in service: a snapshot.
+  /// Whether a device that may run the model is in service: a snapshot. Also of one that is being
+  /// removed, until it has gone.
   [[nodiscard]] bool has_device(model_id id) const noexcept {
     return doors_[id.index()].has_device.load(std::memory_order_relaxed);
   }
@@ -195,6 +196,7 @@ class basic_loop {
     expects(models_ < max_models_, "engine: more models than max_models");
     const model_id id = core_.add_model(config, where...);
     ++models_;
+    ids_ = std::max(ids_, id.value() + 1);
     door& d = doors_[id.index()];
     d.capacity = capacity;
     d.max_request_size = max_size;
@@ -393,11 +395,8 @@ class basic_loop {
   }
   void tell_of_devices() noexcept {
     if (std::exchange(told_changes_, core_.service_changes()) == core_.service_changes()) return;
-    for (std::uint32_t i = 0; i < max_models_; ++i) {
-      const model_id id{i};
-      if (is_accepting(id)) {
-        doors_[i].has_device.store(core_.has_device(id), std::memory_order_relaxed);
-      }
+    for (std::uint32_t i = 0; i < ids_; ++i) {
+      doors_[i].has_device.store(core_.has_device(model_id{i}), std::memory_order_relaxed);
     }
   }
 
@@ -417,6 +416,7 @@ class basic_loop {
   Context context_;
   std::uint32_t max_models_;
   std::uint32_t models_ = 0;
+  std::uint32_t ids_ = 0;  // So many they have had; the least one is free for the next.
   std::unique_ptr<door[]> doors_;
   inbox inbox_;
   inbox::messages taken_;

@@ -11,6 +11,7 @@
 #include <cohort/engine/device_spec.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/plan_applier.hpp>
+#include <cohort/engine/plan_router.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/runtime/executor.hpp>
 
@@ -116,12 +117,14 @@ concept loads_partition_models = requires(L& load, model_id m, device_id gpu, de
 /// An engine with pools, to which models and devices come and go while it runs. Semantics:
 /// `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on the engine's
 /// thread before anything runs there; `remove_model(id, gone)` calls `gone()` there when its last
-/// request has ended; `run_inside(action)` runs and waits for it. Models: `basic_engine` and
-/// `manual_engine` over a `deferred::basic_pooled_scheduler`.
+/// request has ended; `run_inside(action)` runs and waits for it; `has_device(id)` tells from any
+/// thread whether a device of the model's pool is in service, until the model has gone. Models:
+/// `basic_engine` and `manual_engine` over a `deferred::basic_pooled_scheduler`.
 template <class E>
-concept pooled_engine = requirement::adds_devices_to_pools<E> &&
-    requirement::adds_models_to_pools<E> && requirement::removes_models_and_tells<E> &&
-    requirement::removes_devices<E> && requirement::runs_inside<E>;
+concept pooled_engine =
+    requirement::adds_devices_to_pools<E> && requirement::adds_models_to_pools<E> &&
+    requirement::removes_models_and_tells<E> && requirement::removes_devices<E> &&
+    requirement::runs_inside<E> && requirement::tells_of_devices<E>;
 
 /// A backend whose devices are partitions. Semantics: `prepare_device(spec)` takes long, on
 /// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the
@@ -159,13 +162,14 @@ class partition_host {
     const device_id d = engine_.add_device(
         [&](device_id id) { backend_.add_device(id, std::move(made)); }, pool_of(pool), capacity_);
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
-    devices_[d.index()] = {.gpu = gpu, .size = size, .pool = pool};
+    devices_[d.index()] = {.gpu = gpu, .size = size, .pool = pool, .loaded = {}};
     pools_[pool] = true;
     return d;
   }
 
   model_id load(device_id d, model_id m) {
-    const partition& at = devices_[d.index()];
+    partition& at = devices_[d.index()];
+    at.loaded.reserve(at.loaded.size() + 1);
     auto made = loader_(m, at.gpu, at.size);
     const model_id added = engine_.add_model(
         std::move(made.config),
@@ -173,6 +177,7 @@ class partition_host {
         pool_of(at.pool));
     if (added.index() >= instances_.size()) instances_.resize(added.index() + 1);
     instances_[added.index()] = std::make_unique<instance>();
+    at.loaded.push_back(added);
     return added;
   }
 
@@ -198,11 +203,17 @@ class partition_host {
   void unload(device_id d, model_id id) {
     take([&] { return backend_.take_model(id, d); });
     instances_[id.index()].reset();
+    std::erase(devices_[d.index()].loaded, id);
   }
   void destroy(device_id d) {
     engine_.remove_device(d);
     take([&] { return backend_.take_device(d); });
     pools_[devices_[d.index()].pool] = false;
+  }
+  /// Of one on which nothing is loaded nobody knows: it is not.
+  [[nodiscard]] bool is_out(device_id d) const noexcept {
+    return std::ranges::any_of(devices_[d.index()].loaded,
+                               [this](model_id id) { return !engine_.has_device(id); });
   }
 
  private:
@@ -210,6 +221,7 @@ class partition_host {
     device_id gpu;
     device_share size;
     std::size_t pool = 0;
+    std::vector<model_id> loaded{};  // Of the engine.
   };
   struct instance : runtime::completion {
     std::atomic<bool> warm{false};

@@ -6,13 +6,15 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/packing/model/plan.hpp>
 #include <cohort/packing/moves/plan_transition.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
-#include <optional>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -49,6 +51,10 @@ concept drains_models = requires(H& h, device_id d, model_id m) {
   { h.is_drained(m) } -> std::same_as<bool>;
 };
 template <class H>
+concept tells_who_is_out = requires(H& h, device_id d) {
+  { h.is_out(d) } -> std::same_as<bool>;
+};
+template <class H>
 concept routes_models = requires(H& h, model_id m, std::span<const route> r) {
   h.set(m, r);
 };
@@ -58,108 +64,245 @@ concept routes_models = requires(H& h, model_id m, std::span<const route> r) {
 /// model)` makes an instance of a model there, which gets no requests, and returns its id;
 /// `warm_up` starts to run it once, and `is_warm` tells when that has ended. `drain` starts to end
 /// what an instance was given, and it is given no more; `is_drained` tells when nothing is left,
-/// and then `unload` frees it. `destroy` removes a partition without instances. Models:
-/// `partition_host`.
+/// and then `unload` frees it. `destroy` removes a partition without instances. `is_out` tells
+/// whether a partition hangs or fails, and so gets no work. None of them waits for a partition.
+/// Models: `partition_host`.
 template <class H>
 concept plan_host = requirement::makes_partitions<H> && requirement::loads_and_unloads_models<H> &&
-    requirement::warms_up_models<H> && requirement::drains_models<H>;
+    requirement::warms_up_models<H> && requirement::drains_models<H> &&
+    requirement::tells_who_is_out<H>;
 
 /// What shares requests out. Semantics: when `set` returns, requests of the model go to these
 /// instances and to no other. Models: `plan_router`.
 template <class R>
 concept routing = requirement::routes_models<R>;
 
-/// Carries out transitions, step by step and in their order. A value: it owns no thread and
-/// waits for nothing. Where a step must wait, `advance` returns, and is called again later: when
-/// it suits the caller, as nothing depends on how soon. At every moment the plan in service is
-/// that of the steps done so far, in which each model that the transition does not call
-/// interrupted has a warm instance. Complexity: O(partitions · models) a step. Thread safety: none.
+/// A partition from which nothing is to be hoped for the moment.
+struct sick_partition {
+  device_id gpu;
+  device_id partition;    ///< As the host names it.
+  bool warms_up = false;  ///< It is out for a first run that does not end; else the host says so.
+
+  friend bool operator==(const sick_partition&, const sick_partition&) = default;
+};
+
+/// Carries out transitions, step by step and in their order. A value: it owns no thread, reads no
+/// clock and waits for nothing. Where a step must wait, `advance` returns, and is called again
+/// later: when it suits the caller, as nothing depends on how soon. At every moment the plan in
+/// service is that of the steps done so far, in which each model that the transition does not call
+/// interrupted has a warm instance.
+///
+/// A partition is out if the host says so, or if a first run on it has not ended in time. Then its
+/// GPU is set aside with all that is on it, as it is: no step waits for it any more. What was begun
+/// there, a first run or a drain, stays begun, and keeps its share and its memory until it ends.
+/// The transition is cut short, as it was made for other GPUs: what was begun elsewhere is ended,
+/// the rest of its steps is not done. Go on with one that is made from `live()` and `set_aside()`.
+/// Complexity: O(partitions · models) a step. Thread safety: none.
 template <plan_host Host, routing Router>
 class plan_applier {
  public:
   /// @param host, router Outlive the applier.
-  plan_applier(Host& host, Router& router) : host_{host}, router_{router} {}
+  /// @param longest_warm_up A first run that takes longer counts as one that hangs; above 0. It may
+  /// take seconds on a GPU that is well.
+  /// @throws config_error If that is out of its range.
+  plan_applier(Host& host, Router& router, duration longest_warm_up = std::chrono::seconds{10})
+      : host_{host}, router_{router}, longest_warm_up_{longest_warm_up} {
+    expects(longest_warm_up > duration{0}, "plan_applier: longest_warm_up must be above 0");
+  }
 
   /// Whether there is nothing left to do.
-  [[nodiscard]] bool is_idle() const noexcept { return next_ == todo_.steps.size(); }
-  /// What is in service; while not idle, what will be.
-  [[nodiscard]] const std::vector<packing::live_gpulet>& live() const noexcept {
-    return todo_.after;
-  }
-
-  /// Starts a transition, made from `live()`. Then call `advance` until it returns true.
-  /// @throws config_error If the one before has not ended.
-  void begin(packing::transition r) {
-    expects(is_idle(), "plan_applier: the transition before must have ended");
-    todo_ = std::move(r);
-    next_ = 0;
-    started_ = false;
-  }
-
-  /// Does steps until one must wait, or all are done. What the host throws goes through: the step
-  /// is then not done, what is in service stays so, and the next call tries it again.
-  /// @returns Whether all are done.
-  bool advance() {
-    while (!is_idle()) {
-      if (!carry_out(todo_.steps[next_])) return false;
-      ++next_;
-      started_ = false;
+  [[nodiscard]] bool is_idle() const noexcept { return next_ == steps_.size(); }
+  /// Whether the last transition was cut short.
+  [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
+  /// All partitions, as they are.
+  [[nodiscard]] std::vector<packing::live_gpulet> live() const {
+    std::vector<packing::live_gpulet> all;
+    for (const partition& p : partitions_) {
+      packing::live_gpulet g{.id = p.id,
+                             .what = {p.gpu, p.size, p.duty_ms, p.serving},
+                             .is_out = p.state != health::well};
+      for (const loaded_model& l : p.loaded) {
+        if (!p.serves(l.model)) g.idle.push_back(l.model);
+      }
+      all.push_back(std::move(g));
     }
+    return all;
+  }
+  /// GPUs that are left as they are.
+  [[nodiscard]] const std::vector<device_id>& set_aside() const noexcept { return set_aside_; }
+  /// Partitions that are out; all of them on GPUs that are set aside.
+  [[nodiscard]] std::vector<sick_partition> sick() const {
+    std::vector<sick_partition> all;
+    for (const partition& p : partitions_) {
+      if (p.state != health::well) all.push_back({p.gpu, p.device, p.state == health::not_warm});
+    }
+    return all;
+  }
+
+  /// Starts a transition, made from `live()` and `set_aside()`. Then call `advance` until it
+  /// returns true. @throws config_error If the one before has not ended.
+  void begin(packing::transition t) {
+    expects(is_idle(), "plan_applier: the transition before must have ended");
+    steps_ = std::move(t.steps);
+    next_ = 0;
+    was_cut_ = false;
+  }
+
+  /// Looks who is out, and does steps until one must wait or none are left. What the host throws
+  /// goes through: the step is then not done, what is in service stays so, and the next call tries
+  /// it again.
+  /// @returns Whether none are left; then see `was_cut`.
+  bool advance(time_point now) {
+    look(now);
+    while (!is_idle()) {
+      if (!carry_out(steps_[next_], now)) return false;
+      ++next_;
+    }
+    end_what_was_begun();
     return true;
+  }
+
+  /// GPUs that were set aside count as any other from now on, if no partition of theirs is out and
+  /// all that was begun there has ended. When idle. @returns Whether there was one.
+  bool take_back() {
+    expects(is_idle(), "plan_applier: the transition before must have ended");
+    return std::erase_if(set_aside_, [this](device_id gpu) {
+             return std::ranges::none_of(partitions_, [gpu](const partition& p) {
+               return p.gpu == gpu && (p.state != health::well || p.is_busy());
+             });
+           }) > 0;
   }
 
  private:
   using step = packing::transition_step;
+  using kind = step::kind;
 
+  enum class phase : std::uint8_t { cold, warming, warm, draining };
   struct loaded_model {
     model_id model;
     model_id instance;
+    phase is = phase::cold;
+    time_point since{};  // While it warms up.
   };
+  enum class health : std::uint8_t { well, out, not_warm };
   struct partition {
     packing::partition_id id;
-    device_id device;
+    device_id gpu;
+    device_share size;
+    device_id device;  // The host's.
+    double duty_ms = 0;
+    health state = health::well;
     std::vector<loaded_model> loaded{};
     std::vector<packing::placed_model> serving{};
 
-    [[nodiscard]] model_id instance_of(model_id m) const noexcept {
-      const auto at = std::ranges::find(loaded, m, &loaded_model::model);
-      COHORT_ASSERT(at != loaded.end());
-      return at->instance;
+    [[nodiscard]] bool serves(model_id m) const noexcept {
+      return std::ranges::find(serving, m, &packing::placed_model::model) != serving.end();
+    }
+    [[nodiscard]] bool is_busy() const noexcept {
+      return std::ranges::any_of(loaded, [](const loaded_model& l) {
+        return l.is == phase::warming || l.is == phase::draining;
+      });
+    }
+    [[nodiscard]] loaded_model& at(model_id m) noexcept {
+      const auto found = std::ranges::find(loaded, m, &loaded_model::model);
+      COHORT_ASSERT(found != loaded.end());
+      return *found;
     }
   };
 
-  /// @returns Whether it is done.
-  bool carry_out(const step& s) {
-    if (s.what == step::kind::create) {
-      partitions_.reserve(partitions_.size() + 1);
-      partitions_.push_back({.id = s.partition, .device = host_.create(s.gpu, s.size)});
-      return true;
-    }
+  [[nodiscard]] bool is_set_aside(device_id gpu) const noexcept {
+    return std::ranges::find(set_aside_, gpu) != set_aside_.end();
+  }
+  [[nodiscard]] partition& find(const step& s) noexcept {
     const auto at = std::ranges::find(partitions_, s.partition, &partition::id);
     COHORT_ASSERT(at != partitions_.end());
-    partition& p = *at;
+    return *at;
+  }
+
+  /// Who is out now? A GPU on which somebody newly is, is set aside.
+  void look(time_point now) {
+    bool is_new = false;
+    for (partition& p : partitions_) {
+      const bool is_late = std::ranges::any_of(p.loaded, [&](const loaded_model& l) {
+        return l.is == phase::warming && now - l.since > longest_warm_up_ &&
+               !host_.is_warm(l.instance);
+      });
+      p.state = host_.is_out(p.device) ? health::out : is_late ? health::not_warm : health::well;
+      if (p.state == health::well || is_set_aside(p.gpu)) continue;
+      set_aside_.push_back(p.gpu);
+      is_new = true;
+    }
+    if (is_new) cut();
+  }
+  /// Leaves out all steps, but for the end of what the present one has begun on a GPU that is well.
+  void cut() {
+    if (is_idle()) return;
+    was_cut_ = true;
+    const step& s = steps_[next_];
+    std::size_t rest = 0;
+    if (!is_set_aside(s.gpu)) {
+      if (s.what == kind::unload) rest = 1;
+      if (s.what == kind::warm_up && find(s).at(s.model).is == phase::warming) rest = 1;
+      if (s.what == kind::drain && find(s).at(s.model).is == phase::draining) rest = 2;  // Unloads.
+    }
+    steps_.resize(next_ + rest);
+  }
+
+  /// @returns Whether it is done.
+  bool carry_out(const step& s, time_point now) {
+    if (s.what == kind::create) {
+      partitions_.reserve(partitions_.size() + 1);
+      partitions_.push_back(
+          {.id = s.partition, .gpu = s.gpu, .size = s.size, .device = host_.create(s.gpu, s.size)});
+      return true;
+    }
+    partition& p = find(s);
     switch (s.what) {
-      case step::kind::load:
+      case kind::load:
         p.loaded.reserve(p.loaded.size() + 1);
         p.loaded.push_back({.model = s.model, .instance = host_.load(p.device, s.model)});
         return true;
-      case step::kind::warm_up:
-        if (!std::exchange(started_, true)) host_.warm_up(p.device, p.instance_of(s.model));
-        return host_.is_warm(p.instance_of(s.model));
-      case step::kind::serve:
+      case kind::warm_up: {
+        loaded_model& l = p.at(s.model);
+        if (l.is == phase::cold) {
+          host_.warm_up(p.device, l.instance);
+          l.is = phase::warming;
+          l.since = now;
+        }
+        if (l.is == phase::warming && host_.is_warm(l.instance)) l.is = phase::warm;
+        return l.is == phase::warm;
+      }
+      case kind::serve:
+        p.duty_ms = s.duty_ms;
         serve(p, s.models);
         return true;
-      case step::kind::drain:
-        if (!std::exchange(started_, true)) host_.drain(p.instance_of(s.model));
-        return host_.is_drained(p.instance_of(s.model));
-      case step::kind::unload:
-        host_.unload(p.device, p.instance_of(s.model));
+      case kind::drain: {
+        loaded_model& l = p.at(s.model);
+        if (l.is != phase::draining) host_.drain(l.instance);
+        l.is = phase::draining;
+        return host_.is_drained(l.instance);
+      }
+      case kind::unload:
+        host_.unload(p.device, p.at(s.model).instance);
         std::erase_if(p.loaded, [&s](const loaded_model& l) { return l.model == s.model; });
         return true;
       default:
         host_.destroy(p.device);
-        partitions_.erase(at);
+        std::erase_if(partitions_, [&s](const partition& x) { return x.id == s.partition; });
         return true;
+    }
+  }
+
+  /// Of what was left begun on GPUs that are set aside: no step is about it.
+  void end_what_was_begun() {
+    for (partition& p : partitions_) {
+      for (std::size_t i = 0; i < p.loaded.size(); ++i) {
+        loaded_model& l = p.loaded[i];
+        if (l.is == phase::warming && host_.is_warm(l.instance)) l.is = phase::warm;
+        if (l.is != phase::draining || !host_.is_drained(l.instance)) continue;
+        host_.unload(p.device, l.instance);
+        p.loaded.erase(p.loaded.begin() + static_cast<std::ptrdiff_t>(i--));
+      }
     }
   }
 
@@ -174,9 +317,9 @@ class plan_applier {
     }
     for (const model_id m : touched) {
       std::vector<route> routes;
-      for (const partition& q : partitions_) {
+      for (partition& q : partitions_) {
         for (const packing::placed_model& x : q.serving) {
-          if (x.model == m) routes.push_back({q.instance_of(m), x.rate_rps});
+          if (x.model == m) routes.push_back({q.at(m).instance, x.rate_rps});
         }
       }
       router_.set(m, routes);
@@ -185,10 +328,12 @@ class plan_applier {
 
   Host& host_;
   Router& router_;
+  duration longest_warm_up_;
   std::vector<partition> partitions_;
-  packing::transition todo_;
+  std::vector<device_id> set_aside_;
+  std::vector<step> steps_;
   std::size_t next_ = 0;
-  bool started_ = false;  // The present step, which must wait for something.
+  bool was_cut_ = false;
 };
 
 }  // namespace cohort::engine

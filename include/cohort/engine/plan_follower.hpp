@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,10 @@ concept has_a_period = requires(const P& p) {
   { p.period() } -> std::same_as<duration>;
 };
 template <class P>
+concept plans_on_the_devices_that_are_left = requires(P& p, std::uint32_t gpus) {
+  { p.plan_on(gpus) } -> std::same_as<packing::plan>;
+};
+template <class P>
 concept plans_at_the_end_of_a_period = requires(P& p, std::span<const std::uint64_t> arrived,
                                                 std::uint64_t n, duration lasted) {
   { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
@@ -39,40 +44,57 @@ concept plans_at_the_end_of_a_period = requires(P& p, std::span<const std::uint6
 
 /// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is told once a
 /// period how many requests arrived by model, how many ended and how many of those missed their
-/// SLO, and how long the period was; it answers with the next plan, or with none. Models:
+/// SLO, and how long the period was; it answers with the next plan, or with none. `plan_on(gpus)`
+/// makes one for so many GPUs, as its plans from then on are; empty if none is left. Models:
 /// `packing::periodic_planner`.
 template <class P>
-concept plan_maker = requirement::has_a_period<P> && requirement::plans_at_the_end_of_a_period<P>;
+concept plan_maker = requirement::has_a_period<P> && requirement::plans_at_the_end_of_a_period<P> &&
+    requirement::plans_on_the_devices_that_are_left<P>;
+
+/// How a plan is followed.
+struct follower_options {
+  duration look = std::chrono::milliseconds{100};       ///< Between looks who is out; above 0.
+  duration longest_warm_up = std::chrono::seconds{10};  ///< As `plan_applier`.
+};
 
 /// Joins planner, transitions and applier into the loop that a server runs beside its engine: what
 /// `sim::run_closed_loop` does in virtual time. It owns no thread and reads no clock: whoever calls
 /// `advance` lends the thread on which models are loaded and plans are made. A period does not end
 /// while a transition is under way: it is as much longer.
-/// Thread safety: `arrived` and `ended` from any thread; the rest from one thread.
-/// Complexity: `arrived` and `ended` O(1); `advance` that of the planner and the applier.
+///
+/// A GPU with a partition that is out is left as it is (`plan_applier`), and not planned on. As
+/// soon as that is noticed there is a plan for the GPUs that are left, if there is a planner. When
+/// all is well there again it counts from the end of the period on: one that comes and goes must
+/// not cost a transition each time. Without a planner the plan stays; what of it was not in service
+/// yet follows where it can, and on that GPU when it is back. Thread safety: `arrived` and `ended`
+/// from any thread; the rest from one thread. Complexity: `arrived` and `ended` O(1); `advance`
+/// that of the planner and the applier.
 template <plan_host Host, routing Router, plan_maker Planner>
 class plan_follower {
  public:
-  /// @param grid, host, router Outlive the follower.
+  /// @param grid, host, router Outlive the follower. @param limits What it sets aside is not used.
+  /// @throws config_error If an option is out of its range.
   plan_follower(const packing::latency_grid& grid, packing::transition_limits limits, Host& host,
-                Router& router)
+                Router& router, follower_options o = {})
       : grid_{grid},
-        limits_{limits},
-        applier_{host, router},
-        arrived_{std::make_unique<std::atomic<std::uint64_t>[]>(grid.models())} {}
+        limits_{std::move(limits)},
+        look_{o.look},
+        planned_gpus_{limits_.gpus},
+        applier_{host, router, o.longest_warm_up},
+        arrived_{std::make_unique<std::atomic<std::uint64_t>[]>(grid.models())} {
+    expects(o.look > duration{0}, "plan_follower: look must be above 0");
+  }
 
   /// Begins to put a plan into service; `advance` carries it out. @returns The models that cannot
   /// be served meanwhile; see `packing::plan_transition`.
   /// @throws config_error If the plan exceeds the limits, or another one is on its way.
   std::vector<model_id> begin(const packing::plan& p) {
-    packing::transition t = packing::plan_transition(grid_, applier_.live(), p, limits_);
-    interrupted_ = t.interrupted;
-    applier_.begin(std::move(t));
+    go_to(p);
     ++plans_;
     return interrupted_;
   }
 
-  /// From now on plans follow the load. @param planner Outlives the follower.
+  /// From now on plans follow the load. @param planner Plans on all GPUs; outlives the follower.
   void follow(Planner& planner, time_point now) {
     planner_ = &planner;
     period_began_ = now;
@@ -87,11 +109,79 @@ class plan_follower {
   }
 
   /// Does all that is due. What host or planner throw goes through; the next call tries again.
-  /// @returns When to call again: `now` while a step waits for something, `never` without planner.
+  /// @returns When to call again: `now` while a step waits for something.
   time_point advance(time_point now) {
-    if (!applier_.advance()) return now;
-    if (planner_ == nullptr) return never;
-    if (now < period_began_ + planner_->period()) return period_began_ + planner_->period();
+    for (;;) {
+      if (!applier_.advance(now)) return now;
+      if (!go_round()) break;
+    }
+    if (planner_ == nullptr) {
+      if (applier_.take_back() && !is_whole_) go_to(plan_);
+      return is_idle() ? now + look_ : now;
+    }
+    const time_point end = period_began_ + planner_->period();
+    if (now < end) return std::min(end, now + look_);
+    end_period(now);
+    return applier_.advance(now) ? now + std::min(look_, planner_->period()) : now;
+  }
+
+  /// Whether the plan that was begun last is in service, but for what is to be on GPUs that are set
+  /// aside.
+  [[nodiscard]] bool is_idle() const noexcept { return applier_.is_idle() && !applier_.was_cut(); }
+  /// All partitions, as they are.
+  [[nodiscard]] std::vector<packing::live_gpulet> live() const { return applier_.live(); }
+  /// GPUs that plans do not count on, as a partition there is out, or was in this period.
+  [[nodiscard]] const std::vector<device_id>& set_aside() const noexcept {
+    return applier_.set_aside();
+  }
+  /// Partitions that are out.
+  [[nodiscard]] std::vector<sick_partition> sick() const { return applier_.sick(); }
+  /// Models that the plan that was begun last could not keep served on the way.
+  [[nodiscard]] const std::vector<model_id>& interrupted() const noexcept { return interrupted_; }
+  /// Plans that were begun.
+  [[nodiscard]] std::uint64_t plans() const noexcept { return plans_; }
+
+ private:
+  /// Begins a transition to a plan from what there is.
+  void go_to(const packing::plan& p) {
+    packing::transition_limits limits = limits_;
+    limits.set_aside = applier_.set_aside();
+    packing::transition t = packing::plan_transition(grid_, applier_.live(), p, limits);
+    std::vector<model_id> interrupted = t.interrupted;
+    packing::plan wanted = p;
+    applier_.begin(std::move(t));
+    interrupted_ = std::move(interrupted);
+    plan_ = std::move(wanted);
+    is_whole_ = limits.set_aside.empty();
+  }
+  [[nodiscard]] std::uint32_t usable_gpus() const noexcept {
+    return limits_.gpus - static_cast<std::uint32_t>(applier_.set_aside().size());
+  }
+
+  [[nodiscard]] packing::plan plan_on_usable() {
+    packing::plan p = planner_->plan_on(usable_gpus());
+    planned_gpus_ = usable_gpus();
+    return p;
+  }
+
+  /// Goes on without the GPUs that are newly set aside. @returns Whether there is something to do.
+  bool go_round() {
+    if (planner_ != nullptr && usable_gpus() < planned_gpus_ && take(plan_on_usable())) {
+      return true;
+    }
+    if (!applier_.was_cut()) return false;
+    go_to(plan_);
+    return true;
+  }
+  /// @returns Whether the plan was begun. Where nothing can be planned for, what is in service is
+  /// better than nothing.
+  bool take(const packing::plan& p) {
+    if (p.empty() && !applier_.live().empty()) return false;
+    begin(p);
+    return true;
+  }
+
+  void end_period(time_point now) {
     const duration lasted = now - std::exchange(period_began_, now);
     std::vector<std::uint64_t> counts;
     for (std::size_t m = 0; m < grid_.models(); ++m) {
@@ -100,32 +190,22 @@ class plan_follower {
     const std::uint64_t violated = violated_.exchange(0, std::memory_order_relaxed);
     // Read behind the violated ones, it counts each of them.
     const std::uint64_t ended = ended_.exchange(0, std::memory_order_relaxed);
-    const auto next = planner_->end_period(counts, std::max(ended, violated), violated, lasted);
-    // Where nothing can be planned for, what is in service is better than nothing.
-    if (next && (!next->empty() || live().empty())) {
-      begin(*next);
-      if (!applier_.advance()) return now;
-    }
-    return now + planner_->period();
+    std::optional<packing::plan> next =
+        planner_->end_period(counts, std::max(ended, violated), violated, lasted);
+    static_cast<void>(applier_.take_back());
+    if (usable_gpus() != planned_gpus_) next = plan_on_usable();
+    if (next) take(*next);
   }
 
-  /// Whether the plan that was begun last is in service.
-  [[nodiscard]] bool is_idle() const noexcept { return applier_.is_idle(); }
-  /// What is in service; while not idle, what will be.
-  [[nodiscard]] const std::vector<packing::live_gpulet>& live() const noexcept {
-    return applier_.live();
-  }
-  /// Models that the plan that was begun last could not keep served on the way.
-  [[nodiscard]] const std::vector<model_id>& interrupted() const noexcept { return interrupted_; }
-  /// Plans that were begun.
-  [[nodiscard]] std::uint64_t plans() const noexcept { return plans_; }
-
- private:
   const packing::latency_grid& grid_;
   packing::transition_limits limits_;
+  duration look_;
+  std::uint32_t planned_gpus_;  // So many the planner's plans are for.
   plan_applier<Host, Router> applier_;
   Planner* planner_ = nullptr;
   time_point period_began_{};
+  packing::plan plan_;    // That was begun last.
+  bool is_whole_ = true;  // No GPU was set aside then.
   std::vector<model_id> interrupted_;
   std::uint64_t plans_ = 0;
   std::unique_ptr<std::atomic<std::uint64_t>[]> arrived_;  // By model, in this period.

@@ -3,28 +3,61 @@
 /// A request with its data, and the host memory that its rows pass through.
 #pragma once
 
+#include <cohort/core/assert.hpp>
 #include <cohort/core/request.hpp>
 
 #include <concepts>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace cohort::engine {
 
-/// A request with its data: one row in, one row out, in host memory of the caller's.
+/// A part of a row, where it lies in it.
+struct row_piece {
+  std::size_t offset = 0;
+  std::span<const std::byte> bytes;
+};
+
+/// A request with its data: one row in, one row out, in host memory of the caller's. A row of
+/// several tensors lies as `runtime::row_layout` says.
 struct tensor_request : request {
-  std::span<const std::byte> input;
+  std::span<const std::byte> input;  ///< The begin of the row; at most as long as it.
+  /// Its pieces behind that, in ascending order, none in another. What no piece covers is zero.
+  std::span<const row_piece> more;
+  /// The row, or its begin, if that is all that is wanted.
   std::span<std::byte> output;
   std::uint8_t moves = 0;  ///< Of a service with a plan: instances that gave it up.
 };
+
+/// Puts a request's input together, its only copy. @param to `row_bytes` of memory.
+inline void copy_row(std::byte* to, std::size_t row_bytes, const tensor_request& r) noexcept {
+  std::size_t end = 0;
+  const auto put = [&](std::size_t offset, std::span<const std::byte> piece) {
+    COHORT_ASSERT(offset >= end && offset <= row_bytes && piece.size() <= row_bytes - offset);
+    if (offset > end) std::memset(to + end, 0, offset - end);
+    if (!piece.empty()) std::memcpy(to + offset, piece.data(), piece.size());
+    end = offset + piece.size();
+  };
+  put(0, r.input);
+  for (const row_piece& p : r.more) put(p.offset, p.bytes);
+  if (end < row_bytes) std::memset(to + end, 0, row_bytes - end);
+}
 
 /// An executor with host memory of its own, `allocate_pinned(bytes)`, that copies should use: with
 /// any other its `copy` would hold the caller.
 template <class E>
 concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
   { e.allocate_pinned(bytes).data() } -> std::same_as<std::byte*>;
+};
+
+/// An executor whose buffers the host may read and write like any memory of its own, while no work
+/// uses them: `E::buffers_are_host_memory`. Rows need no other memory on their way there.
+template <class E>
+concept has_host_buffers = !needs_pinned_memory<E> && requires {
+  requires E::buffers_are_host_memory;
 };
 
 /// Rows of requests on their way in and out, in host memory that is no request's: a device that

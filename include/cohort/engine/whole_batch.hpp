@@ -30,10 +30,18 @@
 
 namespace cohort::engine {
 
+/// What the sizes of its requests (`request::size`) are to a model that runs whole batches.
+enum class row_sizes : std::uint8_t {
+  one,     ///< Nothing: slices have size 0, the largest.
+  padded,  ///< A batch is one slice, of the size of its largest request.
+  equal,   ///< A batch is as many slices as it has sizes: a row must not be padded.
+};
+
 /// A model that runs whole batches, on one device.
 template <class Model>
 struct whole_batch_model {
   std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
+  row_sizes sizes = row_sizes::one;
   std::unique_ptr<Model> instance{};
 };
 
@@ -42,7 +50,8 @@ struct whole_batch_model {
 /// so devices have capacity 1. A model on a device has two sets of buffers, so that a batch sent
 /// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
 /// and handed to their requests on the executor's thread, before the batch is reported, unless it
-/// was abandoned. A pipeline of `executor_backend`.
+/// was abandoned. Where buffers are host memory (`has_host_buffers`) they are gathered in the first
+/// one and handed over from the last, and not copied on the way. A pipeline of `executor_backend`.
 struct whole_batch {
   static constexpr bool is_driven = false;
   template <class Model>
@@ -59,8 +68,12 @@ struct whole_batch {
   template <class Executor>
   struct batch_rows {
     std::array<typename Executor::buffer, 2> rows;
-    staging_rows<Executor> staging;
-    std::vector<std::span<std::byte>> outputs;  // Of the batch's requests.
+    staging_rows<Executor> staging;  // None where the executor has host buffers.
+    std::byte* in = nullptr;         // Where the host writes inputs, of it or of `rows`,
+    std::byte* out = nullptr;        // and reads outputs.
+    std::vector<const tensor_request*> requests;  // In the order of the rows.
+    std::vector<std::span<std::byte>> outputs;    // Of theirs.
+    std::size_t output_bytes = 0;                 // Of a row.
   };
 };
 
@@ -82,10 +95,10 @@ class whole_batch::lane {
         auto expected = holder::device;
         const bool is_wanted = self.held_by.compare_exchange_strong(expected, holder::outcome);
         if (is_wanted && !bad) {
-          const std::byte* row = self.rows->staging.out();
+          const std::byte* row = self.rows->out;
           for (const std::span<std::byte> to : self.rows->outputs) {
             std::memcpy(to.data(), row, to.size());
-            row += to.size();
+            row += self.rows->output_bytes;
           }
         }
         self.owner->report_->batch_ended(self.at, bad);
@@ -125,16 +138,26 @@ class whole_batch::instance {
  public:
   /// @throws config_error If the executor has no memory left for the rows.
   instance(Executor& e, model<Model> m, const device_spec& /*on*/, const end_report& /*report*/)
-      : model_{std::move(m.instance)} {
+      : model_{std::move(m.instance)}, sizes_{m.sizes}, zeros_{e, input_bytes(), 1} {
     std::size_t row = 0;
     for (std::size_t i = 0; i <= model_->stages(); ++i) {
       row = std::max(row, model_->boundary_bytes(i));
     }
     for (batch_rows<Executor>& set : sets_) {
       for (auto& rows : set.rows) rows = e.allocate(row * m.batch_max);
-      set.staging = {e, input_bytes() * m.batch_max, output_bytes() * m.batch_max};
+      if constexpr (has_host_buffers<Executor>) {
+        set.in = set.rows[0].data();
+        set.out = last_rows(set);
+      } else {
+        set.staging = {e, input_bytes() * m.batch_max, output_bytes() * m.batch_max};
+        set.in = set.staging.in();
+        set.out = set.staging.out();
+      }
+      set.output_bytes = output_bytes();
+      set.requests.reserve(m.batch_max);
       set.outputs.reserve(m.batch_max);
     }
+    std::memset(zeros_.in(), 0, input_bytes());
   }
 
   void join(lane<Executor>& /*l*/) noexcept {}
@@ -148,9 +171,10 @@ class whole_batch::instance {
     s.held_by.store(lane<Executor>::holder::device, std::memory_order_relaxed);
     l.next_ = (l.next_ + 1) % depth;
     try {
-      copy_in(l, *s.rows, b);
-      run_stages(l, *s.rows, b.size());
-      copy_out(l, *s.rows, b);
+      arrange(*s.rows, b);
+      copy_in(l, *s.rows);
+      run_stages(l, *s.rows);
+      copy_out(l, *s.rows);
     } catch (const std::exception& e) {
       s.refused = true;  // The model refused the work: the batch fails, the process goes on.
       l.report_->failure(l.id_, e.what());
@@ -172,12 +196,11 @@ class whole_batch::instance {
   /// Runs one row of zeros, behind what the device has, then calls `done`.
   void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
     batch_rows<Executor>& set = sets_[0];
-    std::memset(set.staging.in(), 0, input_bytes());
     try {
-      l.executor_->copy(l.stream_, {.destination = set.rows[0].data(),
-                                    .source = set.staging.in(),
-                                    .row_bytes = input_bytes()});
-      run_stages(l, set, 1);
+      l.executor_->copy(
+          l.stream_,
+          {.destination = set.rows[0].data(), .source = zeros_.in(), .row_bytes = input_bytes()});
+      for (std::size_t i = 0; i < model_->stages(); ++i) run_stage(l, set, i, 0, 1, 0);
     } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
@@ -192,40 +215,78 @@ class whole_batch::instance {
     return model_->boundary_bytes(model_->stages());
   }
 
-  void run_stages(lane<Executor>& l, rows_type& set, std::uint32_t count) {
+  /// Requests of one size become neighbours where only those run together.
+  void arrange(rows_type& set, const deferred::batch& b) const noexcept {
+    set.requests.clear();
+    for (const request& r : b.requests) {
+      set.requests.push_back(static_cast<const tensor_request*>(&r));
+    }
+    if (sizes_ == row_sizes::equal) std::ranges::sort(set.requests, {}, &tensor_request::size);
+  }
+  /// The end of the slice that begins with row `first`.
+  [[nodiscard]] std::size_t slice_end(const rows_type& set, std::size_t first) const noexcept {
+    if (sizes_ != row_sizes::equal) return set.requests.size();
+    std::size_t end = first + 1;
+    while (end < set.requests.size() && set.requests[end]->size == set.requests[first]->size) ++end;
+    return end;
+  }
+  /// Stage by stage: a slice's stage may write where an earlier one has read rows of another slice.
+  void run_stages(lane<Executor>& l, rows_type& set) {
     for (std::size_t i = 0; i < model_->stages(); ++i) {
-      model_->enqueue(i, l.stream_,
-                      runtime::slice{.input = set.rows[i % 2].data(),
-                                     .output = set.rows[(i + 1) % 2].data(),
-                                     .input_stride = model_->boundary_bytes(i),
-                                     .output_stride = model_->boundary_bytes(i + 1),
-                                     .first = 0,
-                                     .count = count});
+      for (std::size_t first = 0; first < set.requests.size();) {
+        const std::size_t end = slice_end(set, first);
+        std::uint32_t size = 0;
+        for (std::size_t k = first; sizes_ != row_sizes::one && k < end; ++k) {
+          size = std::max(size, set.requests[k]->size);
+        }
+        run_stage(l, set, i, first, end - first, size);
+        first = end;
+      }
     }
   }
-  void copy_in(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
+  void run_stage(lane<Executor>& l, rows_type& set, std::size_t i, std::size_t first,
+                 std::size_t count, std::uint32_t size) {
+    model_->enqueue(i, l.stream_,
+                    runtime::slice{.input = set.rows[i % 2].data(),
+                                   .output = set.rows[(i + 1) % 2].data(),
+                                   .input_stride = model_->boundary_bytes(i),
+                                   .output_stride = model_->boundary_bytes(i + 1),
+                                   .first = static_cast<std::uint32_t>(first),
+                                   .count = static_cast<std::uint32_t>(count),
+                                   .size = size});
+  }
+  void copy_in(lane<Executor>& l, rows_type& s) {
     const std::size_t bytes = input_bytes();
-    std::byte* to = s.staging.in();
-    for (const request& r : b.requests) {
-      std::memcpy(to, static_cast<const tensor_request&>(r).input.data(), bytes);
+    std::byte* to = s.in;
+    for (const tensor_request* r : s.requests) {
+      copy_row(to, bytes, *r);
       to += bytes;
     }
-    l.executor_->copy(
-        l.stream_,
-        {.destination = s.rows[0].data(), .source = s.staging.in(), .row_bytes = bytes * b.size()});
+    if constexpr (!has_host_buffers<Executor>) {
+      l.executor_->copy(l.stream_, {.destination = s.rows[0].data(),
+                                    .source = s.in,
+                                    .row_bytes = bytes * s.requests.size()});
+    }
   }
-  void copy_out(lane<Executor>& l, rows_type& s, const deferred::batch& b) {
+  void copy_out(lane<Executor>& l, rows_type& s) {
     const std::size_t bytes = output_bytes();
     s.outputs.clear();
-    for (const request& r : b.requests) {
-      s.outputs.push_back(static_cast<const tensor_request&>(r).output.first(bytes));
+    for (const tensor_request* r : s.requests) {
+      s.outputs.push_back(r->output.first(std::min(bytes, r->output.size())));
     }
-    l.executor_->copy(l.stream_, {.destination = s.staging.out(),
-                                  .source = s.rows[model_->stages() % 2].data(),
-                                  .row_bytes = bytes * b.size()});
+    if constexpr (!has_host_buffers<Executor>) {
+      l.executor_->copy(
+          l.stream_,
+          {.destination = s.out, .source = last_rows(s), .row_bytes = bytes * s.requests.size()});
+    }
+  }
+  [[nodiscard]] std::byte* last_rows(rows_type& s) const {
+    return s.rows[model_->stages() % 2].data();
   }
 
   std::unique_ptr<Model> model_;
+  row_sizes sizes_;
+  staging_rows<Executor> zeros_;       // A row to warm up with.
   std::array<rows_type, depth> sets_;  // By slot.
 };
 

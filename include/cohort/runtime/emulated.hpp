@@ -15,7 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,8 +39,10 @@ struct emulated_options {
 /// in simulations, and on the machine's clock under a server. A partition of share p runs products
 /// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition. A stream
 /// may have a `device_course`: then it is slow, hangs and fails as that says, in instants since the
-/// first `advance`, and what notifies says that work before it failed. Thread safety: none. No
-/// allocation for work after the streams' queues have grown. Models: `driven_executor`.
+/// first `advance`, and what notifies says that work before it failed. Work of the host that is
+/// launched takes no time: `busy` before it gives it some. Thread safety: none. No allocation for
+/// work after the streams' queues have grown, but for what is launched. Models: `driven_executor`,
+/// `launching_executor`.
 class emulated_executor {
   struct mark {
     bool done = false;
@@ -137,6 +142,14 @@ class emulated_executor {
   /// Occupies the stream for `time`, at least 0: what a kernel is on a GPU.
   void busy(stream& s, duration time) { enqueue(s, {.does = kind::busies, .time = time}); }
 
+  /// Runs `f()` in `advance`, at its place in the stream, and destroys it; takes no time.
+  template <class F>
+  void launch(stream& s, F f) {
+    static_assert(std::is_nothrow_move_constructible_v<F>,
+                  "emulated_executor: the work must be movable without throwing");
+    enqueue(s, {.does = kind::launches, .run = std::make_unique<launched_as<F>>(std::move(f))});
+  }
+
   void record(stream& s, event& v) {
     v.mark_ = std::make_shared<mark>();
     enqueue(s, {.does = kind::records, .point = v.mark_});
@@ -164,6 +177,8 @@ class emulated_executor {
 
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_event() const noexcept { return due_.next(); }
+  /// The time of the last `advance`; within one, of what happens.
+  [[nodiscard]] time_point now() const noexcept { return now_; }
 
   /// Lets time pass up to `now`, not back: everything that ends until then has its effect, in the
   /// order of its time. Completions are called from here and may enqueue more.
@@ -179,13 +194,25 @@ class emulated_executor {
   }
 
  private:
-  enum class kind : std::uint8_t { busies, records, waits, copies, notifies };
+  enum class kind : std::uint8_t { busies, records, waits, copies, launches, notifies };
+
+  struct launched {
+    virtual ~launched() = default;
+    virtual void operator()() = 0;
+  };
+  template <class F>
+  struct launched_as final : launched {
+    explicit launched_as(F f) noexcept : function{std::move(f)} {}
+    void operator()() override { function(); }
+    F function;
+  };
 
   struct work {
     kind does{};
     duration time{0};
     std::shared_ptr<mark> point{};
     copy_request transfer{};
+    std::unique_ptr<launched> run{};
     completion* done = nullptr;
   };
 
@@ -222,6 +249,7 @@ class emulated_executor {
     bool in_use = false;
     bool hangs = false;   // The front never ends.
     bool failed = false;  // Something since the last `notify` has.
+    std::string error;    // What the first that failed said, if it did.
     device_share share;
     device_course course;
   };
@@ -259,12 +287,11 @@ class emulated_executor {
       l.started = false;
       work ended = std::move(front);
       l.queue.pop_front();
-      const bool failed = ended.does == kind::notifies && std::exchange(l.failed, false);
-      finish(ended, failed);
+      finish(i, ended);
     }
   }
 
-  void finish(const work& w, bool failed) {
+  void finish(std::uint32_t on, const work& w) {
     if (w.does == kind::copies) {
       for (std::size_t r = 0; r < w.transfer.rows; ++r) {
         std::memcpy(
@@ -282,8 +309,24 @@ class emulated_executor {
         }
       }
     } else if (w.does == kind::notifies) {
+      // Told last: it may enqueue more, and so move the lanes.
+      const bool failed = std::exchange(lanes_[on].failed, false);
+      const std::string error = std::exchange(lanes_[on].error, {});
+      w.done->error = error.empty() ? nullptr : error.c_str();
       w.done->invoke(*w.done, failed);
+    } else if (w.does == kind::launches) {
+      try {
+        (*w.run)();
+      } catch (const std::exception& e) {
+        fail(lanes_[on], e.what());
+      } catch (...) {
+        fail(lanes_[on], "an exception that is not a std::exception");
+      }
     }
+  }
+
+  static void fail(lane& l, const char* why) {
+    if (!std::exchange(l.failed, true)) l.error = why;  // What came first is the cause.
   }
 
   void release(std::uint32_t index) noexcept {
@@ -302,5 +345,6 @@ class emulated_executor {
 };
 
 static_assert(driven_executor<emulated_executor>);
+static_assert(launching_executor<emulated_executor>);
 
 }  // namespace cohort::runtime

@@ -5,15 +5,13 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/tensor.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 namespace cohort::runtime {
-
-/// Element type of a matrix.
-enum class data_type : std::uint8_t { f32, f16, bf16 };
 
 /// A copy of `rows` rows of `row_bytes` bytes; the pitches are the distances between row starts.
 /// A plain copy is one row. Source and destination must not overlap.
@@ -29,7 +27,7 @@ struct copy_request {
 /// C = alpha · op(A) · op(B) + beta · C, row-major, `batches` times with the given strides (in
 /// elements). op(A) is m × k, op(B) is k × n, C is m × n.
 struct gemm_request {
-  data_type type = data_type::f32;
+  data_type type = data_type::f32;  ///< f32, f16 or bf16.
   bool transpose_a = false;
   bool transpose_b = false;
   std::size_t m, n, k;
@@ -83,6 +81,10 @@ concept copies_and_multiplies = requires(E& e, typename E::stream& s, const copy
   e.gemm(s, g);
 };
 template <class E>
+concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)()) {
+  e.launch(s, work);
+};
+template <class E>
 concept tells_completion = requires(E& e, typename E::stream& s, completion& done) {
   e.notify(s, done);
 };
@@ -109,11 +111,25 @@ concept executor = requirement::has_stream_event_buffer_types<E> &&
     requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
     requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
 
+/// An executor that runs work of the host in the order of a stream: what a model that computes with
+/// the CPU, or calls somebody else's library, is made of. Semantics: `launch(s, f)` moves f away
+/// and runs `f()` once, after the work before it on s and before the work behind it; f sees what
+/// that work wrote, and what is behind it sees what f wrote. f may block its stream, not the
+/// caller. What it throws fails the stream's next notification, with the text of the first
+/// exception, and the stream goes on. f is destroyed when it has run, must not call the executor,
+/// can be moved without throwing, and may have any size up to 128 bytes; larger ones may be refused
+/// by the compiler. Thread safety: as the rest of the stream's; f runs on a thread of the executor.
+/// Models: `host_executor`, `emulated_executor`.
+template <class E>
+concept launching_executor = executor<E> && requirement::launches_host_work<E>;
+
 /// An executor in whose time its caller lets it act: nothing happens but in `advance(now)`, which
-/// must be called at `next_event()`. Models: `emulated_executor`.
+/// must be called at `next_event()`. `now()` is the time of the last call, and within one, of what
+/// happens. Models: `emulated_executor`.
 template <class E>
 concept driven_executor = executor<E> && requires(E& e, const E& c, time_point now) {
   { c.next_event() } -> std::same_as<time_point>;
+  { c.now() } -> std::same_as<time_point>;
   e.advance(now);
 };
 

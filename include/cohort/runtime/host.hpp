@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The executor of the host: streams are threads, matrix products come from a BLAS.
+/// The executor of the host: streams are threads. Matrix products come from who makes it.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,10 +17,22 @@
 
 namespace cohort::runtime {
 
+/// Who computes matrix products for a host executor: `blas_products()` of the component
+/// `cohort::blas`, a function of the user's, or nobody.
+struct host_products {
+  /// Computes one product of f32, called on threads of streams, by several at once. What it throws
+  /// fails the stream. Dimensions are below 2³¹, m and n at least 1; with beta 0, C may hold
+  /// anything. None: `gemm` is refused.
+  void (*multiply)(const gemm_request& g) = nullptr;
+  /// Whose these are, with what decides how long they take, on one line; for `describe_host`.
+  std::string (*describe)() = nullptr;
+};
+
 /// How a host executor is made.
 struct host_options {
   std::size_t pool_bytes = std::size_t{256} << 20U;  ///< Memory for buffers; at least 64.
   std::uint32_t queue_depth = 1024;  ///< Pieces of work a stream can hold; at least 2.
+  host_products products{};          ///< Without, the host computes what is launched, no products.
 };
 
 namespace detail {
@@ -41,15 +53,19 @@ struct host_task {
 /// An executor whose device is the machine it runs on. A stream is a thread that takes work from a
 /// bounded ring; a full ring makes the caller wait, so `queue_depth` must cover what is enqueued
 /// ahead. An event holds a stream by blocking its thread, without spinning. Matrix products are
-/// f32 and use one thread for each stream. After a piece of work has thrown, the stream goes on;
+/// f32, on the stream's thread. After a piece of work has thrown, the stream goes on;
 /// the next `notify` reports the failure, with the text of the first exception, and clears it. A
 /// stream with a share of the machine runs on ceil(share · cores) cores (`stream::cores()`): those
 /// that the fewest of its streams have. Thread safety: as the `executor` concept says. Models:
-/// `executor`.
+/// `launching_executor`.
 class host_executor {
  public:
   /// Whether results are computed, not only timed.
   static constexpr bool computes = true;
+  /// Whether what is launched runs on a thread that its stream has for itself.
+  static constexpr bool streams_are_threads = true;
+  /// Whether the host may use its buffers like any memory.
+  static constexpr bool buffers_are_host_memory = true;
 
   class event;
   class stream;
@@ -73,12 +89,13 @@ class host_executor {
   void wait(stream& s, event& v);
   [[nodiscard]] bool is_done(const event& v) const;
   void copy(stream& s, const copy_request& request);
-  /// @throws config_error If the type is not f32 or a dimension is beyond the BLAS's range.
+  /// @throws config_error If the executor was made without products, the type is not f32, or a
+  /// dimension is 2³¹ or more.
   void gemm(stream& s, const gemm_request& request);
   void notify(stream& s, completion& done);
 
-  /// Runs `work()` on the stream, in order: what a kernel launch is on a GPU. An exception fails
-  /// the stream's next notification. `work` must fit `detail::host_task::capacity`.
+  /// Runs `work()` on the stream's thread, in order, as `launching_executor` says: what a kernel
+  /// launch is on a GPU. `work` must fit `detail::host_task::capacity`, 240 bytes.
   template <class F>
   void launch(stream& s, F work);
 
@@ -162,15 +179,11 @@ void host_executor::launch(stream& s, F work) {
   s.publish();
 }
 
-static_assert(executor<host_executor>);
-
-/// Sees to it that the BLAS uses the vector units of this processor, which some of its releases do
-/// not recognise: sets OPENBLAS_CORETYPE and starts the program anew, once. Call it first in
-/// `main`; returns if there is nothing to do. A value already set by the user is kept.
-void prepare_blas(char** argv);
+static_assert(launching_executor<host_executor>);
 
 /// What decides how long work takes here, as far as it is known: the processor, the cores that this
-/// program may use, the BLAS with its version and its threads for each product. One line.
-[[nodiscard]] std::string describe_host();
+/// program may use and, if there are any, whose the products are: of a BLAS, its version, kernels
+/// and threads for each product. One line.
+[[nodiscard]] std::string describe_host(const host_products& products = {});
 
 }  // namespace cohort::runtime

@@ -36,12 +36,14 @@ struct http_options {
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
 };
 
-/// One request. Views are valid until its answer has begun.
+/// One request. Views are valid until its answer has begun; where the client has gone, as long as
+/// its `http_client` is held.
 struct http_request {
   std::string_view method;
   std::string_view path;  ///< Without scheme, host and query.
   std::string_view body;
   std::string_view authorization;
+  std::string_view inference_header_length{};  ///< Inference-Header-Content-Length; empty: none.
 
   /// GET, or HEAD, which is answered by the head alone.
   [[nodiscard]] bool reads() const noexcept { return method == "GET" || method == "HEAD"; }

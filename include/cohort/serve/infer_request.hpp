@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The Open Inference Protocol v2 (KServe): requests parsed and checked, answers written.
+/// The Open Inference Protocol v2 (KServe): requests parsed and checked, answers written, as JSON
+/// and with its binary tensor data extension.
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,34 +19,46 @@
 
 namespace cohort::serve {
 
-/// A tensor of a served model: one request's part, without the batch dimension.
-struct tensor_meta {
-  std::string name;
-  std::string datatype;  ///< "FP32" or "INT32": 4 bytes a value.
-  std::vector<std::int64_t> shape;
-
-  [[nodiscard]] std::size_t count() const noexcept {
-    std::size_t n = 1;
-    for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
-    return n;
-  }
-};
-
 /// A served model's interface.
 struct model_meta {
   std::string name;
   std::string platform;
-  tensor_meta input;
-  std::optional<tensor_meta> output;  ///< None for models that are emulated in time only.
+  std::vector<runtime::tensor_info> inputs;   ///< At least one.
+  std::vector<runtime::tensor_info> outputs;  ///< None of models that are emulated in time only.
   duration slo{0};
+  std::uint32_t max_size = 1;  ///< As `runtime::model_interface` has it.
+  std::string version = "1";
+  bool batches =
+      true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
 };
 
-/// What a client asked: `rows` inputs of the model, dense, in the request's order.
+/// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
+inline constexpr const char* json_length_field = "Inference-Header-Content-Length";
+
+/// An output that a client wants.
+struct wanted_output {
+  std::uint32_t index = 0;  ///< In the model's outputs.
+  bool is_binary = false;   ///< Else JSON.
+
+  friend bool operator==(const wanted_output&, const wanted_output&) = default;
+};
+
+/// What a client asked.
 struct infer_request {
   std::string id;
   std::uint32_t rows = 0;
-  std::vector<std::byte> data;
-  std::optional<duration> timeout;  ///< From arrival to deadline, above 0.
+  std::uint32_t size = 1;  ///< How long its `runtime::size_dimension`s are; 1 if there are none.
+  /// By the model's inputs: `rows` rows, dense, of `size`, as long as `parsed` or the body lives.
+  std::vector<std::span<const std::byte>> inputs;
+  std::vector<wanted_output> outputs;   ///< In the order of the answer.
+  std::optional<duration> timeout;      ///< From arrival to deadline, above 0.
+  std::unique_ptr<std::byte[]> parsed;  ///< Of inputs that were JSON.
+
+  /// One row of an input. O(1).
+  [[nodiscard]] std::span<const std::byte> row(std::size_t input, std::uint32_t i) const noexcept {
+    const std::size_t bytes = inputs[input].size() / rows;
+    return inputs[input].subspan(i * bytes, bytes);
+  }
 };
 
 /// An answer that is an error: its HTTP status and its one-line message.
@@ -52,10 +67,14 @@ struct protocol_error {
   std::string message;
 };
 
-/// Parses JSON bodies of infer requests. Checks everything: the model's input exactly once, its
-/// datatype, its shape with a leading batch dimension of 1 to `max_rows`, as many values as the
-/// shape says, flat or nested, finite and in range. Keeps buffers between calls. Thread safety:
-/// one thread at a time.
+/// Parses infer requests: JSON, or JSON and the binary data of tensors behind it. Checks
+/// everything: each input of the model exactly once, in any order; its datatype; its shape, with a
+/// leading batch dimension of 1 to `max_rows` that is the same for all; as many values as the shape
+/// says, flat or nested, each finite and within its datatype, or as many bytes; ids within the
+/// tensor's range; outputs that exist, each once. What the protocol knows and is not done here is
+/// refused by its name; parameters that it does not know are ignored, but for those that begin with
+/// `triton_`. Memory taken for a request is at most a small multiple of its body. Keeps buffers
+/// between calls. Thread safety: one thread at a time.
 class infer_parser {
  public:
   explicit infer_parser(std::uint32_t max_rows);
@@ -63,24 +82,31 @@ class infer_parser {
   infer_parser(infer_parser&&) noexcept;
   infer_parser& operator=(infer_parser&&) noexcept;
 
-  [[nodiscard]] std::variant<infer_request, protocol_error> parse(std::string_view body,
-                                                                  const model_meta& model);
+  /// @param body What it returns may be views of it.
+  /// @param json_length The value of `json_length_field`; empty if there was none: all is JSON.
+  [[nodiscard]] std::variant<infer_request, protocol_error> parse(
+      std::string_view body, const model_meta& model, std::string_view json_length = {});
 
  private:
   struct state;
   state* state_;
 };
 
-/// The body of an answer: `output` holds the rows of the model's output tensor.
-/// @returns An error if a value is not finite, which JSON cannot say.
-[[nodiscard]] std::variant<std::string, protocol_error> write_infer_response(
-    const model_meta& model, const infer_request& request, std::span<const std::byte> output);
+/// The body of an answer.
+struct infer_answer {
+  std::string body;
+  std::optional<std::size_t> json_length;  ///< If tensors' data is behind the JSON.
+};
+
+/// @param layout Of the model's outputs.  @param output The rows, `layout.bytes()` each.
+/// @returns An error if a value that is to be JSON is not finite, which JSON cannot say.
+[[nodiscard]] std::variant<infer_answer, protocol_error> write_infer_response(
+    const model_meta& model, const runtime::row_layout& layout, const infer_request& request,
+    std::span<const std::byte> output);
 
 /// `{"error":"..."}`.
 [[nodiscard]] std::string error_body(std::string_view message);
 /// A JSON string, quoted and escaped.
 [[nodiscard]] std::string json_string(std::string_view text);
-/// The body of GET /v2/models/NAME.
-[[nodiscard]] std::string write_model_metadata(const model_meta& model);
 
 }  // namespace cohort::serve

@@ -30,9 +30,12 @@ struct load_options {
   double give_up_s = 10;   ///< A request without an answer so long after its deadline is lost.
   double timeout_ms = 0;   ///< Deadline sent with each request; 0: the model's SLO.
   std::size_t verify = 0;  ///< Answers to check by `check`, spread over the run.
-  /// One input row of a model, for variant 0 to 15. Required.
+  bool binary = false;     ///< Tensors go and come as binary data, not as JSON.
+  /// One input row of a model, for variant 0 to 15, as `runtime::row_layout` has it. Of dimensions
+  /// of any length so much is sent as a length says that is drawn by `seed` and variant: 1 to
+  /// `max_size`, which is 64 if the server does not say. Required.
   std::function<std::vector<std::byte>(const model_meta&, std::uint64_t variant)> input;
-  /// Whether an output is right for an input. Required if `verify` is above 0.
+  /// Whether the first output is right for an input. Required if `verify` is above 0.
   std::function<bool(const model_meta&, std::span<const std::byte> input,
                      std::span<const float> output)>
       check;

@@ -42,7 +42,8 @@ struct metric_spec {
 };
 
 /// The rows of one server. They are its members, each of which registers itself: a member more is a
-/// metric more. Thread safety: add rows and owners first; then any thread.
+/// metric more. Thread safety: add rows and owners first, but for expected ones, which one
+/// thread may add later; then any thread.
 class metric_page {
  public:
   metric_page();
@@ -51,6 +52,8 @@ class metric_page {
 
   /// A model, pipeline or device, from now on counted in all rows by such. Each number once.
   void add_owner(counted_by by, std::size_t index, const std::string& name);
+  /// Numbers of such owners will be below `most`: then they may be added while others are counted.
+  void expect_owners(counted_by by, std::size_t most);
   /// The text of GET /metrics.
   [[nodiscard]] std::string text() const;
 
@@ -65,6 +68,7 @@ class metric_page {
   class owner_listener {
    public:
     virtual void add_owner(counted_by by, std::size_t index, const std::string& name) = 0;
+    virtual void expect_owners(counted_by by, std::size_t most) = 0;
 
    protected:
     ~owner_listener() = default;
@@ -88,6 +92,7 @@ class metric_row : metric_page::owner_listener {
 
  private:
   void add_owner(counted_by by, std::size_t index, const std::string& name) override;
+  void expect_owners(counted_by by, std::size_t most) override;
   metric_spec spec_;
   prometheus::Family<Metric>* family_;
   std::vector<Metric*> series_;

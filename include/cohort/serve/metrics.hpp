@@ -106,6 +106,10 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_device_state",
        .help = "1 for the state that a device is in: healthy, suspect or quarantined; else 0"}};
+  changing_gauge device_planned{
+      *this,
+      {.name = "cohort_device_planned",
+       .help = "1 if plans count on the device, 0 as long as a partition of it is out of service"}};
   counter device_changes{*this,
                          {.name = "cohort_device_changes_total",
                           .help = "How often a device was taken out of service, or came back",
@@ -155,6 +159,8 @@ class metrics : public metric_page {
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
   http_refusal_counter http_refusals{*this};
 
+  /// Model ids will be below `most`: models may then be added while others are served.
+  void expect_models(std::size_t most) { expect_owners(counted_by::model, most); }
   /// Model and device ids must be dense and added in order.
   void add_model(model_id id, const std::string& name) {
     add_owner(counted_by::model, id.index(), name);

@@ -21,10 +21,6 @@
 
 namespace cohort::llama::device {
 
-[[nodiscard]] constexpr std::size_t bytes_of(runtime::data_type t) noexcept {
-  return t == runtime::data_type::f32 ? 4 : 2;
-}
-
 /// Writes n floats as elements of type t.
 inline void narrow_all(runtime::data_type t, const float* from, std::size_t n, std::byte* to) {
   for (std::size_t i = 0; i < n; ++i) {

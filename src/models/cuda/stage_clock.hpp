@@ -3,15 +3,14 @@
 /// The time of a model's stages on a GPU, by its events.
 #pragma once
 
+#include <cohort/engine/stage_clock.hpp>
 #include <cohort/runtime/cuda/event.hpp>
 #include <cohort/runtime/cuda/executor.hpp>
 
 #include <cstddef>
 #include <vector>
 
-#include "../measured_model.hpp"
-
-namespace cohort::models {
+namespace cohort::engine {
 
 template <>
 class stage_clock<runtime::cuda_executor> {
@@ -24,8 +23,8 @@ class stage_clock<runtime::cuda_executor> {
   void mark(runtime::cuda_executor::stream& s, std::size_t i) {
     executor_.launch(s, [&](runtime::cuda::stream_view v) { at_[i].record(v); });
   }
-  [[nodiscard]] double ms_between(std::size_t i, std::size_t j) const {
-    return to_ms(runtime::cuda::event::between(at_[i].view(), at_[j].view()));
+  [[nodiscard]] duration between(std::size_t i, std::size_t j) const {
+    return runtime::cuda::event::between(at_[i].view(), at_[j].view());
   }
 
  private:
@@ -33,4 +32,4 @@ class stage_clock<runtime::cuda_executor> {
   std::vector<runtime::cuda::event> at_;
 };
 
-}  // namespace cohort::models
+}  // namespace cohort::engine

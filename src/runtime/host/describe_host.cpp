@@ -10,8 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "multiply.hpp"
-
 namespace cohort::runtime {
 namespace {
 
@@ -39,10 +37,12 @@ std::string describe_processor() {
 
 }  // namespace
 
-std::string describe_host() {
+std::string describe_host(const host_products& products) {
   cpu_set_t allowed;
   const int cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-  return fmt::format("{}; {} cores; {}", describe_processor(), cores, detail::describe_products());
+  std::string text = fmt::format("{}; {} cores", describe_processor(), cores);
+  if (products.describe != nullptr) text += "; " + products.describe();
+  return text;
 }
 
 }  // namespace cohort::runtime

@@ -12,14 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include "multiply.hpp"
 
 namespace cohort::runtime {
 namespace detail {
@@ -246,11 +245,20 @@ class host_stream_state {
 
 }  // namespace detail
 
+namespace {
+
+void check_range(std::size_t value, const char* what) {
+  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
+  if (value <= most) return;
+  throw config_error{
+      fmt::format("gemm: {} is {}, but the host takes at most {}", what, value, most)};
+}
+
+}  // namespace
+
 host_executor::host_executor(host_options options) : options_{options} {
   expects(options.pool_bytes >= 64, "host_options: pool_bytes must be at least 64");
   expects(options.queue_depth >= 2, "host_options: queue_depth must be at least 2");
-  // A stream is one thread; a product that spread over more would take the cores of the others.
-  detail::use_one_thread();
   cores_ = std::make_shared<detail::host_cores>();
   pool_ = std::make_shared<detail::host_pool>(options.pool_bytes);
 }
@@ -296,10 +304,18 @@ void host_executor::copy(stream& s, const copy_request& r) {
 }
 
 void host_executor::gemm(stream& s, const gemm_request& g) {
+  expects(options_.products.multiply != nullptr,
+          "gemm: this host_executor has no matrix products: give it host_options::products, for "
+          "instance runtime::blas_products() of the component cohort::blas");
   expects(g.type == data_type::f32, "gemm: the host computes in f32 only");
-  detail::check_product(g);
+  check_range(g.m, "m");
+  check_range(g.n, "n");
+  check_range(g.k, "k");
+  check_range(g.lda, "lda");
+  check_range(g.ldb, "ldb");
+  check_range(g.ldc, "ldc");
   if (g.m == 0 || g.n == 0) return;
-  launch(s, [g] { detail::multiply(g); });
+  launch(s, [g, multiply = options_.products.multiply] { multiply(g); });
 }
 
 void host_executor::notify(stream& s, completion& done) {

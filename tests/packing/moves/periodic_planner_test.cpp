@@ -215,6 +215,50 @@ TEST_CASE("of models that do not fit together those with the largest rates are s
   CHECK(r.missing().left_out[0].reason ==
         "the models need 1200 MB of memory, and all devices have 1000");
 }
+TEST_CASE("on fewer devices what fits is planned at once, and the rest when they are back") {
+  // A device carries 889 a second of one model within an SLO of 40 ms: one each.
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  const plan all = r.plan_for({640, 640});
+  CHECK(r.missing().part == 1);
+  CHECK(used_pct(all) == 200);
+  const plan one = r.plan_on(1);
+  REQUIRE_FALSE(one.empty());
+  for (const gpulet& g : one) CHECK(g.gpu == device_id{0});
+  CHECK(used_pct(one) <= 100);
+  CHECK(r.missing().part < 0.6);
+  CHECK(r.planned_rps()[0] == doctest::Approx(800 * r.missing().part));
+  CHECK(verify(grid(), {.gpus = 1, .rates_rps = r.planned_rps()}, one).empty());
+  // As long as there is one, plans are for that; the load has not changed.
+  const std::uint64_t as_before[] = {640, 640};
+  CHECK_FALSE(r.end_period(as_before, 1280, 0));
+  // Back: for the same load, which now fits.
+  const plan again = r.plan_on(2);
+  CHECK(r.missing().part == 1);
+  CHECK(r.planned_rps() == std::vector<double>{800, 800});
+  CHECK(again == all);
+}
+TEST_CASE("what others planned is planned again without its margin once more") {
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  periodic_planner maker{grid(), {.gpus = 2}, elastic{}, exactly()};
+  const plan p = maker.plan_for({80, 40});
+  r.adopt(p);
+  CHECK(r.planned_rps()[0] == doctest::Approx(100));
+  static_cast<void>(r.plan_on(1));
+  CHECK(r.planned_rps()[0] == doctest::Approx(100));
+  CHECK(r.planned_rps()[1] == doctest::Approx(50));
+}
+TEST_CASE("without any device nothing is planned, and periods are counted all the same") {
+  periodic_planner r{grid(), {.gpus = 2}, elastic{}, exactly()};
+  static_cast<void>(r.plan_for({80, 40}));
+  CHECK(r.plan_on(0).empty());
+  CHECK(r.missing().part == 0);
+  CHECK(r.missing().reason == "no device is in service");
+  CHECK(r.planned_rps() == std::vector<double>{0, 0});
+  const std::uint64_t risen[] = {160, 40};
+  CHECK_FALSE(r.end_period(risen, 200, 200));
+  CHECK_FALSE(r.plan_on(2).empty());
+  CHECK(r.planned_rps() == std::vector<double>{200, 50});  // What came meanwhile.
+}
 TEST_CASE("a periodic_planner refuses what it cannot use") {
   periodic_planner_options o = exactly();
   o.margin = -0.1;

@@ -93,6 +93,52 @@ TEST_CASE("whatever one model asks for, the others and as much of it as fits are
   CHECK(torn.periods[4].planned_part < 0.1);
   CHECK(torn.periods[4].completed_rps > 500);
 }
+TEST_CASE("while a device is out its load is served by another one, and afterwards by it again") {
+  // One device carries 500 a second; the second one is spare.
+  const latency_grid g{{unit_model("a", 60)}, halves()};
+  closed_loop_options o{.length_ms = 200'000, .transition_ms = 5'000};
+  o.outages = {{.gpu = device_id{0}, .from_ms = 61'000, .lasts_ms = 70'000}};
+  const auto run = [&](std::uint32_t gpus, double rps) {
+    return run_closed_loop(g, {.gpus = gpus}, {{[rps](double) { return rps; }, rps}}, std::nullopt,
+                           elastic{}, o);
+  };
+  const closed_loop_result spare = run(2, 500);
+  REQUIRE(spare.periods.size() == 10);
+  for (std::size_t i = 0; i < 10; ++i) {
+    CAPTURE(i);
+    const closed_loop_period& p = spare.periods[i];
+    CHECK(p.planned_part == 1);
+    // Of the period from 60 to 80 s those 5 s are lost that the transition takes.
+    if (i == 3) CHECK(p.violation_rate == doctest::Approx(0.25).epsilon(0.05));
+    if (i != 3) CHECK(p.violation_rate < 0.01);
+  }
+  CHECK(spare.periods[3].replanned);
+
+  // Two devices at 1200 a second: one does 889 at most, less the margin of 10 %.
+  const closed_loop_result half = run(2, 1200);
+  for (std::size_t i = 0; i < 10; ++i) {
+    CAPTURE(i);
+    const closed_loop_period& p = half.periods[i];
+    const bool is_out = i >= 3 && i < 6;  // To 120 s and, in the seventh, to 131.
+    if (is_out) {
+      CHECK(p.planned_part < 0.75);
+      CHECK(p.used_pct == 100);
+      CHECK(p.completed_rps > 600);
+    }
+    if (i < 3 || i > 6) {
+      CHECK(p.used_pct > 100);
+      CHECK(p.violation_rate < 0.01);
+    }
+  }
+  CHECK(half.periods[7].replanned);  // From 140 s on it counts.
+  CHECK(half.periods[7].planned_part == 1);
+
+  // Alone it serves nobody meanwhile, and all at once when it is back.
+  const closed_loop_result alone = run(1, 500);
+  CHECK(alone.periods[4].completed_rps == 0);
+  CHECK(alone.periods[4].used_pct == 0);
+  CHECK(alone.periods[7].violation_rate < 0.01);
+}
 TEST_CASE("options out of range are errors") {
   const latency_grid g{{unit_model("a", 60)}, halves()};
   const auto refused = [&g](closed_loop_options o) {
@@ -104,6 +150,9 @@ TEST_CASE("options out of range are errors") {
   refused({.transition_ms = 20'000});
   refused({.transition_ms = -1});
   refused({.margin = -0.1});
+  refused({.outages = {{.gpu = device_id{1}}}});
+  refused({.outages = {{.gpu = device_id{0}, .from_ms = -1}}});
+  refused({.outages = {{.gpu = device_id{0}, .lasts_ms = 0}}});
 }
 }  // namespace
 }  // namespace cohort::sim

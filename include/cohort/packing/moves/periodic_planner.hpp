@@ -82,6 +82,7 @@ class periodic_planner {
         forecasts_(grid.models(), rate_forecast{options_.forecast}),
         planned_(grid.models(), 0.0),
         asked_(grid.models(), 0.0),
+        latest_(grid.models(), 0.0),
         hopeless_(grid.models()) {
     expects(options_.margin >= 0 && std::isfinite(options_.margin),
             "periodic_planner: margin must be at least 0");
@@ -109,13 +110,26 @@ class periodic_planner {
       for (const placed_model& m : g.models) planned_[m.model.index()] += m.rate_rps;
     }
     asked_ = planned_;
+    latest_ = planned_;
+    for (double& r : latest_) r /= 1 + options_.margin;
     in_service(p);
   }
 
   /// A plan for these rates, or for as large a part of them as can be served; without any history.
   /// @param rates By model of the grid.
   [[nodiscard]] plan plan_for(std::vector<double> rates) {
+    latest_ = rates;
     plan p = make_plan(std::move(rates));
+    in_service(p);
+    return p;
+  }
+
+  /// From now on plans are made for so many devices, as others are out of service, or back.
+  /// @returns One for the rates of the last period or, if there was none, of the plan in service;
+  /// empty if no device is left.
+  [[nodiscard]] plan plan_on(std::uint32_t gpus) {
+    problem_.gpus = gpus;
+    plan p = make_plan(latest_);
     in_service(p);
     return p;
   }
@@ -142,6 +156,8 @@ class periodic_planner {
       wanted.push_back(hopeless ? 0 : rates.back() * (1 + options_.margin));
       wanted_sum += wanted.back();
     }
+    latest_ = rates;
+    if (problem_.gpus == 0) return std::nullopt;
     if (!policy_.violates(ended, violated)) wait_ = 0;
     if (hold_ > 0) --hold_;
     switch (policy_.decide(asked_, needed, wanted, ended, violated)) {
@@ -200,6 +216,12 @@ class periodic_planner {
       if (rates[m] > 0 && !hopeless_[m].empty()) leave_out(rates, m, hopeless_[m]);
     }
     planned_ = asked_ = rates;
+    if (problem_.gpus == 0) {
+      missing_.part = 0;
+      missing_.reason = "no device is in service";
+      planned_.assign(grid_.models(), 0.0);
+      return {};
+    }
     packing_result all = pack_part(rates, 1);
     if (all.schedulable()) return std::move(all.plan);
     double most = most_part(rates);
@@ -318,8 +340,9 @@ class periodic_planner {
   std::vector<rate_forecast> forecasts_;
   std::vector<double> planned_;
   std::vector<double>
-      asked_;            // What the plan in service was made for, whether it serves it or not.
-  double used_pct_ = 0;  // Of the devices, by the plan in service.
+      asked_;  // What the plan in service was made for, whether it serves it or not.
+  std::vector<double> latest_;  // Rates to plan for, before margins.
+  double used_pct_ = 0;         // Of the devices, by the plan in service.
   double tried_rps_ = std::numeric_limits<double>::infinity();  // When a smaller one was refused.
   std::uint32_t wait_ = 0;             // Periods between the last plans for violations.
   std::uint32_t hold_ = 0;             // Periods until there may be another one.

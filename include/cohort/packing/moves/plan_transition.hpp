@@ -21,8 +21,13 @@ namespace cohort::packing {
 /// other partitions. Between the plans SLOs may be missed: a sheltered model shares what was
 /// planned for others.
 /// If there is no memory anywhere to shelter a model, it is interrupted, and named so.
-/// @throws config_error If a plan does not keep the limits itself.
-/// Complexity: O(gpus² + partitions²).
+///
+/// Devices that are set aside stay as they are, with all their gpu-lets. A model that one of those
+/// serves counts as served there, unless the gpu-let is out. Where the next plan has more devices
+/// than are left, the gpu-lets of those that keep least are left out.
+/// @param current May be the middle of an earlier transition: models may be loaded and not served.
+/// @throws config_error If a plan does not keep the limits itself, or a device set aside is
+/// unknown. Complexity: O(gpus² + partitions²).
 [[nodiscard]] inline transition plan_transition(const latency_grid& grid,
                                                 const std::vector<live_gpulet>& current,
                                                 const plan& next, const transition_limits& limits) {

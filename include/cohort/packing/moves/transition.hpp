@@ -6,6 +6,7 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/packing/model/plan.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,10 +16,12 @@ namespace cohort::packing {
 
 using partition_id = strong_id<struct partition_tag>;
 
-/// A gpu-let in service.
+/// A gpu-let that there is.
 struct live_gpulet {
   partition_id id;
-  gpulet what;
+  gpulet what;                   ///< With the models that it serves.
+  std::vector<model_id> idle{};  ///< What is loaded beside them, warm or not.
+  bool is_out = false;           ///< It hangs or fails: what it serves nobody is served by.
 };
 
 /// One thing to do; each waits for the one before.
@@ -47,6 +50,7 @@ struct transition {
   std::vector<live_gpulet> after;  ///< What is in service at the end.
   std::vector<model_id>
       interrupted;        ///< Models that are unserved for a while; see `plan_transition`.
+  plan left_out{};        ///< Gpu-lets of the next plan that have no device, as it names them.
   std::size_t loads = 0;  ///< Models loaded: what a transition costs.
 };
 
@@ -55,6 +59,13 @@ struct transition_limits {
   std::uint32_t gpus = 1;  ///< At least 1.
   std::uint32_t max_gpulets_per_gpu = 2;
   double memory_mb = std::numeric_limits<double>::infinity();
+  /// Devices that are left as they are: no step touches them, and no gpu-let of the next plan goes
+  /// there. Each below `gpus`.
+  std::vector<device_id> set_aside{};
+
+  [[nodiscard]] bool is_set_aside(device_id gpu) const noexcept {
+    return std::ranges::find(set_aside, gpu) != set_aside.end();
+  }
 };
 
 }  // namespace cohort::packing

@@ -13,6 +13,7 @@
 #include <cohort/runtime/executor.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -91,7 +92,7 @@ class cuda_executor {
 
   /// Calls `enqueue(cuda::stream_view)`, which launches kernels or other work of the user's, with
   /// the device current; an error that it leaves behind fails the stream's next notification.
-  template <class F>
+  template <std::invocable<cuda::stream_view> F>
   void launch(stream& s, F&& enqueue);
 
   /// Records what `enqueue()` asks of `s`, and of streams it orders behind `s` and joins again, as
@@ -154,7 +155,7 @@ class cuda_executor::event {
   bool recorded_ = false;  // By this owner: a pooled event remembers marks of former ones.
 };
 
-template <class F>
+template <std::invocable<cuda::stream_view> F>
 void cuda_executor::launch(stream& s, F&& enqueue) {
   const cuda::device_scope current{device()};
   (void)cudaGetLastError();  // Of earlier calls of the user's.
@@ -172,5 +173,6 @@ cuda::graph cuda_executor::capture(stream& s, F&& enqueue) {
 }
 
 static_assert(executor<cuda_executor>);
+static_assert(!launching_executor<cuda_executor>);  // Its `launch` is for kernels.
 
 }  // namespace cohort::runtime

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/packing/model/burst_margin.hpp>
 #include <cohort/packing/model/plan.hpp>
@@ -15,12 +16,21 @@
 #include <cohort/sim/plans/plan_simulation.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace cohort::sim {
+
+/// A device that is out of service for a while, all of it, and is known to be at once.
+struct outage {
+  device_id gpu;                                              ///< Below the problem's.
+  double from_ms = 0;                                         ///< At least 0.
+  double lasts_ms = std::numeric_limits<double>::infinity();  ///< Above 0.
+};
 
 /// How the loop is closed.
 struct closed_loop_options {
@@ -31,6 +41,7 @@ struct closed_loop_options {
   double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
   packing::burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
   std::uint64_t seed = 1;
+  std::vector<outage> outages{};
 };
 
 /// What one period saw.
@@ -56,7 +67,9 @@ struct closed_loop_result {
 
 /// Runs sources against a packer that plans once a period for what the forecast says. Of a demand
 /// that cannot be served what can be is: `packing::periodic_planner`. The first plan is made for
-/// the rates at the start.
+/// the rates at the start. As in `engine::plan_follower`, a device that is out of service is
+/// planned without at once, and with again from the end of the period in which it is back; what
+/// waits there is shared out anew, and its batch under way ends as it would.
 /// @throws config_error If an option is out of its range.
 template <packing::packer Packer>
 [[nodiscard]] closed_loop_result run_closed_loop(
@@ -68,6 +81,12 @@ template <packing::packer Packer>
   expects(o.length_ms > 0, "closed_loop: length_ms must be above 0");
   expects(o.transition_ms >= 0 && o.transition_ms < period_ms,
           "closed_loop: transition_ms must be at least 0 and below a period");
+  for (const outage& x : o.outages) {
+    expects(x.gpu.index() < problem.gpus,
+            "closed_loop: an outage's gpu must be one of the problem");
+    expects(x.from_ms >= 0 && x.lasts_ms > 0,
+            "closed_loop: an outage's from_ms must be at least 0, lasts_ms above 0");
+  }
   // The plan made now serves from the end of the transition to that of the one after.
   packing::periodic_planner planner{
       grid, problem, packer,
@@ -78,18 +97,29 @@ template <packing::packer Packer>
                                         .ahead = 1 + o.transition_ms / period_ms}};
   const std::size_t models = grid.models();
   std::vector<packing::live_gpulet> live;
-  const packing::transition_limits limits{.gpus = problem.gpus,
-                                          .max_gpulets_per_gpu = grid.options().max_gpulets_per_gpu,
-                                          .memory_mb = problem.memory_mb};
+  packing::transition_limits limits{.gpus = problem.gpus,
+                                    .max_gpulets_per_gpu = grid.options().max_gpulets_per_gpu,
+                                    .memory_mb = problem.memory_mb};
   plan_simulation s{grid, sources, interference, o.seed};
   closed_loop_result result;
 
-  const auto install = [&](const packing::plan& p) {
-    const packing::transition moves = packing::plan_transition(grid, live, p, limits);
-    live = moves.after;
+  const auto is_out = [&](device_id gpu) {
+    return std::ranges::any_of(o.outages, [&](const outage& x) {
+      return x.gpu == gpu && x.from_ms <= s.now_ms() && s.now_ms() < x.from_ms + x.lasts_ms;
+    });
+  };
+  const auto serve = [&] {
     packing::plan now;
-    for (const packing::live_gpulet& g : live) now.push_back(g.what);
+    for (packing::live_gpulet& g : live) {
+      g.is_out = is_out(g.what.gpu);
+      if (!g.is_out) now.push_back(g.what);
+    }
     s.install(now);
+  };
+  const auto install = [&](const packing::plan& p) {
+    packing::transition moves = packing::plan_transition(grid, live, p, limits);
+    live = std::move(moves.after);
+    serve();
     result.interrupted += moves.interrupted.size();
     const packing::shortfall& missing = planner.missing();
     if (missing.part < result.missing.part) {
@@ -112,16 +142,47 @@ template <packing::packer Packer>
 
   std::vector<plan_counts> before = s.counts();
   std::optional<packing::plan> coming;
+  double coming_at = 0;
+  const auto begin = [&](packing::plan next) {
+    coming = std::move(next);
+    coming_at = std::min(s.now_ms() + o.transition_ms, o.length_ms);
+  };
+  const auto plan_on_usable = [&] {
+    coming.reset();  // It was for other devices.
+    packing::plan p =
+        planner.plan_on(problem.gpus - static_cast<std::uint32_t>(limits.set_aside.size()));
+    if (!p.empty()) begin(std::move(p));
+  };
+  const auto look = [&] {
+    const std::size_t known = limits.set_aside.size();
+    for (device_id d{0}; d.value() < problem.gpus; d = device_id{d.value() + 1}) {
+      if (is_out(d) && !limits.is_set_aside(d)) limits.set_aside.push_back(d);
+    }
+    serve();
+    if (limits.set_aside.size() > known) plan_on_usable();
+  };
   for (double at = 0; at < o.length_ms;) {
     closed_loop_period period;
-    if (coming) {
-      s.run(std::min(at + o.transition_ms, o.length_ms));
-      period.loads = install(*coming);
+    const double end = std::min(at + period_ms, o.length_ms);
+    if (at == 0 && !o.outages.empty()) look();
+    while (at < end) {
+      double next = coming ? std::min(coming_at, end) : end;
+      bool is_change = false;
+      for (const outage& x : o.outages) {
+        for (const double t : {x.from_ms, x.from_ms + x.lasts_ms}) {
+          if (t <= at || t > next) continue;
+          next = t;
+          is_change = true;
+        }
+      }
+      s.run(next);
+      at = next;
+      if (is_change) look();
+      if (!coming || at < coming_at) continue;
+      period.loads += install(*coming);
       period.replanned = true;
       coming.reset();
     }
-    at = std::min(at + period_ms, o.length_ms);
-    s.run(at);
     period.end_s = at / 1e3;
     std::vector<std::uint64_t> arrivals;
     std::uint64_t ended = 0;
@@ -139,11 +200,16 @@ template <packing::packer Packer>
     before = s.counts();
     period.violation_rate =
         ended > 0 ? static_cast<double>(violated) / static_cast<double>(ended) : 0;
-    for (const packing::live_gpulet& g : live) period.used_pct += g.what.size.percent();
+    for (const packing::live_gpulet& g : live)
+      period.used_pct += g.is_out ? 0 : g.what.size.percent();
     period.planned_part = planner.missing().part;
     result.periods.push_back(std::move(period));
 
-    coming = planner.end_period(arrivals, ended, violated);
+    std::optional<packing::plan> changed = planner.end_period(arrivals, ended, violated);
+    if (changed) begin(std::move(*changed));
+    if (std::erase_if(limits.set_aside, [&](device_id d) { return !is_out(d); }) > 0) {
+      plan_on_usable();
+    }
   }
   result.total = s.counts();
   plan_counts all;

@@ -34,6 +34,9 @@ inline transition_maker::transition_maker(const latency_grid& grid,
                                           const transition_limits& limits)
     : grid_{grid}, next_{next}, limits_{limits}, pending_(next.size(), true) {
   expects(limits.gpus >= 1, "plan_transition: gpus must be at least 1");
+  for (const device_id gpu : limits.set_aside) {
+    expects(gpu.index() < limits.gpus, "plan_transition: an unknown gpu is set aside");
+  }
   std::vector<live_gpulet> after;
   for (const gpulet& g : next) after.push_back({.id = {}, .what = g});
   const std::vector<live_gpulet>* const both[] = {&current, &after};
@@ -49,6 +52,10 @@ inline transition_maker::transition_maker(const latency_grid& grid,
         expects(m.model.index() < grid.models(), "plan_transition: a gpu-let has an unknown model");
         memory[g.what.gpu.index()] += grid.profile(m.model.index()).memory_mb;
       }
+      for (const model_id m : g.idle) {
+        expects(m.index() < grid.models(), "plan_transition: a gpu-let has an unknown model");
+        memory[g.what.gpu.index()] += grid.profile(m.index()).memory_mb;
+      }
     }
     for (std::size_t i = 0; i < size.size(); ++i) {
       expects(size[i] <= 100 && count[i] <= limits.max_gpulets_per_gpu &&
@@ -61,14 +68,17 @@ inline transition_maker::transition_maker(const latency_grid& grid,
            .gpu = g.what.gpu,
            .size = g.what.size,
            .duty_ms = g.what.duty_ms,
-           .serving = g.what.models};
+           .serving = g.what.models,
+           .loaded = g.idle,
+           .kept = limits.is_set_aside(g.what.gpu) ? &g : nullptr,
+           .is_out = g.is_out};
     for (const placed_model& m : g.what.models) p.loaded.push_back(m.model);
     next_id_ = std::max(next_id_, g.id.value() + 1);
     parts_.push_back(std::move(p));
   }
 }
 
-/// Renames the devices of the next plan: those that keep most first.
+/// Renames the devices of the next plan: those that keep most first. What then has no device goes.
 inline void transition_maker::match_devices() {
   struct pair {
     std::size_t kept;
@@ -84,6 +94,7 @@ inline void transition_maker::match_devices() {
   for (std::uint32_t from = 0; from < limits_.gpus; ++from) {
     if (next[from].empty()) continue;
     for (std::uint32_t to = 0; to < limits_.gpus; ++to) {
+      if (limits_.is_set_aside(device_id{to})) continue;
       std::size_t kept = 0;
       for (const gpulet* g : next[from]) {
         std::size_t best = 0;
@@ -104,12 +115,18 @@ inline void transition_maker::match_devices() {
   constexpr auto none = static_cast<std::uint32_t>(-1);
   std::vector<std::uint32_t> name(limits_.gpus, none);
   std::vector<bool> taken(limits_.gpus, false);
+  for (const device_id gpu : limits_.set_aside) taken[gpu.index()] = true;
   for (const pair& p : pairs) {
     if (name[p.from] != none || taken[p.to]) continue;
     name[p.from] = p.to;
     taken[p.to] = true;
   }
-  for (const bool empty : {true, false}) {  // The rest: free devices first.
+  for (std::uint32_t d = 0; d < limits_.gpus; ++d) {  // The rest: their own number, if it is free.
+    if (name[d] != none || next[d].empty() || taken[d] || !now[d].empty()) continue;
+    name[d] = d;
+    taken[d] = true;
+  }
+  for (const bool empty : {true, false}) {  // Then any: free devices first.
     std::uint32_t to = 0;
     for (std::uint32_t from = 0; from < limits_.gpus; ++from) {
       if (name[from] != none || next[from].empty()) continue;
@@ -119,6 +136,12 @@ inline void transition_maker::match_devices() {
       taken[to] = true;
     }
   }
+  std::erase_if(next_, [&](const gpulet& g) {
+    const bool has_none = name[g.gpu.index()] == none;
+    if (has_none) out_.left_out.push_back(g);
+    return has_none;
+  });
+  pending_.assign(next_.size(), true);
   for (gpulet& g : next_) g.gpu = device_id{name[g.gpu.index()]};
 }
 
@@ -128,7 +151,7 @@ inline void transition_maker::match_partitions() {
     for (std::size_t t = 0; t < next_.size(); ++t) {
       if (!pending_[t]) continue;
       for (part& p : parts_) {
-        if (p.target || p.gpu != next_[t].gpu || p.size != next_[t].size) continue;
+        if (p.kept || p.target || p.gpu != next_[t].gpu || p.size != next_[t].size) continue;
         if (std::min<std::size_t>(63, likeness(p.serving, next_[t].models)) != alike) continue;
         p.target = t;
         pending_[t] = false;

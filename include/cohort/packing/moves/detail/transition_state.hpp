@@ -48,6 +48,8 @@ class transition_maker {
     std::vector<model_id> loaded{};
     std::optional<std::size_t> target{};  // Index of the next plan's gpu-let that it becomes.
     bool done = false;
+    const live_gpulet* kept = nullptr;  // Its device is set aside: it stays as it is.
+    bool is_out = false;
   };
   using kind = transition_step::kind;
 
@@ -87,10 +89,12 @@ inline bool transition_maker::wanted(model_id m) const {
 }
 inline bool transition_maker::served_elsewhere(model_id m, const part& by) const {
   return !wanted(m) || std::ranges::any_of(parts_, [&](const part& p) {
-    return &p != &by && std::ranges::find(p.serving, m, &placed_model::model) != p.serving.end();
+    return &p != &by && !p.is_out &&
+           std::ranges::find(p.serving, m, &placed_model::model) != p.serving.end();
   });
 }
 inline bool transition_maker::has_memory(const part& by, model_id m) const {
+  if (std::ranges::find(by.loaded, m) != by.loaded.end()) return true;
   double used = grid_.profile(m.index()).memory_mb;
   for (const part& p : parts_) {
     if (p.gpu != by.gpu) continue;

@@ -23,11 +23,14 @@ namespace cohort::packing::detail {
 inline void transition_maker::emit(kind k, const part& p, model_id m) {
   out_.steps.push_back({.what = k, .partition = p.id, .gpu = p.gpu, .size = p.size, .model = m});
 }
+/// Makes a model ready that the partition does not serve; it may be loaded there.
 inline void transition_maker::load(part& p, model_id m) {
-  emit(kind::load, p, m);
+  if (std::ranges::find(p.loaded, m) == p.loaded.end()) {
+    emit(kind::load, p, m);
+    p.loaded.push_back(m);
+    ++out_.loads;
+  }
   emit(kind::warm_up, p, m);
-  p.loaded.push_back(m);
-  ++out_.loads;
 }
 inline void transition_maker::serve(part& p, double duty_ms, std::vector<placed_model> models) {
   p.duty_ms = duty_ms;
@@ -56,8 +59,7 @@ inline bool transition_maker::realise(part& p) {
   bool all = true;
   std::vector<placed_model> models;
   for (const placed_model& m : g.models) {
-    const bool there = std::ranges::find(p.loaded, m.model) != p.loaded.end();
-    if (!there) {
+    if (!serves(m.model)) {
       if (!has_memory(p, m.model)) {
         all = false;
         continue;
@@ -109,7 +111,7 @@ inline bool transition_maker::create_targets() {
 inline bool transition_maker::retire() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     part& p = parts_[i];
-    if (p.target || !burdens(p).empty()) continue;
+    if (p.kept || p.target || !burdens(p).empty()) continue;
     if (!p.serving.empty()) serve(p, p.duty_ms, {});
     const std::vector<model_id> loaded = p.loaded;
     for (const model_id m : loaded) unload(p, m);
@@ -135,6 +137,7 @@ inline std::vector<placed_model> transition_maker::burdens(const part& p) const 
 /// Loads what stands in the way of one partition into others: of those that stay, or else of any.
 inline bool transition_maker::shelter() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].kept) continue;
     bool all = true;
     std::vector<std::pair<std::size_t, placed_model>> moves;
     for (const placed_model& m : burdens(parts_[i])) {
@@ -143,7 +146,7 @@ inline bool transition_maker::shelter() {
       for (const auto& [fast, stays] :
            {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
         for (std::size_t k = 0; k < parts_.size() && !host; ++k) {
-          if (k == i || parts_[k].target.has_value() != stays) continue;
+          if (k == i || parts_[k].kept || parts_[k].target.has_value() != stays) continue;
           if (is_fast(parts_[k], m.model) != fast) continue;
           // Two at once may not fit where one does.
           const bool used = std::ranges::any_of(
@@ -177,7 +180,7 @@ inline bool transition_maker::shelter() {
 inline bool transition_maker::interrupt() {
   for (const bool stays : {false, true}) {
     for (part& p : parts_) {
-      if (p.target.has_value() != stays) continue;
+      if (p.kept || p.target.has_value() != stays) continue;
       const std::vector<placed_model> found = burdens(p);
       if (found.empty()) continue;
       const model_id m = found.front().model;
@@ -205,7 +208,7 @@ inline transition transition_maker::run() {
     if (changed || retire()) continue;
     const bool arrived =
         std::ranges::none_of(pending_, [](bool b) { return b; }) &&
-        std::ranges::all_of(parts_, [](const part& p) { return p.target && p.done; });
+        std::ranges::all_of(parts_, [](const part& p) { return p.kept || (p.target && p.done); });
     if (arrived) break;
     if (shelters > 0 && shelter()) {
       --shelters;
@@ -217,7 +220,7 @@ inline transition transition_maker::run() {
     if (!possible) break;
   }
   for (const part& p : parts_) {
-    out_.after.push_back({.id = p.id, .what = next_[*p.target]});
+    out_.after.push_back(p.kept ? *p.kept : live_gpulet{.id = p.id, .what = next_[*p.target]});
   }
   return std::move(out_);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // For builds without a BLAS: right, not fast.
-#include "multiply.hpp"
+#include <cohort/runtime/blas.hpp>
 
-namespace cohort::runtime::detail {
+#include <string>
 
-void use_one_thread() {}
-std::string describe_products() { return "plain loops"; }
-void check_product(const gemm_request&) {}
+namespace cohort::runtime {
+namespace {
 
 void multiply(const gemm_request& g) {
   for (std::size_t x = 0; x < g.batches; ++x) {
@@ -28,4 +27,10 @@ void multiply(const gemm_request& g) {
   }
 }
 
-}  // namespace cohort::runtime::detail
+std::string describe() { return "plain loops"; }
+
+}  // namespace
+
+host_products blas_products() { return {.multiply = multiply, .describe = describe}; }
+
+}  // namespace cohort::runtime

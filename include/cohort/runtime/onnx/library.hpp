@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// ONNX Runtime, loaded while the program runs: nothing of it is needed to build.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace cohort::runtime::onnx {
+
+namespace detail {
+struct ort_api;
+struct ort_env;
+}  // namespace detail
+
+/// The shared library of ONNX Runtime, 1.5 or later, in this process. It is never unloaded: threads
+/// of it may outlive those who use it. What it would log is said in errors instead.
+/// Thread safety: immutable.
+class library {
+ public:
+  /// @param path Of libonnxruntime.so.1. If empty, that in the environment's COHORT_ONNXRUNTIME;
+  /// if that is empty, too, wherever the system's loader finds it.
+  /// @throws resource_error If it is not there, is another library, or one too old: what was tried,
+  /// and why it does not do.
+  [[nodiscard]] static std::shared_ptr<const library> open(const std::string& path = {});
+
+  ~library();
+  library(const library&) = delete;
+  library& operator=(const library&) = delete;
+
+  /// As it says itself: "1.30.0".
+  [[nodiscard]] const std::string& version() const noexcept { return version_; }
+  /// The file that was loaded.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+  /// For sessions.
+  [[nodiscard]] const detail::ort_api& api() const noexcept { return *api_; }
+  [[nodiscard]] const detail::ort_env& env() const noexcept { return *env_; }
+
+ private:
+  library() = default;
+
+  const detail::ort_api* api_ = nullptr;
+  detail::ort_env* env_ = nullptr;
+  std::string version_;
+  std::string path_;
+};
+
+}  // namespace cohort::runtime::onnx

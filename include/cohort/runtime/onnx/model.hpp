@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A model of ONNX Runtime as a staged model of one stage: `onnx_model`.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/executor.hpp>
+#include <cohort/runtime/onnx/session.hpp>
+#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::runtime::onnx {
+
+namespace requirement {
+template <class E>
+concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)()) {
+  e.launch(s, work);
+};
+}  // namespace requirement
+
+/// A session as a model of one stage. Rows lie as `row_layout` says, each tensor as long as the
+/// largest size needs; of a slice of size n (0: the largest) the first n of each are computed, and
+/// what lies behind them in an output is left as it was. If `pads()`, a row may be shorter than the
+/// slice's size where whoever filled it put zeros behind its inputs; if not, all rows of a slice
+/// must be of the slice's size. Rows that are one tensor and lie densely are read and written where
+/// they are; others are moved through work space, made at construction. `enqueue` allocates
+/// nothing; the run on the stream's thread allocates as ONNX Runtime does, and fails the stream
+/// with a `device_error` in its words. Sessions may be shared by models. Thread safety: none; a
+/// model is used on one stream at a time. Models: `staged_model`.
+template <executor Executor>
+requires requirement::launches_host_work<Executor>
+class onnx_model {
+ public:
+  /// @param of Not null.
+  /// @param batch_max Largest number of rows of a slice; at least 1.
+  /// @throws config_error If `batch_max` is 0, or rows of that number have 2^40 bytes or more.
+  /// @throws resource_error If the executor has no memory left for the work space.
+  onnx_model(Executor& e, std::shared_ptr<const session> of, std::uint32_t batch_max)
+      : executor_{&e},
+        session_{std::move(of)},
+        batch_max_{batch_max},
+        in_{e, session_->interface().inputs, session_->interface().max_size, batch_max},
+        out_{e, session_->interface().outputs, session_->interface().max_size, batch_max} {}
+  onnx_model(const onnx_model&) = delete;  // Work on streams points to it.
+  onnx_model& operator=(const onnx_model&) = delete;
+
+  [[nodiscard]] std::string_view name() const noexcept { return session_->interface().name; }
+  [[nodiscard]] std::size_t stages() const noexcept { return 1; }
+  [[nodiscard]] std::size_t boundary_bytes(std::size_t boundary) const noexcept {
+    return boundary == 0 ? in_.layout.bytes() : out_.layout.bytes();
+  }
+  [[nodiscard]] const model_interface& interface() const noexcept { return session_->interface(); }
+  /// Whether rows may be shorter than their slice's size, with zeros behind their inputs.
+  [[nodiscard]] bool pads() const noexcept { return session_->pads(); }
+
+  /// @throws config_error If the slice has more than `batch_max` rows or is of a larger size than
+  /// the model takes; nothing was enqueued then.
+  void enqueue(std::size_t /*stage*/, typename Executor::stream& stream, const slice& s) {
+    const std::uint32_t max_size = session_->interface().max_size;
+    if (s.count > batch_max_) {
+      throw config_error{"model '" + std::string{name()} + "': a slice of " +
+                         std::to_string(s.count) + " rows is not allowed: expected 1 to " +
+                         std::to_string(batch_max_)};
+    }
+    if (max_size > 1 && s.size > max_size) {
+      throw config_error{"model '" + std::string{name()} + "': a slice of size " +
+                         std::to_string(s.size) + " is not allowed: expected 1 to " +
+                         std::to_string(max_size)};
+    }
+    // Models without sizes ignore them.
+    const std::uint32_t size = s.size == 0 || max_size == 1 ? max_size : s.size;
+    executor_->launch(stream, [this, s, size] { run(s, size); });
+  }
+
+ private:
+  /// The tensors of one side, and dense memory for them.
+  struct side {
+    side(Executor& e, std::span<const tensor_info> of, std::uint32_t max_size,
+         std::uint32_t batch_max)
+        : tensors{of}, layout{of, max_size}, dense(of.size()) {
+      expects(batch_max >= 1, "onnx_model: batch_max must be at least 1");
+      // Also a check that the product below is in range.
+      const row_layout is_allowed{
+          std::vector<tensor_info>{
+              {.name = "of a batch", .type = data_type::u8, .shape = {batch_max, bytes_of_row()}}},
+          1};
+      work = e.allocate(layout.bytes() * batch_max);
+      std::size_t at = 0;
+      for (std::size_t i = 0; i < of.size(); ++i) {
+        places.push_back(at);
+        at += (i + 1 < of.size() ? layout.offset(i + 1) - layout.offset(i) : 0) * batch_max;
+      }
+    }
+    [[nodiscard]] std::int64_t bytes_of_row() const {
+      return static_cast<std::int64_t>(layout.bytes());
+    }
+    /// Sets `dense` to where each tensor of the rows is to be dense. @returns Whether it is so
+    /// already.
+    bool place(std::byte* rows, std::size_t stride, std::uint32_t count, std::uint32_t size) {
+      const bool is_dense = tensors.size() == 1 && (count == 1 || stride == tensors[0].bytes(size));
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        dense[i] = is_dense ? rows : work.data() + places[i];
+      }
+      return is_dense;
+    }
+    /// Calls `copy(in the row, in the dense tensor, bytes)` for each row and tensor.
+    template <class Copy>
+    void each(std::byte* rows, std::size_t stride, std::uint32_t count, std::uint32_t size,
+              Copy copy) const {
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const std::size_t bytes = tensors[i].bytes(size);
+        for (std::uint32_t r = 0; r < count; ++r) {
+          copy(rows + r * stride + layout.offset(i), dense[i] + r * bytes, bytes);
+        }
+      }
+    }
+
+    std::span<const tensor_info> tensors;
+    row_layout layout;
+    typename Executor::buffer work;
+    std::vector<std::size_t> places{};  // Of tensors in `work`.
+    std::vector<std::byte*> dense;
+  };
+
+  void run(const slice& s, std::uint32_t size) {
+    std::byte* const from = s.input + s.first * s.input_stride;
+    std::byte* const to = s.output + s.first * s.output_stride;
+    if (!in_.place(from, s.input_stride, s.count, size)) {
+      in_.each(from, s.input_stride, s.count, size,
+               [](const std::byte* row, std::byte* dense, std::size_t bytes) {
+                 std::memcpy(dense, row, bytes);
+               });
+    }
+    const bool stays = out_.place(to, s.output_stride, s.count, size);
+    session_->run(in_.dense, out_.dense, s.count, size);
+    if (stays) return;
+    out_.each(to, s.output_stride, s.count, size,
+              [](std::byte* row, const std::byte* dense, std::size_t bytes) {
+                std::memcpy(row, dense, bytes);
+              });
+  }
+
+  Executor* executor_;
+  std::shared_ptr<const session> session_;
+  std::uint32_t batch_max_;
+  side in_, out_;
+};
+
+}  // namespace cohort::runtime::onnx

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A model in ONNX Runtime: what it takes, and running it on the caller's memory.
+#pragma once
+
+#include <cohort/runtime/onnx/library.hpp>
+#include <cohort/runtime/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::runtime::onnx {
+
+/// Whether a request may be run among longer ones, with zeros behind its input. That is right only
+/// if the model masks them, which nobody but its maker can know.
+enum class padding : std::uint8_t {
+  by_name,  ///< As `zeros` if an input's name has "attention_mask" in it, in any case; else `none`.
+  none,     ///< Only requests of equal size run together.
+  zeros,    ///< The model's answers do not depend on zeros behind an input.
+};
+
+/// How a model is loaded.
+struct session_options {
+  std::string name{};            ///< Of the interface; empty: the file's, without its suffix.
+  std::uint32_t threads = 1;     ///< That compute one run, the caller's among them; 1 to 1024.
+  std::uint32_t max_size = 512;  ///< Largest length of the one dynamic dimension that is not the
+                                 ///< batch's; 1 to 2^20. Nothing where there is none.
+  std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; what ONNX can have.
+  std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
+  padding pads = padding::by_name;
+};
+
+/// A model loaded into ONNX Runtime's executor for the CPU.
+///
+/// The batch: dimension 0 of all inputs and outputs, if it is dynamic in each and, where it has a
+/// name, has one name. A model without one runs rows one by one. The size: any other dynamic
+/// dimensions of inputs; all must have one name, or there must be one. Dynamic dimensions of
+/// outputs that do not have that name are found out by running the model on zeros, twice: each must
+/// be constant or the size. Elements are numbers of 8 to 64 bits or booleans. Strings, sequences,
+/// maps and what else is no such tensor are refused.
+///
+/// Thread safety: immutable; `run` from any threads at once. With `threads` of 1 it computes on its
+/// caller alone, with more also on its own, which sleep between runs.
+class session {
+ public:
+  /// @throws config_error If an option is outside its range; the file cannot be read, is larger
+  /// than `max_bytes`, is no model that this ONNX Runtime understands, or names external data
+  /// outside of its folder; or the interface is not one of those above. Names the file, and tensor
+  /// and dimension.
+  session(std::shared_ptr<const library> runtime, const std::filesystem::path& file,
+          const session_options& options = {});
+  /// Of bytes, which are not needed later. External data are refused.
+  /// @throws config_error As above.
+  session(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
+          const session_options& options = {});
+  ~session();
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  [[nodiscard]] const model_interface& interface() const noexcept;
+  /// Whether `run` computes all rows at once.
+  [[nodiscard]] bool has_batch() const noexcept;
+  /// Whether rows may be shorter than the size that they are run at, with zeros behind them.
+  [[nodiscard]] bool pads() const noexcept;
+
+  /// Computes `rows` rows of `size` on the calling thread; returns when done. Each tensor is dense,
+  /// rows × `tensor_info::bytes(size)`, in memory of the caller's, aligned for its elements;
+  /// outputs are written there by the model, without a copy. Allocates as ONNX Runtime does.
+  /// @param inputs In the order of the interface, as `outputs`. Not written to.
+  /// @param size 1 to `max_size`; 1 where no tensor has a size.
+  /// @throws config_error If the numbers of tensors, rows or size do not fit the interface.
+  /// @throws device_error If it fails, with ONNX Runtime's words.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           std::uint32_t rows, std::uint32_t size = 1) const;
+
+ private:
+  class state;
+  std::unique_ptr<const state> state_;
+};
+
+/// What the outputs of a model are in the rows of requests, whatever else it gives: found by
+/// running it on zeros, twice, with other numbers of rows and sizes. None for an output that is no
+/// tensor of plain numbers, or that does not have one part for each request of a shape that is
+/// constant or as long as the size: such a one cannot be in a row.
+/// @param options As of a session; `has_batch` is best given.
+/// @throws config_error If the model cannot be loaded or run, or its inputs are not those of a
+/// session.
+[[nodiscard]] std::vector<std::optional<tensor_info>> describe_outputs(
+    std::shared_ptr<const library> runtime, std::span<const std::byte> model,
+    const session_options& options);
+
+}  // namespace cohort::runtime::onnx

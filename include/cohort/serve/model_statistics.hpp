@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a server counts of a model's requests, as the protocol's statistics extension tells it.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+namespace cohort::serve {
+
+/// How often something took time, and how long in all.
+struct time_spent {
+  std::uint64_t count = 0;
+  duration total{0};
+
+  void add(duration d) noexcept {
+    ++count;
+    total += d;
+  }
+};
+
+/// Of one model, since its start. Thread safety: none.
+struct model_statistics {
+  time_spent success;         ///< Requests answered with results, from arrival to answer.
+  time_spent fail;            ///< Others whose body was valid and that were not shed.
+  time_spent queue;           ///< Of successes, as all below: until a batch was to start.
+  time_spent compute_input;   ///< Reading them.
+  time_spent compute_infer;   ///< From that start to the end: copies and computing.
+  time_spent compute_output;  ///< Writing the answer.
+  std::chrono::system_clock::time_point last_inference;
+  std::map<std::uint32_t, time_spent> rows;  ///< Rows by the size of their batch.
+
+  /// A row has ended with a result. @param batch Rows that were in its batch, `took` its time.
+  void ran(std::uint32_t batch, duration took) { rows[batch].add(took); }
+};
+
+struct named_statistics {
+  const std::string& name;
+  const std::string& version;
+  const model_statistics& of;
+};
+
+/// The body of GET /v2/models/stats. An execution of a batch of b counts as one for each b rows, or
+/// part of that, that were answered. Times are those of whole batches.
+[[nodiscard]] std::string write_statistics(std::span<const named_statistics> models);
+
+}  // namespace cohort::serve

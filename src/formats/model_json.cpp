@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_json.hpp"
+
+#include "json_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string_view>
+#include <vector>
+
+namespace cohort::formats {
+namespace {
+
+constexpr auto line = json_writer::layout::line;
+
+template <class List>
+void write_list(json_writer& w, std::string_view name, const List& list) {
+  w.key(name).begin_array(line);
+  for (const auto& x : list) w.value(x);
+  w.end_array();
+}
+
+void write_type(json_writer& w, runtime::data_type t) {
+  w.field("data_type", fmt::format("TYPE_{}", runtime::name_of(t)));
+}
+
+void write_tensors(json_writer& w, std::string_view name,
+                   const std::vector<config_tensor>& tensors) {
+  w.key(name).begin_array();
+  for (const config_tensor& t : tensors) {
+    w.begin_object(line).field("name", t.name);
+    if (t.type) write_type(w, *t.type);
+    write_list(w, "dims", t.dims);
+    w.end_object();
+  }
+  w.end_array();
+}
+
+void write_versions(json_writer& w, const version_policy& p) {
+  w.key("version_policy").begin_object(line);
+  switch (p.which) {
+    case version_policy::choice::latest:
+      w.key("latest").begin_object().field("num_versions", p.latest).end_object();
+      break;
+    case version_policy::choice::all:
+      w.key("all").begin_object().end_object();
+      break;
+    case version_policy::choice::specific:
+      w.key("specific").begin_object();
+      write_list(w, "versions", p.specific);
+      w.end_object();
+      break;
+  }
+  w.end_object();
+}
+
+std::string_view name_of(instance_kind k) {
+  switch (k) {
+    case instance_kind::automatic:
+      return "KIND_AUTO";
+    case instance_kind::cpu:
+      return "KIND_CPU";
+    case instance_kind::gpu:
+      return "KIND_GPU";
+  }
+  return "";
+}
+
+std::string_view name_of(version_state s) {
+  switch (s) {
+    case version_state::loading:
+      return "LOADING";
+    case version_state::ready:
+      return "READY";
+    case version_state::unloading:
+      return "UNLOADING";
+    case version_state::unavailable:
+      return "UNAVAILABLE";
+  }
+  return "";
+}
+
+void write_warmup(json_writer& w, const model_warmup& m) {
+  w.begin_object().field("name", m.name).field("batch_size", m.batch_size);
+  w.field("count", m.count).key("inputs").begin_object();
+  for (const warmup_input& in : m.inputs) {
+    w.key(in.tensor.name).begin_object(line);
+    write_type(w, in.tensor.type);
+    write_list(w, "dims", in.tensor.shape);
+    w.field(in.random ? "random_data" : "zero_data", true).end_object();
+  }
+  w.end_object().end_object();
+}
+
+}  // namespace
+
+std::string to_json(const model_config& c) {
+  json_writer w;
+  w.begin_object().field("name", c.name);
+  w.field("platform", "onnxruntime_onnx").field("backend", "onnxruntime");
+  write_versions(w, c.versions);
+  if (c.max_batch_size) w.field("max_batch_size", *c.max_batch_size);
+  write_tensors(w, "input", c.inputs);
+  write_tensors(w, "output", c.outputs);
+  if (c.batching) {
+    w.key("dynamic_batching").begin_object();
+    write_list(w, "preferred_batch_size", c.batching->preferred);
+    w.field(
+        "max_queue_delay_microseconds",
+        std::chrono::duration_cast<std::chrono::microseconds>(c.batching->max_queue_delay).count());
+    w.end_object();
+  }
+  w.key("instance_group").begin_array();
+  for (const instance_group& g : c.instances) {
+    w.begin_object(line).field("name", g.name).field("kind", name_of(g.kind));
+    w.field("count", g.count).end_object();
+  }
+  w.end_array().field("default_model_filename", c.file);
+  w.key("parameters").begin_object();
+  for (const auto& [key, value] : c.parameters) {
+    w.key(key).begin_object(line).field("string_value", value).end_object();
+  }
+  w.end_object().key("model_warmup").begin_array();
+  for (const model_warmup& m : c.warmups) write_warmup(w, m);
+  w.end_array().end_object();
+  return w.take();
+}
+
+std::string to_json(std::span<const index_entry> index) {
+  json_writer w;
+  w.begin_array();
+  for (const index_entry& e : index) {
+    w.begin_object(line).field("name", e.name);
+    if (e.version > 0) w.field("version", fmt::format("{}", e.version));
+    w.field("state", name_of(e.state));
+    if (!e.reason.empty()) w.field("reason", e.reason);
+    w.end_object();
+  }
+  w.end_array();
+  return w.take();
+}
+
+}  // namespace cohort::formats

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_repository.hpp"
+
+#include "text.hpp"
+
+#include <sys/stat.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace cohort::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t most_models = 1000;
+constexpr std::size_t most_entries = 10'000;  // Of a folder.
+
+[[noreturn]] void cannot_read(const std::string& path, const std::error_code& why) {
+  throw input_error{fmt::format("{}: cannot be read: {}", path, why.message())};
+}
+
+/// The entries of a folder, sorted. @throws input_error
+std::vector<std::string> entries_of(const std::string& folder) {
+  std::error_code ec;
+  fs::directory_iterator it{folder, ec};
+  if (ec) cannot_read(folder, ec);
+  std::vector<std::string> out;
+  for (; it != fs::directory_iterator{}; it.increment(ec)) {
+    if (out.size() == most_entries) {
+      fail(folder, fmt::format("a folder of more than {} entries", most_entries), "fewer");
+    }
+    out.push_back(it->path().filename().string());
+  }
+  if (ec) cannot_read(folder, ec);
+  std::ranges::sort(out);
+  return out;
+}
+
+/// What is at a path, symbolic links followed. @param root Canonical; nothing outside is looked at.
+/// @returns Nothing if there is nothing. @throws input_error
+std::optional<struct stat> look(const fs::path& root, const std::string& path) {
+  std::error_code ec;
+  const fs::path real = fs::canonical(path, ec);
+  if (ec == std::errc::no_such_file_or_directory) {
+    if (fs::is_symlink(fs::symlink_status(path, ec))) {
+      fail(path, "a symbolic link to nothing", "a file or a folder");
+    }
+    return std::nullopt;
+  }
+  if (ec) cannot_read(path, ec);
+  const auto [rest, at] = std::ranges::mismatch(root, real);
+  if (rest != root.end()) {
+    fail(path, "a symbolic link that leaves the repository", "one to what is in it");
+  }
+  struct stat s {};
+  if (::stat(real.c_str(), &s) != 0) cannot_read(path, {errno, std::generic_category()});
+  return s;
+}
+
+/// Changes with content, by any usual way of writing a file.
+std::string stamp_of(const std::string& name, const struct stat& s) {
+  return fmt::format("{} {} {} {}.{:09};", quote(name), s.st_ino, s.st_size, s.st_mtim.tv_sec,
+                     s.st_mtim.tv_nsec);
+}
+
+/// Number of a version's folder: decimal, at least 1, no leading zeros.
+std::optional<std::uint64_t> version_of(std::string_view name) {
+  const auto n = to_integer(name);
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!n || *n == 0 || *n > most || name.front() == '0') return std::nullopt;
+  return n;
+}
+bool is_decimal(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+class scanner {
+ public:
+  scanner(std::string dir, std::string name) : dir_{std::move(dir)} { out_.name = std::move(name); }
+
+  repository_model scan() {
+    try {
+      look_at_model();
+    } catch (const input_error& e) {
+      out_.problem = e.what();
+    } catch (const fs::filesystem_error& e) {
+      out_.problem = fmt::format("{}: cannot be read: {}", folder_, e.code().message());
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void look_at_model() {
+    if (!is_model_name(out_.name)) {
+      fail("model", quote_short(out_.name),
+           "the name of a folder: 1 to 128 letters, digits, '_', '-' and '.', the first no '.'");
+    }
+    folder_ = fmt::format("{}/{}", dir_, out_.name);
+    std::error_code ec;
+    root_ = fs::canonical(dir_, ec);
+    if (ec) cannot_read(dir_, ec);
+    const auto s = look(root_, folder_);
+    if (!s) throw input_error{fmt::format("{}: there is no such model", folder_)};
+    if (!S_ISDIR(s->st_mode)) fail(folder_, "a file", "a folder");
+    read_config();
+    std::vector<std::uint64_t> all = find_versions();
+    choose(all);
+    for (const std::uint64_t v : all) look_at_version(v);
+    const bool none =
+        std::ranges::none_of(out_.versions, [](const auto& v) { return v.problem.empty(); });
+    if (none) out_.problem = out_.versions.front().problem;
+  }
+
+  void read_config() {
+    out_.config_file = folder_ + "/config.pbtxt";
+    const auto s = look(root_, out_.config_file);
+    if (!s) return;
+    if (!S_ISREG(s->st_mode)) fail(out_.config_file, "no plain file", "a file");
+    out_.stamp = stamp_of("config.pbtxt", *s);
+    if (s->st_size > static_cast<std::int64_t>(most_config_bytes)) {
+      fail(out_.config_file, fmt::format("a config of {} bytes", s->st_size),
+           fmt::format("at most {} bytes", most_config_bytes));
+    }
+    model_config c = parse_model_config(out_.config_file, read_file(out_.config_file));
+    if (!c.name.empty() && c.name != out_.name) {
+      fail(out_.config_file + ": name", quote_short(c.name),
+           fmt::format("{}, the folder's name", quote_short(out_.name)));
+    }
+    c.name = out_.name;
+    out_.config = std::move(c);
+  }
+
+  std::vector<std::uint64_t> find_versions() {
+    std::vector<std::uint64_t> all;
+    for (const std::string& e : entries_of(folder_)) {
+      const std::string path = fmt::format("{}/{}", folder_, e);
+      const auto n = version_of(e);
+      if (!n && !is_decimal(e)) continue;  // Another folder or file: labels, warmup, README.md.
+      if (!n) {
+        out_.notes.push_back(fmt::format(
+            "{}: ignored: a version's folder is named 1 to 2^63 - 1, without leading zeros", path));
+      } else if (fs::is_symlink(path) || fs::is_directory(path)) {
+        all.push_back(*n);
+      } else {
+        out_.notes.push_back(fmt::format("{}: ignored: a version is a folder", path));
+      }
+    }
+    std::ranges::sort(all);
+    if (all.empty()) {
+      throw input_error{fmt::format("{}: no version: expected a folder such as 1, with {} in it",
+                                    folder_, file_name())};
+    }
+    return all;
+  }
+
+  /// Leaves those that the policy chooses.
+  void choose(std::vector<std::uint64_t>& all) {
+    const version_policy p = out_.config ? out_.config->versions : version_policy{};
+    if (p.which == version_policy::choice::latest && all.size() > p.latest) {
+      all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(p.latest));
+    }
+    if (p.which != version_policy::choice::specific) return;
+    std::vector<std::uint64_t> chosen;
+    for (const std::uint64_t v : p.specific) {
+      if (std::ranges::binary_search(all, v)) {
+        chosen.push_back(v);
+        continue;
+      }
+      out_.notes.push_back(fmt::format("{}: version_policy names version {}, which has no folder",
+                                       out_.config_file, v));
+    }
+    if (chosen.empty()) throw input_error{std::exchange(out_.notes.back(), {})};
+    all = std::move(chosen);
+  }
+
+  void look_at_version(std::uint64_t number) {
+    model_version v{.number = number};
+    const std::string folder = fmt::format("{}/{}", folder_, number);
+    v.file = fmt::format("{}/{}", folder, file_name());
+    try {
+      look_at_files(folder, v);
+    } catch (const input_error& e) {
+      v.problem = e.what();
+    }
+    out_.versions.push_back(std::move(v));
+  }
+  void look_at_files(const std::string& folder, model_version& v) const {
+    const auto s = look(root_, folder);
+    if (!s || !S_ISDIR(s->st_mode)) fail(folder, "no folder", "a folder");
+    bool found = false;
+    for (const std::string& e : entries_of(folder)) {
+      if (e.starts_with('.')) continue;
+      const std::string path = fmt::format("{}/{}", folder, e);
+      const auto f = look(root_, path);
+      if (!f) continue;  // It has just gone.
+      v.stamp += stamp_of(e, *f);
+      if (S_ISREG(f->st_mode)) v.bytes += static_cast<std::uint64_t>(f->st_size);
+      if (e != file_name()) continue;
+      found = true;
+      if (!S_ISREG(f->st_mode)) fail(path, "no plain file", "a file");
+      if (f->st_size == 0) fail(path, "an empty file", "a model");
+    }
+    if (!found) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
+  }
+
+  [[nodiscard]] const std::string& file_name() const {
+    static const std::string usual = model_config{}.file;
+    return out_.config ? out_.config->file : usual;
+  }
+
+  std::string dir_;
+  std::string folder_;
+  fs::path root_;
+  repository_model out_;
+};
+
+}  // namespace
+
+std::uint64_t repository_model::memory() const noexcept {
+  std::uint64_t all = 0;
+  for (const model_version& v : versions) {
+    if (!v.problem.empty()) continue;
+    all += config && config->memory_bytes ? *config->memory_bytes : v.bytes;
+  }
+  return all;
+}
+
+repository_model scan_model(const std::string& dir, const std::string& name) {
+  return scanner{dir, name}.scan();
+}
+
+std::vector<repository_model> scan_repository(const std::string& dir) {
+  std::vector<repository_model> out;
+  for (const std::string& name : entries_of(dir)) {
+    if (name.starts_with('.')) continue;
+    std::error_code ec;
+    const std::string path = fmt::format("{}/{}", dir, name);
+    const fs::file_status own = fs::symlink_status(path, ec);
+    // A symbolic link may be to a folder: whether it is, is asked only within the repository.
+    if (!fs::is_directory(own) && !fs::is_symlink(own)) continue;
+    if (out.size() == most_models) {
+      fail(dir, fmt::format("a repository of more than {} models", most_models), "fewer");
+    }
+    out.push_back(scan_model(dir, name));
+  }
+  return out;
+}
+
+}  // namespace cohort::formats

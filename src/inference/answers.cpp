@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answers.hpp"
+
+#include <cohort/serve/infer_request.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace cohort::inference {
+namespace {
+
+int status_of(refusal why) {
+  switch (why) {
+    case refusal::queue_full:
+    case refusal::overloaded:
+      return 429;
+    case refusal::deadline_infeasible:
+      return 504;
+    case refusal::draining:
+    case refusal::no_device:
+      return 503;
+    case refusal::too_big:
+      return 413;
+    case refusal::unknown_model:
+      return 404;
+  }
+  return 500;
+}
+
+}  // namespace
+
+void say(const client_ptr& client, int status, std::string_view message,
+         serve::http_fields fields) {
+  client->answer(
+      {.status = status, .body = serve::error_body(message), .fields = std::move(fields)});
+}
+
+void say_refused(const client_ptr& client, const served_model& model, refusal why,
+                 std::optional<duration> retry_after) {
+  const int status = status_of(why);
+  serve::http_fields fields;
+  if (status == 429 || status == 503) {
+    // The queue turns over within about the time it is allowed to be deep.
+    const double seconds = std::ceil(to_seconds(retry_after.value_or(model.meta.slo)));
+    fields.emplace_back("Retry-After", fmt::format("{:.0f}", std::max(1.0, seconds)));
+  }
+  if (retry_after) {
+    fields.emplace_back("Retry-After-Ms", fmt::format("{:.0f}", std::ceil(to_ms(*retry_after))));
+  }
+  say(client, status,
+      fmt::format("model '{}' refused the request: {}", model.meta.name, to_string(why)),
+      std::move(fields));
+}
+
+}  // namespace cohort::inference

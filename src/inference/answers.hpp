@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Answers that are no results.
+#pragma once
+
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/serve/http.hpp>
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "model_service.hpp"
+
+namespace cohort::inference {
+
+using client_ptr = std::shared_ptr<serve::http_client>;
+
+void say(const client_ptr& client, int status, std::string_view message,
+         serve::http_fields fields = {});
+
+/// @param retry_after After which one like it would be taken, if that is known.
+void say_refused(const client_ptr& client, const served_model& model, refusal why,
+                 std::optional<duration> retry_after = {});
+
+}  // namespace cohort::inference

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "live_engine.hpp"
+
+#include <cohort/engine/engine.hpp>
+#include <cohort/engine/executor_backend.hpp>
+#include <cohort/engine/trial_thread.hpp>
+
+#include <registry/policies.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "service_observer.hpp"
+#include "staged_service.hpp"
+
+namespace cohort::inference {
+namespace {
+
+/// Counts what happens to a model of the engine as what it is shown as.
+struct live_observer : service_observer {
+  const std::atomic<std::uint32_t>* shown_as = nullptr;  // By model of the engine.
+
+  void dispatched(dispatch_event e, time_point at) noexcept {
+    e.model = shown(e.model);
+    service_observer::dispatched(e, at);
+  }
+  void retried(const request& r, time_point) const noexcept {
+    into->retries.add(1, shown(r.model).index());
+  }
+
+ private:
+  [[nodiscard]] model_id shown(model_id m) const noexcept {
+    return model_id{shown_as[m.index()].load(std::memory_order_relaxed)};
+  }
+};
+
+template <class Scheduler>
+class live_engine_of final : public live_engine {
+ public:
+  live_engine_of(const options& o, unsigned devices, std::uint32_t models, Scheduler scheduler,
+                 runtime::host_executor& executor, outcome_listener& listener,
+                 serve::metrics& counters)
+      : shown_as_{std::make_unique<std::atomic<std::uint32_t>[]>(models)},
+        backend_{executor},
+        engine_{core_type{std::move(scheduler),
+                          duration{0},
+                          {{{{}, &counters}, &out_of_service_}, shown_as_.get()},
+                          o.health,
+                          o.refusals},
+                backend_,
+                engine::inline_completion{deliver{&listener}},
+                {.max_models = models}} {
+    backend_.bind(engine_);
+    backend_.on_failure(std::ref(failures_));
+    for (unsigned i = 0; i < devices; ++i) {
+      specs_.push_back({.share = device_share{std::max(1U, 100 / devices)}});
+      ids_.push_back(engine_.add_device([&](device_id d) {
+        counters.add_device(d);
+        backend_.add_device(d, specs_.back());
+      }));
+    }
+  }
+  ~live_engine_of() override {
+    engine_.drain();
+    engine_.join();  // Its last outcomes use what is destroyed before it.
+  }
+
+  model_id add(const live_model& m, model_id shown_as,
+               models::host_model_factory& factory) override {
+    std::vector<typename backend::prepared_model> prepared;
+    for (const engine::device_spec& on : specs_) {
+      prepared.push_back(backend_.prepare_model({.batch_max = m.batch_max,
+                                                 .sizes = factory.sizes(),
+                                                 .instance = factory.make(m.batch_max)},
+                                                on));
+    }
+    return engine_.add_model({.scheduling = {.latency = m.latency,
+                                             .slo = m.slo,
+                                             .queue_capacity = m.queue_capacity,
+                                             .longest_wait = m.longest_wait},
+                              .is_repeatable = true},
+                             [&](model_id added) {
+                               shown_as_[added.index()].store(shown_as.value(),
+                                                              std::memory_order_relaxed);
+                               for (std::size_t i = 0; i < ids_.size(); ++i) {
+                                 backend_.add_model(added, ids_[i], std::move(prepared[i]));
+                               }
+                             });
+  }
+  void remove(model_id m, std::function<void(remains)> gone) override {
+    engine_.remove_model(m, [this, m, gone = std::move(gone)] {
+      auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
+      for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
+      gone(std::move(left));
+    });
+  }
+
+  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    return engine_.submit(r);
+  }
+  void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
+  [[nodiscard]] std::uint32_t waiting(model_id m) const noexcept override {
+    return engine_.waiting(m);
+  }
+  [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < ids_.size(); }
+  [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
+  [[nodiscard]] unsigned devices() const noexcept override {
+    return static_cast<unsigned>(ids_.size());
+  }
+  void drain() noexcept override { engine_.drain(); }
+
+ private:
+  using core_type = engine::basic_engine_core<Scheduler, live_observer>;
+  using backend = engine::executor_backend<runtime::host_executor, models::host_model>;
+
+  std::unique_ptr<std::atomic<std::uint32_t>[]> shown_as_;
+  std::atomic<std::uint32_t> out_of_service_{0};  // Devices.
+  failure_log failures_;
+  std::vector<engine::device_spec> specs_;
+  std::vector<device_id> ids_;
+  backend backend_;
+  engine::basic_engine<core_type, backend, engine::inline_completion<deliver>> engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<live_engine> make_live_engine(const options& o, unsigned devices,
+                                              std::uint32_t models,
+                                              runtime::host_executor& executor,
+                                              outcome_listener& listener,
+                                              serve::metrics& counters) {
+  const deferred::network_delays delays{
+      .response = from_ms(o.http_margin_us / 1e3),
+      .wake_margin = wake_margin(o, std::chrono::milliseconds{1})};
+  return registry::with_scheduler<engine::trial_thread>(
+      o.policy, delays, [&](auto scheduler) -> std::unique_ptr<live_engine> {
+        return std::make_unique<live_engine_of<decltype(scheduler)>>(
+            o, devices, models, std::move(scheduler), executor, listener, counters);
+      });
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An engine on the host to which models come and go while it serves, whatever its scheduler.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/engine/tensor_request.hpp>
+#include <cohort/runtime/host.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <models/registry.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "model_service.hpp"
+#include "options.hpp"
+
+namespace cohort::inference {
+
+/// How the engine is to run a model.
+struct live_model {
+  latency_curve latency;
+  duration slo;
+  duration longest_wait = unbounded;  ///< As `deferred::model_config` has it.
+  std::uint32_t queue_capacity = 1024;
+  std::uint32_t batch_max = 1;
+};
+
+/// Each device runs each model. A model here is what was added: who replaces a model adds the new
+/// one, sends requests there, and removes the old one. Thread safety: `submit`, `cancel`, `waiting`
+/// and what is const from any thread; the rest from one thread.
+class live_engine {
+ public:
+  virtual ~live_engine() = default;
+
+  /// Adds a model: requests may come for the id that is returned. Its batches are counted, and told
+  /// to the listener, as those of `shown_as`.
+  /// @throws resource_error If its rows do not fit the executor's memory. Nothing is added then.
+  virtual model_id add(const live_model& m, model_id shown_as,
+                       models::host_model_factory& factory) = 0;
+  /// What is left of a model. To destroy it frees memory, which takes a while.
+  using remains = std::shared_ptr<void>;
+  /// No more requests come for it. Calls `gone(remains)` on the engine's thread when the last one
+  /// has ended; then its id may be that of another model.
+  virtual void remove(model_id m, std::function<void(remains)> gone) = 0;
+
+  [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
+  virtual void cancel(engine::tensor_request& r) = 0;
+  [[nodiscard]] virtual std::uint32_t waiting(model_id m) const noexcept = 0;
+  [[nodiscard]] virtual bool has_device() const noexcept = 0;
+  [[nodiscard]] virtual std::size_t hanging_devices() = 0;
+  [[nodiscard]] virtual unsigned devices() const noexcept = 0;
+  /// Takes no more requests; those accepted go on to their ends, which its destructor waits for.
+  virtual void drain() noexcept = 0;
+};
+
+/// @param executor, listener, counters Outlive it. @param models Most at one time.
+[[nodiscard]] std::unique_ptr<live_engine> make_live_engine(const options& o, unsigned devices,
+                                                            std::uint32_t models,
+                                                            runtime::host_executor& executor,
+                                                            outcome_listener& listener,
+                                                            serve::metrics& counters);
+
+}  // namespace cohort::inference

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Models that are loaded and unloaded while a server serves: what the protocol asks of them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace cohort::inference {
+
+/// A version of a model in a repository, as it is now.
+struct repository_entry {
+  std::string name;
+  std::string version;  ///< Empty if there is none.
+  std::string state;    ///< "READY", "LOADING", "UNLOADING" or "UNAVAILABLE".
+  std::string reason;   ///< Why it is not ready, on one line; may be empty.
+};
+
+/// A folder of models. Thread safety: any thread.
+class model_repository {
+ public:
+  /// Told once, on a thread of the repository's: empty, or why not.
+  using answer = std::function<void(const std::string& why_not)>;
+
+  /// Loads the versions that the model's configuration chooses, as its files are now; they take the
+  /// places of those that are served. If it fails, what was served still is.
+  virtual void load(const std::string& name, answer done) = 0;
+  /// Serves no version of it any more. Told when no request goes there, which is before the last
+  /// one has ended.
+  virtual void unload(const std::string& name, answer done) = 0;
+  /// What lies in the folder, and what is served, by name and version. Told as `answer` is.
+  virtual void index(std::function<void(const std::vector<repository_entry>&)> done) = 0;
+  /// From now on requests are submitted by what `post` runs: a model that was replaced is taken
+  /// away when `post` has run what it was given after that.
+  virtual void submitted_by(std::function<void(std::function<void()>)> post) = 0;
+
+ protected:
+  ~model_repository() = default;
+};
+
+}  // namespace cohort::inference

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repository_service.hpp"
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
+
+#include <fmt/format.h>
+#include <formats/model_json.hpp>
+#include <formats/text.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <set>
+#include <span>
+
+#include "default_slo.hpp"
+#include "onnx_loader.hpp"
+#include "prepared_models.hpp"
+#include "profile_run.hpp"
+
+namespace cohort::inference {
+namespace {
+
+namespace onnx = runtime::onnx;
+
+void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
+
+unsigned devices_of(const options& o, const std::vector<formats::repository_model>& all) {
+  if (o.devices > 0) return o.devices;
+  unsigned wanted = 0;  // What the configurations say of instances.
+  for (const formats::repository_model& m : all) {
+    if (!m.config) continue;
+    unsigned count = 0;
+    for (const formats::instance_group& g : m.config->instances) count += g.count;
+    wanted = std::max(wanted, count);
+  }
+  return wanted > 0 ? wanted : std::max(2U, std::thread::hardware_concurrency()) - 1;
+}
+
+/// As long as each row took alone: of a model that nobody has measured yet.
+std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
+  std::vector<latency_point> all{{1, from_ms(row_ms)}};
+  if (max_batch > 1) all.push_back({max_batch, from_ms(row_ms * max_batch)});
+  return all;
+}
+
+std::vector<latency_point> medians(const std::vector<formats::kept_point>& points, double margin) {
+  std::vector<latency_point> all;
+  for (const formats::kept_point& p : points)
+    all.push_back({p.batch, from_ms(p.median_ms * margin)});
+  return all;
+}
+
+}  // namespace
+
+repository_service::repository_service(const options& o, outcome_listener& listener,
+                                       serve::metrics& counters)
+    : options_{o},
+      counters_{counters},
+      library_{onnx::library::open(o.onnx_library)},
+      cache_{o.cache_dir, tell} {
+  const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
+  const unsigned devices = devices_of(o, all);
+  executor_ = std::make_unique<runtime::host_executor>(
+      runtime::host_options{.pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 1024});
+  counters_.expect_models(most_models);
+  engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
+  description_ = fmt::format("ONNX Runtime {}, {} device{}", library_->version(), devices,
+                             devices == 1 ? "" : "s");
+  for (const formats::repository_model& m : all) {
+    if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
+    if (const std::string why = load_now(m.name); !why.empty()) tell(why);
+  }
+  for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
+  keeper_ = std::thread{[this] { keep(); }};
+}
+
+repository_service::~repository_service() {
+  drain();
+  keeper_.join();
+  engine_.reset();
+}
+
+void repository_service::drain() noexcept {
+  {
+    const std::lock_guard lock{mutex_};
+    is_draining_ = true;
+  }
+  woken_.notify_one();
+  engine_->drain();
+}
+
+void repository_service::later(std::function<void()> command) {
+  {
+    const std::lock_guard lock{mutex_};
+    commands_.push_back(std::move(command));
+  }
+  woken_.notify_one();
+}
+
+void repository_service::load(const std::string& name, answer done) {
+  later([this, name, done = std::move(done)] { done(load_now(name)); });
+}
+void repository_service::unload(const std::string& name, answer done) {
+  later([this, name, done = std::move(done)] { done(unload_now(name)); });
+}
+void repository_service::index(std::function<void(const std::vector<repository_entry>&)> done) {
+  later([this, done = std::move(done)] { done(index_now()); });
+}
+void repository_service::submitted_by(std::function<void(std::function<void()>)> post) {
+  const std::lock_guard lock{mutex_};
+  post_ = std::move(post);
+}
+
+void repository_service::keep() {
+  std::unique_lock lock{mutex_};
+  while (!is_draining_) {
+    const bool has_work =
+        std::ranges::any_of(instances_, [](const auto& i) { return i.second.points.empty(); });
+    if (!commands_.empty()) {
+      const std::function<void()> command = std::move(commands_.front());
+      commands_.pop_front();
+      lock.unlock();
+      command();
+      lock.lock();
+    } else if (has_work) {
+      lock.unlock();
+      measure_some();
+      lock.lock();
+    } else {
+      woken_.wait(lock, [this] { return is_draining_ || !commands_.empty(); });
+    }
+  }
+  lock.unlock();
+  run_.reset();
+}
+
+std::uint64_t repository_service::bytes_in_use() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& [which, i] : instances_) sum += i.bytes;
+  for (const auto& [number, i] : retired_) sum += i.bytes;
+  return sum;
+}
+
+model_id repository_service::row_of(const std::string& name) {
+  const auto [at, is_new] = rows_.try_emplace(name, static_cast<std::uint32_t>(rows_.size()));
+  if (is_new) counters_.add_model(at->second, name);
+  return at->second;
+}
+
+/// A version, ready but for the engine. Whatever is wrong is thrown.
+repository_service::instance repository_service::open(const formats::repository_model& m,
+                                                      const formats::model_version& v) {
+  const std::uint64_t bytes =
+      m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes;
+  constexpr std::uint64_t mb = 1'000'000;
+  if (bytes_in_use() + bytes > options_.model_memory_mb * mb) {
+    throw resource_error{
+        fmt::format("model '{}' needs {} MB, but {} of {} MB are in use (--model-memory-mb)",
+                    m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
+  }
+  loaded_version loaded = load_version(m, v, library_, *executor_);
+  std::vector<formats::kept_point> points = kept_profile(loaded);
+  const bool is_measured = !points.empty();
+  const std::uint32_t batch_max =
+      is_measured ? loaded.max_batch : std::min(first_batch, loaded.max_batch);
+  const double margin = options_.profile_margin;
+  const std::vector<latency_point> expected =
+      is_measured ? medians(points, margin)
+                  : one_by_one(margin * row_ms(*loaded.factory), batch_max);
+  instance i{.id = {},
+             .factory = std::move(loaded.factory),
+             .shown = nullptr,
+             .how = {.latency = latency_curve{table_latency{expected}, batch_max},
+                     .slo = {},
+                     .queue_capacity = options_.queue_capacity,
+                     .batch_max = batch_max},
+             .bytes = bytes,
+             .max_batch = loaded.max_batch,
+             .slo = loaded.config.slo,
+             .points = std::move(points),
+             .key = std::move(loaded.key)};
+  // 0, which it also is where nothing is said, leaves it to the policy.
+  if (const auto& d = loaded.config.batching; d && d->max_queue_delay > duration{0}) {
+    i.how.longest_wait = d->max_queue_delay;
+  }
+  set_slo(i, loaded.meta);
+  loaded.meta.version = fmt::to_string(v.number);
+  const runtime::model_interface& io = i.factory->info();
+  i.shown = std::make_shared<const served_model>(
+      served_model{.id = {},
+                   .meta = std::move(loaded.meta),
+                   .row = row_of(m.name),
+                   .input = runtime::row_layout{io.inputs, io.max_size},
+                   .output = runtime::row_layout{io.outputs, io.max_size},
+                   .config = formats::to_json(loaded.config)});
+  return i;
+}
+
+/// Of an earlier start, if it holds; else empty.
+std::vector<formats::kept_point> repository_service::kept_profile(const loaded_version& v) {
+  if (!cache_.is_on()) return {};
+  auto kept = cache_.find_profile(v.meta.name, v.key);
+  if (!kept) return {};
+  const std::string why = check_profile(*kept, v.max_batch, *v.factory, *executor_);
+  if (why.empty()) return std::move(*kept);
+  cache_.warn(
+      fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", v.meta.name, v.key), why));
+  return {};
+}
+
+/// How long one row takes, at best of a few.
+double repository_service::row_ms(models::host_model_factory& f) {
+  models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0};
+  runtime::host_executor::stream stream = executor_->make_stream();
+  double ms = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < 4; ++k) ms = std::min(ms, to_ms(one.run(stream, 1).whole));
+  return ms;
+}
+
+/// What the configuration says; else by the rule of default SLOs, among those that are served.
+void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
+  if (i.slo) {
+    meta.slo = *i.slo;
+  } else {
+    const auto facts = [](const instance& x) {
+      const std::uint32_t most = x.how.batch_max;
+      return slo_model{x.how.latency(std::max(1U, most / 2)), x.how.latency(most),
+                       x.how.latency(1)};
+    };
+    std::vector<slo_model> all{facts(i)};
+    for (const auto& [which, other] : instances_) {
+      if (which.first != meta.name) all.push_back(facts(other));
+    }
+    const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
+    // What HTTP takes is at most a tenth of it.
+    const duration least = from_ms(options_.http_margin_us / 1e2);
+    meta.slo = std::max(d.slo, least);
+    tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
+                     d.slo >= least ? d.reason : "ten times --http-margin-us"));
+  }
+  i.how.slo = meta.slo;
+}
+
+/// Adds it to the engine and sends requests there.
+void repository_service::start(instance& i) {
+  i.id = engine_->add(i.how, i.shown->row, *i.factory);
+  i.is_started = true;
+  served_model now = *i.shown;
+  now.id = i.id;
+  i.shown = std::make_shared<const served_model>(std::move(now));
+}
+
+/// Nobody finds it in the catalogue any more.
+void repository_service::retire(instance i) {
+  const model_id id = i.id;
+  const std::uint64_t number = ++retirements_;
+  retired_.emplace(number, std::move(i));
+  const auto remove = [this, id, number] {
+    engine_->remove(id, [this, number](live_engine::remains left) {
+      later([this, number, left = std::move(left)]() mutable {
+        left.reset();
+        retired_.erase(number);
+      });
+    });
+  };
+  std::function<void(std::function<void()>)> post;
+  {
+    const std::lock_guard lock{mutex_};
+    post = post_;
+  }
+  // Who has found it may be about to submit a request.
+  post ? post([this, remove] { later(remove); }) : remove();
+}
+
+std::string repository_service::load_now(const std::string& name) {
+  const formats::repository_model m = formats::scan_model(options_.repository, name);
+  for (const std::string& note : m.notes) tell(note);
+  if (m.config) {
+    for (const std::string& line : m.config->ignored)
+      tell(fmt::format("{}: {}", m.config_file, line));
+  }
+  std::string why = m.problem;
+  std::vector<std::pair<name_and_version, instance>> fresh;
+  try {
+    for (const formats::model_version& v : m.versions) {
+      if (!why.empty()) break;
+      fresh.emplace_back(name_and_version{m.name, v.number}, open(m, v));
+      start(fresh.back().second);
+    }
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (!why.empty()) {
+    for (auto& [which, i] : fresh) {
+      if (i.is_started) retire(std::move(i));
+    }
+    // Of names that clients invent nothing is kept.
+    if (m.config || !m.versions.empty()) problems_[name] = why;
+    return why;
+  }
+  problems_.erase(name);
+  std::vector<instance> old;
+  for (auto at = instances_.begin(); at != instances_.end();) {
+    if (at->first.first != name) {
+      ++at;
+      continue;
+    }
+    const bool is_replaced =
+        std::ranges::find(fresh, at->first, &decltype(fresh)::value_type::first) != fresh.end();
+    if (!is_replaced) catalog_.withdraw(name, at->second.shown->meta.version);
+    old.push_back(std::move(at->second));
+    at = instances_.erase(at);
+  }
+  for (auto& [which, i] : fresh) {
+    catalog_.publish(i.shown);
+    instances_.emplace(which, std::move(i));
+  }
+  for (instance& i : old) retire(std::move(i));
+  if (run_ && run_which_.first == name) run_.reset();
+  return {};
+}
+
+std::string repository_service::unload_now(const std::string& name) {
+  bool was_there = false;
+  problems_.erase(name);
+  for (auto at = instances_.begin(); at != instances_.end();) {
+    if (at->first.first != name) {
+      ++at;
+      continue;
+    }
+    was_there = true;
+    catalog_.withdraw(name, at->second.shown->meta.version);
+    if (run_ && run_which_ == at->first) run_.reset();
+    retire(std::move(at->second));
+    at = instances_.erase(at);
+  }
+  return was_there ? std::string{} : fmt::format("model '{}' is not loaded", name);
+}
+
+std::vector<repository_entry> repository_service::index_now() const {
+  std::vector<repository_entry> all;
+  std::set<std::string> served;
+  for (const auto& [which, i] : instances_) {
+    served.insert(which.first);
+    all.push_back({which.first, i.shown->meta.version, "READY",
+                   i.points.empty() ? "being measured, in small batches meanwhile" : ""});
+  }
+  const auto add = [&](const std::string& name, const std::string& why) {
+    if (served.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
+  };
+  for (const auto& [name, why] : problems_) add(name, why);
+  try {
+    for (const formats::repository_model& m : formats::scan_repository(options_.repository)) {
+      add(m.name, m.problem.empty() ? "unloaded" : m.problem);
+    }
+  } catch (const error& e) {
+    tell(e.what());  // What is served is known all the same.
+  }
+  std::ranges::sort(all, {}, &repository_entry::name);
+  return all;
+}
+
+/// One batch of the model that is being measured, or of the next one.
+void repository_service::measure_some() {
+  const auto at =
+      std::ranges::find_if(instances_, [](const auto& i) { return i.second.points.empty(); });
+  instance& i = at->second;
+  try {
+    if (!run_ || run_which_ != at->first) {
+      run_.reset();
+      run_ = std::make_unique<profile_run>(*executor_, *i.factory, i.max_batch, 5);
+      run_which_ = at->first;
+    }
+    if (!run_->step()) return;
+    const std::vector<formats::kept_point> points = run_->points();
+    run_.reset();
+    measured(at->first, points);
+  } catch (const std::exception& e) {
+    run_.reset();
+    // It goes on in small batches, with what is known of those.
+    tell(fmt::format("model '{}': cannot be measured: {}", at->first.first, e.what()));
+    i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
+  }
+}
+
+/// From now on the model's batches are as large as they may be.
+void repository_service::measured(const name_and_version& which,
+                                  const std::vector<formats::kept_point>& points) {
+  instance& old = instances_.at(which);
+  if (cache_.is_on()) cache_.keep_profile(which.first, {old.key, points});
+  instance fresh = old;
+  fresh.is_started = false;
+  fresh.points = points;
+  fresh.how.batch_max = old.max_batch;
+  fresh.how.latency =
+      latency_curve{table_latency{medians(points, options_.profile_margin)}, old.max_batch};
+  served_model shown = *old.shown;
+  set_slo(fresh, shown.meta);
+  fresh.shown = std::make_shared<const served_model>(std::move(shown));
+  start(fresh);
+  catalog_.publish(fresh.shown);
+  instance gone = std::exchange(old, std::move(fresh));
+  gone.bytes = 0;  // It shares its weights with the one that is served.
+  retire(std::move(gone));
+  tell(fmt::format("model '{}': measured, batches of up to {}", which.first, old.max_batch));
+}
+
+}  // namespace cohort::inference

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The service over a folder of ONNX models in Triton's layout: `repository_service`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/onnx/library.hpp>
+#include <cohort/serve/metrics.hpp>
+
+#include <formats/model_repository.hpp>
+#include <formats/warm_start_file.hpp>
+#include <models/registry.hpp>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "live_engine.hpp"
+#include "model_catalog.hpp"
+#include "model_repository.hpp"
+#include "model_service.hpp"
+#include "onnx_loader.hpp"
+#include "start_cache.hpp"
+
+namespace cohort::inference {
+
+class profile_run;
+
+/// Models of a folder, each on every device. A thread of its own, the keeper, loads, unloads and
+/// measures them while the engine serves:
+///
+/// * A model is opened, run once, and served at once. Where no profile of it is kept, it goes in
+///   batches of at most `first_batch` until the keeper has measured it, one turn over the batch
+///   sizes after the other, between other things that it is asked to do; then the profile is kept.
+/// * What is loaded again is served as before until the new one is ready. The old one is taken away
+///   when no request goes there any more and the last one has ended.
+/// * What fails leaves all others, and what was served under that name, as they are.
+class repository_service final : public model_service, public model_repository {
+ public:
+  /// Models at one time, those that are being replaced among them.
+  static constexpr std::uint32_t most_models = 2048;
+  /// Largest batch of a model that was not measured yet.
+  static constexpr std::uint32_t first_batch = 4;
+
+  /// Loads all models before it returns. @param listener, counters Outlive it.
+  /// @throws resource_error If ONNX Runtime is not there.
+  /// @throws config_error If the folder cannot be read.
+  repository_service(const options& o, outcome_listener& listener, serve::metrics& counters);
+  ~repository_service() override;
+
+  [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
+    return at_start_;
+  }
+  [[nodiscard]] const model_catalog* catalog() const noexcept override { return &catalog_; }
+  [[nodiscard]] model_repository* repository() noexcept override { return this; }
+  [[nodiscard]] const std::string& description() const noexcept override { return description_; }
+  [[nodiscard]] const std::string& notes() const noexcept override { return notes_; }
+  [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    return engine_->submit(r);
+  }
+  void cancel(engine::tensor_request& r) override { engine_->cancel(r); }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
+    return engine_->waiting(id);
+  }
+  [[nodiscard]] bool has_device() const noexcept override { return engine_->has_device(); }
+  [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
+  void drain() noexcept override;
+
+  void load(const std::string& name, answer done) override;
+  void unload(const std::string& name, answer done) override;
+  void index(std::function<void(const std::vector<repository_entry>&)> done) override;
+  void submitted_by(std::function<void(std::function<void()>)> post) override;
+
+ private:
+  /// A version of a model in the engine.
+  struct instance {
+    model_id id;
+    bool is_started = false;  ///< `id` is the engine's.
+    std::shared_ptr<models::host_model_factory> factory;
+    std::shared_ptr<const served_model> shown;
+    live_model how;
+    std::uint64_t bytes = 0;
+    std::uint32_t max_batch = 1;                ///< Once it is measured.
+    std::optional<duration> slo{};              ///< That the configuration says.
+    std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
+    formats::start_key key{};
+  };
+  using name_and_version = std::pair<std::string, std::uint64_t>;
+
+  // All of the keeper's.
+  void keep();
+  std::string load_now(const std::string& name);
+  std::string unload_now(const std::string& name);
+  std::vector<repository_entry> index_now() const;
+  instance open(const formats::repository_model& m, const formats::model_version& v);
+  void start(instance& i);
+  void retire(instance i);
+  std::vector<formats::kept_point> kept_profile(const loaded_version& v);
+  double row_ms(models::host_model_factory& f);
+  void measure_some();
+  void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
+  void set_slo(instance& i, serve::model_meta& meta) const;
+  model_id row_of(const std::string& name);
+  [[nodiscard]] std::uint64_t bytes_in_use() const noexcept;
+  void later(std::function<void()> command);
+
+  const options options_;
+  serve::metrics& counters_;
+  std::string description_;
+  std::string notes_;
+  std::vector<served_model> at_start_;
+  model_catalog catalog_;
+  std::shared_ptr<const runtime::onnx::library> library_;
+  start_cache cache_;
+  std::unique_ptr<runtime::host_executor> executor_;
+  std::map<name_and_version, instance> instances_;
+  std::uint64_t retirements_ = 0;
+  std::map<std::uint64_t, instance> retired_;    // By number of their retirement.
+  std::map<std::string, std::string> problems_;  // By model: why its last load failed.
+  std::map<std::string, model_id> rows_;         // By model: what it is counted as.
+  std::unique_ptr<profile_run> run_;             // Under way.
+  name_and_version run_which_;                   // What it measures.
+  std::unique_ptr<live_engine> engine_;          // Ends before what it runs.
+
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::deque<std::function<void()>> commands_;
+  std::function<void(std::function<void()>)> post_;
+  bool is_draining_ = false;
+  std::thread keeper_;
+};
+
+}  // namespace cohort::inference

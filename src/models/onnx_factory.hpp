@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Models of ONNX Runtime on the host, type-erased as the server's own ones.
+#pragma once
+
+#include <cohort/runtime/host.hpp>
+#include <cohort/runtime/onnx/session.hpp>
+#include <cohort/runtime/onnx/staged.hpp>
+#include <cohort/runtime/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "registry.hpp"
+
+namespace cohort::models {
+
+/// Of one session or of several as stages. All models that it makes share them.
+class onnx_factory final : public host_model_factory {
+ public:
+  using session = runtime::onnx::session;
+  using sessions = std::vector<std::shared_ptr<const session>>;
+
+  /// @param e Outlives it and its models.
+  /// @param has_sizes Whether requests differ in size, if the model leaves that open.
+  onnx_factory(runtime::host_executor& e, std::shared_ptr<const session> s, bool has_sizes = true)
+      : onnx_factory{e, sessions{std::move(s)}, has_sizes} {}
+  /// @throws config_error If a stage does not take what the one before it gives.
+  onnx_factory(runtime::host_executor& e, sessions stages, bool has_sizes = true)
+      : executor_{e},
+        sessions_{std::move(stages)},
+        info_{runtime::onnx::interface_of(sessions_)},
+        // What a stage passes on may be none that can be padded.
+        sizes_{!has_sizes || !info_.has_sizes()                     ? engine::row_sizes::one
+               : sessions_.size() == 1 && sessions_.front()->pads() ? engine::row_sizes::padded
+                                                                    : engine::row_sizes::equal} {}
+
+  [[nodiscard]] const runtime::model_interface& info() const noexcept override { return info_; }
+  [[nodiscard]] engine::row_sizes sizes() const noexcept override { return sizes_; }
+  [[nodiscard]] bool batches() const noexcept override { return sessions_.front()->has_batch(); }
+  [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t max_batch) override {
+    return std::make_unique<model>(executor_, sessions_, max_batch);
+  }
+
+ private:
+  class model final : public host_model {
+   public:
+    model(runtime::host_executor& e, const sessions& s, std::uint32_t max_batch)
+        : model_{e, s, max_batch} {}
+    [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
+    [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
+    [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
+      return model_.boundary_bytes(i);
+    }
+    void enqueue(std::size_t stage, runtime::host_executor::stream& s,
+                 const runtime::slice& x) override {
+      model_.enqueue(stage, s, x);
+    }
+
+   private:
+    runtime::onnx::onnx_stages<runtime::host_executor> model_;
+  };
+
+  runtime::host_executor& executor_;
+  sessions sessions_;
+  runtime::model_interface info_;
+  engine::row_sizes sizes_;
+};
+
+/// Whether a model is one of ONNX's, by the end of its name: a file .onnx, or a folder called
+/// `stages`, in which 1.onnx, 2.onnx, ... are what one was cut into.
+[[nodiscard]] bool is_onnx_file(std::string_view name) noexcept;
+/// What a model is called: NAME of NAME/1/model.onnx and of NAME/1/stages, as they lie in a
+/// repository, else the file's name without its end.
+[[nodiscard]] std::string name_of_onnx_file(std::string_view file);
+
+/// Loads a file, or all stages of a folder. ONNX Runtime is found by the environment or the system.
+/// @throws resource_error If that is not there.  @throws config_error If the file is no model, or
+/// of a kind that is not served.
+[[nodiscard]] std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
+                                                                    runtime::host_executor& e);
+
+}  // namespace cohort::models

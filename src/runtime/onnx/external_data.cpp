@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "external_data.hpp"
+
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+
+#include "status.hpp"
+
+namespace cohort::runtime::onnx::detail {
+namespace {
+
+// The messages of an ONNX model that a tensor can lie in.
+enum class message : std::uint8_t {
+  model,
+  training,
+  function,
+  graph,
+  node,
+  attribute,
+  sparse_tensor,
+  tensor,
+  entry,  // Of external data: key and value.
+};
+
+struct edge {
+  message from;
+  std::uint64_t field;
+  message to;
+};
+constexpr std::array edges{
+    edge{message::model, 7, message::graph},
+    edge{message::model, 20, message::training},
+    edge{message::model, 25, message::function},
+    edge{message::training, 1, message::graph},
+    edge{message::training, 2, message::graph},
+    edge{message::function, 7, message::node},
+    edge{message::function, 11, message::attribute},
+    edge{message::graph, 1, message::node},
+    edge{message::graph, 5, message::tensor},
+    edge{message::graph, 15, message::sparse_tensor},
+    edge{message::node, 5, message::attribute},
+    edge{message::attribute, 5, message::tensor},
+    edge{message::attribute, 6, message::graph},
+    edge{message::attribute, 10, message::tensor},
+    edge{message::attribute, 11, message::graph},
+    edge{message::attribute, 22, message::sparse_tensor},
+    edge{message::attribute, 23, message::sparse_tensor},
+    edge{message::sparse_tensor, 1, message::tensor},
+    edge{message::sparse_tensor, 2, message::tensor},
+    edge{message::tensor, 13, message::entry},
+};
+
+[[noreturn]] void refuse(std::string_view why) {
+  throw config_error{fmt::format("is cut off or no ONNX model: {}", why)};
+}
+
+class reader {
+ public:
+  explicit reader(std::span<const std::byte> bytes) : left_{bytes} {}
+
+  [[nodiscard]] bool has_more() const noexcept { return !left_.empty(); }
+  std::uint64_t number() {
+    std::uint64_t n = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const auto b = std::to_integer<std::uint64_t>(take(1).front());
+      n |= (b & 0x7FU) << shift;
+      if (b < 0x80U) return n;
+    }
+    refuse("a number of it has more than 64 bits");
+  }
+  std::span<const std::byte> take(std::uint64_t bytes) {
+    if (bytes > left_.size()) refuse("a field of it ends behind its end");
+    const auto taken = left_.first(bytes);
+    left_ = left_.subspan(bytes);
+    return taken;
+  }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+std::string_view text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+class walk {
+ public:
+  std::vector<std::string> found;
+
+  void into(message kind, std::span<const std::byte> bytes, int depth = 0) {
+    if (depth > 100) refuse("its messages lie more than 100 deep in each other");
+    reader in{bytes};
+    std::string_view key;
+    std::string_view value;
+    while (in.has_more()) {
+      const std::uint64_t tag = in.number();
+      const std::uint64_t field = tag >> 3U;
+      if (field == 0) refuse("it has a field 0");
+      switch (tag & 7U) {
+        case 0:
+          in.number();
+          break;
+        case 1:
+          in.take(8);
+          break;
+        case 2: {
+          const auto content = in.take(in.number());
+          if (kind == message::entry && field == 1) key = text(content);
+          if (kind == message::entry && field == 2) value = text(content);
+          const auto next = std::ranges::find_if(
+              edges, [&](const edge& e) { return e.from == kind && e.field == field; });
+          if (next != edges.end()) into(next->to, content, depth + 1);
+          break;
+        }
+        case 5:
+          in.take(4);
+          break;
+        default:
+          refuse(fmt::format("it has a field of type {}", tag & 7U));
+      }
+    }
+    if (kind == message::entry && key == "location" && seen_.insert(value).second) {
+      found.emplace_back(value);
+    }
+  }
+
+ private:
+  std::unordered_set<std::string_view> seen_;
+};
+
+}  // namespace
+
+std::vector<std::string> external_locations(std::span<const std::byte> model) {
+  // ONNX Runtime would take it for its own format, whose external files are not looked for here.
+  if (model.size() >= 8 && text(model.subspan(4, 4)) == "ORTM") {
+    throw config_error{"is in ONNX Runtime's own format: expected an ONNX model"};
+  }
+  if (model.empty()) refuse("it is empty");
+  walk w;
+  w.into(message::model, model);
+  return w.found;
+}
+
+void check_location(const std::string& location) {
+  const std::filesystem::path path{location};
+  const bool leaves = std::ranges::find(path, std::filesystem::path{".."}) != path.end();
+  if (location.empty() || path.is_absolute() || leaves ||
+      location.find('\0') != std::string::npos) {
+    throw config_error{
+        fmt::format("external data '{}' is refused: expected a file below the model's folder",
+                    one_line(location))};
+  }
+}
+
+}  // namespace cohort::runtime::onnx::detail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/onnx/library.hpp>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "api.hpp"
+#include "status.hpp"
+
+namespace cohort::runtime::onnx {
+namespace {
+
+constexpr const char* file_name = "libonnxruntime.so.1";
+constexpr const char* variable = "COHORT_ONNXRUNTIME";
+
+/// Of "1.30.0" the 30, which is the version of the table; 0 of what is no such text.
+std::uint32_t api_version_of(std::string_view version) {
+  const std::size_t dot = version.find('.');
+  if (version.substr(0, dot) != "1") return 0;
+  version.remove_prefix(dot == std::string_view::npos ? version.size() : dot + 1);
+  std::uint32_t minor = 0;
+  std::from_chars(version.data(), version.data() + version.size(), minor);
+  return minor;
+}
+
+std::string path_of(void* function, const std::string& asked) {
+  Dl_info found{};
+  if (dladdr(function, &found) == 0 || found.dli_fname == nullptr) return asked;
+  return found.dli_fname;
+}
+
+}  // namespace
+
+std::shared_ptr<const library> library::open(const std::string& path) {
+  std::string asked = path;
+  std::string source;
+  if (asked.empty()) {
+    const char* set = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nobody sets it.
+    if (set != nullptr) asked = set;
+    source = asked.empty()
+                 ? fmt::format(" (where the system's loader looks; {} is not set)", variable)
+                 : fmt::format(" (of {})", variable);
+  }
+  if (asked.empty()) asked = file_name;
+  const auto refuse = [&](std::string_view why) {
+    throw resource_error{fmt::format("ONNX Runtime: {}{}: {}", asked, source, why)};
+  };
+
+  void* const handle = dlopen(asked.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
+    refuse(detail::one_line(why == nullptr ? "cannot be loaded" : why));
+  }
+  void* const entry = dlsym(handle, detail::entry_point);
+  if (entry == nullptr)
+    refuse(fmt::format("has no {}: it is another library", detail::entry_point));
+
+  const detail::ort_api_base* const base = reinterpret_cast<detail::get_api_base>(entry)();
+  // Asked first: the library complains on standard error of a version that it does not have.
+  const char* const version = base == nullptr ? nullptr : base->version();
+  const std::string told = detail::one_line(version == nullptr ? "none" : version);
+  const detail::ort_api* api = nullptr;
+  if (api_version_of(told) >= detail::least_api_version) {
+    api = base->get_api(detail::least_api_version);
+  }
+  if (api == nullptr) {
+    refuse(fmt::format("its version is {}: expected 1.{} or later of 1", told,
+                       detail::least_api_version));
+  }
+
+  std::shared_ptr<library> made{new library};
+  made->api_ = api;
+  made->version_ = told;
+  made->path_ = path_of(entry, asked);
+  if (const auto why =
+          detail::failure_of(*api, api->create_env(detail::fatal_log, "cohort", &made->env_))) {
+    refuse(*why);
+  }
+  return made;
+}
+
+library::~library() {
+  if (env_ != nullptr) api_->release_env(env_);
+}
+
+}  // namespace cohort::runtime::onnx

@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/onnx/session.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api.hpp"
+#include "external_data.hpp"
+#include "shapes.hpp"
+#include "status.hpp"
+
+namespace cohort::runtime::onnx {
+namespace {
+
+using namespace detail;
+
+template <class T>
+using owned = std::unique_ptr<T, void (*)(T*)>;
+
+struct element_row {
+  int element;  // ONNX's number.
+  data_type type;
+};
+constexpr std::array<element_row, data_types> elements{{{1, data_type::f32},
+                                                        {10, data_type::f16},
+                                                        {16, data_type::bf16},
+                                                        {11, data_type::f64},
+                                                        {3, data_type::i8},
+                                                        {5, data_type::i16},
+                                                        {6, data_type::i32},
+                                                        {7, data_type::i64},
+                                                        {2, data_type::u8},
+                                                        {4, data_type::u16},
+                                                        {12, data_type::u32},
+                                                        {13, data_type::u64},
+                                                        {9, data_type::boolean}}};
+
+int element_of(data_type t) {
+  for (const element_row& e : elements) {
+    if (e.type == t) return e.element;
+  }
+  return 0;
+}
+
+std::string name_of_element(int element) {
+  constexpr int first = 8;
+  constexpr std::array<std::string_view, 16> others{"BYTES (strings)",
+                                                    "",
+                                                    "",
+                                                    "",
+                                                    "",
+                                                    "",
+                                                    "complex64",
+                                                    "complex128",
+                                                    "",
+                                                    "float8e4m3fn",
+                                                    "float8e4m3fnuz",
+                                                    "float8e5m2",
+                                                    "float8e5m2fnuz",
+                                                    "uint4",
+                                                    "int4",
+                                                    "float4e2m1"};
+  const auto at = static_cast<std::size_t>(element - first);
+  if (element < first || at >= others.size() || others[at].empty()) {
+    return fmt::format("type {} of ONNX", element);
+  }
+  return std::string{others[at]};
+}
+
+std::string_view name_of_kind(int kind) {
+  constexpr std::array<std::string_view, 7> names{
+      "of no known kind", "a tensor",        "a sequence", "a map",
+      "opaque",           "a sparse tensor", "optional"};
+  const auto at = static_cast<std::size_t>(kind);
+  return at < names.size() ? names[at] : names[0];
+}
+
+std::vector<std::byte> content_of(const std::filesystem::path& file, std::size_t max_bytes) {
+  std::error_code failed;
+  const auto bytes = std::filesystem::file_size(file, failed);
+  if (failed) throw config_error{"cannot be read: " + failed.message()};
+  if (bytes > max_bytes) {
+    throw config_error{fmt::format("has {} bytes: expected at most {}", bytes, max_bytes)};
+  }
+  std::vector<std::byte> content(bytes);
+  std::ifstream in{file, std::ios::binary};
+  in.read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(bytes));
+  if (!in) throw config_error{"cannot be read"};
+  return content;
+}
+
+/// A session's functions and what is released with it.
+class loaded {
+ public:
+  loaded(std::shared_ptr<const library> runtime)  // NOLINT(google-explicit-constructor)
+      : runtime_{std::move(runtime)}, api_{&runtime_->api()} {}
+
+  [[nodiscard]] const ort_api& api() const noexcept { return *api_; }
+  /// @throws config_error If a call about the model failed.
+  void check(ort_status* status) const {
+    if (const auto why = failure_of(*api_, status)) throw config_error{*why};
+  }
+
+  void load(std::span<const std::byte> model, const std::filesystem::path* file,
+            const session_options& o) {
+    ort_session_options* made = nullptr;
+    check(api_->create_session_options(&made));
+    const owned<ort_session_options> options{made, api_->release_session_options};
+    check(api_->set_log_severity(made, fatal_log));
+    check(api_->set_intra_op_threads(made, static_cast<int>(o.threads)));
+    check(api_->set_inter_op_threads(made, 1));
+    check(api_->set_execution_mode(made, in_sequence));
+    // Devices beside this one need the cores that it would wait on.
+    check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
+
+    const std::vector<std::string> others = external_locations(model);
+    if (!others.empty() && file == nullptr) {
+      throw config_error{"external data are refused: expected all weights in the model itself"};
+    }
+    for (const std::string& location : others) check_location(location);
+    ort_session* session = nullptr;
+    check(others.empty() ? api_->create_session_from_bytes(&runtime_->env(), model.data(),
+                                                           model.size(), made, &session)
+                         : api_->create_session(&runtime_->env(), file->c_str(), made, &session));
+    session_.reset(session);
+    ort_memory_info* memory = nullptr;
+    check(api_->create_cpu_memory_info(device_allocator, default_memory, &memory));
+    memory_.reset(memory);
+  }
+
+  [[nodiscard]] std::vector<declared_tensor> inputs() const {
+    return tensors("input", api_->input_count, api_->input_name, api_->input_type);
+  }
+  [[nodiscard]] std::vector<declared_tensor> outputs() const {
+    return tensors("output", api_->output_count, api_->output_name, api_->output_type);
+  }
+  /// @param is_plain Whether each is a tensor of plain numbers: only those are described.
+  [[nodiscard]] std::vector<declared_tensor> outputs(std::vector<bool>& is_plain) const {
+    return tensors("output", api_->output_count, api_->output_name, api_->output_type, &is_plain);
+  }
+
+  /// @returns What failed.
+  [[nodiscard]] std::optional<std::string> run(const char* const* input_names,
+                                               std::span<ort_value* const> inputs,
+                                               const char* const* output_names,
+                                               std::span<ort_value*> outputs) const {
+    return failure_of(*api_,
+                      api_->run(session_.get(), nullptr, input_names, inputs.data(), inputs.size(),
+                                output_names, outputs.size(), outputs.data()));
+  }
+  [[nodiscard]] ort_status* make_tensor(data_type type, std::span<const std::int64_t> shape,
+                                        void* data, std::size_t bytes, ort_value** to) const {
+    return api_->create_tensor_with_data(memory_.get(), data, bytes, shape.data(), shape.size(),
+                                         element_of(type), to);
+  }
+  /// @returns [0] of one that was not made: ONNX Runtime may leave such an output out.
+  [[nodiscard]] std::vector<std::int64_t> shape_of_any(const ort_value* value) const {
+    ort_tensor_info* info = nullptr;
+    if (failure_of(*api_, api_->tensor_info_of(value, &info))) return {0};
+    const owned<ort_tensor_info> release{info, api_->release_tensor_info};
+    return dimensions_of(info);
+  }
+  [[nodiscard]] std::vector<std::int64_t> shape_of(const ort_value* value) const {
+    ort_tensor_info* info = nullptr;
+    check(api_->tensor_info_of(value, &info));
+    const owned<ort_tensor_info> release{info, api_->release_tensor_info};
+    return dimensions_of(info);
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::int64_t> dimensions_of(const ort_tensor_info* info) const {
+    std::size_t rank = 0;
+    check(api_->rank_of(info, &rank));
+    std::vector<std::int64_t> values(rank);
+    check(api_->dimensions_of(info, values.data(), rank));
+    return values;
+  }
+
+  template <class Count, class Name, class Type>
+  [[nodiscard]] std::vector<declared_tensor> tensors(std::string_view side, Count count, Name name,
+                                                     Type type,
+                                                     std::vector<bool>* is_plain = nullptr) const {
+    std::size_t n = 0;
+    check(count(session_.get(), &n));
+    ort_allocator* allocator = nullptr;
+    check(api_->default_allocator(&allocator));
+    std::vector<declared_tensor> found;
+    for (std::size_t i = 0; i < n; ++i) {
+      char* text = nullptr;
+      check(name(session_.get(), i, allocator, &text));
+      declared_tensor& t = found.emplace_back(declared_tensor{.name = text});
+      check(api_->allocator_free(allocator, text));
+      ort_type_info* info = nullptr;
+      check(type(session_.get(), i, &info));
+      const owned<ort_type_info> release{info, api_->release_type_info};
+      try {
+        fill(side, t, info);
+        if (is_plain != nullptr) is_plain->push_back(true);
+      } catch (const config_error&) {
+        if (is_plain == nullptr) throw;
+        is_plain->push_back(false);
+      }
+    }
+    return found;
+  }
+
+  void fill(std::string_view side, declared_tensor& t, const ort_type_info* info) const {
+    int kind = 0;
+    check(api_->kind_of(info, &kind));
+    if (kind != kind_tensor) {
+      throw config_error{fmt::format("{} '{}' is {}: expected a tensor of numbers", side, t.name,
+                                     name_of_kind(kind))};
+    }
+    const ort_tensor_info* tensor = nullptr;
+    check(api_->as_tensor_info(info, &tensor));
+    int element = 0;
+    check(api_->element_of(tensor, &element));
+    const auto* const row = std::ranges::find(elements, element, &element_row::element);
+    if (row == elements.end()) {
+      throw config_error{
+          fmt::format("{} '{}' is of {}: expected numbers of 8 to 64 bits or booleans", side,
+                      t.name, name_of_element(element))};
+    }
+    t.type = row->type;
+    const std::vector<std::int64_t> values = dimensions_of(tensor);
+    std::vector<const char*> names(values.size());
+    check(api_->dimension_names_of(tensor, names.data(), names.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      t.shape.push_back({.value = values[i], .name = names[i] == nullptr ? "" : names[i]});
+    }
+  }
+
+  std::shared_ptr<const library> runtime_;
+  const ort_api* api_;
+  owned<ort_session> session_{nullptr, api_->release_session};
+  owned<ort_memory_info> memory_{nullptr, api_->release_memory_info};
+};
+
+/// Values of one run, released with it.
+class values {
+ public:
+  values(const ort_api& api, std::size_t count) : api_{&api}, all_(count) {}
+  ~values() {
+    for (ort_value* v : all_) {
+      if (v != nullptr) api_->release_value(v);
+    }
+  }
+  values(const values&) = delete;
+  values& operator=(const values&) = delete;
+  [[nodiscard]] std::span<ort_value*> all() noexcept { return all_; }
+
+ private:
+  const ort_api* api_;
+  std::vector<ort_value*> all_;
+};
+
+std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::uint32_t rows,
+                                   std::uint32_t size) {
+  std::vector<std::int64_t> shape;
+  if (has_batch) shape.push_back(rows);
+  for (const std::int64_t d : t.shape) shape.push_back(d == size_dimension ? size : d);
+  return shape;
+}
+
+/// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why What failed.
+/// @param shape Of a value.
+template <class Shape>
+std::vector<std::vector<std::int64_t>> shapes_on_zeros(
+    const loaded& model, std::span<const tensor_info> of, std::span<const char* const> outputs,
+    bool has_batch, std::uint32_t rows, std::uint32_t size, std::string& why, Shape shape) {
+  std::vector<std::vector<std::byte>> zeros;
+  std::vector<const char*> inputs;
+  values in{model.api(), of.size()};
+  values out{model.api(), outputs.size()};
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    inputs.push_back(of[i].name.c_str());
+    const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
+    model.check(model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
+                                  zeros.back().data(), data.size(), &in.all()[i]));
+  }
+  if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all())) {
+    why = *failed;
+    return {};
+  }
+  std::vector<std::vector<std::int64_t>> found;
+  for (const ort_value* v : out.all()) found.push_back((model.*shape)(v));
+  return found;
+}
+
+/// A tensor that was seen with 2 rows of one size and 3 of another, or without rows.
+std::optional<tensor_info> row_of(const declared_tensor& t, std::span<const std::int64_t> small,
+                                  std::span<const std::int64_t> large, bool has_batch,
+                                  std::uint32_t small_size, std::uint32_t large_size) {
+  if (small.size() != large.size()) return std::nullopt;
+  if (has_batch && (small.empty() || small[0] != 2 || large[0] != 3)) return std::nullopt;
+  tensor_info row{.name = t.name, .type = t.type, .shape = {}};
+  for (std::size_t i = has_batch ? 1 : 0; i < small.size(); ++i) {
+    if (small[i] == large[i] && small[i] >= 1) {
+      row.shape.push_back(small[i]);
+    } else if (small[i] == small_size && large[i] == large_size) {
+      row.shape.push_back(size_dimension);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return row;
+}
+
+void check_options(const session_options& o) {
+  if (o.threads < 1 || o.threads > 1024) {
+    throw config_error{fmt::format("threads is {}: expected 1 to 1024", o.threads)};
+  }
+  if (o.max_size < 1 || o.max_size > 1U << 20U) {
+    throw config_error{fmt::format("max_size is {}: expected 1 to {}", o.max_size, 1U << 20U)};
+  }
+}
+
+}  // namespace
+
+class session::state {
+ public:
+  state(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
+        const std::filesystem::path* file, const session_options& options)
+      : loaded_{std::move(runtime)} {
+    loaded_.load(model, file, options);
+    const std::vector<declared_tensor> inputs = loaded_.inputs();
+    const std::vector<declared_tensor> outputs = loaded_.outputs();
+    for (const declared_tensor& t : inputs) names_.push_back(t.name);
+    for (const declared_tensor& t : outputs) names_.push_back(t.name);
+    for (const std::string& n : names_) name_pointers_.push_back(n.c_str());
+    find_passed(inputs.size());
+    described_ =
+        describe(inputs, outputs, options,
+                 [this](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
+                        std::uint32_t size) { return probe(of, has_batch, rows, size); });
+  }
+
+  [[nodiscard]] const described_model& described() const noexcept { return described_; }
+
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           std::uint32_t rows, std::uint32_t size, std::size_t first) const {
+    const model_interface& m = described_.interface;
+    for (const passed& p : passed_) {
+      const std::size_t bytes = m.inputs[p.input].bytes(size);
+      std::memcpy(outputs[p.output] + first * bytes, inputs[p.input] + first * bytes, bytes * rows);
+    }
+    if (computed_.empty()) return;
+    values in{loaded_.api(), inputs.size()};
+    values out{loaded_.api(), computed_.size()};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      // It reads alone, though it takes a pointer that one could write by.
+      bind(m.inputs[i],
+           const_cast<std::byte*>(inputs[i]),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+           rows, size, first, in.all()[i]);
+    }
+    for (std::size_t i = 0; i < computed_.size(); ++i) {
+      bind(m.outputs[computed_[i]], outputs[computed_[i]], rows, size, first, out.all()[i]);
+    }
+    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all()));
+  }
+
+ private:
+  void check(const std::optional<std::string>& failure) const {
+    if (failure)
+      throw device_error{fmt::format("model '{}': {}", described_.interface.name, *failure)};
+  }
+  void bind(const tensor_info& t, std::byte* data, std::uint32_t rows, std::uint32_t size,
+            std::size_t first, ort_value*& to) const {
+    const std::size_t bytes = t.bytes(size);
+    const std::vector<std::int64_t> shape = shape_of(t, described_.has_batch, rows, size);
+    check(failure_of(loaded_.api(),
+                     loaded_.make_tensor(t.type, shape, data + first * bytes, bytes * rows, &to)));
+  }
+
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> probe(std::span<const tensor_info> of,
+                                                             bool has_batch, std::uint32_t rows,
+                                                             std::uint32_t size) const {
+    std::string why;
+    auto found = shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()),
+                                 has_batch, rows, size, why, &loaded::shape_of);
+    if (why.empty()) return found;
+    throw config_error{
+        fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
+                    "size {}) failed: {}",
+                    rows, size, why)};
+  }
+
+  /// An output that is an input itself. ONNX Runtime would not write it to the caller's memory.
+  struct passed {
+    std::size_t output;
+    std::size_t input;
+  };
+  void find_passed(std::size_t inputs) {
+    for (std::size_t i = inputs; i < names_.size(); ++i) {
+      const auto end = names_.begin() + static_cast<std::ptrdiff_t>(inputs);
+      const auto at = std::find(names_.begin(), end, names_[i]);
+      if (at != end) {
+        passed_.push_back({i - inputs, static_cast<std::size_t>(at - names_.begin())});
+      } else {
+        computed_.push_back(i - inputs);
+        computed_names_.push_back(name_pointers_[i]);
+      }
+    }
+  }
+
+  loaded loaded_;
+  std::vector<std::string> names_;  // Of inputs, then of outputs.
+  std::vector<const char*> name_pointers_;
+  std::vector<passed> passed_;
+  std::vector<std::size_t> computed_;  // The other outputs.
+  std::vector<const char*> computed_names_;
+  described_model described_;
+};
+
+session::session(std::shared_ptr<const library> runtime, const std::filesystem::path& file,
+                 const session_options& options) {
+  check_options(options);
+  session_options named = options;
+  if (named.name.empty()) named.name = file.stem().string();
+  try {
+    state_ = std::make_unique<state>(std::move(runtime), content_of(file, options.max_bytes), &file,
+                                     named);
+  } catch (const config_error& e) {
+    throw config_error{fmt::format("{}: {}", file.string(), e.what())};
+  }
+}
+
+session::session(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
+                 const session_options& options) {
+  check_options(options);
+  try {
+    state_ = std::make_unique<state>(std::move(runtime), model, nullptr, options);
+  } catch (const config_error& e) {
+    throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
+  }
+}
+
+session::~session() = default;
+
+std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const library> runtime,
+                                                         std::span<const std::byte> model,
+                                                         const session_options& options) {
+  check_options(options);
+  try {
+    loaded made{std::move(runtime)};
+    made.load(model, nullptr, options);
+    const described_model inputs = describe(made.inputs(), {}, options, {});
+    std::vector<bool> is_plain;
+    const std::vector<declared_tensor> outputs = made.outputs(is_plain);
+    std::vector<const char*> names;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (is_plain[i]) names.push_back(outputs[i].name.c_str());
+    }
+    const std::uint32_t large_size = std::min(inputs.interface.max_size, 12U);
+    const std::uint32_t small_size = std::max(large_size / 2, 1U);
+    const auto seen = [&](std::uint32_t rows, std::uint32_t size) {
+      std::string why;
+      auto shapes = shapes_on_zeros(made, inputs.interface.inputs, names, inputs.has_batch,
+                                    inputs.has_batch ? rows : 1, size, why, &loaded::shape_of_any);
+      if (why.empty()) return shapes;
+      throw config_error{
+          fmt::format("running it on zeros ({} rows of size {}) failed: {}", rows, size, why)};
+    };
+    const auto small = seen(2, small_size);
+    const auto large = seen(3, large_size);
+    std::vector<std::optional<tensor_info>> found(outputs.size());
+    for (std::size_t i = 0, k = 0; i < outputs.size(); ++i) {
+      if (!is_plain[i]) continue;
+      found[i] = row_of(outputs[i], small[k], large[k], inputs.has_batch, small_size, large_size);
+      ++k;
+    }
+    return found;
+  } catch (const config_error& e) {
+    throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
+  }
+}
+
+const model_interface& session::interface() const noexcept { return state_->described().interface; }
+bool session::has_batch() const noexcept { return state_->described().has_batch; }
+bool session::pads() const noexcept { return state_->described().pads; }
+
+void session::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                  std::uint32_t rows, std::uint32_t size) const {
+  const model_interface& m = interface();
+  const auto refuse = [&](std::string_view what, std::size_t is, std::string_view range,
+                          std::size_t most) {
+    throw config_error{
+        fmt::format("model '{}': {} is {}: expected {}{}", m.name, what, is, range, most)};
+  };
+  if (inputs.size() != m.inputs.size())
+    refuse("the number of inputs", inputs.size(), "", m.inputs.size());
+  if (outputs.size() != m.outputs.size()) {
+    refuse("the number of outputs", outputs.size(), "", m.outputs.size());
+  }
+  if (rows < 1) refuse("rows", rows, "at least ", 1);
+  if (size < 1 || size > m.max_size) refuse("size", size, "1 to ", m.max_size);
+  const std::uint32_t together = has_batch() ? rows : 1;
+  for (std::uint32_t first = 0; first < rows; first += together) {
+    state_->run(inputs, outputs, together, size, first);
+  }
+}
+
+}  // namespace cohort::runtime::onnx

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// From the shapes that a model declares to its interface: which dimension is the batch, which the
+/// size.
+#pragma once
+
+#include <cohort/runtime/onnx/session.hpp>
+#include <cohort/runtime/tensor.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::runtime::onnx::detail {
+
+struct dimension {
+  std::int64_t value = -1;  ///< −1: dynamic.
+  std::string name{};       ///< Of one that is dynamic; may be empty.
+};
+
+/// A tensor as the model declares it. A rank of 0 may be one that is not known.
+struct declared_tensor {
+  std::string name;
+  data_type type = data_type::f32;
+  std::vector<dimension> shape{};
+};
+
+/// Runs the model on zeros. @returns The shapes of all its outputs.
+using probe_run = std::function<std::vector<std::vector<std::int64_t>>(
+    std::span<const tensor_info> inputs, bool has_batch, std::uint32_t rows, std::uint32_t size)>;
+
+struct described_model {
+  model_interface interface;
+  bool has_batch = false;
+  bool pads = false;
+};
+
+/// The rules are those of `session`. Runs probes only where outputs' shapes leave a question.
+/// @throws config_error If a shape is not allowed or not understood: names tensor and dimension.
+[[nodiscard]] described_model describe(const std::vector<declared_tensor>& inputs,
+                                       const std::vector<declared_tensor>& outputs,
+                                       const session_options& options, const probe_run& probe);
+
+}  // namespace cohort::runtime::onnx::detail

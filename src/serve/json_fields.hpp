@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Fields of JSON that must be there and of a type, and what is said of those that are not.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <simdjson.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace cohort::serve::json {
+
+namespace dom = simdjson::dom;
+
+/// Leaves the parse with a message.
+struct rejected {
+  std::string message;
+};
+
+[[noreturn]] inline void reject(std::string message) { throw rejected{std::move(message)}; }
+
+inline std::string_view kind_of(const dom::element& e) {
+  switch (e.type()) {
+    case dom::element_type::ARRAY:
+      return "an array";
+    case dom::element_type::OBJECT:
+      return "an object";
+    case dom::element_type::STRING:
+      return "a string";
+    case dom::element_type::BOOL:
+      return "a boolean";
+    case dom::element_type::NULL_VALUE:
+      return "null";
+    default:
+      return "a number";
+  }
+}
+
+/// Where fields are, in words that are made only if something is wrong there.
+struct place {
+  std::string_view list{};  ///< Whose element, `index`, the fields belong to; none: of the body.
+  std::size_t index = 0;
+  std::string_view inner{};  ///< "parameters.", if they are inside that.
+
+  /// The name of a field; of the element itself if `name` is empty.
+  [[nodiscard]] std::string of(std::string_view name) const {
+    if (list.empty()) return fmt::format("{}{}", inner, name);
+    return fmt::format("{}[{}]{}{}{}", list, index, name.empty() ? "" : ".", inner, name);
+  }
+  [[nodiscard]] place parameters() const { return {list, index, "parameters."}; }
+};
+
+/// The field of an object, once at most.
+inline std::optional<dom::element> field(const dom::object& o, std::string_view name,
+                                         const place& at) {
+  std::optional<dom::element> found;
+  for (const auto& [key, value] : o) {
+    if (key != name) continue;
+    if (found) reject(fmt::format("{} is given twice", at.of(name)));
+    found = value;
+  }
+  return found;
+}
+inline dom::element needed(const dom::object& o, std::string_view name, const place& at) {
+  const auto f = field(o, name, at);
+  if (!f) reject(fmt::format("{} is missing", at.of(name)));
+  return *f;
+}
+
+/// The value of a field. @param what The type, in words.
+template <class T>
+T as(const dom::element& e, const place& at, std::string_view name, std::string_view what) {
+  T value;
+  if (e.get(value) != simdjson::SUCCESS) {
+    reject(fmt::format("{} must be {}, not {}", at.of(name), what, kind_of(e)));
+  }
+  return value;
+}
+inline std::string_view text(const dom::element& e, const place& at, std::string_view name) {
+  return as<std::string_view>(e, at, name, "a string");
+}
+inline bool boolean(const dom::element& e, const place& at, std::string_view name) {
+  return as<bool>(e, at, name, "a boolean");
+}
+inline dom::object object(const dom::element& e, const place& at, std::string_view name) {
+  return as<dom::object>(e, at, name, "an object");
+}
+inline dom::array array(const dom::element& e, const place& at, std::string_view name) {
+  return as<dom::array>(e, at, name, "an array");
+}
+
+}  // namespace cohort::serve::json

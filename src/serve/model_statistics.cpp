@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/model_statistics.hpp>
+
+#include <cohort/serve/infer_request.hpp>
+
+#include <fmt/format.h>
+
+namespace cohort::serve {
+namespace {
+
+std::string write(const char* name, const time_spent& t) {
+  return fmt::format("\"{}\":{{\"count\":{},\"ns\":{}}}", name, t.count, t.total.count());
+}
+
+std::string write(const named_statistics& m) {
+  const model_statistics& s = m.of;
+  std::string batches;
+  std::uint64_t inferences = 0;
+  std::uint64_t executions = 0;
+  for (const auto& [size, rows] : s.rows) {
+    const std::uint64_t executed = (rows.count + size - 1) / size;
+    const time_spent ran{executed, rows.total / rows.count * executed};
+    inferences += rows.count;
+    executions += ran.count;
+    batches += fmt::format("{}{{\"batch_size\":{},{},{},{}}}", batches.empty() ? "" : ",", size,
+                           write("compute_input", {ran.count, {}}), write("compute_infer", ran),
+                           write("compute_output", {ran.count, {}}));
+  }
+  const auto last =
+      std::chrono::duration_cast<std::chrono::milliseconds>(s.last_inference.time_since_epoch());
+  return fmt::format(
+      "{{\"name\":{},\"version\":{},\"last_inference\":{},\"inference_count\":{},"
+      "\"execution_count\":{},\"inference_stats\":{{{},{},{},{},{},{},{},{}}},\"batch_stats\":[{}]"
+      "}}",
+      json_string(m.name), json_string(m.version), last.count(), inferences, executions,
+      write("success", s.success), write("fail", s.fail), write("queue", s.queue),
+      write("compute_input", s.compute_input), write("compute_infer", s.compute_infer),
+      write("compute_output", s.compute_output), write("cache_hit", {}), write("cache_miss", {}),
+      batches);
+}
+
+}  // namespace
+
+std::string write_statistics(std::span<const named_statistics> models) {
+  std::string list;
+  for (const named_statistics& m : models) {
+    if (!list.empty()) list += ',';
+    list += write(m);
+  }
+  return "{\"model_stats\":[" + list + "]}";
+}
+
+}  // namespace cohort::serve

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/model_check.hpp>
+
+#include <doctest/doctest.h>
+#include <formats/text.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::formats {
+namespace {
+using runtime::data_type;
+using runtime::tensor_info;
+using shape = std::vector<std::int64_t>;
+
+model_facts image() {
+  return {.file = "m/1/model.onnx",
+          .interface = {.name = "m",
+                        .inputs = {{.name = "x", .type = data_type::f32, .shape = {784}}},
+                        .outputs = {{.name = "y", .type = data_type::f32, .shape = {10}},
+                                    {.name = "z", .type = data_type::i64, .shape = {}}}},
+          .has_batch = true};
+}
+model_facts tokens() {
+  return {.file = "m/1/model.onnx",
+          .interface = {.name = "m",
+                        .inputs = {{.name = "ids", .type = data_type::i64, .shape = {-1}},
+                                   {.name = "mask", .type = data_type::i64, .shape = {-1}}},
+                        .outputs = {{.name = "y", .type = data_type::f32, .shape = {-1, 8}}}},
+          .has_batch = true};
+}
+model_facts no_batch() {
+  model_facts f = image();
+  f.has_batch = false;
+  return f;
+}
+
+checked_model check(std::string_view text, const model_facts& facts = image()) {
+  return check_model("m/config.pbtxt", parse_model_config("m/config.pbtxt", text), facts);
+}
+std::string complaint(std::string_view text, const model_facts& facts = image()) {
+  try {
+    (void)check(text, facts);
+  } catch (const input_error& e) {
+    const std::string what = e.what();
+    CHECK(what.find('\n') == std::string::npos);
+    REQUIRE(what.starts_with("m/config.pbtxt: "));
+    return what.substr(16);
+  }
+  return "none";
+}
+
+TEST_CASE("without a config the model's metadata suffice") {
+  const checked_model m = check_model("m/config.pbtxt", std::nullopt, image());
+  CHECK(m.batches);
+  CHECK(m.config.name == "m");
+  CHECK(m.config.max_batch_size == 16);
+  CHECK(m.config.inputs == std::vector<config_tensor>{{"x", data_type::f32, {784}}});
+  CHECK(m.config.outputs ==
+        std::vector<config_tensor>{{"y", data_type::f32, {10}}, {"z", data_type::i64, {}}});
+  CHECK(m.interface.name == "m");
+  CHECK(m.interface.inputs == image().interface.inputs);
+  CHECK(m.interface.outputs == image().interface.outputs);
+  CHECK(m.interface.max_size == 1);
+}
+TEST_CASE("a model without a batch dimension serves whole tensors") {
+  const checked_model m = check_model("m/config.pbtxt", std::nullopt, no_batch());
+  CHECK_FALSE(m.batches);
+  CHECK(m.config.max_batch_size == 0);
+  CHECK(m.interface.inputs.at(0).shape == shape{784});
+  CHECK(
+      complaint("max_batch_size: 1", no_batch()) ==
+      "max_batch_size: 1 is not allowed: expected 0, since m/1/model.onnx has no batch dimension");
+}
+TEST_CASE("a batch is at most what the model takes") {
+  model_facts f = image();
+  f.batch_limit = 8;
+  CHECK(check("", f).config.max_batch_size == 8);
+  CHECK(check("max_batch_size: 8", f).config.max_batch_size == 8);
+  CHECK(complaint("max_batch_size: 9", f) ==
+        "max_batch_size: 9 is not allowed: expected at most 8, the rows that m/1/model.onnx takes");
+  CHECK(check("max_batch_size: 4096").config.max_batch_size == 4096);
+}
+TEST_CASE("with a batch size of 0 the batch dimension is the request's") {
+  const checked_model m = check(
+      "max_batch_size: 0 parameters { key: 'max_length' value { "
+      "string_value: '32' } }");
+  CHECK_FALSE(m.batches);
+  CHECK(m.interface.inputs.at(0).shape == shape{-1, 784});
+  CHECK(m.interface.outputs.at(1).shape == shape{-1});
+  CHECK(m.interface.max_size == 32);
+  CHECK(m.config.inputs.at(0).dims == shape{-1, 784});
+  model_facts four = image();
+  four.batch_limit = 4;
+  CHECK(check("max_batch_size: 0", four).interface.inputs.at(0).shape == shape{4, 784});
+  CHECK(complaint("max_batch_size: 0 input { name: 'x' dims: 784 }") ==
+        "input[0].dims: [784] is not allowed: expected [-1, 784], as m/1/model.onnx has it");
+}
+TEST_CASE("the config's name comes before the model's own") {
+  const checked_model m = check("name: 'other'");
+  CHECK(m.config.name == "other");
+  CHECK(m.interface.name == "other");
+}
+TEST_CASE("what a tensor's entry leaves out is the model's") {
+  const checked_model m = check("input { name: 'x' } output { name: 'z' }");
+  CHECK(m.config.inputs == std::vector<config_tensor>{{"x", data_type::f32, {784}}});
+  CHECK(m.config.outputs == std::vector<config_tensor>{{"z", data_type::i64, {}}});
+}
+TEST_CASE("outputs that the config does not name are not served") {
+  const checked_model m = check("output { name: 'z' }");
+  REQUIRE(m.interface.outputs.size() == 1);
+  CHECK(m.interface.outputs.at(0).name == "z");
+}
+TEST_CASE("tensors stay in the model's order") {
+  const checked_model m = check("output { name: 'z' } output { name: 'y' }");
+  CHECK(m.interface.outputs == image().interface.outputs);
+}
+TEST_CASE("names, types and shapes that disagree are named with both") {
+  struct {
+    std::string text;
+    std::string expected;
+  } const wrong[] = {
+      {"input { name: 'q' }",
+       "input[0].name: \"q\" is not allowed: expected \"x\", as m/1/model.onnx has it"},
+      {"output { name: 'y' } output { name: 'x' }",
+       "output[1].name: \"x\" is not allowed: expected \"y\" or \"z\", as m/1/model.onnx has it"},
+      {"input { name: 'x' data_type: TYPE_FP16 }",
+       "input[0].data_type: TYPE_FP16 is not allowed: expected TYPE_FP32, as m/1/model.onnx has "
+       "it"},
+      {"input { name: 'x' dims: [28, 28] }",
+       "input[0].dims: [28, 28] is not allowed: expected [784] without its batch dimension, as "
+       "m/1/model.onnx has it"},
+      {"input { name: 'x' dims: -1 }",
+       "input[0].dims: [-1] is not allowed: expected [784] without its batch dimension, as "
+       "m/1/model.onnx has it"},
+      {"output { name: 'z' dims: 1 }",
+       "output[0].dims: [1] is not allowed: expected [] without its batch dimension, as "
+       "m/1/model.onnx has it"},
+  };
+  for (const auto& w : wrong) {
+    CAPTURE(w.text);
+    CHECK(complaint(w.text) == w.expected);
+  }
+  CHECK(complaint("input { name: 'ids' }", tokens()) ==
+        "input: missing: expected also \"mask\", an input that m/1/model.onnx has");
+}
+TEST_CASE("a length is at most what the config, the model or the default says, in this order") {
+  const std::string longest = "parameters { key: 'max_length' value { string_value: '64' } }";
+  CHECK(check("", tokens()).interface.max_size == 512);
+  CHECK(check(longest, tokens()).interface.max_size == 64);
+  model_facts f = tokens();
+  f.interface.max_size = 128;
+  CHECK(check("", f).interface.max_size == 128);
+  CHECK(check(longest, f).interface.max_size == 64);
+  CHECK(complaint(longest) ==
+        "parameters[\"max_length\"]: 64 is not allowed: expected none, since no input has a "
+        "dimension of -1");
+}
+TEST_CASE("a config may fix the model's lengths, in all tensors") {
+  const std::string fixed = "input { name: 'ids' dims: 16 } input { name: 'mask' dims: 16 }";
+  const checked_model m = check(fixed + " output { name: 'y' dims: [16, 8] }", tokens());
+  CHECK(m.interface.max_size == 1);
+  CHECK(m.interface.inputs.at(1).shape == shape{16});
+  CHECK(m.interface.outputs.at(0).shape == shape{16, 8});
+  CHECK(complaint(fixed, tokens()) ==
+        "output \"y\" of [-1, 8] is not allowed: expected dims without -1, since no input has a "
+        "dimension of -1");
+}
+TEST_CASE("a model whose rows would be too large is refused by its own name") {
+  model_facts f = image();
+  f.interface.inputs.at(0).shape = {std::int64_t{1} << 40U};
+  try {
+    (void)check("", f);
+    FAIL("accepted");
+  } catch (const input_error& e) {
+    CHECK(std::string{e.what()}.starts_with("m/1/model.onnx: tensor 'x': "));
+  }
+  f = image();
+  f.interface.outputs.at(0).shape = {-1};
+  CHECK_THROWS_WITH_AS((void)check_model("m/config.pbtxt", std::nullopt, f),
+                       "m/1/model.onnx: output \"y\" of [-1] is not allowed: expected dims without "
+                       "-1, since no input has a dimension of -1",
+                       input_error);
+}
+TEST_CASE("preferred batches are at most the largest") {
+  CHECK(check("dynamic_batching { preferred_batch_size: [16] }").config.batching);
+  CHECK(complaint("dynamic_batching { preferred_batch_size: [4, 17] }") ==
+        "dynamic_batching.preferred_batch_size: 17 is not allowed: expected 1 to 16, "
+        "max_batch_size");
+  CHECK(complaint("dynamic_batching { preferred_batch_size: 1 }", no_batch()) ==
+        "dynamic_batching.preferred_batch_size: 1 is not allowed: expected none, since "
+        "max_batch_size is 0");
+  CHECK(
+      check("dynamic_batching {}", no_batch()).config.ignored ==
+      std::vector<std::string>{"m/config.pbtxt: dynamic_batching is ignored: max_batch_size is 0"});
+}
+TEST_CASE("a warm-up is a request that the model takes") {
+  const auto warmup = [](const std::string& ids, const std::string& mask,
+                         const std::string& more = "") {
+    return "model_warmup { " + more +
+           " inputs { key: 'ids' value { data_type: TYPE_INT64 dims: " + ids +
+           " zero_data: true } } inputs { key: 'mask' value { data_type: TYPE_INT64 dims: " + mask +
+           " random_data: true } } }";
+  };
+  CHECK(check(warmup("9", "9", "batch_size: 16"), tokens()).config.warmups.size() == 1);
+  CHECK(
+      complaint(warmup("9", "8"), tokens()) ==
+      "model_warmup[0].inputs[\"mask\"].dims: [8] is not allowed: expected [-1], the input's, with "
+      "one length from 1 to 512 for -1");
+  CHECK(complaint(warmup("513", "513"), tokens()) ==
+        "model_warmup[0].inputs[\"ids\"].dims: [513] is not allowed: expected [-1], the input's, "
+        "with one length from 1 to 512 for -1");
+  CHECK(complaint(warmup("[9, 1]", "9"), tokens())
+            .starts_with("model_warmup[0].inputs[\"ids\"].dims: [9, 1]"));
+  CHECK(complaint(warmup("9", "9", "batch_size: 17"), tokens()) ==
+        "model_warmup[0].batch_size: 17 is not allowed: expected 1 to 16, as max_batch_size is 16");
+  CHECK(complaint("model_warmup {}") ==
+        "model_warmup[0].inputs: missing: expected an entry for each of the model's 1 inputs");
+  CHECK(
+      complaint("model_warmup { inputs { key: 'q' value { data_type: TYPE_FP32 zero_data: true } } "
+                "}") ==
+      "model_warmup[0].inputs.key: \"q\" is not allowed: expected \"x\", as m/1/model.onnx has "
+      "it");
+  CHECK(
+      complaint("model_warmup { inputs { key: 'x' value { data_type: TYPE_INT8 dims: 784 "
+                "zero_data: true } } }") ==
+      "model_warmup[0].inputs[\"x\"].data_type: TYPE_INT8 is not allowed: expected TYPE_FP32, the "
+      "input's");
+}
+
+}  // namespace
+}  // namespace cohort::formats

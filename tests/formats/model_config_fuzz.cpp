@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text is a config that a model without one's own shapes can be checked with and written, or
+// one line of complaint.
+#include <formats/json_reader.hpp>
+#include <formats/model_check.hpp>
+#include <formats/model_config.hpp>
+#include <formats/model_json.hpp>
+#include <formats/text.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+/// A model with the tensors that the config names: those of the config alone are then in question.
+cohort::formats::model_facts facts_for(const cohort::formats::model_config& c) {
+  using namespace cohort;
+  formats::model_facts f{
+      .file = "model.onnx", .interface = {}, .has_batch = c.max_batch_size != 0U};
+  f.interface.name = "m";
+  for (const auto& [from, to] :
+       {std::pair{&c.inputs, &f.interface.inputs}, std::pair{&c.outputs, &f.interface.outputs}}) {
+    for (const formats::config_tensor& t : *from) {
+      to->push_back({.name = t.name,
+                     .type = t.type.value_or(runtime::data_type::f32),
+                     .shape = std::vector<std::int64_t>(t.dims.size(), runtime::size_dimension)});
+    }
+  }
+  if (f.interface.inputs.empty()) f.interface.inputs.push_back({.name = "x", .shape = {4}});
+  return f;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace cohort;
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  try {
+    const formats::model_config c = formats::parse_model_config("config.pbtxt", text);
+    if (c.max_batch_size && *c.max_batch_size > formats::most_batch) std::abort();
+    if (c.versions.latest == 0 || c.file.find('/') != std::string::npos) std::abort();
+    (void)formats::parse_json("config.json", formats::to_json(c));
+    const formats::checked_model m = formats::check_model("config.pbtxt", c, facts_for(c));
+    if (!m.config.max_batch_size || m.config.inputs.size() != m.interface.inputs.size()) {
+      std::abort();
+    }
+    if (m.interface.max_size == 0 || m.batches != (*m.config.max_batch_size > 0)) std::abort();
+    (void)formats::parse_json("config.json", formats::to_json(m.config));
+  } catch (const formats::input_error& e) {
+    const std::string_view what = e.what();
+    if (what.find('\n') != std::string_view::npos || what.size() > 2000) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/model_config.hpp>
+
+#include <doctest/doctest.h>
+#include <formats/text.hpp>
+#include <support/scratch_file.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::formats {
+namespace {
+using namespace std::chrono_literals;
+using runtime::data_type;
+
+model_config parse(std::string_view text) { return parse_model_config("m/config.pbtxt", text); }
+std::string complaint(std::string_view text) {
+  try {
+    (void)parse(text);
+  } catch (const input_error& e) {
+    const std::string what = e.what();
+    CHECK(what.find('\n') == std::string::npos);
+    CHECK(what.size() < 500);
+    REQUIRE(what.starts_with("m/config.pbtxt: "));
+    return what.substr(16);
+  }
+  return "none";
+}
+std::string repeat(std::string_view text, std::size_t n) {
+  std::string out;
+  for (std::size_t i = 0; i < n; ++i) out += text;
+  return out;
+}
+std::string parameter(const std::string& key, const std::string& value) {
+  return "parameters { key: \"" + key + "\" value { string_value: \"" + value + "\" } }";
+}
+std::string warmup(const std::string& input) {
+  return "model_warmup { inputs { key: \"x\" value { " + input + " } } }";
+}
+
+/// What a field does: of a field that is used, a text and how it is seen in the config.
+struct use_case {
+  std::string text;
+  std::function<bool(const model_config&)> seen{};
+};
+using cases = std::map<std::string, use_case>;
+
+const cases& used() {
+  static const cases all{
+      {"name", {"name: 'net'", [](const auto& c) { return c.name == "net"; }}},
+      {"platform",
+       {"platform: 'onnxruntime_onnx'",
+        [](const auto&) {
+          return complaint("platform: 'tensorrt_plan'") ==
+                 "platform: \"tensorrt_plan\" is not allowed: expected "
+                 "\"onnxruntime_onnx\"";
+        }}},
+      {"backend",
+       {"backend: 'onnxruntime'",
+        [](const auto&) {
+          return complaint("backend: 'python'") ==
+                 "backend: \"python\" is not allowed: expected \"onnxruntime\"";
+        }}},
+      {"version_policy.latest.num_versions",
+       {"version_policy { latest { num_versions: 3 } }",
+        [](const auto& c) {
+          return c.versions.which == version_policy::choice::latest && c.versions.latest == 3;
+        }}},
+      {"version_policy.all",
+       {"version_policy: { all: {} }",
+        [](const auto& c) { return c.versions.which == version_policy::choice::all; }}},
+      {"version_policy.specific.versions",
+       {"version_policy { specific { versions: [7, 2, 7] } }",
+        [](const auto& c) {
+          return c.versions.which == version_policy::choice::specific &&
+                 c.versions.specific == std::vector<std::uint64_t>{2, 7};
+        }}},
+      {"max_batch_size",
+       {"max_batch_size: 0", [](const auto& c) { return c.max_batch_size == 0; }}},
+      {"input.name",
+       {"input { name: 'x' }", [](const auto& c) { return c.inputs.at(0).name == "x"; }}},
+      {"input.data_type",
+       {"input { name: 'x' data_type: TYPE_INT64 }",
+        [](const auto& c) { return c.inputs.at(0).type == data_type::i64; }}},
+      {"input.dims",
+       {"input { name: 'x' dims: [ -1, 3 ] }",
+        [](const auto& c) {
+          return c.inputs.at(0).dims == std::vector<std::int64_t>{-1, 3};
+        }}},
+      {"output.name",
+       {"output { name: 'y' }", [](const auto& c) { return c.outputs.at(0).name == "y"; }}},
+      {"output.data_type",
+       {"output { name: 'y' data_type: TYPE_BOOL }",
+        [](const auto& c) { return c.outputs.at(0).type == data_type::boolean; }}},
+      {"output.dims",
+       {"output { name: 'y' dims: 10 }",
+        [](const auto& c) { return c.outputs.at(0).dims == std::vector<std::int64_t>{10}; }}},
+      {"instance_group.name",
+       {"instance_group { name: 'g' }",
+        [](const auto& c) { return c.instances.at(0).name == "g"; }}},
+      {"instance_group.count",
+       {"instance_group { count: 2 }", [](const auto& c) { return c.instances.at(0).count == 2; }}},
+      {"instance_group.kind",
+       {"instance_group [ { kind: KIND_CPU }, { kind: KIND_GPU }, {} ]",
+        [](const auto& c) {
+          return c.instances.at(0).kind == instance_kind::cpu &&
+                 c.instances.at(1).kind == instance_kind::gpu &&
+                 c.instances.at(2).kind == instance_kind::automatic;
+        }}},
+      {"default_model_filename",
+       {"default_model_filename: 'net.onnx'", [](const auto& c) { return c.file == "net.onnx"; }}},
+      {"dynamic_batching.preferred_batch_size",
+       {"dynamic_batching { preferred_batch_size: [8, 4, 8] }",
+        [](const auto& c) {
+          return c.batching->preferred == std::vector<std::uint32_t>{4, 8};
+        }}},
+      {"dynamic_batching.max_queue_delay_microseconds",
+       {"dynamic_batching { max_queue_delay_microseconds: 1500 }",
+        [](const auto& c) { return c.batching->max_queue_delay == 1500us; }}},
+      {"parameters.string_value",
+       {parameter("slo_ms", "50"), [](const auto& c) { return c.slo == 50ms; }}},
+      {"model_warmup.name",
+       {"model_warmup { name: 'w' }", [](const auto& c) { return c.warmups.at(0).name == "w"; }}},
+      {"model_warmup.batch_size",
+       {"model_warmup { batch_size: 4 }",
+        [](const auto& c) { return c.warmups.at(0).batch_size == 4; }}},
+      {"model_warmup.inputs.data_type",
+       {warmup("data_type: TYPE_FP16 zero_data: true"),
+        [](const auto& c) { return c.warmups.at(0).inputs.at(0).tensor.type == data_type::f16; }}},
+      {"model_warmup.inputs.dims",
+       {warmup("data_type: TYPE_FP32 dims: [2, 3] zero_data: true"),
+        [](const auto& c) {
+          const runtime::tensor_info& t = c.warmups.at(0).inputs.at(0).tensor;
+          return t.name == "x" && t.shape == std::vector<std::int64_t>{2, 3};
+        }}},
+      {"model_warmup.inputs.zero_data",
+       {warmup("data_type: TYPE_FP32 zero_data: false"),
+        [](const auto& c) { return !c.warmups.at(0).inputs.at(0).random; }}},
+      {"model_warmup.inputs.random_data",
+       {warmup("data_type: TYPE_FP32 random_data: true"),
+        [](const auto& c) { return c.warmups.at(0).inputs.at(0).random; }}},
+      {"model_warmup.count",
+       {"model_warmup { count: 3 }", [](const auto& c) { return c.warmups.at(0).count == 3; }}},
+  };
+  return all;
+}
+
+/// A text that sets the field, to other than its default.
+const std::map<std::string, std::string>& others() {
+  static const std::map<std::string, std::string> all{
+      {"input.format", "input { name: 'x' format: FORMAT_NCHW }"},
+      {"input.reshape", "input { name: 'x' dims: [1] reshape { shape: [ ] } }"},
+      {"input.is_shape_tensor", "input { name: 'x' is_shape_tensor: true }"},
+      {"input.allow_ragged_batch", "input { name: 'x' allow_ragged_batch: true }"},
+      {"input.optional", "input { name: 'x' optional: true }"},
+      {"input.is_non_linear_format_io", "input { name: 'x' is_non_linear_format_io: true }"},
+      {"output.label_filename", "output { name: 'y' label_filename: 'labels.txt' }"},
+      {"output.reshape", "output { name: 'y' reshape: { shape: [1, 2] } }"},
+      {"output.is_shape_tensor", "output { name: 'y' is_shape_tensor: true }"},
+      {"output.is_non_linear_format_io", "output { name: 'y' is_non_linear_format_io: true }"},
+      {"instance_group.gpus", "instance_group { gpus: [ 0, 1 ] }"},
+      {"instance_group.profile", "instance_group { profile: '0' }"},
+      {"instance_group.rate_limiter",
+       "instance_group { rate_limiter { resources [ { name: 'r' count: 2 } ] priority: 1 } }"},
+      {"instance_group.passive", "instance_group { passive: true }"},
+      {"instance_group.secondary_devices",
+       "instance_group { secondary_devices { kind: KIND_NVDLA device_id: 0 } }"},
+      {"instance_group.host_policy", "instance_group { host_policy: 'numa_0' }"},
+      {"cc_model_filenames", "cc_model_filenames { key: '8.0' value: 'a.onnx' }"},
+      {"metric_tags", "metric_tags { key: 'team' value: 'a' }"},
+      {"dynamic_batching.preserve_ordering", "dynamic_batching { preserve_ordering: true }"},
+      {"dynamic_batching.priority_levels", "dynamic_batching { priority_levels: 2 }"},
+      {"dynamic_batching.default_priority_level", "dynamic_batching { default_priority_level: 1 }"},
+      {"dynamic_batching.default_queue_policy.timeout_action",
+       "dynamic_batching { default_queue_policy { timeout_action: DELAY } }"},
+      {"dynamic_batching.default_queue_policy.default_timeout_microseconds",
+       "dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }"},
+      {"dynamic_batching.default_queue_policy.allow_timeout_override",
+       "dynamic_batching { default_queue_policy { allow_timeout_override: true } }"},
+      {"dynamic_batching.default_queue_policy.max_queue_size",
+       "dynamic_batching { default_queue_policy { max_queue_size: 64 } }"},
+      {"dynamic_batching.priority_queue_policy",
+       "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }"},
+      {"sequence_batching",
+       "sequence_batching { direct {} control_input [ { name: 'START' control [ { kind: "
+       "CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] } ] }"},
+      {"ensemble_scheduling",
+       "platform: 'onnxruntime_onnx' ensemble_scheduling { step [ { model_name: 'a' "
+       "model_version: -1 input_map { key: 'x' value: 'y' } } ] }"},
+      {"optimization.graph.level", "optimization { graph { level: 1 } }"},
+      {"optimization.priority", "optimization { priority: PRIORITY_MAX }"},
+      {"optimization.cuda", "optimization { cuda { graphs: true } }"},
+      {"optimization.execution_accelerators",
+       "optimization { execution_accelerators { gpu_execution_accelerator: [ { name: 'tensorrt' } "
+       "] } }"},
+      {"optimization.input_pinned_memory", "optimization { input_pinned_memory { enable: true } }"},
+      {"optimization.output_pinned_memory",
+       "optimization { output_pinned_memory { enable: false } }"},
+      {"optimization.gather_kernel_buffer_threshold",
+       "optimization { gather_kernel_buffer_threshold: 4 }"},
+      {"optimization.eager_batching", "optimization { eager_batching: true }"},
+      {"model_warmup.inputs.input_data_file",
+       warmup("data_type: TYPE_FP32 input_data_file: 'raw'")},
+      {"model_operations.op_library_filename",
+       "model_operations { op_library_filename: 'libops.so' }"},
+      {"model_transaction_policy.decoupled", "model_transaction_policy { decoupled: true }"},
+      {"batch_input", "batch_input { kind: BATCH_ELEMENT_COUNT target_name: 'n' }"},
+      {"batch_output", "batch_output { target_name: 'y' }"},
+      {"model_repository_agents.agents", "model_repository_agents { agents { name: 'checksum' } }"},
+      {"response_cache.enable", "response_cache { enable: true }"},
+      {"runtime", "runtime: 'libtriton_mine.so'"},
+      {"model_metrics",
+       "model_metrics { metric_control { metric_identifier { family: 'f' } histogram_options { "
+       "buckets: [ 0.1, 1 ] } } }"},
+  };
+  return all;
+}
+
+std::string without_indices(std::string_view place) {
+  std::string out;
+  bool inside = false;
+  for (const char c : place) {
+    if (c == '[') inside = true;
+    if (!inside) out += c;
+    if (c == ']') inside = false;
+  }
+  return out;
+}
+
+/// Rows of a table of docs/migrate.md: the cells of each, from the line after its head on.
+std::vector<std::vector<std::string>> rows_of(const std::string& head) {
+  const std::string page = test::slurp(COHORT_MIGRATE_PAGE);
+  std::size_t at = page.find("\n" + head + "\n");
+  REQUIRE(at != std::string::npos);
+  at = page.find('\n', page.find('\n', at + 1) + 1) + 1;
+  std::vector<std::vector<std::string>> out;
+  while (page[at] == '|') {
+    const std::size_t end = page.find('\n', at);
+    std::vector<std::string> cells;
+    std::size_t from = at + 2;
+    for (std::size_t to = page.find(" |", from); to < end; to = page.find(" |", from)) {
+      cells.push_back(page.substr(from, to - from));
+      from = to + 3;
+    }
+    out.push_back(cells);
+    at = end + 1;
+  }
+  return out;
+}
+
+TEST_CASE(
+    "every row of the page is a field of the schema, in its order, and says what becomes of it") {
+  const std::vector<field_rule> rules = field_rules();
+  const auto rows = rows_of("| field | here | meaning, or why not |");
+  REQUIRE(rows.size() == rules.size());
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    CAPTURE(rules[i].field);
+    REQUIRE(rows[i].size() == 3);
+    CHECK(rows[i][0] == "`" + rules[i].field + "`");
+    const bool used = rules[i].use == field_use::used;
+    CHECK(rows[i][1] == (used                                 ? "used"
+                         : rules[i].use == field_use::refused ? "refused"
+                                                              : "ignored"));
+    if (!used) CHECK(rows[i][2] == rules[i].why);
+    CHECK_FALSE(rows[i][2].empty());
+  }
+}
+TEST_CASE("every field does what its row says") {
+  for (const field_rule& r : field_rules()) {
+    CAPTURE(r.field);
+    if (r.use == field_use::used) {
+      REQUIRE(used().contains(r.field));
+      const use_case& c = used().at(r.field);
+      const model_config m = parse(c.text);
+      CHECK(c.seen(m));
+      CHECK(m.ignored.empty());
+      continue;
+    }
+    REQUIRE(others().contains(r.field));
+    const std::string& text = others().at(r.field);
+    if (r.use == field_use::refused) {
+      const std::string what = complaint(text);
+      const std::string ends = " is refused: " + r.why;
+      REQUIRE(what.ends_with(ends));
+      CHECK(without_indices(what.substr(0, what.size() - ends.size())) == r.field);
+    } else {
+      CHECK(parse(text).ignored ==
+            std::vector<std::string>{"m/config.pbtxt: " + r.field + " is ignored: " + r.why});
+    }
+  }
+}
+TEST_CASE("every parameter of the page is known, and no other") {
+  const auto rows = rows_of("| key | value | meaning |");
+  const auto names = parameter_names();
+  REQUIRE(rows.size() == names.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK(rows[i][0] == "`" + std::string{names[i]} + "`");
+  }
+}
+
+TEST_CASE("an empty config leaves all to the model") {
+  const model_config c = parse("");
+  CHECK(c.name.empty());
+  CHECK_FALSE(c.max_batch_size);
+  CHECK(c.inputs.empty());
+  CHECK(c.outputs.empty());
+  CHECK_FALSE(c.batching);
+  CHECK(c.instances.empty());
+  CHECK(c.versions.which == version_policy::choice::latest);
+  CHECK(c.versions.latest == 1);
+  CHECK(c.warmups.empty());
+  CHECK(c.file == "model.onnx");
+  CHECK_FALSE(c.slo);
+  CHECK_FALSE(c.max_length);
+  CHECK(c.padding == padding_rule::none);
+  CHECK_FALSE(c.memory_bytes);
+  CHECK(c.ignored.empty());
+}
+TEST_CASE("a config as they are written is read") {
+  const model_config c = parse(R"(
+    # Comments are allowed.
+    name: "encoder"
+    backend: "onnxruntime"
+    max_batch_size: 32
+    input [
+      { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] },
+      { name: "mask", data_type: TYPE_INT64, dims: -1 }
+    ]
+    output: { name: "scores", data_type: TYPE_FP32, dims: [ 2 ] }
+    dynamic_batching { preferred_batch_size: [ 8, 16 ] max_queue_delay_microseconds: 100 }
+    instance_group [ { count: 2, kind: KIND_CPU } ]
+    version_policy: { latest: { num_versions: 2 } };
+    parameters: { key: "slo_ms" value: { string_value: "12.5" } }
+    parameters: { key: "max_length" value: { string_value: "128" } }
+    parameters: { key: "padding" value: { string_value: "zeros" } }
+    parameters: { key: "memory_mb" value: { string_value: "1.5" } }
+  )");
+  CHECK(c.name == "encoder");
+  CHECK(c.max_batch_size == 32);
+  CHECK(c.inputs ==
+        std::vector<config_tensor>{{"ids", data_type::i64, {-1}}, {"mask", data_type::i64, {-1}}});
+  CHECK(c.outputs == std::vector<config_tensor>{{"scores", data_type::f32, {2}}});
+  CHECK(c.batching->preferred == std::vector<std::uint32_t>{8, 16});
+  CHECK(c.batching->max_queue_delay == 100us);
+  CHECK(c.slo == 12500us);
+  CHECK(c.max_length == 128);
+  CHECK(c.padding == padding_rule::zeros);
+  CHECK(c.memory_bytes == 1'500'000);
+  CHECK(c.parameters.at("slo_ms") == "12.5");
+  CHECK(c.ignored.empty());
+}
+TEST_CASE("what is refused or ignored may have its default") {
+  const model_config c = parse(
+      "input { name: 'x' optional: false format: FORMAT_NONE allow_ragged_batch: false } "
+      "model_transaction_policy { decoupled: false } response_cache { enable: false } "
+      "dynamic_batching { preserve_ordering: false priority_levels: 0 default_queue_policy { "
+      "timeout_action: REJECT } } runtime: ''");
+  CHECK(c.ignored.empty());
+  CHECK(c.batching);
+}
+TEST_CASE("a field that is ignored several times is said once") {
+  CHECK(parse("input { name: 'x' format: FORMAT_NHWC } input { name: 'y' format: FORMAT_NCHW }")
+            .ignored.size() == 1);
+}
+TEST_CASE("an unknown parameter is ignored by its name") {
+  CHECK(parse(parameter("slo", "3")).ignored ==
+        std::vector<std::string>{"m/config.pbtxt: parameters[\"slo\"] is ignored: known are "
+                                 "slo_ms, max_length, padding, memory_mb"});
+}
+TEST_CASE("the place of an element is in the complaint") {
+  CHECK(complaint("input { name: 'x' } input { name: 'y' optional: true }") ==
+        "input[1].optional is refused: a request gives every input");
+}
+
+TEST_CASE("what is not in the format is named by line and column") {
+  struct {
+    std::string text;
+    std::string expected;
+  } const wrong[] = {
+      {"name: 'm'\n  max_batchsize: 4",
+       "line 2, column 3: Message type \"ModelConfig\" has no field named \"max_batchsize\""},
+      {"input {\n\tname: 'x'\n\tdim : 3\n}",
+       "line 3, column 2: Message type \"ModelInput\" has no field named \"dim\""},
+      {"foo { bar: 1 }",
+       "line 1, column 1: Message type \"ModelConfig\" has no field named \"foo\""},
+      {"max_batch_size: eight", "line 1, column 17: Expected integer, got: eight"},
+      {"max_batch_size: 'eight'", "line 1, column 17: Expected integer, got: 'eight'"},
+      {"max_batch_size: 99999999999999999999",
+       "line 1, column 17: Integer out of range (99999999999999999999)"},
+      {"max_batch_size 8", "line 1, column 16: Expected \":\", found \"8\""},
+      {"max_batch_size:", "line 1, column 16: Expected integer, got: the end of the text"},
+      {"input [ { name: 'x' }", "line 1, column 22: Expected \",\", found \"\""},
+      {"input { name: 'x'", "line 1, column 18: Expected identifier, got: the end of the text"},
+      {"name: 'm", "line 1, column 9: Unexpected end of string"},
+      {"name: \"a\nb\"", "line 1, column 9: String literals cannot cross line boundaries"},
+      {"}", "line 1, column 1: Expected identifier, got: }"},
+      {"input { name: 'x' data_type: FP32 }",
+       "line 1, column 30: Unknown enumeration value of \"FP32\" for field \"data_type\""},
+      {"instance_group { kind: KIND_TPU }",
+       "line 1, column 24: Unknown enumeration value of \"KIND_TPU\" for field \"kind\""},
+  };
+  for (const auto& w : wrong) {
+    CAPTURE(w.text);
+    CHECK(complaint(w.text) == w.expected);
+  }
+  CHECK(complaint("max_batch_size: 1 max_batch_size: 2").find("specified multiple times") !=
+        std::string::npos);
+  CHECK(complaint("dynamic_batching {} sequence_batching {}").find("another member of oneof") !=
+        std::string::npos);
+  CHECK(complaint("version_policy { all {} latest {} }").find("another member of oneof") !=
+        std::string::npos);
+  CHECK(complaint("{\"name\": \"m\"}").starts_with("line 1, column "));
+  CHECK(complaint(std::string_view{"name: 'm'\0", 10}).starts_with("line 1, column "));
+  CHECK(complaint("\xFF\xFE").starts_with("line 1, column "));
+  CHECK(complaint("[cohort.foo]: 1").starts_with("line 1, column "));
+}
+TEST_CASE("values out of range are named by their field") {
+  const std::string text = "0 to 256 bytes of UTF-8 on one line";
+  const std::string some = "1 to 256 bytes of UTF-8 on one line";
+  struct {
+    std::string text;
+    std::string expected;
+  } const wrong[] = {
+      {"max_batch_size: -1", "max_batch_size: -1 is not allowed: expected 0 to 4096"},
+      {"max_batch_size: 4097", "max_batch_size: 4097 is not allowed: expected 0 to 4096"},
+      {"name: '../up'",
+       "name: \"../up\" is not allowed: expected 1 to 128 letters, digits, '_', '-' and '.', the "
+       "first no '.'"},
+      {"platform: 'ensemble'",
+       "platform: \"ensemble\" is not allowed: expected \"onnxruntime_onnx\": ensembles are not "
+       "served"},
+      {"default_model_filename: 'a/../../b'",
+       "default_model_filename: \"a/../../b\" is not allowed: expected the name of a file in the "
+       "version's folder, without '/', the first no '.'"},
+      {"default_model_filename: '..'",
+       "default_model_filename: \"..\" is not allowed: expected the name of a file in the "
+       "version's folder, without '/', the first no '.'"},
+      {"input {}", "input[0].name: \"\" is not allowed: expected " + some},
+      {"input { name: '" + repeat("x", 257) + "' }",
+       "input[0].name: \"" + repeat("x", 60) + "\"... is not allowed: expected " + some},
+      {"input { name: '\\xff' }",
+       "input[0].name: \"\xEF\xBF\xBD\" is not allowed: expected " + some},
+      {"instance_group { name: 'a\\nb' }",
+       "instance_group[0].name: \"a\\nb\" is not allowed: expected " + text},
+      {"output { name: 'y' } output { name: 'y' }",
+       "output[1].name: \"y\" is not allowed: expected names that differ from tensor to tensor"},
+      {"input { name: 'x' data_type: TYPE_STRING }",
+       "input[0].data_type: TYPE_STRING is not allowed: expected a type of plain numbers: no "
+       "strings"},
+      {"input { name: 'x' data_type: TYPE_INVALID }",
+       "input[0].data_type: TYPE_INVALID is not allowed: expected the type of a tensor, such as "
+       "TYPE_FP32"},
+      {"input { name: 'x' dims: [ 3, 0 ] }",
+       "input[0].dims[1]: 0 is not allowed: expected at least 1, or -1 for as long as the "
+       "request's"},
+      {"input { name: 'x' dims: -2 }",
+       "input[0].dims[0]: -2 is not allowed: expected at least 1, or -1 for as long as the "
+       "request's"},
+      {"input { name: 'x' dims: [ 1048576, 1048577 ] }",
+       "input[0].dims[1]: 1048577 is not allowed: expected fewer than 2^40 elements in all"},
+      {"input { name: 'x' dims: [ 9223372036854775807, 2 ] }",
+       "input[0].dims[0]: 9223372036854775807 is not allowed: expected fewer than 2^40 elements in "
+       "all"},
+      {"input { name: 'x' dims: [ " + repeat("1, ", 16) + "1 ] }",
+       "input[0].dims: a list of 17 is not allowed: expected at most 16"},
+      {"dynamic_batching { preferred_batch_size: [ 4, 0 ] }",
+       "dynamic_batching.preferred_batch_size[1]: 0 is not allowed: expected 1 to 4096"},
+      {"dynamic_batching { max_queue_delay_microseconds: 3600000001 }",
+       "dynamic_batching.max_queue_delay_microseconds: 3600000001 is not allowed: expected 0 to "
+       "3600000000"},
+      {"instance_group { count: 0 }",
+       "instance_group[0].count: 0 is not allowed: expected 1 to 64"},
+      {"instance_group { count: 65 }",
+       "instance_group[0].count: 65 is not allowed: expected 1 to 64"},
+      {"instance_group { kind: KIND_MODEL }",
+       "instance_group[0].kind: KIND_MODEL is not allowed: expected KIND_AUTO, KIND_CPU or "
+       "KIND_GPU"},
+      {repeat("instance_group {} ", 17),
+       "instance_group: a list of 17 is not allowed: expected at most 16"},
+      {"version_policy { latest { num_versions: 0 } }",
+       "version_policy.latest.num_versions: 0 is not allowed: expected 1 to 2147483647"},
+      {"version_policy { specific {} }",
+       "version_policy.specific.versions: an empty list is not allowed: expected at least one "
+       "version"},
+      {"version_policy { specific { versions: [ 1, -3 ] } }",
+       "version_policy.specific.versions[1]: -3 is not allowed: expected 1 to "
+       "9223372036854775807"},
+      {"model_warmup { batch_size: 0 }",
+       "model_warmup[0].batch_size: 0 is not allowed: expected 1 to 4096"},
+      {"model_warmup { count: 10001 }",
+       "model_warmup[0].count: 10001 is not allowed: expected 0 to 10000"},
+      {warmup("data_type: TYPE_FP32"),
+       "model_warmup[0].inputs[\"x\"]: missing: expected zero_data or random_data"},
+      {warmup("zero_data: true"),
+       "model_warmup[0].inputs[\"x\"].data_type: missing: expected the type of a tensor, such as "
+       "TYPE_FP32"},
+      {warmup("data_type: TYPE_FP32 dims: -1 zero_data: true"),
+       "model_warmup[0].inputs[\"x\"].dims[0]: -1 is not allowed: expected at least 1"},
+      {"model_warmup { inputs { key: 'x' value { data_type: TYPE_FP32 zero_data: true } } inputs { "
+       "key: 'x' value { data_type: TYPE_FP32 zero_data: true } } }",
+       "model_warmup[0].inputs.key: \"x\" is not allowed: expected names that differ from input to "
+       "input"},
+      {parameter("slo_ms", "0"),
+       "parameters[\"slo_ms\"]: 0 is not allowed: expected a number above 0 and at most 10000000"},
+      {parameter("slo_ms", "1e-9"),
+       "parameters[\"slo_ms\"]: 1e-9 is not allowed: expected at least a nanosecond"},
+      {parameter("slo_ms", "fast"),
+       "parameters[\"slo_ms\"]: \"fast\" is not allowed: expected a number above 0 and at most "
+       "10000000"},
+      {parameter("max_length", "0"),
+       "parameters[\"max_length\"]: 0 is not allowed: expected an integer from 1 to 1000000"},
+      {parameter("padding", "yes"),
+       "parameters[\"padding\"]: \"yes\" is not allowed: expected \"none\" or \"zeros\""},
+      {parameter("memory_mb", "-4"),
+       "parameters[\"memory_mb\"]: -4 is not allowed: expected a number above 0 and at most "
+       "10000000"},
+      {parameter("padding", "none") + parameter("padding", "none"),
+       "parameters.key: \"padding\" is not allowed: expected each key once"},
+      {parameter("", "1"), "parameters.key: \"\" is not allowed: expected " + some},
+  };
+  for (const auto& w : wrong) {
+    CAPTURE(w.text);
+    CHECK(complaint(w.text) == w.expected);
+  }
+}
+TEST_CASE("long, deep and many are refused in one line") {
+  CHECK(complaint(std::string(most_config_bytes + 1, ' ')) ==
+        "a config of 1048577 bytes is not allowed: expected at most 1048576 bytes");
+  CHECK(parse(std::string(most_config_bytes, ' ')).name.empty());
+  const std::size_t deep = 100'000;
+  CHECK(complaint("ensemble_scheduling " + repeat("{ a ", deep)).starts_with("line 1, column "));
+  CHECK(complaint("model_warmup " + repeat("{ inputs ", deep)).starts_with("line 1, column "));
+  CHECK(complaint("input " + repeat("[", deep)).starts_with("line 1, column "));
+  CHECK(complaint(repeat("a", most_config_bytes - 10) + ": 1").starts_with("line 1, column "));
+  CHECK(complaint(repeat("input{}", 100'000)) ==
+        "input: a list of 100000 is not allowed: expected at most 64");
+  CHECK(complaint("input { name: 'x' dims: [" + repeat("1,", 100'000) + "1] }") ==
+        "input[0].dims: a list of 100001 is not allowed: expected at most 16");
+}
+TEST_CASE("names of models are plain") {
+  for (const char* good : {"m", "bert_mini", "a.b-C_9", "0"}) CHECK(is_model_name(good));
+  for (const char* bad : {"", ".", "..", ".git", "a/b", "a\\b", "a b", "a%2f", "\xC3\xA9", "a\n"}) {
+    CHECK_FALSE(is_model_name(bad));
+  }
+  CHECK(is_model_name(repeat("m", 128)));
+  CHECK_FALSE(is_model_name(repeat("m", 129)));
+}
+
+}  // namespace
+}  // namespace cohort::formats

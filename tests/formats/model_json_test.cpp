@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <formats/model_json.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace cohort::formats {
+namespace {
+
+TEST_CASE("a config is written in the fields of the text format, integers as numbers") {
+  const model_config c = parse_model_config("config.pbtxt", R"(
+    name: "m" max_batch_size: 8
+    input { name: "x" data_type: TYPE_FP32 dims: [ -1, 4 ] }
+    output { name: "y" }
+    dynamic_batching { preferred_batch_size: [ 8, 4 ] max_queue_delay_microseconds: 250 }
+    instance_group { count: 2 kind: KIND_CPU }
+    version_policy { specific { versions: [ 3, 1 ] } }
+    parameters { key: "slo_ms" value { string_value: "50" } }
+    parameters { key: "other" value { string_value: "a\"b" } }
+    model_warmup { name: "w" batch_size: 2
+      inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 2, 4 ] random_data: true } } }
+  )");
+  CHECK(to_json(c) == R"({
+  "name": "m",
+  "platform": "onnxruntime_onnx",
+  "backend": "onnxruntime",
+  "version_policy": {"specific": {"versions": [1, 3]}},
+  "max_batch_size": 8,
+  "input": [
+    {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 4]}
+  ],
+  "output": [
+    {"name": "y", "dims": []}
+  ],
+  "dynamic_batching": {
+    "preferred_batch_size": [4, 8],
+    "max_queue_delay_microseconds": 250
+  },
+  "instance_group": [
+    {"name": "", "kind": "KIND_CPU", "count": 2}
+  ],
+  "default_model_filename": "model.onnx",
+  "parameters": {
+    "other": {"string_value": "a\"b"},
+    "slo_ms": {"string_value": "50"}
+  },
+  "model_warmup": [
+    {
+      "name": "w",
+      "batch_size": 2,
+      "count": 1,
+      "inputs": {
+        "x": {"data_type": "TYPE_FP32", "dims": [2, 4], "random_data": true}
+      }
+    }
+  ]
+}
+)");
+}
+TEST_CASE("a config that says nothing is written with what holds then") {
+  CHECK(to_json(model_config{}) == R"({
+  "name": "",
+  "platform": "onnxruntime_onnx",
+  "backend": "onnxruntime",
+  "version_policy": {"latest": {"num_versions": 1}},
+  "input": [],
+  "output": [],
+  "instance_group": [],
+  "default_model_filename": "model.onnx",
+  "parameters": {},
+  "model_warmup": []
+}
+)");
+  const model_config all = parse_model_config("config.pbtxt", "version_policy { all {} }");
+  CHECK(to_json(all).find(R"("version_policy": {"all": {}},)") != std::string::npos);
+}
+TEST_CASE("an index has a row for each version, with a reason where it is unavailable") {
+  const std::vector<index_entry> index{
+      {.name = "a", .version = 1, .state = version_state::ready},
+      {.name = "a", .version = 12, .state = version_state::loading},
+      {.name = "b", .version = 2, .state = version_state::unloading},
+      {.name = "c", .state = version_state::unavailable, .reason = "no \"1\""}};
+  CHECK(to_json(index) == R"([
+  {"name": "a", "version": "1", "state": "READY"},
+  {"name": "a", "version": "12", "state": "LOADING"},
+  {"name": "b", "version": "2", "state": "UNLOADING"},
+  {"name": "c", "state": "UNAVAILABLE", "reason": "no \"1\""}
+]
+)");
+  CHECK(to_json(std::vector<index_entry>{}) == "[]\n");
+}
+
+}  // namespace
+}  // namespace cohort::formats

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// A repository of ONNX models behind the server, as its clients and its operator see it.
+#include <cohort/runtime/onnx/session.hpp>
+
+#include <doctest/doctest.h>
+#include <formats/onnx_graph.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <support/child_server.hpp>
+#include <support/onnx_models.hpp>
+#include <support/scratch_file.hpp>
+
+namespace cohort::inference {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of models, and servers of it.
+struct repository {
+  repository() {
+    fs::create_directories(folder);
+    // ONNX Runtime leaves a few bytes behind, for which a sanitized server would end badly.
+    test::spill(leaks, "leak:libonnxruntime\n");
+    setenv("LSAN_OPTIONS", ("suppressions=" + fs::absolute(leaks).string()).c_str(), 1);
+  }
+  ~repository() {
+    fs::remove_all(folder);
+    fs::remove(leaks);
+  }
+  repository(const repository&) = delete;
+  repository& operator=(const repository&) = delete;
+
+  void add(const formats::onnx_model& m, const std::string& name, const std::string& config = "",
+           int version = 1) const {
+    const std::string at = folder + "/" + name + "/" + std::to_string(version);
+    fs::create_directories(at);
+    test::spill(at + "/model.onnx", formats::to_bytes(m));
+    if (!config.empty()) test::spill(folder + "/" + name + "/config.pbtxt", config);
+  }
+  [[nodiscard]] std::vector<std::string> options(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"--repository", folder, "--cache", "off", "--devices", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string folder = test::scratch("repository");
+  std::string leaks = test::scratch("repository.leaks");
+};
+
+std::string load(test::connection& c, const std::string& name) {
+  const auto [status, body] = c.ask("POST", "/v2/repository/models/" + name + "/load");
+  return status == 200 ? "" : std::to_string(status) + " " + body;
+}
+std::string unload(test::connection& c, const std::string& name) {
+  const auto [status, body] = c.ask("POST", "/v2/repository/models/" + name + "/unload");
+  return status == 200 ? "" : std::to_string(status) + " " + body;
+}
+std::string index(test::connection& c) {
+  const auto [status, body] = c.ask("POST", "/v2/repository/index");
+  CHECK(status == 200);
+  return body;
+}
+
+const std::string slow_slo = R"(parameters { key: "slo_ms" value { string_value: "60000" } })";
+
+/// One row of `two_by_two`: a is 1.5, 2, 2.5 and b 1, -2, 3, -4, 5.
+const std::string two_by_two_body =
+    R"({"inputs":[{"name":"a","datatype":"FP32","shape":[1,3],"data":[1.5,2,2.5]},)"
+    R"({"name":"b","datatype":"INT32","shape":[1,5],"data":[1,-2,3,-4,5]}]})";
+
+TEST_CASE("models of a folder are served with the tensors that they have") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto [status, meta] = c.ask("GET", "/v2/models/pair");
+  CHECK(status == 200);
+  CHECK(meta.find(R"("platform":"onnxruntime_onnx")") != std::string::npos);
+  CHECK(meta.find(R"({"name":"b","datatype":"INT32","shape":[-1,5]})") != std::string::npos);
+  CHECK(meta.find(R"("slo_ms":60000)") != std::string::npos);
+  // The sum of b is 3: added to each of a.
+  const auto [answered, body] = c.ask("POST", "/v2/models/pair/infer", two_by_two_body);
+  CAPTURE(body);
+  CHECK(answered == 200);
+  CHECK(body.find("[4.5,5,5.5]") != std::string::npos);
+  CHECK(body.find("[true,false,true,false,true]") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a bad model says what is wrong, and the others are served") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  r.add(test::mlp(), "cut_off", slow_slo);
+  fs::resize_file(r.folder + "/cut_off/1/model.onnx", 100);
+  r.add(test::mlp(), "wrong", "max_batch_size: -1\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
+  CHECK(c.ask("GET", "/v2/models/wrong").first == 404);
+  const std::string all = index(c);
+  CHECK(all.find(R"("name":"good","version":"1","state":"READY")") != std::string::npos);
+  CHECK(all.find("max_batch_size: -1 is not allowed: expected 0 to 4096") != std::string::npos);
+  CHECK(all.find(R"("name":"cut_off")") != std::string::npos);
+  CHECK(s.told_before.find("wrong/config.pbtxt: max_batch_size: -1") != std::string::npos);
+  // Mended, it is loaded; what is not there never is.
+  test::spill(r.folder + "/wrong/config.pbtxt", slow_slo);
+  CHECK(load(c, "wrong").empty());
+  CHECK(c.ask("GET", "/v2/models/wrong/ready").first == 200);
+  CHECK(load(c, "nobody").starts_with("400 "));
+  CHECK(load(c, "..%2Fgood").starts_with("40"));
+  CHECK(unload(c, "nobody").starts_with("400 "));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a load that fails leaves what was served") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  test::spill(r.folder + "/pair/1/model.onnx", "no model");
+  CHECK(load(c, "pair").starts_with("400 "));
+  CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200);
+  CHECK(unload(c, "pair").empty());
+  CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 404);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("versions are asked for by their numbers, the highest by none") {
+  const repository r;
+  r.add(test::mlp(), "m", slow_slo + " version_policy { all {} }", 1);
+  r.add(test::two_by_two(), "m", "", 3);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/m/infer", two_by_two_body).first == 200);
+  CHECK(c.ask("POST", "/v2/models/m/versions/3/infer", two_by_two_body).first == 200);
+  CHECK(c.ask("POST", "/v2/models/m/versions/1/infer", two_by_two_body).first == 400);
+  CHECK(c.ask("GET", "/v2/models/m/versions/2").first == 404);
+  CHECK(c.ask("GET", "/v2/models/m/versions/1").second.find(R"("shape":[-1,32])") !=
+        std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("models are loaded, reloaded and unloaded under load, and no other model notices") {
+  const repository r;
+  r.add(test::two_by_two(), "steady", slow_slo);
+  r.add(test::mlp(), "moving", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  std::atomic<bool> is_over{false};
+  std::atomic<int> lost{0};
+  std::atomic<int> answered{0};
+  std::atomic<int> strange{0};
+  std::string x = "[0";
+  for (int i = 1; i < 32; ++i) x += ",0.5";
+  const std::string moving =
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,32],"data":)" + x + "]}]}";
+  std::vector<std::thread> clients;
+  for (int k = 0; k < 2; ++k) {
+    clients.emplace_back([&] {
+      test::connection c{s.port()};
+      while (!is_over) {
+        if (c.ask("POST", "/v2/models/steady/infer", two_by_two_body).first != 200) ++lost;
+        ++answered;
+        const int status = c.ask("POST", "/v2/models/moving/infer", moving).first;
+        if (status != 200 && status != 404) ++strange;
+      }
+    });
+  }
+  test::connection c{s.port()};
+  for (int i = 0; i < 30; ++i) {
+    CHECK(load(c, "moving").empty());
+    if (i % 5 == 4) {
+      CHECK(unload(c, "moving").empty());
+      CHECK(load(c, "moving").empty());
+    }
+  }
+  is_over = true;
+  for (std::thread& t : clients) t.join();
+  CHECK(lost == 0);
+  CHECK(strange == 0);
+  CHECK(answered > 0);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a model that does not fit the memory is refused with how much there is") {
+  const repository r;
+  r.add(test::two_by_two(), "small", slow_slo);
+  r.add(test::mlp(), "large",
+        slow_slo + R"( parameters { key: "memory_mb" value { string_value: "900" } })");
+  test::child_server s{INFERENCE_SERVER, r.options({"--model-memory-mb", "512"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("GET", "/v2/models/small/ready").first == 200);
+  const std::string refused = load(c, "large");
+  CAPTURE(refused);
+  CHECK(refused.find("needs 900 MB, but 0 of 512 MB are in use") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+}  // namespace
+}  // namespace cohort::inference

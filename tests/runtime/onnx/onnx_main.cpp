@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests that need ONNX Runtime: where it is not found they are skipped, and say why.
+// COHORT_ONNXRUNTIME names the library; else that which scripts/test installs is taken, if it is
+// there.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/onnx/library.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+// ONNX Runtime loses some bytes at each session made; asked for by the leak checker of the preset
+// asan.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libonnxruntime"; }
+
+int main(int argc, char** argv) {
+  constexpr int skipped = 77;  // What CTest takes for it.
+  if (std::filesystem::exists(ONNXRUNTIME)) setenv("COHORT_ONNXRUNTIME", ONNXRUNTIME, 0);
+  try {
+    static_cast<void>(cohort::runtime::onnx::library::open());
+  } catch (const cohort::resource_error& e) {
+    std::printf("skipped: %s\n", e.what());
+    return skipped;
+  }
+  return doctest::Context{argc, argv}.run();
+}

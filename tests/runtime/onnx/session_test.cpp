@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/onnx/session.hpp>
+
+#include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
+#include <support/scratch_file.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "onnx_fixture.hpp"
+
+namespace cohort::runtime::onnx {
+namespace {
+using formats::onnx_dimension;
+using test::onnx_builder;
+
+const onnx_dimension batch{.value = -1, .name = "batch"};
+onnx_dimension of(std::int64_t n) { return {.value = n, .name = {}}; }
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+template <class F>
+std::string refusal(F f) {
+  try {
+    f();
+  } catch (const config_error& e) {
+    const std::string text = e.what();
+    CHECK_FALSE(has(text, "\n"));
+    return text;
+  }
+  return "loaded";
+}
+std::string refusal(const formats::onnx_model& m, const session_options& o = {}) {
+  return refusal([&] { static_cast<void>(load(m, o)); });
+}
+
+/// A model in a folder of its own, which goes with it.
+struct model_file {
+  explicit model_file(const std::string& content)
+      : folder{test::scratch("onnx")}, path{folder / "net.onnx"} {
+    std::filesystem::create_directories(folder);
+    test::spill(path.string(), content);
+  }
+  ~model_file() { std::filesystem::remove_all(folder); }
+  model_file(const model_file&) = delete;
+  model_file& operator=(const model_file&) = delete;
+  [[nodiscard]] std::string refused(const session_options& o = {}) const {
+    return refusal([&] { const session s(runtime(), path, o); });
+  }
+
+  std::filesystem::path folder;
+  std::filesystem::path path;
+};
+
+/// The MLP with its first weights in a file.
+formats::onnx_model with_external(const std::string& location, std::string& weights) {
+  formats::onnx_model m = test::mlp();
+  formats::onnx_tensor& w = m.constants.front();
+  weights = std::exchange(w.data, {});
+  const auto field = [](int id, const std::string& content) {
+    return static_cast<char>(id << 3 | 2) + std::string(1, static_cast<char>(content.size())) +
+           content;
+  };
+  w.rest = field(13, field(1, "location") + field(2, location)) + "\x70\x01";  // EXTERNAL.
+  return m;
+}
+
+TEST_CASE("a session tells its model's tensors without the batch") {
+  const auto s = load(test::mlp());
+  CHECK(s->has_batch());
+  CHECK_FALSE(s->pads());
+  const model_interface& m = s->interface();
+  CHECK(m.name == "mlp");
+  CHECK(m.max_size == 1);
+  CHECK(m.inputs == std::vector<tensor_info>{{.name = "x", .type = data_type::f32, .shape = {32}}});
+  CHECK(m.outputs ==
+        std::vector<tensor_info>{{.name = "y", .type = data_type::f32, .shape = {10}}});
+}
+
+TEST_CASE("a session tells sizes, a mask, several tensors and their types") {
+  const auto s = load(test::masked_encoder(), {.max_size = 100});
+  CHECK(s->pads());
+  CHECK(s->interface().max_size == 100);
+  CHECK(s->interface().inputs ==
+        std::vector<tensor_info>{
+            {.name = "input_ids", .type = data_type::i64, .shape = {size_dimension}},
+            {.name = "attention_mask", .type = data_type::i64, .shape = {size_dimension}}});
+  CHECK(s->interface().outputs ==
+        std::vector<tensor_info>{
+            {.name = "tokens", .type = data_type::f32, .shape = {size_dimension, 8}},
+            {.name = "pooled", .type = data_type::f32, .shape = {4}}});
+  CHECK(load(test::two_by_two())->interface().outputs[1].type == data_type::boolean);
+}
+
+TEST_CASE("every plain type of elements goes in and out") {
+  for (std::size_t i = 0; i < data_types; ++i) {
+    const auto type = static_cast<data_type>(i);
+    CAPTURE(name_of(type));
+    onnx_builder b{"identity"};
+    b.node("Identity", {b.input("x", type, {batch, of(4)})}, {}, "y");
+    b.output("y", type, {batch, of(4)});
+    const auto s = load(b.done());
+    CHECK(s->interface().inputs[0].type == type);
+    CHECK(s->interface().outputs[0].type == type);
+    std::vector<std::byte> x;
+    for (std::size_t k = 0; k < 8 * runtime::bytes_of(type); ++k) x.push_back(std::byte(k % 2));
+    CHECK(answers(*s, {x}, 2)[0] == x);
+  }
+}
+
+TEST_CASE("a softmax of three rows sums to 1 in each") {
+  const auto s = load(test::mlp());
+  const auto y = values_of<float>(answers(*s, {bytes_of(std::vector<float>(3 * 32, 0.5F))}, 3)[0]);
+  REQUIRE(y.size() == 30);
+  for (std::size_t r = 0; r < 3; ++r) {
+    float sum = 0;
+    for (std::size_t i = 0; i < 10; ++i) sum += y[r * 10 + i];
+    CHECK(sum == doctest::Approx(1));
+  }
+}
+
+TEST_CASE("shapes of outputs that are not declared are found by running") {
+  onnx_builder b{"undeclared"};
+  const std::string x = b.input("x", data_type::f32, {batch, {.value = -1, .name = "n"}, of(3)});
+  b.node("Relu", {x}, {}, "same");
+  b.node("ReduceSum", {x, b.integers({1}, {1})}, {{"keepdims", std::int64_t{0}}}, "sum");
+  for (const char* name : {"same", "sum"})
+    b.model().outputs.push_back({.name = name, .element = 1});
+  const auto s = load(b.done());
+  CHECK(s->interface().outputs[0].shape == std::vector<std::int64_t>{size_dimension, 3});
+  CHECK(s->interface().outputs[1].shape == std::vector<std::int64_t>{3});
+
+  onnx_builder twice{"twice"};
+  const std::string in = twice.input("x", data_type::f32, {batch, {.value = -1, .name = "n"}});
+  twice.node("Concat", {in, in}, {{"axis", std::int64_t{1}}}, "y");
+  twice.output("y", data_type::f32, {batch, {.value = -1, .name = "m"}});
+  CHECK(refusal(twice.done()) ==
+        "model 'twice': output 'y', dimension 1 was 12 for a request of size 6 and 24 for one of "
+        "size "
+        "12: expected a constant of at least 1, or the size");
+}
+
+TEST_CASE("a model that fails on zeros and does not declare its outputs says so") {
+  onnx_builder b{"strict"};  // Looks up place −1000 of four.
+  const std::string ids = b.input("ids", data_type::i64, {{.value = -1, .name = "n"}});
+  const std::string place = b.node("Sub", {ids, b.integers({}, {1000})});
+  b.node("NonZero", {b.node("Gather", {b.weights({4}, 1), place})}, {}, "y");
+  b.output("y", data_type::i64, {of(1), {.value = -1, .name = "found"}});
+  const std::string text = refusal(b.done());
+  CHECK(has(text,
+            "model 'strict': shapes of its outputs are not declared, and running it on zeros "
+            "(1 rows of size 6) failed: "));
+  CHECK(has(text, "indices element out of data bounds, idx=-1000"));
+}
+
+TEST_CASE(
+    "strings, sequences, maps, optionals and numbers of odd sizes are refused by name and type") {
+  const std::string tensor = "\x0a\x02\x08\x01";  // A tensor of FP32, as a type.
+  const auto message = [&](int id, const std::string& content) {
+    const std::string type = static_cast<char>(id << 3 | 2) +
+                             std::string(1, static_cast<char>(content.size())) + content;
+    return std::string("\x12") + static_cast<char>(type.size()) + type;
+  };
+  const std::string element = std::string("\x0a\x04") + tensor;
+  const auto given = [&](const std::string& rest) {
+    onnx_builder b{"odd"};
+    b.model().inputs.push_back({.name = "odd one", .rest = rest});
+    b.node("Identity", {b.input("x", data_type::f32, {batch, of(2)})}, {}, "y");
+    b.output("y", data_type::f32, {batch, of(2)});
+    return refusal(b.done());
+  };
+  const std::string rest = ": expected a tensor of numbers";
+  CHECK(given(message(4, element)) == "model 'odd': input 'odd one' is a sequence" + rest);
+  CHECK(given(message(5, std::string("\x08\x07\x12\x04", 4) + tensor)) ==
+        "model 'odd': input 'odd one' is a map" + rest);
+  CHECK(given(message(9, element)) == "model 'odd': input 'odd one' is optional" + rest);
+
+  onnx_builder out{"out"};
+  out.node("SequenceConstruct", {out.input("x", data_type::f32, {batch, of(2)})}, {}, "s");
+  out.model().outputs.push_back({.name = "s", .rest = message(4, element)});
+  CHECK(refusal(out.done()) == "model 'out': output 's' is a sequence" + rest);
+
+  const auto identity = [](std::int32_t type) {
+    onnx_builder b{"types"};
+    b.node("Identity", {b.input("x", data_type::f32, {batch, of(2)})}, {}, "y");
+    b.output("y", data_type::f32, {batch, of(2)});
+    b.model().inputs[0].element = b.model().outputs[0].element = type;
+    b.model().opsets[0].version = 21;
+    return refusal(b.done());
+  };
+  const std::string numbers = ": expected numbers of 8 to 64 bits or booleans";
+  CHECK(identity(8) == "model 'types': input 'x' is of BYTES (strings)" + numbers);
+  CHECK(identity(17) == "model 'types': input 'x' is of float8e4m3fn" + numbers);
+}
+
+TEST_CASE("what ONNX Runtime does not take is refused in its words, in one line, with the file") {
+  formats::onnx_model m = test::mlp();
+  m.opsets[0].version = 999;
+  CHECK(has(refusal(m), "model 'mlp': "));
+  CHECK(has(refusal(m), "Opset 999 is under development"));
+  m = test::mlp();
+  m.nodes[0].op = "Nonsense";
+  CHECK(has(refusal(m), "No Op registered for Nonsense"));
+  m = test::mlp();
+  m.nodes[0].inputs[0] = m.nodes.back().outputs[0];
+  const model_file circle{formats::to_bytes(m)};
+  CHECK(has(circle.refused(), circle.path.string() + ": "));
+  CHECK(has(circle.refused(), "the graph is not acyclic"));
+}
+
+TEST_CASE("a file is named after, and refused when cut off, too large or not there") {
+  const std::string whole = formats::to_bytes(test::mlp());
+  {
+    const model_file f{whole};
+    const session s{runtime(), f.path};
+    CHECK(s.interface().name == "net");
+    CHECK(f.refused({.max_bytes = whole.size()}) == "loaded");
+    CHECK(f.refused({.max_bytes = whole.size() - 1}) ==
+          f.path.string() + ": has " + std::to_string(whole.size()) + " bytes: expected at most " +
+              std::to_string(whole.size() - 1));
+  }
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
+    const model_file f{whole.substr(0, n)};
+    CHECK(f.refused().starts_with(f.path.string() + ": is cut off or no ONNX model: "));
+  }
+  const auto refuse = [](const char* path) {
+    return refusal([&] { const session s(runtime(), std::filesystem::path{path}); });
+  };
+  CHECK(refuse("no/such.onnx") == "no/such.onnx: cannot be read: No such file or directory");
+  CHECK(refuse(".") == ".: cannot be read: Is a directory");
+}
+
+TEST_CASE("weights lie beside their model, and nowhere else") {
+  std::string weights;
+  const auto x = std::vector<std::vector<std::byte>>{bytes_of(std::vector<float>(32, 0.5F))};
+  {
+    const model_file f{formats::to_bytes(with_external("w.bin", weights))};
+    CHECK(has(f.refused(), "w.bin"));  // Not there.
+    test::spill((f.folder / "w.bin").string(), weights);
+    const session s{runtime(), f.path};
+    CHECK(answers(s, x, 1) == answers(*load(test::mlp()), x, 1));
+  }
+  for (const char* bad : {"../w.bin", "/etc/hostname", "a/../../w.bin"}) {
+    const model_file f{formats::to_bytes(with_external(bad, weights))};
+    CHECK(f.refused() == f.path.string() + ": external data '" + bad +
+                             "' is refused: expected a file below the model's folder");
+  }
+  CHECK(refusal(with_external("w.bin", weights)) ==
+        "model 'mlp': external data are refused: expected all weights in the model itself");
+}
+
+TEST_CASE("options out of range and rows that do not fit are refused with the range") {
+  CHECK(refusal(test::mlp(), {.threads = 0}) == "threads is 0: expected 1 to 1024");
+  CHECK(refusal(test::mlp(), {.max_size = 0}) == "max_size is 0: expected 1 to 1048576");
+  CHECK(refusal(test::without_batch(), {.has_batch = true}) ==
+        "model 'without_batch': input 'x', dimension 0 is not dynamic: expected a batch, dynamic "
+        "and of "
+        "one name, as dimension 0 of every tensor");
+  const auto s = load(test::encoder(), {.max_size = 4});
+  const auto asked = [&](std::size_t inputs, std::size_t outputs, std::uint32_t rows,
+                         std::uint32_t size) {
+    const std::vector<const std::byte*> in(inputs);
+    const std::vector<std::byte*> out(outputs);
+    return refusal([&] { s->run(in, out, rows, size); });
+  };
+  CHECK(asked(2, 1, 1, 1) == "model 'encoder': the number of inputs is 2: expected 1");
+  CHECK(asked(1, 0, 1, 1) == "model 'encoder': the number of outputs is 0: expected 1");
+  CHECK(asked(1, 1, 0, 1) == "model 'encoder': rows is 0: expected at least 1");
+  CHECK(asked(1, 1, 1, 0) == "model 'encoder': size is 0: expected 1 to 4");
+  CHECK(asked(1, 1, 1, 5) == "model 'encoder': size is 5: expected 1 to 4");
+}
+
+TEST_CASE("a model that does not keep to the outputs it declares fails the run") {
+  onnx_builder b{"lies"};
+  b.node("Reshape", {b.input("x", data_type::f32, {batch, of(4)}), b.integers({2}, {-1, 2})}, {},
+         "y");
+  b.output("y", data_type::f32, {batch, of(2)});
+  const auto s = load(b.done());
+  CHECK_THROWS_AS(static_cast<void>(answers(*s, {bytes_of(std::vector<float>(8))}, 2)),
+                  device_error);
+}
+
+TEST_CASE("one session answers several threads at once") {
+  const auto s = load(test::encoder(), {.threads = 2, .max_size = 16});
+  const auto input = [](std::int64_t k) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < 16; ++i) ids.push_back(1 + (i * k) % 63);
+    return std::vector<std::vector<std::byte>>{bytes_of(ids)};
+  };
+  std::vector<std::vector<std::vector<std::byte>>> alone;
+  for (std::int64_t k = 1; k <= 4; ++k) alone.push_back(answers(*s, input(k), 1, 16));
+  std::vector<int> wrong(4);
+  std::vector<std::thread> threads;
+  for (std::size_t k = 0; k < 4; ++k) {
+    threads.emplace_back([&, k] {
+      for (int i = 0; i < 50; ++i) {
+        wrong[k] += answers(*s, input(static_cast<std::int64_t>(k) + 1), 1, 16) == alone[k] ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == std::vector<int>(4));
+}
+
+}  // namespace
+}  // namespace cohort::runtime::onnx

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Small ONNX models that the tests make themselves: weights from a fixed seed, so that equal calls
+/// give equal models.
+#pragma once
+
+#include <formats/onnx_graph.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cohort::test {
+
+/// 32 floats to 10: two layers and a softmax. x [batch, 32] -> y [batch, 10].
+[[nodiscard]] formats::onnx_model mlp();
+/// Two convolutions with pooling. image [batch, 1, 28, 28] -> logits [batch, 10].
+[[nodiscard]] formats::onnx_model convolutions();
+
+inline constexpr std::int64_t encoder_words = 64;  ///< Ids 1 to 63; 0 is padding.
+inline constexpr std::int64_t encoder_longest = 128;
+/// A transformer encoder of two layers: ids INT64 [batch, length] -> tokens [batch, length, 8]. Ids
+/// of 0 are masked, so that zeros behind a text change its tokens by rounding alone.
+[[nodiscard]] formats::onnx_model encoder();
+/// The same with a mask of its own and a second output: ids, attention_mask -> tokens, and pooled
+/// [batch, 4], the mean of what is not masked.
+[[nodiscard]] formats::onnx_model masked_encoder();
+
+/// a FP32 [batch, 3], b INT32 [batch, 5] -> sum FP32 [batch, 3]: each of a, and the sum of b;
+/// positive BOOL [batch, 5]: whether each of b is above 0.
+[[nodiscard]] formats::onnx_model two_by_two();
+/// x [batch, 32] -> early [batch, 10] after the first half, late [batch, 10] after all.
+[[nodiscard]] formats::onnx_model with_exit();
+/// x [6, 4] -> y [6, 5]: one request, no batch.
+[[nodiscard]] formats::onnx_model without_batch();
+
+/// All of the above.
+[[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
+
+/// Makes graphs. Each function returns the name of what it adds.
+class onnx_builder {
+ public:
+  explicit onnx_builder(std::string name, std::uint64_t seed = 1);
+
+  using declared = std::vector<formats::onnx_dimension>;
+  std::string input(std::string name, runtime::data_type type, declared shape);
+  void output(std::string name, runtime::data_type type, declared shape);
+  /// Weights drawn evenly from −scale to scale.
+  std::string weights(std::vector<std::int64_t> dims, float scale);
+  std::string constant(std::vector<std::int64_t> dims, std::vector<float> values);
+  std::string integers(std::vector<std::int64_t> dims, std::vector<std::int64_t> values);
+  std::string node(std::string op, std::vector<std::string> inputs,
+                   std::vector<formats::onnx_attribute> attributes = {}, std::string output = {});
+  [[nodiscard]] formats::onnx_model done() const { return model_; }
+  [[nodiscard]] formats::onnx_model& model() { return model_; }
+
+ private:
+  std::string next(std::string_view kind);
+  std::string add(std::vector<std::int64_t> dims, runtime::data_type type, std::string data);
+
+  formats::onnx_model model_;
+  std::uint64_t state_;
+  int named_ = 0;
+};
+
+}  // namespace cohort::test
