@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parse_options.hpp"
 
+#include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <inference/model_service.hpp>
 #include <inference/start_cache.hpp>
 #include <registry/number_option.hpp>
-#include <system_error>
 
 namespace cohort::inference {
 namespace {
@@ -57,19 +56,6 @@ void pairs(const std::string& option, const std::vector<std::string>& texts, Use
   }
 }
 
-/// K/N.
-void parse_failures(const std::string& text, engine::health_options& o) {
-  const char* const end = text.data() + text.size();
-  const auto k = std::from_chars(text.data(), end, o.failures);
-  const bool has_slash = k.ec == std::errc{} && k.ptr != end && *k.ptr == '/';
-  const auto n = has_slash ? std::from_chars(k.ptr + 1, end, o.window) : k;
-  if (!has_slash || n.ec != std::errc{} || n.ptr != end || o.failures < 1 ||
-      o.failures > o.window || o.window > 64) {
-    fail(fmt::format(
-        "--failures: \"{}\" is not allowed: expected K/N, with K from 1 to N, and N to 64", text));
-  }
-}
-
 }  // namespace
 
 options parse_options(int argc, char** argv) {
@@ -84,7 +70,6 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> weights;
   std::string cache;
   std::string refuse_early = "on";
-  std::string failures = fmt::format("{}/{}", o.health.failures, o.health.window);
   std::string policy = o.policy.name;
   registry::policy_options how;
   double lame_duck_ms = -1;
@@ -161,10 +146,7 @@ options parse_options(int argc, char** argv) {
   app.add_option("--refuse-early", refuse_early,
                  "Whether an overloaded model refuses what would be late at its arrival: on or off")
       ->check(CLI::IsMember({"on", "off"}));
-  const registry::hang_options hangs{app, o.health, "a batch"};
-  app.add_option("--failures", failures,
-                 "A device gets no work either once K of its last N batches have failed, K/N; N up "
-                 "to 64");
+  const registry::health_choices health{app, o.health, "a batch", "batches"};
   app.add_option("--retries", o.health.retries,
                  "How often requests of a batch that failed or hangs are tried again")
       ->check(within(0, 255));
@@ -231,8 +213,11 @@ options parse_options(int argc, char** argv) {
     fail("--pipeline: an empty name is not allowed: expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
-  o.health.floor = from_ms(hangs.floor_ms);
-  parse_failures(failures, o.health);
+  try {
+    health.apply();
+  } catch (const config_error& e) {
+    fail(e.what());
+  }
   o.has_settings = app.count("--window") > 0 || app.count("--quantile") > 0;
   o.cache_dir = cache_folder(app.count("--cache") > 0 ? &cache : nullptr);
   if (app.count("--pipeline-entries") > 0 && o.pipeline.empty()) {

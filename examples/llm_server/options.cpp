@@ -106,8 +106,9 @@ options parse_options(int argc, char** argv) {
   app.add_option("--management-port", o.life.management_port,
                  "Port for live, ready and metrics alone; 0: any free one [they are on --port]")
       ->check(within(0, 65535));
-  const registry::hang_options hangs{app, o.service.watch.health,
-                                     "an iteration or a job of prompts"};
+  const registry::health_choices health{app, o.service.watch.health,
+                                        "an iteration or a job of prompts",
+                                        "iterations and jobs of prompts"};
   app.add_option(
          "--first-hang-s", first_hang_s,
          "The same for the first of each, of which nothing is known: it hangs after so long")
@@ -146,7 +147,7 @@ options parse_options(int argc, char** argv) {
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   if (o.life.management_port) o.http.probe_connections = 0;
-  o.service.watch.health.floor = from_ms(hangs.floor_ms);
+  health.apply();
   o.service.watch.first = from_seconds(first_hang_s);
   o.service.watch.until_texts_end = from_seconds(hang_timeout_s);
   g.prefix_bytes = prefix_mib << 20U;

@@ -80,10 +80,15 @@
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
+#include <cohort/engine/admission.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/device_health.hpp>
+#include <cohort/engine/device_pools.hpp>
+#include <cohort/engine/device_service.hpp>
 #include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/engine.hpp>
@@ -95,6 +100,7 @@
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/engine/measured_model.hpp>
+#include <cohort/engine/model_lives.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_follower.hpp>
@@ -130,6 +136,7 @@
 #include <cohort/kv/prompt/prefill_queue.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>
+#include <cohort/kv/scheduler_options.hpp>
 #include <cohort/packing/model/burst_margin.hpp>
 #include <cohort/packing/model/feasibility.hpp>
 #include <cohort/packing/model/interference.hpp>

@@ -33,7 +33,13 @@ void fail(serve::http_client& to, const api_error& e, serve::http_fields fields 
   to.answer({.status = e.status, .body = write_error(e), .fields = std::move(fields)});
 }
 
-api_error no_device() { return error_of(503, "The device hangs: try later"); }
+const char* said_of(device_trouble t) {
+  return t == device_trouble::fails ? "the device fails" : "the device hangs";
+}
+api_error no_device(device_trouble t) {
+  return error_of(503, t == device_trouble::fails ? "The device fails: try later"
+                                                  : "The device hangs: try later");
+}
 
 /// Takes as long wherever they differ. @param b Not empty.
 bool is_same(std::string_view a, std::string_view b) {
@@ -107,7 +113,7 @@ serve::http_reply chat_app::live() {
 serve::http_reply chat_app::ready() {
   if (!is_started_) return state("starting");
   if (service_->is_broken()) return state("broken");
-  if (service_->is_hanging()) return state("the device hangs");
+  if (const auto t = service_->trouble(); t != device_trouble::none) return state(said_of(t));
   return state(http_.is_leaving() ? "draining" : nullptr);
 }
 serve::http_reply chat_app::metrics() {
@@ -186,8 +192,8 @@ void chat_app::asked(const serve::http_request& request,
 bool chat_app::refuse_without_device(serve::http_client& client) const {
   if (service_->is_broken()) {
     fail(client, error_of(503, "The generator has failed"));
-  } else if (service_->is_hanging()) {
-    fail(client, no_device(), {{"Retry-After", std::to_string(retry_after())}});
+  } else if (const auto t = service_->trouble(); t != device_trouble::none) {
+    fail(client, no_device(t), {{"Retry-After", std::to_string(retry_after())}});
   } else {
     return false;
   }
@@ -294,7 +300,7 @@ void chat_app::deliver(piece& p) {
   if (p.finished) {
     --j.left;
     j.usage.completion += p.produced;
-    if (p.finished != kv::finish_reason::rejected && !p.has_no_device) {
+    if (p.finished != kv::finish_reason::rejected && p.trouble == device_trouble::none) {
       constexpr double weight = 0.1;
       const double seconds = to_seconds(clock_.now() - j.arrival);
       mean_seconds_ += (mean_seconds_ == 0 ? 1 : weight) * (seconds - mean_seconds_);
@@ -324,11 +330,12 @@ void chat_app::end_early(const client_job& j, serve::http_client& client, const 
   api_error e =
       error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
   serve::http_fields fields;
-  if (p.has_no_device && p.finished == kv::finish_reason::rejected) {
-    e = no_device();
+  const bool has_no_device = p.trouble != device_trouble::none;
+  if (has_no_device && p.finished == kv::finish_reason::rejected) {
+    e = no_device(p.trouble);
     fields.emplace_back("Retry-After", std::to_string(retry_after()));
-  } else if (p.has_no_device) {
-    e.message = "The text was not finished: the device hangs";
+  } else if (has_no_device) {
+    e.message = fmt::format("The text was not finished: {}", said_of(p.trouble));
   } else if (p.finished == kv::finish_reason::deadline) {
     e = error_of(503, "The first token would come too late: try later");
     fields.emplace_back("Retry-After", std::to_string(retry_after()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the device of a text generator hangs: `device_watch`.
+/// Whether the device of a text generator hangs or fails: `device_watch`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -19,9 +19,10 @@
 
 namespace cohort::chat {
 
-/// When a device is found to hang, and what becomes then of the texts that it has.
+/// When a device is found to hang or to fail, and what becomes of the texts that one has that
+/// hangs.
 struct watch_options {
-  engine::health_options health{};  ///< As far as it concerns what hangs.
+  engine::health_options health{};  ///< But for retries, which there are none.
   /// Work of which nothing is known yet, the first of its kind, hangs after so long, or after
   /// `patience` times `floor` of `health` if that is longer; above 0.
   duration first = std::chrono::seconds{30};
@@ -38,10 +39,10 @@ struct watch_options {
 
 /// Follows what a loop has sent to its device, by the rules of `engine::device_health`: the device
 /// is suspect, and then hangs, when an iteration or a job of prompts takes much longer than it
-/// should. Nothing can be taken back from it: the loop waits. When all that it had has returned, it
-/// is probed by going on: once the pause of a probe is over it is healthy. What fails is the loop's
-/// to tell. A value: owns no thread, reads no clock. Allocates only when it is made. Thread safety:
-/// none.
+/// should, and fails when several of the last ones did. Nothing can be taken back from it: the loop
+/// waits. When all that it had has returned, it is probed by going on: once the pause of a probe is
+/// over it is healthy, and the first that fails then takes it out again. A value: owns no thread,
+/// reads no clock. Allocates only when it is made. Thread safety: none.
 class device_watch {
  public:
   /// @throws config_error If an option is outside its range.
@@ -55,11 +56,9 @@ class device_watch {
     at(what) = {.is_out = true};
     health_.on_dispatch(entry(what), now, expected.value_or(expected_first()));
   }
-  void returned(llama::device_work what, time_point now) noexcept {
-    if (!at(what).is_out) return;
-    at(what) = {};
-    health_.on_complete(entry(what), false, now);
-  }
+  void returned(llama::device_work what, time_point now) noexcept { ended(what, false, now); }
+  /// Instead, if it failed. @returns Whether the device is out of service by it, and was not.
+  bool failed(llama::device_work what, time_point now) noexcept { return ended(what, true, now); }
 
   /// When `look` must be called next, or `never`. A call that comes later by more than the options'
   /// `floor` gives what is under way its time once more.
@@ -105,6 +104,11 @@ class device_watch {
     time_point texts_end = never;  ///< Once it hangs.
   };
 
+  bool ended(llama::device_work what, bool failed, time_point now) noexcept {
+    if (!at(what).is_out) return false;
+    at(what) = {};
+    return health_.on_complete(entry(what), failed, now).has_value();
+  }
   static device_entry entry(llama::device_work what) noexcept {
     return {device, static_cast<std::uint32_t>(what)};
   }

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <string>
+#include <utility>
 
 namespace cohort::chat {
 namespace {
@@ -18,11 +20,23 @@ constexpr const char* the_device = "0";
 const char* name_of(llama::device_work what) noexcept {
   return what == llama::device_work::iteration ? "an iteration" : "a prefill";
 }
+/// In the log; who cannot write it has the metrics.
+template <class... Args>
+void tell(fmt::format_string<Args...> line, Args&&... args) noexcept {
+  try {
+    fmt::print(stderr, line, std::forward<Args>(args)...);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+const char* names_of(llama::device_work what) noexcept {
+  return what == llama::device_work::iteration ? "iterations" : "prefills";
+}
 
 }  // namespace
 
 device_watchdog::device_watchdog(const watch_options& o, chat_metrics& counters,
-                                 hang_listener& listener)
+                                 trouble_listener& listener)
     : counters_{counters}, listener_{listener}, watch_{o} {
   show();
   thread_ = std::thread{[this] { run(); }};
@@ -50,6 +64,25 @@ void device_watchdog::returned(llama::device_work what, time_point now) noexcept
   wake_if_due();
 }
 
+void device_watchdog::failed(llama::device_work what, std::string_view why,
+                             time_point now) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (watch_.failed(what, now)) fails_ = what;
+  tell_of_failure(what, why, now);
+  wake_if_due();
+}
+
+void device_watchdog::tell_of_failure(llama::device_work what, std::string_view why,
+                                      time_point now) {
+  if (last_why_at_ != distant_past && last_why_ == why &&
+      now - last_why_at_ < std::chrono::seconds{1})
+    return;
+  last_why_ = why;
+  last_why_at_ = now;
+  tell("llm_server: device {}: {} failed{}{}\n", the_device, name_of(what), why.empty() ? "" : ": ",
+       why);
+}
+
 /// Not at each iteration: what is due later than the thread wakes anyway can wait until then.
 void device_watchdog::wake_if_due() {
   if (watch_.next() < asleep_until_ || watch_.state() != shown_) wake_.notify_one();
@@ -69,28 +102,35 @@ void device_watchdog::run() {
   while (!stopping_) {
     const time_point now = clock_.now();
     const auto hangs = watch_.look(now);
-    if (hangs) {
-      fmt::print(stderr, "llm_server: device {}: quarantined: {} hangs\n", the_device,
-                 name_of(*hangs));
-    }
+    const auto fails = std::exchange(fails_, std::nullopt);
+    bool went_out = false;
     if (watch_.state() != shown_) {
       const bool is_out = watch_.state() == device_state::quarantined;
-      if (is_out != is_out_) {
-        if (!is_out) fmt::print(stderr, "llm_server: device {}: healthy: it goes on\n", the_device);
+      if (is_out != (trouble_ != device_trouble::none)) {
+        went_out = is_out;
         counters_.device_changes.add(std::string{to_string(watch_.state())});
-        is_out_ = is_out;
+        trouble_ = !is_out ? device_trouble::none
+                   : hangs ? device_trouble::hangs
+                           : device_trouble::fails;
+        if (!is_out) {
+          tell("llm_server: device {}: healthy: it goes on\n", the_device);
+        } else if (hangs) {
+          tell("llm_server: device {}: quarantined: {} hangs\n", the_device, name_of(*hangs));
+        } else if (fails) {
+          tell("llm_server: device {}: quarantined: {} fail\n", the_device, names_of(*fails));
+        }
       }
       show();
     }
     const auto hopeless = watch_.take_hopeless(now);
     if (hopeless) {
-      fmt::print(stderr, "llm_server: device {}: {} still hangs: its texts end\n", the_device,
-                 name_of(*hopeless));
+      tell("llm_server: device {}: {} still hangs: its texts end\n", the_device,
+           name_of(*hopeless));
     }
-    if (hangs || hopeless) {
+    if (went_out || hopeless) {
       asleep_until_ = distant_past;  // It looks again before it sleeps.
       lock.unlock();
-      if (hangs) listener_.hangs();
+      if (went_out) listener_.is_out();
       if (hopeless) listener_.stays_away(*hopeless);
       lock.lock();
       continue;

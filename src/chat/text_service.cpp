@@ -49,8 +49,8 @@ bool text_service::submit(const std::shared_ptr<job>& j) {
   } while (!open_.compare_exchange_weak(now, now + more));
   {
     const std::lock_guard lock{mutex_};
-    // Under the lock: `hangs` comes after it is out, and ends what is there by then.
-    if (watchdog_.is_out()) {
+    // Under the lock: `is_out` comes after it is so, and ends what is there by then.
+    if (trouble() != device_trouble::none) {
       open_ -= more;
       return false;
     }
@@ -79,9 +79,10 @@ void text_service::begin(const std::shared_ptr<job>& j) {
     {
       const std::lock_guard lock{mutex_};
       active_.emplace_back(j, &c);
-      if (watchdog_.is_out()) {  // It was on its way here when the others that wait were ended.
+      // It was on its way here when the others that wait were ended.
+      if (const auto t = trouble(); t != device_trouble::none) {
         std::vector<piece> last;
-        last.push_back(end_without_device(j, c));
+        last.push_back(end_without_device(j, c, t));
         listener_.said(std::move(last));
         c.finished = kv::finish_reason::rejected;
         continue;
@@ -190,31 +191,31 @@ void text_service::publish() {
 }
 
 /// The last piece of one that need not, or cannot, wait for the device. Under the lock.
-piece text_service::end_without_device(const std::shared_ptr<job>& owner, choice& c) {
+piece text_service::end_without_device(const std::shared_ptr<job>& owner, choice& c,
+                                       device_trouble t) {
   const auto why =
       c.stage == text_stage::waiting ? kv::finish_reason::rejected : kv::finish_reason::error;
   c.stage = text_stage::ended;
   --open_;
   counters_.ended(why, clock_.now() - owner->arrival);
-  return {
-      .of = owner, .choice = c.index, .produced = c.told, .finished = why, .has_no_device = true};
+  return {.of = owner, .choice = c.index, .produced = c.told, .finished = why, .trouble = t};
 }
 
 /// Ends texts that are no further than this, on the watchdog's thread: the service's waits for the
 /// device, or goes on with the others. Theirs are what the lock guards, and what never changes.
-void text_service::end_without_device(text_stage upto) noexcept {
+void text_service::end_without_device(text_stage upto, device_trouble t) noexcept {
   std::vector<piece> last;
   {
     const std::lock_guard lock{mutex_};
     std::erase_if(inbox_, [&](const command& c) {
       if (c.is_cancel) return false;
-      for (choice& each : c.what->choices) last.push_back(end_without_device(c.what, each));
+      for (choice& each : c.what->choices) last.push_back(end_without_device(c.what, each, t));
       return true;
     });
     std::size_t left = 0;
     for (const auto& [owner, c] : active_) {
       if (c->stage <= upto) {
-        last.push_back(end_without_device(owner, *c));
+        last.push_back(end_without_device(owner, *c, t));
         has_ended_some_ = true;
       }
       left += c->stage == text_stage::ended ? 0U : 1U;

@@ -21,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -86,9 +87,9 @@ struct piece {
   std::vector<shown_token> tokens{};
   std::uint64_t produced = 0;  ///< Tokens so far, those that ended the text included.
   std::optional<kv::finish_reason> finished{};  ///< In the last piece alone.
-  /// In the last piece of one that ended since the device hangs: `rejected`, if nothing of it was
-  /// sent there, else `error`.
-  bool has_no_device = false;
+  /// In the last piece of one that ended since the device hangs or fails: `rejected`, if nothing of
+  /// it was sent there, else `error`.
+  device_trouble trouble = device_trouble::none;
   /// In the last piece of one that was `rejected`, if its first token would have been late: after
   /// which one like it would be accepted; `unbounded`: never. Else there was no place for it.
   std::optional<duration> late_for{};
@@ -122,11 +123,12 @@ struct service_options {
   }
 };
 
-/// If the device hangs, texts of which nothing was sent there end at once, and those that it has
-/// when it has hung for `watch_options::until_texts_end`: all, or, if it is a job of prompts that
-/// hangs, those that have no token. What it may still write to stays the generator's until it
-/// returns; then they are cancelled. Thread safety: any thread but the service's own.
-class text_service final : private llama::device_listener, private hang_listener {
+/// If the device hangs or fails, texts of which nothing was sent there end at once. Those that one
+/// has that hangs end when it has hung for `watch_options::until_texts_end`: all, or, if it is a
+/// job of prompts that hangs, those that have no token. What it may still write to stays the
+/// generator's until it returns; then they are cancelled. Those whose iteration or prompt fails end
+/// then, with `error`. Thread safety: any thread but the service's own.
+class text_service final : private llama::device_listener, private trouble_listener {
  public:
   /// @param generator Made with `o.queued()` for a model of this `config`.
   /// @throws config_error If an option is outside its range, or no text would fit.
@@ -144,7 +146,7 @@ class text_service final : private llama::device_listener, private hang_listener
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   /// Accepts all choices of a job or none. Each gets pieces until its last. Whose first token could
   /// not be in time is `rejected` by its last.
-  /// @returns Whether there is room, and a device that does not hang.
+  /// @returns Whether there is room, and a device that neither hangs nor fails.
   bool submit(const std::shared_ptr<job>& j);
   /// Ends a job soon; its choices still get their last pieces.
   void cancel(const std::shared_ptr<job>& j);
@@ -152,8 +154,9 @@ class text_service final : private llama::device_listener, private hang_listener
   [[nodiscard]] std::size_t open() const noexcept { return open_.load(); }
   /// The generator failed; nothing is generated any more.
   [[nodiscard]] bool is_broken() const noexcept { return broken_.load(); }
-  /// The device does not come back from what it was sent, or did so just now: nothing is accepted.
-  [[nodiscard]] bool is_hanging() const noexcept { return watchdog_.is_out(); }
+  /// If the device does not come back from what it was sent, or did so just now, or fails: nothing
+  /// is accepted.
+  [[nodiscard]] device_trouble trouble() const noexcept { return watchdog_.trouble(); }
   /// The device does not come back: whoever destroys this waits for it.
   [[nodiscard]] bool has_hung_device() { return watchdog_.is_hanging(); }
 
@@ -171,10 +174,14 @@ class text_service final : private llama::device_listener, private hang_listener
   void returned(llama::device_work what, time_point now) noexcept override {
     watchdog_.returned(what, now);
   }
-  void hangs() noexcept override { end_without_device(text_stage::waiting); }
+  void failed(llama::device_work what, std::string_view why, time_point now) noexcept override {
+    watchdog_.failed(what, why, now);
+  }
+  void is_out() noexcept override { end_without_device(text_stage::waiting, trouble()); }
   void stays_away(llama::device_work what) noexcept override {
-    end_without_device(what == llama::device_work::prefill ? text_stage::sent
-                                                           : text_stage::generating);
+    end_without_device(
+        what == llama::device_work::prefill ? text_stage::sent : text_stage::generating,
+        device_trouble::hangs);
   }
 
   void run();
@@ -183,8 +190,9 @@ class text_service final : private llama::device_listener, private hang_listener
   void release_tokens(choice& c, piece& p, bool all);
   void publish();
   void fail_all();
-  void end_without_device(text_stage upto) noexcept;
-  [[nodiscard]] piece end_without_device(const std::shared_ptr<job>& owner, choice& c);
+  void end_without_device(text_stage upto, device_trouble t) noexcept;
+  [[nodiscard]] piece end_without_device(const std::shared_ptr<job>& owner, choice& c,
+                                         device_trouble t);
   void cancel_ended();
   void report();
 

@@ -16,9 +16,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "decoder_backend.hpp"
@@ -30,8 +34,8 @@
 namespace cohort::llama {
 
 /// Accepts requests, keeps the batch full, samples. Tokens do not depend on the backend, as far as
-/// its logits do not. `text_generator` says what its functions do. Thread safety: none; one thread
-/// owns it.
+/// its logits do not. Whatever of a backend fails ends the texts that it concerns, and no other.
+/// `text_generator` says what its functions do. Thread safety: none; one thread owns it.
 template <decoder_backend Backend>
 class basic_generator final : public text_generator {
  public:
@@ -78,7 +82,13 @@ class basic_generator final : public text_generator {
   struct sink {
     basic_generator& self;
 
-    void execute(const kv::copy_plan& plan) { self.backend_.execute(plan); }
+    void execute(const kv::copy_plan& plan) {
+      try {
+        self.backend_.execute(plan);
+      } catch (const std::exception& e) {
+        if (!self.copies_failed_) self.copies_failed_ = e.what();
+      }
+    }
     std::uint64_t allocate(kv::sequence& /*s*/, std::uint32_t columns) {
       return self.prompts_.storage().allocate(columns);
     }
@@ -98,6 +108,12 @@ class basic_generator final : public text_generator {
       for (generation* g : members) l->takes(*g);
       if (expected) *expected += self.iteration_time_;  // Its end is seen between two iterations.
       l->sent(device_work::prefill, now, expected);
+    }
+    void prefill_returned(time_point now) {
+      if (self.listener_ != nullptr) self.listener_->returned(device_work::prefill, now);
+    }
+    void prefill_broke(std::string_view why, time_point now) {
+      if (self.listener_ != nullptr) self.listener_->failed(device_work::prefill, why, now);
     }
     void prefill_progress(generation& g, duration left) {
       self.scheduler_.on_prefill_progress(g, left);
@@ -136,11 +152,11 @@ class basic_generator final : public text_generator {
     accept_prompts(now, out);
     prompts_.start(now, out);
   }
-  void end_prefill(time_point now, duration lag, sink& out) {
-    if (prompts_.end(now, lag, out) && listener_ != nullptr) {
-      listener_->returned(device_work::prefill, now);
-    }
-  }
+  /// Whether any live row needs more than the most likely token.
+  [[nodiscard]] bool wants_logits() const noexcept;
+  /// @returns Why it failed, if it did.
+  std::optional<std::string> iterate(bool logits);
+  void give_tokens(time_point now, sink& out);
   /// Of so many rows. More than before may take as many times as long.
   [[nodiscard]] std::optional<duration> expected_iteration(std::uint32_t rows) const noexcept {
     if (iteration_time_ == duration{0}) return std::nullopt;
@@ -151,8 +167,9 @@ class basic_generator final : public text_generator {
   generator_options o_;
   prefiller<Backend> prompts_;
   scheduler scheduler_;
-  duration iteration_time_{0};   // Of late.
-  std::uint32_t last_rows_ = 1;  // Of the last iteration.
+  std::optional<std::string> copies_failed_;  // Why, since the last iteration.
+  duration iteration_time_{0};                // Of late.
+  std::uint32_t last_rows_ = 1;               // Of the last iteration.
   device_listener* listener_ = nullptr;
   sampler sampler_;
 };
@@ -178,15 +195,20 @@ std::optional<refusal> basic_generator<Backend>::submit(generation& g, time_poin
   g.first_token_by = never;
   if (!o_.promises()) return scheduler_.submit(g);
   // A token is out when the iteration beside which it came has ended.
-  g.first_token_by = std::min(now, g.arrival) + o_.first_token - iteration_time_;
+  const duration beside = scheduler_.empty() ? duration{0} : iteration_time_;
+  g.first_token_by = std::min(now, g.arrival) + o_.first_token - beside;
   g.work = prompts_.work_of(g);
   g.retry_from = never;
   // Else it would be in time, and then wait for its second token.
   if (scheduler_.waiting() >= o_.max_prepared || !prompts_.has_room(false)) {
     return refusal::queue_full;
   }
-  const kv::decode_load pace{.iteration = iteration_time_, .prefill = prompts_.rate(now)};
-  const auto refused = scheduler_.submit(g, pace, now);
+  kv::decode_load pace{.iteration = iteration_time_, .prefill = prompts_.rate(now)};
+  auto refused = scheduler_.submit(g, pace, now);
+  if (refused == refusal::deadline_infeasible && scheduler_.empty() && prompts_.forget(now)) {
+    pace.prefill = prompts_.rate(now);
+    refused = scheduler_.submit(g, pace, now);
+  }
   sink out{*this};
   if (!refused) accept_prompts(now, out);  // So that an equal one that comes next is known.
   if (refused == refusal::deadline_infeasible) g.retry_from = scheduler_.takes_from(g, pace, now);
@@ -227,37 +249,28 @@ void basic_generator<Backend>::accept_prompts(time_point now, sink& out) {
 }
 
 template <decoder_backend Backend>
-bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
-  sink out{*this};
-  const duration lag = scheduler_.batch().live() > 0 ? iteration_time_ / 2 : duration{0};
-  end_prefill(clock(), lag, out);
-  start_prefill(clock(), out);
-  if (!scheduler_.begin(clock(), out)) {
-    if (prompts_.is_busy()) {
-      backend_.wait_for_prefill();
-      end_prefill(clock(), duration{0}, out);
-    }
-    return !scheduler_.empty();
-  }
-
+bool basic_generator<Backend>::wants_logits() const noexcept {
   const kv::decode_batch& batch = scheduler_.batch();
-  bool logits = false;
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
-    if (batch[i].live) {
-      logits = logits || !is_plain(static_cast<generation&>(scheduler_.in_slot(i)));
-    }
+    if (batch[i].live && !is_plain(static_cast<generation&>(scheduler_.in_slot(i)))) return true;
   }
-  const std::uint32_t rows = batch.live();
-  const time_point begun = clock();
-  if (listener_ != nullptr) {
-    listener_->sent(device_work::iteration, begun, expected_iteration(rows));
+  return false;
+}
+
+template <decoder_backend Backend>
+std::optional<std::string> basic_generator<Backend>::iterate(bool logits) {
+  if (copies_failed_) return std::exchange(copies_failed_, std::nullopt);
+  try {
+    if (backend_.iterate(scheduler_.batch(), logits)) return std::nullopt;
+    return std::string{std::string_view{backend_.error(device_work::iteration)}};
+  } catch (const std::exception& e) {
+    return e.what();
   }
-  const bool is_done = backend_.iterate(batch, logits);
-  const time_point now = clock();
-  if (listener_ != nullptr) listener_->returned(device_work::iteration, now);
-  if (!is_done) throw device_error{"generator: an iteration failed on the device"};
-  follow(iteration_time_, now - begun);
-  last_rows_ = std::max(1U, rows);
+}
+
+template <decoder_backend Backend>
+void basic_generator<Backend>::give_tokens(time_point now, sink& out) {
+  const kv::decode_batch& batch = scheduler_.batch();
   for (std::uint32_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].live) continue;
     auto& g = static_cast<generation&>(scheduler_.in_slot(i));
@@ -270,6 +283,37 @@ bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
     const bool ends = accept(g, r, now, token);
     scheduler_.on_token(i, token, ends, out);
   }
+}
+
+template <decoder_backend Backend>
+bool basic_generator<Backend>::turn(const std::function<time_point()>& clock) {
+  sink out{*this};
+  const duration lag = scheduler_.batch().live() > 0 ? iteration_time_ / 2 : duration{0};
+  prompts_.end(clock(), lag, out);
+  start_prefill(clock(), out);
+  if (!scheduler_.begin(clock(), out) && !copies_failed_) {
+    if (prompts_.is_busy()) {
+      backend_.wait_for_prefill();
+      prompts_.end(clock(), duration{0}, out);
+    }
+    return !scheduler_.empty();
+  }
+
+  const std::uint32_t rows = scheduler_.batch().live();
+  const time_point begun = clock();
+  const std::optional<duration> expected = expected_iteration(rows);
+  if (listener_ != nullptr) listener_->sent(device_work::iteration, begun, expected);
+  const std::optional<std::string> failed = iterate(wants_logits());
+  const time_point now = clock();
+  if (failed) {
+    if (listener_ != nullptr) listener_->failed(device_work::iteration, *failed, now);
+    scheduler_.on_iteration_failed(out);
+    return !scheduler_.empty();
+  }
+  if (listener_ != nullptr) listener_->returned(device_work::iteration, now);
+  follow(iteration_time_, believed(now - begun, expected));
+  last_rows_ = std::max(1U, rows);
+  give_tokens(now, out);
   return true;
 }
 

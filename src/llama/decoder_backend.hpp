@@ -8,12 +8,16 @@
 #include <cohort/kv/batch/prepared.hpp>
 #include <cohort/runtime/executor.hpp>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "config.hpp"
 #include "sampler.hpp"
@@ -52,17 +56,34 @@ struct prefill_piece {
           .is_last = true};
 }
 
+/// What a loop has its device do: one at a time of each.
+enum class device_work : std::uint8_t {
+  iteration,  ///< Of the decode batch.
+  prefill,    ///< A job of pieces of prompts, beside iterations.
+};
+
 enum class prefill_state : std::uint8_t { idle, busy, done, failed };
 
 /// Work that a backend has its executor tell the end of. One thread may wait for it.
 struct decoder_job : runtime::completion {
   decoder_job() {
     invoke = [](runtime::completion& c, bool failed) noexcept {
-      static_cast<decoder_job&>(c).end(failed ? prefill_state::failed : prefill_state::done);
+      auto& self = static_cast<decoder_job&>(c);
+      if (failed) self.break_off(c.error == nullptr ? "" : c.error);
+      self.end(self.is_broken ? prefill_state::failed : prefill_state::done);
     };
   }
   /// Before the work is asked for.
-  void begin() noexcept { state.store(prefill_state::busy, std::memory_order_relaxed); }
+  void begin() noexcept {
+    is_broken = false;
+    why[0] = '\0';
+    state.store(prefill_state::busy, std::memory_order_relaxed);
+  }
+  /// It has failed, or not all of it could be asked for: its end will say so.
+  void break_off(const char* because) noexcept {
+    if (std::exchange(is_broken, true)) return;  // What came first is the cause.
+    std::strncpy(why.data(), because, why.size() - 1);
+  }
   void end(prefill_state s) noexcept {
     state.store(s, std::memory_order_release);
     state.notify_all();
@@ -75,7 +96,12 @@ struct decoder_job : runtime::completion {
     state.wait(prefill_state::busy, std::memory_order_acquire);
     return look();
   }
+  /// Why it failed, if it did and anybody knows. After its end.
+  [[nodiscard]] std::string_view error() const noexcept { return why.data(); }
+
   std::atomic<prefill_state> state{prefill_state::idle};
+  bool is_broken = false;
+  std::array<char, 256> why{};  // The last one stays a zero.
 };
 
 namespace requirement {
@@ -107,25 +133,34 @@ concept iterates = requires(B& b, const kv::decode_batch& batch, std::uint32_t s
   { b.iterate(batch, logits) } -> std::same_as<bool>;
   { b.of_slot(slot) } -> std::same_as<row_result>;
 };
+template <class B>
+concept says_why_it_failed = requires(const B& b, device_work what) {
+  { b.error(what) } -> std::convertible_to<std::string_view>;
+};
 }  // namespace requirement
 
 /// A decoder with its keys and values. Semantics:
-/// * `allocate` gives packed storage; `release` frees it after the iterations and copies so far,
-///   `discard` after the prefill so far. `column_bytes` is what a column takes.
+/// * `allocate` gives packed storage, or throws `resource_error`; `release` frees it after the
+///   iterations and copies so far, `discard` after the prefill so far. `column_bytes` is what a
+///   column takes.
 /// * `start_prefill` begins a job of at least one piece, while `prefill` is idle: at most
 ///   `prefill_chunk` · `prefill_ahead` tokens in all, pieces of a prompt in its order, anything of
 ///   other prompts between them. The storages stay until the job is done or failed; the pieces and
 ///   their tokens are not read after the call. `first(i)` is then the result, with logits, of the
 ///   last token of the i-th prompt that ended in it, until `end_prefill`.
 /// * `execute` carries a plan out, in order with the iterations, after the prefill of what enters.
-/// * `iterate` computes the live slots of a batch and waits; false if that failed. `of_slot(i)` is
-///   the result, until the next: with logits if they were asked for, or if the backend does not
-///   choose.
+/// * `iterate` computes the live slots of a batch and waits; false if that failed, or copies did
+///   since the last one. `of_slot(i)` is the result, until the next: with logits if they were asked
+///   for, or if the backend does not choose.
+/// * What `start_prefill`, `execute` and `iterate` throw means that the work has failed: that there
+///   is no job, or that all slots have lost what they had. Whatever fails, the backend can be asked
+///   for more work. `error(what)` says why the latest of a kind failed, or nothing if it does not
+///   know; valid until the next. The others throw nothing.
 /// * The destructor waits for a job under way.
 /// Thread safety: one thread. Models: `host_backend`, `device::device_backend`.
 template <class B>
-concept decoder_backend =
-    requirement::describes_its_memory<B> && requirement::keeps_packed_columns<B> &&
-    requirement::prefills_pieces_beside_the_batch<B> && requirement::iterates<B>;
+concept decoder_backend = requirement::describes_its_memory<B> &&
+    requirement::keeps_packed_columns<B> && requirement::prefills_pieces_beside_the_batch<B> &&
+    requirement::iterates<B> && requirement::says_why_it_failed<B>;
 
 }  // namespace cohort::llama

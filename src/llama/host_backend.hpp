@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "decoder_backend.hpp"
@@ -50,6 +51,9 @@ class host_backend {
   [[nodiscard]] bool iterate(const kv::decode_batch& batch, bool logits);
   [[nodiscard]] row_result of_slot(std::uint32_t slot) const noexcept {
     return result(logits_, slot);
+  }
+  [[nodiscard]] std::string_view error(device_work what) const noexcept {
+    return (what == device_work::iteration ? iteration_ : job_).error();
   }
 
  private:

@@ -8,31 +8,26 @@
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/sequence.hpp>
 #include <cohort/kv/prompt/chunked_prefill.hpp>
-#include <cohort/kv/prompt/prefill_pace.hpp>
 #include <cohort/kv/prompt/prefill_promises.hpp>
 #include <cohort/kv/prompt/prefix_store.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "decoder_backend.hpp"
 #include "generation.hpp"
+#include "prefill_times.hpp"
 #include "prompt_storage.hpp"
 
 namespace cohort::llama {
-
-/// Moves a mean towards what was measured last.
-template <class T>
-void follow(T& mean, T last) {
-  mean += (last - mean) / (mean == T{} ? 1 : 8);
-}
 
 /// Turns prompts into packed columns and a first result, one job of several pieces at a time. What
 /// it is given it answers once, by a call of the loop's:
@@ -41,8 +36,9 @@ void follow(T& mean, T last) {
 /// * `prefill_dropped(generation&)`: it was cancelled or has expired, and is computed no further.
 ///
 /// Before that `prefill_starts(members, expected, now)` says that a job begins with pieces of their
-/// prompts, and how long it takes if that is known, and `prefill_progress(generation&, duration)`
-/// what is left of a prompt, by the curve. Where first tokens are promised, pieces are by earliest
+/// prompts, and how long it takes if that is known; `prefill_returned(now)`, or
+/// `prefill_broke(why, now)`, that it is over; and `prefill_progress(generation&, duration)` what
+/// is left of a prompt, by the curve. Where first tokens are promised, pieces are by earliest
 /// deadline; what cannot be in time any more even if nothing else were computed has expired.
 ///
 /// From there only `storage()` may be used. Thread safety: none.
@@ -53,7 +49,7 @@ class prefiller {
   prefiller(Backend& backend, const generator_options& o)
       : backend_{backend},
         o_{o},
-        measured_{{}, kv::prefill_pace{kv::prefill_curve{}.prompt(std::max(1U, job_size()))}},
+        times_{job_size()},
         storage_{backend, o.prefix_bytes},
         long_chunks_{std::max(1U, o.prefill_chunk), o.promises()
                                                         ? kv::chunk_order::earliest_deadline
@@ -79,9 +75,11 @@ class prefiller {
   void calibrate(const std::function<time_point()>& clock, duration limit);
   /// What a promise would have to reckon with.
   [[nodiscard]] kv::prefill_rate rate(time_point now) const noexcept;
+  /// As `prefill_times`.
+  bool forget(time_point now) noexcept { return times_.forget(now); }
   /// How long a prompt will take alone, by the curve; 0 if another's columns will do.
   [[nodiscard]] duration work_of(const generation& g) const {
-    return storage_.knows(g.text) ? duration{0} : measured_.curve.prompt(g.prompt);
+    return storage_.knows(g.text) ? duration{0} : times_.curve().prompt(g.prompt);
   }
   /// Prompts that the scheduler has handed out.
   template <class Loop>
@@ -90,17 +88,18 @@ class prefiller {
   template <class Loop>
   void drop_unwanted(time_point now, Loop& loop);
   /// The next job, if the decoder does none and there is something to compute.
-  /// @returns Whether it was begun.
   template <class Loop>
-  bool start(time_point now, Loop& loop);
-  /// Answers those whose prompts a job has completed, if it is over.
+  void start(time_point now, Loop& loop);
+  /// Answers those whose prompts a job has completed, if it is over; of one that failed, all whose
+  /// prompts were in it.
   /// @param lag How long its end may have been there before it was looked for, on average.
-  /// @returns Whether it is.
   template <class Loop>
-  bool end(time_point now, duration lag, Loop& loop);
+  void end(time_point now, duration lag, Loop& loop);
   [[nodiscard]] bool is_busy() const noexcept { return backend_.prefill() != prefill_state::idle; }
   /// What was measured, and what is to come. Stays where it is.
-  [[nodiscard]] const measured_prefill::state& measured() const noexcept { return measured_; }
+  [[nodiscard]] const measured_prefill::state& measured() const noexcept {
+    return times_.measured();
+  }
   /// Of preempted sequences, too, which share the limit.
   [[nodiscard]] prompt_storage<Backend>& storage() noexcept { return storage_; }
   [[nodiscard]] const prompt_storage<Backend>& storage() const noexcept { return storage_; }
@@ -120,20 +119,12 @@ class prefiller {
     return std::uint64_t{o_.max_prefilling} + o_.max_overtaking;
   }
   [[nodiscard]] duration left_of(const generation& g) const noexcept {
-    return measured_.curve.between(g.staged, g.prompt);
-  }
-  [[nodiscard]] duration stretched(duration by_curve) const noexcept {
-    return duration{static_cast<std::int64_t>(static_cast<double>(by_curve.count()) *
-                                              measured_.pace.stretch())};
-  }
-  /// How long the job takes; nothing for the first one.
-  [[nodiscard]] std::optional<duration> expected() const noexcept {
-    if (!has_measured_) return std::nullopt;
-    return stretched(job_time_);
+    return times_.curve().between(g.staged, g.prompt);
   }
   [[nodiscard]] bool is_late(const generation& g, time_point now) const noexcept {
-    return o_.promises() && static_cast<double>(left_of(g).count()) * measured_.pace.best() >
-                                static_cast<double>((g.first_token_by - now).count());
+    return o_.promises() &&
+           static_cast<double>(left_of(g).count()) * times_.measured().pace.best() >
+               static_cast<double>((g.first_token_by - now).count());
   }
   template <class Loop>
   void compute(generation& g, Loop& loop);
@@ -144,10 +135,21 @@ class prefiller {
   }
   template <class Loop>
   void look_at_followers(time_point now, Loop& loop);
+  template <class Loop>
+  void fail_job(std::string_view why, time_point now, Loop& loop);
+  /// Of what is to come, where that is counted.
+  void settle_job() noexcept {
+    if (!o_.promises()) times_.add_backlog(times_.curve().fixed() - job_time_);
+  }
+  template <class Loop>
+  void fail(generation& g, Loop& loop) {
+    give_up(g);
+    loop.prefill_failed(g);
+  }
 
   Backend& backend_;
   generator_options o_;
-  measured_prefill::state measured_;
+  prefill_times times_;
   prompt_storage<Backend> storage_;
   // Pieces are taken from both in turn: neither waits for all of the other. Promised ones are all
   // long.
@@ -165,7 +167,6 @@ class prefiller {
   std::size_t job_tokens_ = 0;
   duration job_time_{0};  // By the curve.
   time_point job_begun_{};
-  bool has_measured_ = false;  // A job, or by calibration.
 };
 
 template <decoder_backend Backend>
@@ -214,12 +215,12 @@ void prefiller<Backend>::compute(generation& g, Loop& loop) {
     return loop.prefill_failed(g);
   }
   g.staged = 0;
-  if (!o_.promises()) measured_.backlog += left_of(g);
+  if (!o_.promises()) times_.add_backlog(left_of(g));
   computing_.emplace(g.prefix, &g);
   const bool is_short = !o_.promises() && g.prompt <= job_size();
   (is_short ? short_chunks_ : long_chunks_)
       .push(request_id{g.prefix}, g.prompt, 0, g.first_token_by);
-  loop.prefill_progress(g, measured_.curve.prompt(g.prompt));
+  loop.prefill_progress(g, times_.curve().prompt(g.prompt));
 }
 
 template <decoder_backend Backend>
@@ -227,53 +228,27 @@ void prefiller<Backend>::calibrate(const std::function<time_point()>& clock, dur
   const auto longest = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       backend_.config().max_positions, o_.longest_packed() / backend_.column_bytes()));
   const std::uint32_t step = std::min(job_size(), longest);
-  const std::vector<kv::token_id> text(longest);
-  const auto time = [&](std::uint64_t storage, prefill_piece piece) {
-    piece.storage = storage;
-    piece.is_last = piece.first + piece.count == piece.tokens.size();
-    const time_point begun = clock();
-    backend_.start_prefill({&piece, 1});
-    backend_.wait_for_prefill();
-    backend_.end_prefill();
-    return clock() - begun;
-  };
-  const time_point begun = clock();
-  const std::uint64_t first = storage_.allocate(step);  // It touches memory for the first time.
-  time(first, {.tokens = std::span{text}.first(step), .count = step});
-  storage_.discard(first);
-  const std::uint64_t storage = storage_.allocate(longest);
-  const duration least = time(storage, {.tokens = text, .count = 1});
-  std::vector<duration> steps;
-  for (std::uint32_t at = 1; at + step <= longest; at += step) {
-    steps.push_back(time(storage, {.tokens = text, .first = at, .count = step}));
-    if (clock() - begun > limit) break;
-  }
-  storage_.discard(storage);
-  if (steps.empty()) steps.push_back(least * step);
-  const duration fixed = std::max(duration{0}, std::min(least, steps[0]) - steps[0] / step);
-  for (duration& d : steps) d -= std::min(d, fixed);
-  has_measured_ = true;
-  measured_.curve = kv::prefill_curve{fixed, step, steps};
-  measured_.pace = kv::prefill_pace{std::max(duration{1}, measured_.curve.prompt(step))};
+  times_.set(measure_prefill(backend_, storage_, step, longest, clock, limit), step);
 }
 
 template <decoder_backend Backend>
 kv::prefill_rate prefiller<Backend>::rate(time_point now) const noexcept {
-  kv::prefill_rate r{.stretch = measured_.pace.stretch(), .best = measured_.pace.best()};
+  const kv::prefill_pace& pace = times_.measured().pace;
+  kv::prefill_rate r{.stretch = pace.stretch(), .best = pace.best()};
   if (computing_.empty()) return r;
-  if (is_busy()) r.busy = std::max(duration{0}, stretched(job_time_) - (now - job_begun_));
+  if (is_busy()) r.busy = std::max(duration{0}, times_.stretched(job_time_) - (now - job_begun_));
   // Whoever ends in a job waits for its end, so that jobs can be full. `start` sees to it where an
   // SLO leaves less time than that.
   const duration rest =
-      measured_.curve.between(0, job_size() - std::min(job_size(), o_.prefill_chunk));
-  r.busy += std::min(stretched(rest), o_.first_token / 8);
+      times_.curve().between(0, job_size() - std::min(job_size(), o_.prefill_chunk));
+  r.busy += std::min(times_.stretched(rest), o_.first_token / 8);
   return r;
 }
 
 /// Of a prompt that is computed no further and that no piece under way writes.
 template <decoder_backend Backend>
 void prefiller<Backend>::give_up(generation& g) {
-  if (!o_.promises()) measured_.backlog -= left_of(g);
+  if (!o_.promises()) times_.add_backlog(-left_of(g));
   if (!long_chunks_.cancel(request_id{g.prefix})) short_chunks_.cancel(request_id{g.prefix});
   storage_.give_up(g.prefix, g.staging);
 }
@@ -330,22 +305,22 @@ void prefiller<Backend>::look_at_followers(time_point now, Loop& loop) {
 
 template <decoder_backend Backend>
 template <class Loop>
-bool prefiller<Backend>::start(time_point now, Loop& loop) {
-  if (is_busy() || next_chunks().empty()) return false;
+void prefiller<Backend>::start(time_point now, Loop& loop) {
+  if (is_busy() || next_chunks().empty()) return;
   pieces_.clear();
   members_.clear();
   ends_.clear();
   job_tokens_ = 0;
-  job_time_ = measured_.curve.fixed();
+  job_time_ = times_.curve().fixed();
   time_point due = never;  // Of those who end with it.
   for (;;) {
     kv::chunked_prefill& from = next_chunks();
     const auto next = from.next();
     if (!next || job_tokens_ + next->count > job_size()) break;
     generation& g = *computing_.at(next->id.value());
-    const duration piece = measured_.curve.between(next->first, next->first + next->count);
+    const duration piece = times_.curve().between(next->first, next->first + next->count);
     // Whoever has ended waits for the end of the job: another piece must not make it late.
-    if (due != never && stretched(job_time_ + piece) > due - now) break;
+    if (due != never && times_.stretched(job_time_ + piece) > due - now) break;
     // Backends keep results for as many as have places, which promised ones need not.
     if (o_.promises() && ends_.size() >= most_ends()) break;
     job_time_ += piece;
@@ -365,38 +340,44 @@ bool prefiller<Backend>::start(time_point now, Loop& loop) {
   }
   tokens_ += job_tokens_;
   job_begun_ = now;
-  loop.prefill_starts(members_, expected(), now);
-  backend_.start_prefill(pieces_);
-  return true;
+  loop.prefill_starts(members_, times_.expected(job_time_), now);
+  try {
+    backend_.start_prefill(pieces_);
+  } catch (const std::exception& e) {
+    fail_job(e.what(), now, loop);
+    look_at_followers(now, loop);
+  }
+}
+
+/// Of one that says nothing of how long prompts take.
+template <decoder_backend Backend>
+template <class Loop>
+void prefiller<Backend>::fail_job(std::string_view why, time_point now, Loop& loop) {
+  loop.prefill_broke(why, now);
+  settle_job();
+  for (generation* g : members_) {
+    if (computing_.erase(g->prefix) > 0) fail(*g, loop);  // Else another piece of the same prompt.
+  }
 }
 
 template <decoder_backend Backend>
 template <class Loop>
-bool prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
+void prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
   const prefill_state state = backend_.prefill();
-  if (state != prefill_state::done && state != prefill_state::failed) return false;
-  has_measured_ = true;
-  if (!o_.promises()) measured_.backlog -= job_time_ - measured_.curve.fixed();
-  // Where more is to come, the next job begins as late as this one's end is seen.
-  const duration took = now - job_begun_;
-  measured_.pace.note(job_time_, next_chunks().empty() ? took - std::min(took / 2, lag) : took);
-  const auto fail = [&](generation& g) {
-    give_up(g);
-    loop.prefill_failed(g);
-  };
   if (state == prefill_state::failed) {
-    for (generation* g : members_) {
-      if (computing_.erase(g->prefix) == 0) continue;  // Another piece of the same prompt.
-      fail(*g);
-    }
+    fail_job(backend_.error(device_work::prefill), now, loop);
     backend_.end_prefill();
-  } else {
+  } else if (state == prefill_state::done) {
+    loop.prefill_returned(now);
+    // Where more is to come, the next job begins as late as this one's end is seen.
+    times_.note(job_time_, now - job_begun_, next_chunks().empty() ? lag : duration{0}, now);
+    settle_job();
     for (std::uint32_t i = 0; i < ends_.size(); ++i) {
       generation& g = *ends_[i];
       const row_result r = backend_.first(i);
       computing_.erase(g.prefix);
       if (!is_sound(r)) {  // Not kept for others: they see for themselves.
-        fail(g);
+        fail(g, loop);
         ends_[i] = nullptr;
         continue;
       }
@@ -406,9 +387,10 @@ bool prefiller<Backend>::end(time_point now, duration lag, Loop& loop) {
     for (generation* g : ends_) {
       if (g != nullptr) use_prefix(*g, g->staging, now, loop);
     }
+  } else {
+    return;
   }
   look_at_followers(now, loop);
-  return true;
 }
 
 }  // namespace cohort::llama

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
 
+#include "decoder_backend.hpp"
 #include "generation.hpp"
 
 namespace cohort::llama {
@@ -19,12 +21,6 @@ namespace cohort::llama {
 /// Who decides what a generator does next.
 using generation_scheduler =
     kv::decode_scheduler<kv::best_fit, kv::slo_admission<measured_prefill>>;
-
-/// What a loop has its device do: one at a time of each.
-enum class device_work : std::uint8_t {
-  iteration,  ///< Of the decode batch.
-  prefill,    ///< A job of pieces of prompts, beside iterations.
-};
 
 /// Who is told what a loop sends to its device, and that it came back. Called on the loop's
 /// thread, which a device that hangs may keep from then on.
@@ -37,6 +33,8 @@ class device_listener {
   virtual void sent(device_work what, time_point now,
                     std::optional<duration> expected) noexcept = 0;
   virtual void returned(device_work what, time_point now) noexcept = 0;
+  /// Instead: it has failed. @param why As the backend says it; may be empty.
+  virtual void failed(device_work what, std::string_view why, time_point now) noexcept = 0;
 
  protected:
   ~device_listener() = default;
@@ -44,8 +42,10 @@ class device_listener {
 
 /// The loop of an LLM server without its network. Prefill and decode run on streams of their own;
 /// an iteration never waits for a prompt. Prompts are prefilled in pieces, in turn, so that a short
-/// one is not stuck behind long ones; equal prompts are prefilled once. Thread safety: none; one
-/// thread owns it. Models: `basic_generator`, `generator`, `gpu_generator`.
+/// one is not stuck behind long ones; equal prompts are prefilled once. If an iteration fails, the
+/// texts that were in it end with `error`, and with a job of prompts theirs; all others go on.
+/// Thread safety: none; one thread owns it. Models: `basic_generator`, `generator`,
+/// `gpu_generator`.
 class text_generator {
  public:
   using scheduler = generation_scheduler;
@@ -57,6 +57,7 @@ class text_generator {
 
   /// Measures how long prompts take, where first tokens are promised; takes up to some seconds.
   /// Before the first request; without it the first ones are accepted whatever they take.
+  /// @throws device_error If the device fails at it.
   virtual void calibrate(const std::function<time_point()>& clock) = 0;
   /// Whom to tell of the device's work from now on, but of calibration; null: nobody.
   /// @param listener Must outlive it.
@@ -72,8 +73,7 @@ class text_generator {
   /// One iteration at most; waits for a prefill if there is nothing else to do.
   /// @param clock Tells the time of each token.
   /// @returns Whether anything is left to do.
-  /// @throws device_error If an iteration failed.  @throws resource_error If memory ran out. After
-  /// either, nothing it has can be trusted.
+  /// Throws what handlers of tokens throw, and bad_alloc: then nothing it has can be trusted.
   virtual bool turn(const std::function<time_point()>& clock) = 0;
 
   [[nodiscard]] virtual const scheduler& state() const noexcept = 0;

@@ -129,6 +129,46 @@ TEST_CASE("texts end when what has them has hung for so long, once, and not if i
   CHECK_FALSE(w.is_hanging());
 }
 
+TEST_CASE("three failures of ten take the device out, and one more after its return does") {
+  device_watch w;
+  time_point now = start;
+  const auto once = [&](bool fails) {
+    w.sent(device_work::iteration, now, expected);
+    now += 1ms;
+    if (!fails) w.returned(device_work::iteration, now);
+    return fails && w.failed(device_work::iteration, now);
+  };
+  CHECK_FALSE(once(true));
+  for (int i = 0; i < 8; ++i) once(false);
+  CHECK_FALSE(once(true));  // The second of ten.
+  for (int i = 0; i < 8; ++i) once(false);
+  CHECK_FALSE(once(true));  // The first one is the eleventh now.
+  CHECK_FALSE(once(true));  // As is the second.
+  CHECK(w.state() == device_state::healthy);
+  CHECK(once(true));
+  CHECK(w.state() == device_state::quarantined);
+  CHECK_FALSE(w.is_hanging());
+  CHECK_FALSE(once(true));  // It is out: nobody is to hear of it twice.
+  const time_point out = now - 1ms;
+  CHECK(w.next() == out + 100ms);
+  CHECK_FALSE(w.look(out + 100ms));
+  CHECK(w.state() == device_state::healthy);
+  now = out + 100ms;
+  for (int i = 0; i < 9; ++i) once(false);
+  CHECK(once(true));  // The tenth of its trial.
+  CHECK(w.next() == now + 200ms);
+}
+
+TEST_CASE("an iteration that hung and then failed counts as one that hangs") {
+  device_watch w;
+  w.sent(device_work::iteration, start, expected);
+  w.look(start + suspect);
+  CHECK(w.look(start + hung) == device_work::iteration);
+  CHECK_FALSE(w.failed(device_work::iteration, start + 2s));
+  CHECK_FALSE(w.is_hanging());
+  CHECK_FALSE(w.failed(device_work::iteration, start + 2s));  // Of nothing.
+}
+
 TEST_CASE("options outside their ranges are refused") {
   CHECK_THROWS_AS(device_watch{{.first = 0s}}, config_error);
   CHECK_THROWS_AS(device_watch{{.until_texts_end = 0s}}, config_error);

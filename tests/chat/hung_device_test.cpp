@@ -167,6 +167,8 @@ TEST_CASE("when a device hangs is checked like other options, in one line") {
        "--suspect-floor-ms: 0 is not allowed: expected a number in 0.001 to 3600000"},
       {{"--hang-factor", "1001"},
        "--hang-factor: 1001 is not allowed: expected a number in 1 to 1000"},
+      {{"--failures", "4/3"},
+       "--failures: \"4/3\" is not allowed: expected K/N, with K from 1 to N, and N to 64"},
       {{"--first-hang-s", "-1"},
        "--first-hang-s: -1 is not allowed: expected a number in 0.001 to 3600"},
       {{"--hang-timeout-s", "soon"},

@@ -654,6 +654,34 @@ TEST_CASE("the first line says what limits the context") {
   connection c{less.port()};
   CHECK(json::parse(c.ask("GET", "/v1/models").second)["data"][0]["max_model_len"] == 1024);
 }
+TEST_CASE(
+    "a port that is taken ends the server with status 2 and names it, the management port too") {
+  const child first{{"--management-port", "0"}};
+  REQUIRE_MESSAGE(first.port() != 0, first.first_line);
+  for (const std::uint16_t taken : {first.port(), first.management_port()}) {
+    const std::string port = std::to_string(taken);
+    for (const bool is_management : {false, true}) {
+      child second{{is_management ? "--management-port" : "--port", port}};
+      CHECK(second.wait() == 2);
+      CAPTURE(second.first_line);
+      CHECK(second.first_line.starts_with(std::string{"llm_server: "} +
+                                          (is_management ? "--management-port: " : "") +
+                                          "cannot listen on 127.0.0.1:" + port + ": "));
+      CHECK(second.told_before.empty());
+      CHECK(second.read_rest().empty());
+    }
+  }
+  const std::pair<std::vector<std::string>, const char*> bad[] = {
+      {{"--management-port", "65536"},
+       "--management-port: 65536 is not allowed: expected a number in 0 to 65535"},
+      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"},
+       "--lame-duck-ms: 2001 is not allowed: expected at most 2000, --drain-timeout-s"}};
+  for (const auto& [options, message] : bad) {
+    child c{options};
+    CHECK(c.wait() == 2);
+    CHECK(c.first_line == std::string{"llm_server: "} + message + "\n");
+  }
+}
 TEST_CASE("bad options end the server with status 2 and one line") {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--slots", "0"}, "--slots: 0 is not allowed"},

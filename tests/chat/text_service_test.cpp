@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chat/chat.hpp>
 #include <chat/chat_app.hpp>
 #include <chat/chat_metrics.hpp>
@@ -17,40 +18,35 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <initializer_list>
 #include <iterator>
 #include <latch>
-#include <llama/basic_generator.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <llama/scripted_backend.hpp>
+#include "service_fixture.hpp"
 
 namespace cohort::chat {
 namespace {
 
-class scripted_loop final : public llama::loop_owner {
- public:
-  explicit scripted_loop(const llama::generator_options& o, std::function<void()> on_wait = {},
-                         std::function<void()> on_iterate = {}, std::function<bool()> holds = {})
-      : backend_{o}, loop_{backend_, o} {
-    backend_.on_wait = std::move(on_wait);
-    backend_.on_iterate = std::move(on_iterate);
-    backend_.holds = std::move(holds);
-  }
+using namespace test_support;
 
- private:
-  [[nodiscard]] text_generator& loop() const noexcept override { return loop_; }
-
-  llama::scripted_backend backend_;
-  mutable llama::basic_generator<llama::scripted_backend> loop_;
-};
+std::unique_ptr<scripted_loop> make_loop(const llama::generator_options& o,
+                                         std::function<void()> on_wait = {},
+                                         std::function<void()> on_iterate = {},
+                                         std::function<bool()> holds = {}) {
+  auto loop = std::make_unique<scripted_loop>(o);
+  loop->backend().on_wait = std::move(on_wait);
+  loop->backend().on_iterate = std::move(on_iterate);
+  loop->backend().holds = std::move(holds);
+  return loop;
+}
 
 /// Waits for the ends of texts.
 class counting_listener final : public piece_listener {
@@ -99,17 +95,11 @@ double value_of(const chat_metrics& m, const std::string& name) {
   return at == std::string::npos ? -1 : std::atof(text.c_str() + at + name.size() + 2);
 }
 
-const llama::generator_options small{
-    .slots = 4, .columns = 16, .prefill_chunk = 4, .prefill_ahead = 2, .prefix_bytes = 0};
-const llama::tokenizer words = llama::tokenizer::bytes();
-llama::llama_config config() { return llama::scripted_backend{small}.config(); }
-
 TEST_CASE("every text has one time to its first token, also where its second came in one turn") {
   counting_listener listener;
   chat_metrics counters{small.kv_bytes};
   const service_options o{.generator = small};
-  text_service texts{
-      std::make_unique<scripted_loop>(o.queued()), config(), words, o, listener, counters};
+  text_service texts{make_loop(o.queued()), config(), words, o, listener, counters};
   // The first is running when the others' prompts have been computed: such turns bring two tokens.
   const auto j = std::make_shared<job>();
   for (const std::uint32_t prompt : {2U, 30U, 50U, 70U}) {
@@ -130,8 +120,7 @@ TEST_CASE("a first token is told of when it comes, also if its text is held back
   counting_listener listener;
   chat_metrics counters{small.kv_bytes};
   const service_options o{.generator = small};
-  text_service texts{
-      std::make_unique<scripted_loop>(o.queued(), nullptr), config(), words, o, listener, counters};
+  text_service texts{make_loop(o.queued(), nullptr), config(), words, o, listener, counters};
   const auto j = std::make_shared<job>();
   choice& c = j->choices.emplace_back();
   c.text = {1, 2, 3};
@@ -188,23 +177,6 @@ class hanging_device {
   bool stuck_ = false;
 };
 
-std::shared_ptr<job> job_of(std::initializer_list<std::uint32_t> prompts, std::uint32_t max_new) {
-  auto j = std::make_shared<job>();
-  for (const std::uint32_t prompt : prompts) {
-    choice& c = j->choices.emplace_back();
-    c.index = static_cast<std::uint32_t>(j->choices.size() - 1);
-    c.text.assign(prompt, static_cast<kv::token_id>(prompt % llama::scripted_vocabulary));
-    c.max_new = max_new;
-  }
-  return j;
-}
-
-/// Waits, however long it takes.
-template <class Predicate>
-void wait_until(Predicate is_so) {
-  while (!is_so()) std::this_thread::yield();
-}
-
 /// A new text, which a device that is back computes.
 void goes_on(text_service& texts, counting_listener& listener, std::size_t ended) {
   const auto j = job_of({5}, 3);
@@ -213,12 +185,12 @@ void goes_on(text_service& texts, counting_listener& listener, std::size_t ended
   const piece last = listener.last_of(j)[0];
   CHECK(last.finished == kv::finish_reason::length);
   CHECK(last.produced == 3);
-  CHECK_FALSE(last.has_no_device);
+  CHECK(last.trouble == device_trouble::none);
   wait_until([&] { return texts.open() == 0; });
 }
 
 bool has_ended_for_hang(const piece& p, kv::finish_reason why) {
-  return p.has_no_device && p.finished == why;
+  return p.trouble == device_trouble::hangs && p.finished == why;
 }
 
 /// One prompt at a time. What hangs is found soon, and only what was told to hang for seconds.
@@ -240,12 +212,8 @@ TEST_CASE("if the first prompt of all hangs, texts of which the device has nothi
   counting_listener listener;
   chat_metrics counters{small.kv_bytes};
   const service_options o = hasty();
-  text_service texts{std::make_unique<scripted_loop>(o.queued(), [&] { device.pass(); }),
-                     config(),
-                     words,
-                     o,
-                     listener,
-                     counters};
+  text_service texts{
+      make_loop(o.queued(), [&] { device.pass(); }), config(), words, o, listener, counters};
   // The second one waits for its turn, the third one for the generator.
   const auto first = job_of({30, 40}, 5);
   REQUIRE(texts.submit(first));
@@ -253,7 +221,7 @@ TEST_CASE("if the first prompt of all hangs, texts of which the device has nothi
   const auto second = job_of({20}, 5);
   const bool is_in_time = texts.submit(second);  // Else this machine hangs, too.
   listener.wait_for(is_in_time ? 2 : 1);
-  CHECK(texts.is_hanging());
+  CHECK(texts.trouble() == device_trouble::hangs);
   CHECK(texts.has_hung_device());
   CHECK(has_ended_for_hang(listener.last_of(first)[1], kv::finish_reason::rejected));
   CHECK(has_ended_for_hang(listener.last_of(second)[0], kv::finish_reason::rejected) == is_in_time);
@@ -276,7 +244,7 @@ TEST_CASE("texts that an iteration keeps end after a while, and are cancelled wh
   chat_metrics counters{small.kv_bytes};
   service_options o = hasty();
   o.watch.until_texts_end = 100ms;
-  text_service texts{std::make_unique<scripted_loop>(o.queued(), nullptr, [&] { device.pass(); }),
+  text_service texts{make_loop(o.queued(), nullptr, [&] { device.pass(); }),
                      config(),
                      words,
                      o,
@@ -289,12 +257,12 @@ TEST_CASE("texts that an iteration keeps end after a while, and are cancelled wh
   listener.wait_for(2);
   const std::vector<piece> last = listener.last_of(j);
   CHECK(has_ended_for_hang(last[0], kv::finish_reason::error));
-  CHECK(last[1].has_no_device);
+  CHECK(last[1].trouble == device_trouble::hangs);
   CHECK(texts.open() == 0);
   texts.cancel(j);  // Whose client goes now.
   device.release();
   goes_on(texts, listener, 2);
-  CHECK(listener.last_of(j)[0].has_no_device);
+  CHECK(listener.last_of(j)[0].trouble == device_trouble::hangs);
 }
 
 TEST_CASE("if prompts hang beside iterations, texts that have a token go on") {
@@ -305,7 +273,7 @@ TEST_CASE("if prompts hang beside iterations, texts that have a token go on") {
   service_options o = hasty();
   o.watch.until_texts_end = 100ms;
   text_service texts{
-      std::make_unique<scripted_loop>(
+      make_loop(
           o.queued(), [&] { device.pass(); },
           // Long enough in all for what hangs to be found.
           [] { std::this_thread::sleep_for(20ms); }, [&] { return device.blocks(); }),
@@ -346,6 +314,92 @@ struct fake_client final : serve::http_client {
   std::function<void()> gone;
   std::function<void()> then;
 };
+
+TEST_CASE("a device that fails is taken out, its texts end with an error, and it comes back") {
+  using namespace std::chrono_literals;
+  std::atomic<bool> fails{true};
+  counting_listener listener;
+  chat_metrics counters{small.kv_bytes};
+  service_options o = hasty();
+  // Out for as long as the test needs, and no longer: it never hangs.
+  o.watch.health.first_probe = 1h;
+  o.watch.health.longest_probe = 1h;
+  o.watch.first = 1h;
+  o.watch.health.floor = 1h;
+  const auto serve = [&](service_options options, auto test) {
+    text_service texts{make_loop(options.queued(), nullptr,
+                                 [&] {
+                                   if (fails) throw std::runtime_error{"one bit too many"};
+                                 }),
+                       config(),
+                       words,
+                       options,
+                       listener,
+                       counters};
+    test(texts);
+  };
+  std::size_t ended = 0;
+  serve(o, [&](text_service& texts) {
+    for (int i = 0; i < 3; ++i) {
+      CHECK(texts.trouble() == device_trouble::none);
+      const auto j = job_of({5}, 9);
+      REQUIRE(texts.submit(j));
+      listener.wait_for(++ended);
+      const piece last = listener.last_of(j)[0];
+      CHECK(last.finished == kv::finish_reason::error);
+      CHECK(last.produced == 1);  // That of its prompt.
+      CHECK(last.trouble == device_trouble::none);
+    }
+    wait_until([&] { return texts.trouble() == device_trouble::fails; });
+    CHECK_FALSE(texts.has_hung_device());
+    CHECK_FALSE(texts.is_broken());
+    CHECK_FALSE(texts.submit(job_of({4}, 1)));
+    CHECK(texts.open() == 0);
+    // What a client and a probe hear.
+    serve::http_server http{{}};
+    http.listen();
+    chat_app answers{http, counters, {}};
+    const chat_writer chat{{}, words, {}};
+    answers.start({.name = "scripted",
+                   .words = &words,
+                   .chat = &chat,
+                   .vocabulary = llama::scripted_vocabulary,
+                   .context = texts.context()},
+                  texts, small.slots);
+    CHECK(answers.live().status == 200);
+    CHECK(answers.ready().status == 503);
+    CHECK(answers.ready().body == R"({"status":"the device fails"})");
+    const auto client = std::make_shared<fake_client>();
+    answers.asked({.method = "POST",
+                   .path = "/v1/completions",
+                   .body = R"({"model":"scripted","prompt":[1,2,3]})",
+                   .authorization = {}},
+                  client);
+    CHECK(client->status == 503);
+    CHECK(client->reply.body.find("The device fails: try later") != std::string::npos);
+    CHECK(client->reply.fields == serve::http_fields{{"Retry-After", "1"}});
+    answers.end();
+    CHECK(counters.text().find("cohort_llm_device_state{device=\"0\",state=\"quarantined\"} 1\n") !=
+          std::string::npos);
+  });
+  o.watch.health.first_probe = o.watch.health.longest_probe = 1ms;
+  serve(o, [&](text_service& texts) {
+    for (int i = 0; i < 3; ++i) {
+      const auto j = job_of({5}, 9);
+      wait_until([&] { return texts.submit(j); });
+      listener.wait_for(++ended);
+    }
+    fails = false;
+    // Who came before it was known to be out is turned away.
+    for (;;) {
+      const auto j = job_of({5}, 3);
+      wait_until([&] { return texts.submit(j); });
+      listener.wait_for(++ended);
+      if (listener.last_of(j)[0].finished == kv::finish_reason::length) break;
+    }
+    goes_on(texts, listener, ended);
+  });
+}
 
 /// Has no time, or no place, for anybody.
 class refusing_loop final : public llama::loop_owner {
@@ -438,12 +492,8 @@ TEST_CASE("a client that has gone is let go at once, whatever its texts still do
   chat_app answers{http, counters, {}};
   const service_options o{.generator = small};
   std::latch may_end{1};
-  text_service texts{std::make_unique<scripted_loop>(o.queued(), [&] { may_end.wait(); }),
-                     config(),
-                     words,
-                     o,
-                     answers,
-                     counters};
+  text_service texts{
+      make_loop(o.queued(), [&] { may_end.wait(); }), config(), words, o, answers, counters};
   const chat_writer chat{{}, words, {}};
   answers.start({.name = "scripted",
                  .words = &words,

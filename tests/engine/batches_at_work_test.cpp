@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <utility>
 
 namespace cohort::engine {
 namespace {
@@ -65,6 +67,25 @@ TEST_CASE("ends of what is not there have no place") {
   CHECK_FALSE(all.place_of(ticket(first, 2)));
   CHECK_FALSE(all.place_of(ticket(second, 1)));
   CHECK(all.place_of(ticket(first, 1)) == 0U);
+}
+
+TEST_CASE("a request is taken out of the batch that has it, and of no other") {
+  batches_at_work all;
+  all.add_device(device_id{1}, 2);
+  std::deque<request> r(3);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    deferred::batch b = of(i, i < 2 ? first : second);
+    b.requests.push_back(r[i]);
+    all.add(std::move(b));
+  }
+  CHECK(all.take_request(ticket(first, 1), r[1]) == nullptr);   // In the second batch.
+  CHECK(all.take_request(ticket(second, 0), r[0]) == nullptr);  // In another entry.
+  CHECK(all.take_request(ticket({device_id{0}, 0}, 0), r[0]) == nullptr);
+  CHECK(all.take_request(ticket(first, 2), r[1]) == &r[1]);
+  CHECK(all.take_request(ticket(first, 2), r[1]) == nullptr);
+  CHECK(all.take_request(ticket(first, 0), r[0]) == &r[0]);
+  CHECK(all.take_request(ticket(second, 3), r[2]) == &r[2]);
+  CHECK(all.count(first) == 2);  // They stay, without it.
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What tests of engines under random faults share: backends that throw and that tell too much, and
-/// what must hold of devices at the end.
+/// What tests of engines under random faults share: faults, backends that throw and that tell too
+/// much, requests that know how often they ended, what must hold at the end, and what has happened.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
 #include <cohort/core/reality.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
@@ -14,6 +15,7 @@
 #include <cohort/engine/device_health.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,54 @@
 #include <support/random_source.hpp>
 
 namespace cohort::engine::test_support {
+
+/// How bad it gets.
+struct fault_ranges {
+  std::uint32_t devices = 1;       // Of which each may have any of them.
+  std::uint32_t latest_ms = 1;     // They begin before that,
+  std::uint32_t longest_ms = 1;    // and last up to so long,
+  std::uint32_t one_in_lasts = 3;  // or for ever.
+};
+
+inline std::vector<fault> draw_faults(test::random_source& random, const fault_ranges& r) {
+  using std::chrono::milliseconds;
+  std::vector<fault> out;
+  for (std::uint32_t i = random.below(6U); i > 0; --i) {
+    out.push_back({.at = milliseconds{random.below(r.latest_ms)},
+                   .device = device_id{random.below(r.devices)},
+                   .kind = static_cast<fault_kind>(random.below(3)),
+                   .lasts = random.one_in(r.one_in_lasts)
+                                ? unbounded
+                                : milliseconds{1 + random.below(r.longest_ms)},
+                   .factor = 1.0 + random.below(30)});
+  }
+  return out;
+}
+
+/// How often a request has ended. It carries the number of its life.
+template <class Request>
+struct counted : Request {
+  std::uint32_t accepted = 0;
+  std::uint32_t ended = 0;
+  outcome how = outcome::dropped;
+};
+template <class Job>
+struct count_end {
+  void operator()(request& r, outcome how) const {
+    auto& j = static_cast<Job&>(r);
+    ++j.ended;
+    j.how = how;
+  }
+};
+
+/// One of them, taken out.
+template <class T>
+T take_any(test::random_source& random, std::vector<T>& from) {
+  const std::size_t i = random.below(from.size());
+  const T out = from[i];
+  from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
+  return out;
+}
 
 /// A backend whose `launch` throws now and then.
 template <class Backend>
@@ -142,5 +192,52 @@ void check_health(const Core& core, device_id d, bool is_well) {
   CHECK(state == device_state::healthy);
   CHECK(has == 0);
 }
+
+/// What has happened in all runs.
+struct totals {
+  std::array<std::size_t, outcome_count> ways{};  // How requests ended.
+  std::size_t thrown = 0;
+  std::size_t repeated_to_busy = 0;   // Ends that were told again while the device had a batch,
+  std::size_t repeated_to_ahead = 0;  // or more.
+  std::size_t was_well = 0;           // Devices at the end,
+  std::size_t was_not = 0;
+
+  /// At the end of a run: each request has ended as often as it was accepted.
+  template <class Jobs>
+  void check_requests(const Jobs& jobs) {
+    for (const auto& j : jobs) {
+      CHECK(j.accepted == j.ended);
+      CHECK(j.state == request_state::idle);
+      if (j.ended > 0) ++ways[static_cast<std::size_t>(j.how)];
+    }
+  }
+  /// The core knows all that was told too much, and of each device what became of it.
+  /// @param well `well(device)`: whether it has been for long. @returns Whether all have.
+  template <class Core, class Echo, class Well>
+  bool check_devices(const Core& core, const Echo& echo, const std::vector<device_id>& devices,
+                     Well well) {
+    bool are_all_well = true;
+    CHECK(core.stray_ends() == echo.strays);
+    for (const device_id d : devices) {
+      const bool is_well = well(d);
+      check_health(core, d, is_well);
+      are_all_well = are_all_well && is_well;
+      ++(is_well ? was_well : was_not);
+    }
+    return are_all_well;
+  }
+  template <class Backend, class Echo>
+  void add(const Backend& backend, const Echo& echo) {
+    thrown += backend.thrown;
+    repeated_to_busy += echo.busy;
+    repeated_to_ahead += echo.ahead;
+  }
+  /// A test of what never happens shows nothing.
+  void check_all_happened() const {
+    for (const std::size_t n : {thrown, repeated_to_busy, repeated_to_ahead, was_well, was_not}) {
+      CHECK(n > 100);
+    }
+  }
+};
 
 }  // namespace cohort::engine::test_support

@@ -13,7 +13,6 @@
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,47 +30,16 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t most_devices = 6;
 
-std::vector<fault> draw_faults(test::random_source& random) {
-  std::vector<fault> out;
-  for (std::uint32_t i = random.below(6U); i > 0; --i) {
-    out.push_back({.at = 1ms * random.below(4000),
-                   .device = device_id{random.below(most_devices)},
-                   .kind = static_cast<fault_kind>(random.below(3)),
-                   .lasts = random.one_in(3) ? unbounded : 1ms * (1 + random.below(3000)),
-                   .factor = 1.0 + random.below(30)});
-  }
-  return out;
-}
-
-/// How often a request has ended. It carries the number of its life.
-struct job : request {
-  std::uint32_t accepted = 0;
-  std::uint32_t ended = 0;
-  outcome how = outcome::dropped;
-};
-struct deliver {
-  void operator()(request& r, outcome how) const {
-    auto& j = static_cast<job&>(r);
-    ++j.ended;
-    j.how = how;
-  }
-};
-
-/// What has happened in all runs.
-struct totals {
-  std::array<std::size_t, outcome_count> ways{};  // How requests ended.
-  std::size_t thrown = 0;
-  std::size_t repeated_to_busy = 0;   // Ends that were told again while the device had a batch,
-  std::size_t repeated_to_ahead = 0;  // or more.
-  std::size_t was_well = 0;           // Devices at the end,
-  std::size_t was_not = 0;
-};
+using job = test_support::counted<request>;
+using deliver = test_support::count_end<job>;
+using test_support::totals;
 
 /// Some seconds of one seed.
 template <class Scheduler>
 void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   test::random_source random{seed};
-  const std::vector<fault> faults = draw_faults(random);
+  const std::vector<fault> faults = test_support::draw_faults(
+      random, {.devices = most_devices, .latest_ms = 4000, .longest_ms = 3000});
   using backend_type = test_support::throwing_at_times<profile_backend>;
   backend_type backend{reality{.noise = {.sigma = random.below(4) / 10.0,
                                          .straggler_share = random.below(3) / 100.0,
@@ -129,15 +97,11 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
     if (random.one_in(4)) engine.cancel(jobs[random.below(jobs.size())]);
     if (random.one_in(60)) add_device();
     if (random.one_in(60) && devices.size() > 1) {
-      const std::size_t gone = random.below(devices.size());
-      engine.remove_device(devices[gone]);
-      devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(gone));
+      engine.remove_device(test_support::take_any(random, devices));
     }
     if (random.one_in(100)) add_model();
     if (random.one_in(100) && models.size() > 1) {
-      const std::size_t gone = random.below(models.size());
-      engine.remove_model(models[gone]);
-      models.erase(models.begin() + static_cast<std::ptrdiff_t>(gone));
+      engine.remove_model(test_support::take_any(random, models));
     }
     // A backend that tells too much: of an entry and a device that nobody has, of a batch that
     // nobody was given. Of a probe that is under way it can be told from the truth by nobody.
@@ -156,20 +120,12 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
   for (const model_id m : models) CHECK(engine.waiting(m) == 0);
-  for (const job& j : jobs) {
-    CHECK(j.accepted == j.ended);
-    CHECK(j.state == request_state::idle);
-    if (j.ended > 0) ++all.ways[static_cast<std::size_t>(j.how)];
-  }
-  bool are_all_well = true;
+  all.check_requests(jobs);
+  bool are_all_well = false;
   engine.inspect([&](const auto& loop) {
-    CHECK(loop.core().stray_ends() == echo.strays);
-    for (const device_id d : devices) {
-      const bool is_well = test_support::is_well_for_long(faults, d, engine.now());
-      test_support::check_health(loop.core(), d, is_well);
-      are_all_well = are_all_well && is_well;
-      ++(is_well ? all.was_well : all.was_not);
-    }
+    are_all_well = all.check_devices(loop.core(), echo, devices, [&](device_id d) {
+      return test_support::is_well_for_long(faults, d, engine.now());
+    });
   });
   backend.one_in = 0;
   if (are_all_well) {
@@ -181,9 +137,7 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
     engine.run_until(engine.now() + 120s);  // It starts as late as it may, and may end late.
     CHECK((last.how == outcome::completed || last.how == outcome::late));
   }
-  all.thrown += backend.thrown;
-  all.repeated_to_busy += echo.busy;
-  all.repeated_to_ahead += echo.ahead;
+  all.add(backend, echo);
 }
 
 TEST_CASE("each accepted request ends once, whatever devices do and whoever comes and goes") {
@@ -197,10 +151,7 @@ TEST_CASE("each accepted request ends once, whatever devices do and whoever come
   }
   // All of it happens.
   for (const std::size_t n : all.ways) CHECK(n > 100);
-  for (const std::size_t n :
-       {all.thrown, all.repeated_to_busy, all.repeated_to_ahead, all.was_well, all.was_not}) {
-    CHECK(n > 100);
-  }
+  all.check_all_happened();
 }
 
 }  // namespace

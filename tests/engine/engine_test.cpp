@@ -11,6 +11,7 @@
 #include <deque>
 #include <future>
 #include <latch>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <vector>
@@ -102,6 +103,53 @@ TEST_CASE("destroying an engine with work outstanding ends every request first")
   }
   for (const counted& r : pool) CHECK(r.ends == 1);
 }
+/// Runs nothing: batches end when the test says so.
+struct idle_backend {
+  void launch(const deferred::batch& b) {
+    const std::lock_guard lock{mutex};
+    at = b.at();
+  }
+  batch_ticket last() {
+    const std::lock_guard lock{mutex};
+    return at;
+  }
+  std::mutex mutex;
+  batch_ticket at{};
+};
+
+TEST_CASE("an engine is drained for a limited time, says what is left, and may be asked again") {
+  idle_backend backend;
+  std::atomic<std::uint64_t> ended{0};
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  using core = basic_engine_core<eager>;
+  basic_engine engine{core{eager{}, 0ms, {}, {.is_on = false}}, backend,
+                      inline_completion<count>{{&ended}}};
+  engine.add_device([](device_id) {});
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{10us, 2us}, 1}, .slo = 1h}},
+      [](model_id) {});
+  std::deque<counted> all(2);
+  const auto submit = [&](counted& r) {
+    r.model = m;
+    r.deadline = steady_clock{}.now() + 1h;
+    return engine.submit(r);
+  };
+  for (counted& r : all) REQUIRE_FALSE(submit(r));
+  CHECK(engine.drain_for(0s) == drain_report{.requests = 2});
+  CHECK(engine.drain_for(1ms) == drain_report{.requests = 2});
+  counted late;
+  CHECK(submit(late) == refusal::draining);
+  engine.cancel(all[0]);  // What is at work ends with its batch, what waits ends now.
+  engine.cancel(all[1]);
+  while (ended == 0) std::this_thread::yield();
+  CHECK(engine.drain_for(0s) == drain_report{.requests = 1});
+  engine.complete(backend.last(), false);
+  CHECK(engine.drain_for(1h) == drain_report{});
+  CHECK(engine.drain_for(unbounded) == drain_report{});
+  engine.join();
+  for (const counted& r : all) CHECK(r.ends == 1);
+}
+
 TEST_CASE("models and devices come and go while requests run") {
   fixture f;
   std::deque<counted> pool(3000);

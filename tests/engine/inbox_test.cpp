@@ -52,6 +52,26 @@ TEST_CASE("a cancellation is posted once, and forgotten when its request ends") 
   m.arrivals.clear();
   CHECK(m.cancels.empty());
 }
+TEST_CASE("what was taken in counts until it is forgotten") {
+  inbox box;
+  request a;
+  request b;
+  CHECK(box.in_engine() == 0);
+  CHECK(box.post_arrival(a));
+  CHECK(box.post_arrival(b));
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(box.in_engine() == 2);
+  m.arrivals.clear();
+  box.forget(a, m);
+  CHECK(box.in_engine() == 1);
+  box.close();
+  request late;
+  CHECK_FALSE(box.post_arrival(late));
+  CHECK(box.in_engine() == 1);
+  box.forget(b, m);
+  CHECK(box.in_engine() == 0);
+}
 TEST_CASE("a closed inbox takes no requests and leaves them alone") {
   inbox box;
   box.close();

@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cohort/core/reality.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <optional>
 #include <stdexcept>
@@ -154,6 +156,61 @@ TEST_CASE("what gone throws is counted, and the engine goes on") {
   f.engine.run_until(at(10ms));
   CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
   f.engine.inspect([](const auto& loop) { CHECK(loop.failed_callbacks() == 1); });
+}
+
+TEST_CASE("a drain ends with the last request, or when its time is over, and says what is left") {
+  fixture f;
+  f.submit();
+  f.engine.run_until(at(1ms));  // A batch of one, until 6 ms.
+  f.submit();                   // Until 12 ms.
+  CHECK(f.engine.drain_for(5ms - 1ns) == drain_report{.requests = 2});
+  CHECK(f.engine.now() == at(6ms) - 1ns);
+  f.submit();
+  CHECK(f.refused == refusal::draining);
+  CHECK(f.engine.drain_for(0ms) == drain_report{.requests = 2});
+  CHECK(f.engine.now() == at(6ms) - 1ns);
+  CHECK(f.engine.drain_for(1ns) == drain_report{.requests = 1});
+  CHECK(f.ends == std::vector{fixture::done(1, 6ms)});
+  CHECK(f.engine.drain_for(1h) == drain_report{});
+  CHECK(f.engine.now() == at(12ms));  // And no later.
+  CHECK(f.engine.drain_for(1h) == drain_report{});
+}
+
+TEST_CASE("a drain over a device that hangs ends in its time, and with the requests' ends") {
+  using core = basic_engine_core<fixture::scheduler>;
+  for (const bool gives_up : {false, true}) {
+    CAPTURE(gives_up);
+    profile_backend backend{
+        reality{.noise = {}, .timers = {}, .faults = {{.at = 3ms, .device = device_id{0}}}}, 1};
+    std::size_t failed = 0;
+    std::size_t others = 0;
+    const auto hear = [&](request&, outcome how) { ++(how == outcome::failed ? failed : others); };
+    manual_engine engine{core{fixture::scheduler{}, 0ms, {}, {.is_on = gives_up, .floor = 10ms}},
+                         backend, inline_completion{hear}};
+    backend.bind(engine);
+    const latency_curve l{linear_latency{5ms, 1ms}, 4};
+    engine.add_device([&](device_id d) { backend.add_device(d); });
+    const model_id m = engine.add_model({.scheduling = {.latency = l, .slo = 1s}},
+                                        [&](model_id id) { backend.add_model(id, l); });
+    std::deque<request> all(2);
+    for (request& r : all) {
+      r.model = m;
+      r.deadline = at(1s);
+      REQUIRE_FALSE(engine.submit(r));
+      engine.run_until(engine.now() + 1ms);
+    }
+    // The first is at work, and hangs: suspect at 3 · 6 ms + 10 ms, given up after four times that.
+    CHECK(engine.drain_for(110ms - 1ns) == drain_report{.requests = 2});
+    CHECK(engine.now() == at(112ms) - 1ns);
+    CHECK(engine.drain_for(1ns) == (gives_up ? drain_report{.requests = 1, .hanging_devices = 1}
+                                             : drain_report{.requests = 2}));
+    CHECK(failed == (gives_up ? 1 : 0));
+    // The other waits for a device, until its deadline; without health it does so, too.
+    const drain_report left = engine.drain_for(10s);
+    CHECK(left == (gives_up ? drain_report{.hanging_devices = 1} : drain_report{.requests = 1}));
+    CHECK(others == 1);
+    CHECK(engine.drain_for(unbounded) == left);  // Nothing will happen any more.
+  }
 }
 
 }  // namespace

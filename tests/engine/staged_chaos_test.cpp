@@ -72,35 +72,20 @@ struct restless : batching::plain_policy {
   }
 };
 
-struct job : tensor_request {
-  job() {
+struct row : tensor_request {
+  row() {
     input = bytes;
     output = std::span{bytes};
   }
   std::array<std::byte, 4> bytes{};
-  std::uint32_t accepted = 0;
-  std::uint32_t ended = 0;
-  outcome how = outcome::dropped;
 };
-struct deliver {
-  void operator()(request& r, outcome how) const {
-    auto& j = static_cast<job&>(r);
-    ++j.ended;
-    j.how = how;
-  }
-};
+using job = test_support::counted<row>;
+using deliver = test_support::count_end<job>;
 
 constexpr std::uint32_t batch_max = 4;
 constexpr std::uint32_t most_devices = 4;
 
-/// What has happened in all runs.
-struct totals {
-  std::array<std::size_t, outcome_count> ways{};  // How requests ended.
-  std::size_t thrown = 0;
-  std::size_t repeated_to_busy = 0;   // Ends that were told again while the device had a batch,
-  std::size_t repeated_to_ahead = 0;  // or more.
-  std::size_t was_well = 0;           // Devices at the end,
-  std::size_t was_not = 0;
+struct totals : test_support::totals {
   std::size_t came = 0;  // Models and devices in mid-run,
   std::size_t gone = 0;  // and models that were told to be gone.
 };
@@ -109,14 +94,8 @@ struct totals {
 template <class Scheduler>
 void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   test::random_source random{seed};
-  std::vector<fault> faults;
-  for (std::uint32_t i = random.below(6U); i > 0; --i) {
-    faults.push_back({.at = 1ms * random.below(1500),
-                      .device = device_id{random.below(most_devices)},
-                      .kind = static_cast<fault_kind>(random.below(3)),
-                      .lasts = random.one_in(4) ? unbounded : 1ms * (1 + random.below(800)),
-                      .factor = 1.0 + random.below(30)});
-  }
+  const std::vector<fault> faults = test_support::draw_faults(
+      random, {.devices = most_devices, .latest_ms = 1500, .longest_ms = 800, .one_in_lasts = 4});
   using pipelines = executor_backend<faulty_executor, fickle, staged<restless>>;
   using backend_type = test_support::throwing_at_times<pipelines>;
   std::deque<faulty_executor> executors;
@@ -179,9 +158,7 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
           for (const device_id d : known) load(id, d);
         }));
   };
-  const auto remove_model = [&](std::size_t i) {
-    const model_id id = models[i];
-    models.erase(models.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto remove_model = [&](model_id id) {
     engine.remove_model(id, [&, id] {
       std::erase(loaded, id);
       for (const device_id d : known) (void)backend.take_model(id, d);
@@ -211,38 +188,29 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
       add_device();
     }
     if (random.one_in(100) && devices.size() > 1) {
-      const std::size_t gone = random.below(devices.size());
-      engine.remove_device(devices[gone]);
-      devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(gone));
+      engine.remove_device(test_support::take_any(random, devices));
     }
     if (random.one_in(100)) {
       ++all.came;
       add_model();
     }
-    if (random.one_in(100) && models.size() > 1) remove_model(random.below(models.size()));
+    if (random.one_in(100) && models.size() > 1) {
+      remove_model(test_support::take_any(random, models));
+    }
     if (random.one_in(20)) engine.inspect([&](const auto& loop) { echo.repeat(loop.core()); });
   }
   engine.run_until(engine.now() + 60s);
   // A probe may be under way, and a backend in virtual time cannot wait for its end.
   while (backend.next_event() != never) engine.run_until(backend.next_event());
   CHECK(engine.in_flight() == 0);
-  for (const job& j : jobs) {
-    CHECK(j.accepted == j.ended);
-    CHECK(j.state == request_state::idle);
-    if (j.ended > 0) ++all.ways[static_cast<std::size_t>(j.how)];
-  }
+  all.check_requests(jobs);
   engine.inspect([&](const auto& loop) {
-    CHECK(loop.core().stray_ends() == echo.strays);
-    for (const device_id d : devices) {
+    all.check_devices(loop.core(), echo, devices, [&](device_id d) {
       const device_id gpu{d.value() % most_devices};
-      const bool is_well = test_support::is_well_for_long(faults, gpu, engine.now());
-      test_support::check_health(loop.core(), d, is_well);
-      ++(is_well ? all.was_well : all.was_not);
-    }
+      return test_support::is_well_for_long(faults, gpu, engine.now());
+    });
   });
-  all.thrown += backend.thrown;
-  all.repeated_to_busy += echo.busy;
-  all.repeated_to_ahead += echo.ahead;
+  all.add(backend, echo);
 }
 
 TEST_CASE("each request of a pipeline ends once, whatever devices and models do") {
@@ -260,10 +228,9 @@ TEST_CASE("each request of a pipeline ends once, whatever devices and models do"
     CAPTURE(to_string(o));
     CHECK(all.ways[static_cast<std::size_t>(o)] > 100);
   }
-  for (const std::size_t n : {all.thrown, all.repeated_to_busy, all.repeated_to_ahead, all.was_well,
-                              all.was_not, all.came, all.gone}) {
-    CHECK(n > 100);
-  }
+  all.check_all_happened();
+  CHECK(all.came > 100);
+  CHECK(all.gone > 100);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,7 @@ struct recording_sink {
   void execute(const copy_plan& plan) { memory.run(plan); }
   std::uint64_t allocate(sequence&, std::uint32_t columns) {
     CHECK(columns > 0);
+    if (has_room && !has_room()) throw resource_error{"no room for columns"};
     memory.packed[next_storage];
     return next_storage++;
   }
@@ -47,6 +49,7 @@ struct recording_sink {
   std::uint64_t next_storage = 1;
   std::map<std::uint64_t, finish_reason> ended;
   std::vector<std::uint64_t> order;
+  std::function<bool()> has_room;  // For a sequence that is preempted.
 };
 
 /// Drives a scheduler; checks that each slot's columns are its own after every iteration.
@@ -218,6 +221,98 @@ TEST_CASE("under its budget a batch sheds, and later gives the rows back") {
   CHECK(d.scheduler.peak_bytes() <= 40);
   CHECK(all[0].who.produced == 25);
   CHECK(all[1].who.produced == 20);
+  CHECK(d.sink.memory.packed.empty());
+}
+
+TEST_CASE("who must be packed where there is no storage ends with an error, and others go on") {
+  driver<decode_scheduler<>> d{
+      {.batch = {.slots = 2, .columns = 4},
+       .max_slots = 2,
+       .budget = {.high_bytes = 40, .low_bytes = 30, .bytes_per_column = 1, .min_residency = 2}}};
+  d.sink.has_room = [] { return false; };
+  std::deque<sequence> all(2);
+  all[0].prompt = 10;
+  all[0].max_new = 25;
+  all[1].prompt = 8;
+  all[1].max_new = 20;
+  for (sequence& s : all) CHECK_FALSE(d.scheduler.submit(s).has_value());
+  d.prefill_all();
+  while (d.iterate()) {
+  }
+  // At 20 columns the shorter row has 18, and frees 20 / 18 for each, the longer one 22 / 20.
+  CHECK(d.sink.ended.at(all[1].number) == finish_reason::error);
+  CHECK(all[1].who.produced == 11);
+  CHECK(d.sink.ended.at(all[0].number) == finish_reason::length);
+  CHECK(all[0].who.produced == 25);
+  CHECK(d.scheduler.preemptions() == 0);
+  CHECK(d.scheduler.empty());
+  CHECK(d.sink.memory.packed.empty());
+  // Asked for by somebody else: it runs on.
+  CHECK_FALSE(d.scheduler.submit(all[1]).has_value());
+  d.prefill_all();
+  REQUIRE(d.iterate());
+  CHECK_THROWS_AS(d.scheduler.preempt(all[1], d.sink), resource_error);
+  CHECK(all[1].state == sequence_state::running);
+  while (d.iterate()) {
+  }
+  CHECK(d.sink.ended.at(all[1].number) == finish_reason::length);
+}
+
+TEST_CASE("an iteration that failed ends who was in it or packed since the last, and nobody else") {
+  for (const bool has_run_since : {false, true}) {
+    CAPTURE(has_run_since);
+    driver<decode_scheduler<>> d{{.batch = {.slots = 1, .columns = 4}, .max_slots = 1}};
+    std::deque<sequence> all(4);
+    const auto submit = [&](std::size_t i, std::uint8_t priority) {
+      all[i].id = request_id{i};
+      all[i].prompt = 3;
+      all[i].max_new = 9;
+      all[i].priority = priority;
+      REQUIRE_FALSE(d.scheduler.submit(all[i]).has_value());
+    };
+    submit(0, 1);
+    d.prefill_all();
+    REQUIRE(d.iterate());
+    submit(1, 0);  // It takes the slot from the first.
+    submit(2, 2);  // It waits for a slot.
+    d.prefill_all();
+    submit(3, 2);  // It waits for its prefill.
+    d.scheduler.preempt(all[0], d.sink);
+    if (has_run_since) REQUIRE(d.iterate());
+    REQUIRE(d.scheduler.begin(t0, d.sink));
+    REQUIRE(all[1].state == sequence_state::running);
+    d.scheduler.on_iteration_failed(d.sink);
+    CHECK(d.sink.ended.at(all[1].number) == finish_reason::error);
+    CHECK(d.sink.ended.contains(all[0].number) == !has_run_since);
+    CHECK(d.sink.ended.size() == (has_run_since ? 1 : 2));
+    d.prefill_all();
+    while (d.iterate()) {
+    }
+    CHECK(d.sink.ended.at(all[0].number) ==
+          (has_run_since ? finish_reason::length : finish_reason::error));
+    CHECK(d.sink.ended.at(all[2].number) == finish_reason::length);
+    CHECK(d.sink.ended.at(all[3].number) == finish_reason::length);
+    CHECK(d.scheduler.empty());
+    CHECK(d.sink.memory.packed.empty());
+  }
+}
+
+TEST_CASE("copies may fail with no iteration begun") {
+  driver<decode_scheduler<>> d{{.batch = {.slots = 2, .columns = 4}, .max_slots = 2}};
+  std::deque<sequence> all(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    all[i].id = request_id{i};
+    all[i].prompt = 3;
+    all[i].max_new = 9;
+    REQUIRE_FALSE(d.scheduler.submit(all[i]).has_value());
+  }
+  d.prefill_all();
+  REQUIRE(d.iterate());
+  d.scheduler.preempt(all[1], d.sink);
+  d.scheduler.on_iteration_failed(d.sink);
+  CHECK(d.sink.ended.at(all[0].number) == finish_reason::error);
+  CHECK(d.sink.ended.at(all[1].number) == finish_reason::error);
+  CHECK(d.scheduler.empty());
   CHECK(d.sink.memory.packed.empty());
 }
 
@@ -546,6 +641,7 @@ void fuzz(std::uint64_t seed, int operations) {
     o.budget.commit = kv_commit::ring;
   }
   driver<decode_scheduler<Pick>> d{o};
+  if (random.one_in(2)) d.sink.has_room = [&] { return !random.one_in(10); };
   std::deque<sequence> pool(64);
   std::deque<sequence*> under_prefill;
   std::uint64_t accepted = 0;
@@ -589,11 +685,20 @@ void fuzz(std::uint64_t seed, int operations) {
         break;
       case 5:
         if (s.state == sequence_state::running && random.one_in(3)) {
-          d.scheduler.preempt(s, d.sink);
+          try {
+            d.scheduler.preempt(s, d.sink);
+          } catch (const resource_error&) {
+            REQUIRE(s.state == sequence_state::running);
+          }
         }
+        if (random.one_in(200)) d.scheduler.on_iteration_failed(d.sink);
         break;
       default:
         if (!d.scheduler.begin(now, d.sink)) break;
+        if (random.one_in(100)) {
+          d.scheduler.on_iteration_failed(d.sink);
+          break;
+        }
         d.compute();
         REQUIRE(d.scheduler.starved() == 0);
         REQUIRE(d.scheduler.peak_bytes() <= high);

@@ -15,6 +15,10 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <llama/scripted_backend.hpp>
@@ -409,24 +413,6 @@ TEST_CASE("logits that are no numbers end their text with an error, and no other
   }
 }
 
-TEST_CASE("an iteration that fails ends the loop with an exception") {
-  const generator_options o{.slots = 2, .columns = 16};
-  scripted_backend backend{o};
-  backend.broken_iteration = 3;
-  basic_generator g{backend, o};
-  generation q;
-  q.text = {1, 2};
-  q.max_new = 9;
-  REQUIRE_FALSE(g.submit(q).has_value());
-  CHECK_THROWS_AS(
-      [&] {
-        while (g.turn(no_time)) {
-        }
-      }(),
-      device_error);
-  CHECK(q.produced.size() == 3);  // Of its prompt, and of two iterations.
-}
-
 /// Notes what it hears, and that each kind of work is sent once before it returns.
 struct noting_listener final : device_listener {
   struct note {
@@ -446,9 +432,15 @@ struct noting_listener final : device_listener {
     is_sent = false;
     CHECK(now > notes.at(static_cast<std::size_t>(what)).back().at);
   }
+  void failed(device_work what, std::string_view why, time_point now) noexcept override {
+    CHECK(std::exchange(under_way.at(static_cast<std::size_t>(what)), false));
+    CHECK(now >= notes.at(static_cast<std::size_t>(what)).back().at);
+    failures.emplace_back(what, why);
+  }
   std::array<std::vector<note>, 2> notes;
   std::array<bool, 2> under_way{};
   std::set<const generation*> taken;
+  std::vector<std::pair<device_work, std::string>> failures;
 };
 
 TEST_CASE("whoever hears of the device knows whose prompts it has before it gets them") {
@@ -512,6 +504,215 @@ TEST_CASE("all that goes to the device and returns is told of, with what is know
   // One that has more rows than the one before may take as many times as long.
   const auto& iterations = heard.notes.at(static_cast<std::size_t>(device_work::iteration));
   CHECK(std::ranges::any_of(iterations, [](const auto& n) { return n.expected >= 2ms; }));
+}
+
+TEST_CASE("what fails ends the texts that were in it with an error, and the loop goes on") {
+  const generator_options o{.slots = 2,
+                            .columns = 4,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .max_prefilling = 1,
+                            .prefix_bytes = 0,
+                            .prefill = {.max_rows = 1}};
+  enum class fault { iteration, iteration_throws, copies, prompt, prompt_throws };
+  for (const fault f : {fault::iteration, fault::iteration_throws, fault::copies, fault::prompt,
+                        fault::prompt_throws}) {
+    CAPTURE(static_cast<int>(f));
+    const bool is_prompt = f == fault::prompt || f == fault::prompt_throws;
+    scripted_backend backend{o};
+    basic_generator g{backend, o};
+    noting_listener heard;
+    g.watch(&heard);
+    time_point now{};
+    const auto clock = [&] { return now += 1ms; };
+    std::deque<generation> all;
+    generation& running = add(all, 3, 40);
+    REQUIRE_FALSE(g.submit(running).has_value());
+    while (running.produced.size() < 4) REQUIRE(g.turn(clock));
+    generation& prefilling = add(all, 20, 6);  // Three jobs.
+    REQUIRE_FALSE(g.submit(prefilling).has_value());
+    REQUIRE(g.turn(clock));
+    REQUIRE(backend.is_computing());
+    const std::uint64_t job = backend.jobs;
+    const auto breaks = [] { throw std::runtime_error{"thrown"}; };
+    if (f == fault::iteration) backend.broken_iteration = backend.iterations + 1;
+    if (f == fault::iteration_throws) backend.on_iterate = breaks;
+    if (f == fault::copies) backend.on_execute = breaks;
+    if (f == fault::prompt) backend.fails = [&](std::uint64_t j) { return j == job; };
+    if (f == fault::prompt_throws) backend.on_start = breaks;
+    // Until it has been told of: copies are not made in each turn.
+    while (heard.failures.empty()) REQUIRE(g.turn(clock));
+    backend.on_iterate = backend.on_execute = backend.on_start = nullptr;
+    generation& next = add(all, 5, 6);
+    REQUIRE_FALSE(g.submit(next).has_value());
+    REQUIRE(heard.failures.size() == 1);
+    CHECK(heard.failures[0].first == (is_prompt ? device_work::prefill : device_work::iteration));
+    CHECK(heard.failures[0].second == (f == fault::iteration ? "an iteration broke"
+                                       : f == fault::prompt  ? "a prompt broke"
+                                                             : "thrown"));
+    while (g.turn(clock)) {
+    }
+    generation& victim = is_prompt ? prefilling : running;
+    generation& other = is_prompt ? running : prefilling;
+    CHECK(victim.finished == kv::finish_reason::error);
+    CHECK(victim.produced.empty() == is_prompt);
+    const auto whole = truth(victim);
+    CHECK(std::equal(victim.produced.begin(), victim.produced.end(), whole.begin()));
+    CHECK(victim.produced.size() < whole.size());
+    for (generation* each : {&other, &next}) {
+      CHECK(each->finished == kv::finish_reason::length);
+      CHECK(each->produced == truth(*each));
+    }
+    CHECK(heard.failures.size() == 1);
+    CHECK(backend.columns() == 0);
+    CHECK(g.state().empty());
+  }
+}
+
+TEST_CASE("a text that must be preempted where there is no memory ends alone") {
+  // A row that grows from 32 to 64 columns takes 768 bytes meanwhile, two rows twice as much.
+  const generator_options o{.slots = 2, .columns = 4, .kv_bytes = 1000, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::deque<generation> all;
+  for (int i = 0; i < 2; ++i) REQUIRE_FALSE(g.submit(add(all, 8, 30)).has_value());
+  bool has_run = false;
+  while (g.turn(no_time)) {
+    const bool is_running =
+        all[0].state == kv::sequence_state::running && all[1].state == kv::sequence_state::running;
+    if (is_running && !has_run) {
+      has_run = true;
+      backend.on_allocate = [] { throw resource_error{"no room"}; };
+    }
+  }
+  REQUIRE(has_run);
+  const bool first_failed = all[0].finished == kv::finish_reason::error;
+  const generation& failed = all[first_failed ? 0 : 1];
+  const generation& other = all[first_failed ? 1 : 0];
+  CHECK(failed.finished == kv::finish_reason::error);
+  CHECK(failed.produced.size() < 30);
+  CHECK(other.produced == truth(other));
+  CHECK(g.state().preemptions() == 0);
+  CHECK(backend.columns() == 0);
+}
+
+TEST_CASE("promises are made again when a device is well that hung, was slow, or failed at once") {
+  const generator_options o{.slots = 2,
+                            .columns = 16,
+                            .prefill_chunk = 4,
+                            .prefill_ahead = 2,
+                            .prefix_bytes = 0,
+                            .first_token = 400ms};
+  enum class trouble { hangs, is_slow, fails };
+  for (const trouble t : {trouble::hangs, trouble::is_slow, trouble::fails}) {
+    for (const device_work in : {device_work::prefill, device_work::iteration}) {
+      CAPTURE(static_cast<int>(t));
+      CAPTURE(static_cast<int>(in));
+      scripted_backend backend{o};
+      basic_generator g{backend, o};
+      duration waited{0};
+      // A millisecond a token of a prompt, and as long an iteration.
+      const auto clock = [&] {
+        return time_point{1ms * static_cast<std::int64_t>(backend.computed + backend.iterations) +
+                          waited};
+      };
+      g.calibrate(clock);
+      std::uint32_t times = t == trouble::hangs ? 1 : 30;
+      const auto break_down = [&] {
+        if (times == 0) return;
+        --times;
+        if (t == trouble::fails) throw std::runtime_error{"thrown"};
+        waited += t == trouble::hangs ? 1h : 500ms;
+      };
+      (in == device_work::iteration ? backend.on_iterate
+       : t == trouble::fails        ? backend.on_start
+                                    : backend.on_wait) = break_down;
+      std::deque<generation> all;
+      for (int i = 0; i < 60; ++i) {
+        generation& q = add(all, 20, 2);
+        if (g.submit(q, clock())) all.pop_back();
+        while (g.turn(clock)) {
+        }
+        waited += 1s;
+      }
+      times = 0;
+      waited += 10s;
+      generation& q = add(all, 100, 2);
+      REQUIRE_FALSE(g.submit(q, clock()).has_value());
+      while (g.turn(clock)) {
+      }
+      REQUIRE(q.finished == kv::finish_reason::length);
+      CHECK(q.times[0] - q.arrival <= 400ms);
+      // That there is no time for five of them is known, too.
+      std::size_t accepted = 0;
+      for (int i = 0; i < 5; ++i) {
+        if (g.submit(add(all, 100, 2), clock())) {
+          all.pop_back();
+        } else {
+          ++accepted;
+        }
+      }
+      CHECK(accepted >= 1);
+      CHECK(accepted <= 4);
+      while (g.turn(clock)) {
+      }
+    }
+  }
+}
+
+TEST_CASE("a job of prompts that hung is not expected to again") {
+  const generator_options o{.slots = 2, .columns = 16, .prefill_chunk = 4, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  noting_listener heard;
+  g.watch(&heard);
+  time_point now{};
+  const auto clock = [&] { return now += 1us; };
+  backend.on_wait = [&] { now += 10ms; };
+  std::deque<generation> all;
+  const auto run = [&] {
+    REQUIRE_FALSE(g.submit(add(all, 16, 1), now).has_value());  // A job.
+    while (g.turn(clock)) {
+    }
+    return heard.notes.at(static_cast<std::size_t>(device_work::prefill)).back().expected;
+  };
+  CHECK_FALSE(run().has_value());
+  for (int i = 0; i < 4; ++i) CHECK(run() < 11ms);
+  backend.on_wait = [&] { now += 1h; };
+  CHECK(run() < 11ms);
+  backend.on_wait = [&] { now += 10ms; };
+  // The mean of the last four: three of 10 ms, and one of three times that and 250.
+  CHECK(*run() > 77ms);
+  CHECK(*run() < 78ms);
+}
+
+TEST_CASE("what takes long once is not expected to again") {
+  const generator_options o{.slots = 2, .columns = 16, .prefill_chunk = 4, .prefix_bytes = 0};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  noting_listener heard;
+  g.watch(&heard);
+  time_point now{};
+  const auto clock = [&] { return now += 1us; };
+  backend.on_iterate = [&] { now += 10ms; };
+  std::deque<generation> all;
+  REQUIRE_FALSE(g.submit(add(all, 3, 100), now).has_value());
+  const auto& notes = heard.notes.at(static_cast<std::size_t>(device_work::iteration));
+  while (notes.size() < 10) g.turn(clock);
+  CHECK(notes.back().expected < 11ms);
+  now += 1h;  // In the turn: the process was stopped.
+  backend.on_iterate = [&] { now += 1h; };
+  g.turn(clock);
+  backend.on_iterate = [&] { now += 1s; };
+  g.turn(clock);
+  // Three times 10 ms and 250 count for an eighth; a second is more than three times that and 250.
+  CHECK(*notes.back().expected > 43ms);
+  CHECK(*notes.back().expected < 44ms);
+  g.turn(clock);
+  CHECK(*notes.back().expected > 84ms);
+  CHECK(*notes.back().expected < 86ms);
+  for (int i = 0; i < 40; ++i) g.turn(clock);  // A device that is so slow for good.
+  CHECK(*notes.back().expected > 900ms);
 }
 
 TEST_CASE("logits of an iteration are asked for only if a row needs more than the best token") {

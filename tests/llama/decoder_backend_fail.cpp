@@ -18,6 +18,7 @@ struct whole_prompts {
   void end_prefill();
   bool iterate(const cohort::kv::decode_batch&, bool);
   cohort::llama::row_result of_slot(std::uint32_t);
+  [[nodiscard]] std::string_view error(cohort::llama::device_work) const { return {}; }
   cohort::llama::llama_config c;
 };
 #ifndef COHORT_WELL_FORMED

@@ -12,6 +12,7 @@
 #include <llama/decoder_backend.hpp>
 #include <llama/generation.hpp>
 #include <map>
+#include <string_view>
 #include <vector>
 
 namespace cohort::llama {
@@ -37,6 +38,7 @@ class scripted_backend {
   [[nodiscard]] std::uint64_t column_bytes() const { return 8; }
   std::uint64_t allocate(std::uint32_t columns) {
     REQUIRE(columns >= 1);
+    if (on_allocate) on_allocate();
     stored_[++last_] = {columns, 0};
     return last_;
   }
@@ -44,6 +46,7 @@ class scripted_backend {
   void release(std::uint64_t storage) { REQUIRE(stored_.erase(storage) == 1); }
   void discard(std::uint64_t storage) { REQUIRE(stored_.erase(storage) == 1); }
   void execute(const kv::copy_plan& plan) {
+    if (on_execute) on_execute();
     for (const kv::column_copy& c : plan.copies()) {
       if (c.kind == kv::copy_kind::enter) REQUIRE(stored_.contains(c.storage));
     }
@@ -52,6 +55,7 @@ class scripted_backend {
   void start_prefill(std::span<const prefill_piece> pieces) {
     REQUIRE(state_ == prefill_state::idle);
     REQUIRE_FALSE(pieces.empty());
+    if (on_start) on_start();
     first_.clear();
     std::size_t tokens = 0;
     for (const prefill_piece& p : pieces) {
@@ -94,6 +98,9 @@ class scripted_backend {
     return ++iterations != broken_iteration;
   }
   row_result of_slot(std::uint32_t i) { return says(tokens_.at(i), logits_, wants_logits_); }
+  [[nodiscard]] std::string_view error(device_work what) const {
+    return what == device_work::iteration ? "an iteration broke" : "a prompt broke";
+  }
 
   [[nodiscard]] bool is_computing() const { return state_ == prefill_state::busy; }
   /// Packed ones, of all storages.
@@ -107,7 +114,10 @@ class scripted_backend {
   std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
   std::function<bool()> holds;       // Whether a job is not done, however often it is looked at.
   std::function<void()> on_wait;     // Before a job is done.
-  std::function<void()> on_iterate;  // In each iteration.
+  std::function<void()> on_iterate;  // In each iteration; these may throw.
+  std::function<void()> on_allocate;
+  std::function<void()> on_execute;
+  std::function<void()> on_start;
   std::uint64_t jobs = 0;
   std::uint64_t computed = 0;  // Tokens of prompts.
   std::uint64_t iterations = 0;

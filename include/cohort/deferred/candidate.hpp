@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/core/observer.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/view.hpp>
@@ -57,6 +58,17 @@ struct batch {
   [[nodiscard]] batch_ticket at() const noexcept { return {device, entry, number}; }
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(requests.size());
+  }
+  /// As observers see it.
+  [[nodiscard]] dispatch_event event() const noexcept {
+    return {.model = model,
+            .device = device,
+            .size = size(),
+            .first_sequence = first_sequence,
+            .exec_at = exec_at,
+            .latest = latest,
+            .expected = expected,
+            .work = work};
   }
 };
 

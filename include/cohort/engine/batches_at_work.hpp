@@ -5,6 +5,7 @@
 
 #include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
 
@@ -55,6 +56,21 @@ class batches_at_work {
       if (is_meant && e.end_of(i) == end_state::none) return i;
     }
     return std::nullopt;
+  }
+  /// Takes a request out of its batch, before that ends. O(requests before it in the entry).
+  /// @param at Without a number: of any batch of the entry.
+  /// @returns It, or null if it is not there.
+  request* take_request(batch_ticket at, const request& only) noexcept {
+    for (std::uint32_t i = 0; has_entry(at) && i < count(at); ++i) {
+      deferred::batch& b = nth(at, i);
+      if (at.number != 0 && b.number != at.number) continue;
+      for (request& r : b.requests) {
+        if (&r != &only) continue;
+        b.requests.erase(b.requests.iterator_to(r));
+        return &r;
+      }
+    }
+    return nullptr;
   }
   void note_end(device_entry at, std::uint32_t place, bool failed) noexcept {
     of(at).end_of(place) = failed ? end_state::failed : end_state::completed;

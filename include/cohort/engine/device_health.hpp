@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cohort::engine {
@@ -107,6 +108,7 @@ class device_health {
       due_.resize(d.index() + 1);
     }
     devices_[d.index()] = device{.lanes = std::vector<lane>(capacity), .present = true};
+    ++hang_changes_;  // Of what the other had.
     refresh(d);
   }
   /// It gets no more work for good. What it has is still followed.
@@ -141,6 +143,7 @@ class device_health {
     l.sent[0] = l.sent[1];
     if (--l.count == 0) {
       l = lane{};
+      if (was_given_up) ++hang_changes_;
     } else if (!was_given_up) {
       begin(l, std::max(now, l.sent[0].start));
     }
@@ -205,7 +208,7 @@ class device_health {
         refresh(id);
         continue;
       }
-      l->is_given_up = true;
+      if (!std::exchange(l->is_given_up, true)) ++hang_changes_;
       l->due = never;
       const bool is_new = d.state != device_state::quarantined;
       take_out(d, now);
@@ -228,6 +231,8 @@ class device_health {
       return std::ranges::any_of(d.lanes, &lane::is_given_up);
     }));
   }
+  /// Changes with each answer of `hanging_devices`. O(1).
+  [[nodiscard]] std::uint64_t hang_changes() const noexcept { return hang_changes_; }
   [[nodiscard]] const health_options& options() const noexcept { return options_; }
 
  private:
@@ -310,6 +315,7 @@ class device_health {
   health_options options_;
   std::vector<device> devices_;
   timer_queue due_;  // By device.
+  std::uint64_t hang_changes_ = 0;
 };
 
 }  // namespace cohort::engine

@@ -9,11 +9,14 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/engine/completion.hpp>
+#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -27,7 +30,8 @@ namespace cohort::engine {
 
 /// Serves requests on a thread of its own. Any thread submits and cancels; outcomes leave through
 /// the completion context. One thread, one clock reading a turn, no allocation for a request once
-/// warm. Destroying it drains it: every accepted request gets its outcome first.
+/// warm. Destroying it drains it: every accepted request gets its outcome first, however long a
+/// device keeps it. Who must not wait so long asks `drain_for` before.
 ///
 /// @tparam Core `serving_core`: which scheduler, and who observes it.
 /// @tparam Backend `backend`: runs batches; outlives the engine.
@@ -116,6 +120,24 @@ class basic_engine {
 
   /// Takes no more requests; those accepted go on to their ends.
   void drain() noexcept { loop_.drain(); }
+  /// As `drain`, and waits for the last request to end, but no longer than `limit`; 0: looks. If it
+  /// has ended this is as after `join`, else the engine goes on with what is left: its requests may
+  /// be cancelled, and it may be asked again. Not from a handler; one thread at a time.
+  /// @returns What is left. Where requests are, destroying the engine waits for them; where devices
+  /// hang, destroying the backend does.
+  drain_report drain_for(duration limit) {
+    drain();
+    // The machine's clock cannot be asked to wait for centuries.
+    constexpr duration most = std::chrono::hours{24 * 365};
+    bool has_ended = false;
+    {
+      std::unique_lock lock{end_mutex_};
+      const auto is_over = [this] { return has_ended_; };
+      has_ended = end_.wait_for(lock, std::min(limit, most), is_over);
+    }
+    if (has_ended) join();
+    return loop_.left();
+  }
   /// Waits until it is drained and the last request has ended. Not from a handler.
   void join() {
     if (!thread_.joinable()) return;
@@ -169,11 +191,17 @@ class basic_engine {
       if (by_timer) delays_.add(now - next);
       next = loop_.turn(now);
     }
+    const std::lock_guard lock{end_mutex_};
+    has_ended_ = true;
+    end_.notify_all();
   }
 
   steady_clock clock_;
   wake_histogram delays_;
   basic_loop<Core, Backend, Context> loop_;
+  std::mutex end_mutex_;
+  std::condition_variable end_;
+  bool has_ended_ = false;  // The thread's last word; guarded by the lock.
   std::thread thread_;
 };
 

@@ -4,7 +4,6 @@
 /// drain. Still a value.
 #pragma once
 
-#include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/observer.hpp>
@@ -13,32 +12,24 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/admission.hpp>
 #include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/device_health.hpp>
+#include <cohort/engine/device_pools.hpp>
+#include <cohort/engine/device_service.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/engine_sink.hpp>
+#include <cohort/engine/model_lives.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace cohort::engine {
-
-/// One model, as the engine needs to know it.
-struct model_config {
-  deferred::model_config scheduling;
-  std::uint32_t max_request_size = UINT32_MAX;  ///< Largest `request::size` accepted; at least 1.
-  /// Whether to run a request twice is as good as once: then those of a batch that failed or hangs
-  /// are tried again.
-  bool is_repeatable = false;
-};
 
 /// A scheduler with everything a request needs from submission to its one outcome. A value: it owns
 /// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
@@ -49,8 +40,7 @@ struct model_config {
 /// have its device leave their memory alone (`abandon`); what a device says of it later is ignored.
 /// Of an overloaded model, requests that could not be in time are refused at once
 /// (`early_refusal`), if the scheduler is a `foreseeing_scheduler`.
-/// Cost: that of the scheduler; no allocation but in `add_*`.
-/// Thread safety: none.
+/// Cost: that of the scheduler; no allocation but in `add_*`. Thread safety: none.
 template <deferred::batch_scheduler Scheduler = deferred::scheduler,
           observer Observer = null_observer>
 class basic_engine_core {
@@ -62,8 +52,8 @@ class basic_engine_core {
       : scheduler_{std::move(scheduler)},
         response_{response},
         observer_{std::move(watcher)},
-        health_{health},
-        refusal_{refusals} {
+        devices_{health},
+        admission_{refusals, response} {
     expects(response >= duration{0}, "engine_core: response must be at least 0");
   }
 
@@ -71,15 +61,11 @@ class basic_engine_core {
   /// @param where What else the scheduler wants to know: for `pooled_scheduler`, the pool.
   template <class... Where>
   model_id add_model(const model_config& config, Where... where) {
-    expects(config.max_request_size > 0, "model_config: max_request_size must be at least 1");
-    const std::uint32_t max_size = config.max_request_size;
+    config.validate();
     const model_id id = scheduler_.add_model(config.scheduling, where...);
-    if (id.index() >= models_.size()) models_.resize(id.index() + 1);
-    make_pool(pool_among(where...));
-    refusal_.add_model(id, config.scheduling.slo, pool_among(where...));
-    models_[id.index()] = model{
-        .max_request_size = max_size, .is_repeatable = config.is_repeatable, .accepting = true};
-    models_[id.index()].pool = pool_among(where...);
+    devices_.add_pool(pool_among(where...));
+    admission_.add_model(id, config.scheduling.slo, pool_among(where...));
+    models_.add(id, {config.max_request_size, config.is_repeatable, pool_among(where...)});
     return id;
   }
 
@@ -89,10 +75,7 @@ class basic_engine_core {
   /// @returns Whether there was such a model.
   template <engine_sink Sink>
   bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
-    if (!is_accepting(id)) return false;
-    models_[id.index()].accepting = false;
-    models_[id.index()].removing = true;
-    ++removing_;
+    if (!models_.close(id)) return false;
     finish_removals(now, sink);
     return true;
   }
@@ -103,38 +86,26 @@ class basic_engine_core {
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
-    if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     at_work_.add_device(d, scheduler_.capacity(d));
-    devices_[d.index()].pool = pool_among(where...);
-    make_pool(pool_among(where...));
-    health_.add_device(d, scheduler_.capacity(d));
-    count_in_service(d, true);
+    devices_.add_device(d, scheduler_.capacity(d), pool_among(where...));
     return d;
   }
   /// Gives a device no more work; what it has still completes.
   void remove_device(device_id d, time_point now) noexcept {
-    if (health_.is_in_service(d)) count_in_service(d, false);
-    health_.remove_device(d);
-    // Its id must not be another's while a probe may tell of it.
-    if (!health_.is_probing(d)) scheduler_.remove_device(d, now);
+    devices_.remove_device(d, scheduler_, now);
   }
 
   /// Takes a request, or says why not; then it is still the caller's, untouched but for
   /// `retry_after`.
   template <engine_sink Sink>
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now, Sink& sink) noexcept {
-    if (const std::optional<refusal> why = reason_to_refuse(r, now)) {
+    if (const auto why = admission_.refuses(r, scheduler_, models_, devices_, now)) {
       observer_.refused(r, *why, now);
       return why;
     }
-    if (is_refused_early(r, now)) {
-      observer_.refused(r, refusal::overloaded, now);
-      return refusal::overloaded;
-    }
     r.cancel_requested = false;
     r.attempts = 0;
-    ++models_[r.model.index()].in_flight;
-    ++in_flight_;
+    models_.begin_request(r.model);
     forward<Sink> f{*this, now, sink};
     scheduler_.on_arrival(r, now, f);
     finish_removals(now, sink);
@@ -169,9 +140,10 @@ class basic_engine_core {
     at_work_.note_end(at, *place, failed);
     end_batch(at_work_.nth(at, *place), failed, now, again, sink);
     while (const auto freed = at_work_.free_oldest(at)) {
-      --models_[freed->model.index()].at_work;
+      models_.end_work(freed->model);
       scheduler_.on_complete(at, now, freed->failed);
-      if (const auto e = health_.on_complete(at, freed->failed, now)) take_out(*e, now, sink);
+      if (const auto e = devices_.health().on_complete(at, freed->failed, now))
+        take_out(*e, now, sink);
     }
     try_again(again, now, sink);
     finish_removals(now, sink);
@@ -183,28 +155,19 @@ class basic_engine_core {
   template <engine_sink Sink>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    for (std::uint32_t i = 0; at_work_.has_entry(at) && i < at_work_.count(at); ++i) {
-      deferred::batch& b = at_work_.nth(at, i);
-      if (at.number != 0 && b.number != at.number) continue;
-      request_list& list = b.requests;
-      for (request& r : list) {
-        if (&r != &only) continue;
-        list.erase(list.iterator_to(r));
-        request_list again;
-        end_run(r, failed, now, again, sink);
-        try_again(again, now, sink);
-        finish_removals(now, sink);
-        return;
-      }
-    }
-    note_stray_end();
+    request* const r = at_work_.take_request(at, only);
+    if (r == nullptr) return note_stray_end();
+    request_list again;
+    end_run(*r, failed, now, again, sink);
+    try_again(again, now, sink);
+    finish_removals(now, sink);
   }
 
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
   void on_probe(device_id d, bool failed, time_point now, Sink& sink) noexcept {
-    if (!health_.is_probing(d)) return note_stray_end();
-    --models_[devices_[d.index()].probed_with.index()].at_work;
+    if (!health().is_probing(d)) return note_stray_end();
+    models_.end_work(devices_.probed_with(d));
     finish_removals(now, sink);
     end_probe(d, failed, now);
   }
@@ -212,7 +175,7 @@ class basic_engine_core {
   /// Does all that is due at `now`.
   template <engine_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
-    while (const std::optional<health_event> e = health_.take_due(now)) {
+    while (const std::optional<health_event> e = devices_.health().take_due(now)) {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, sink);
       } else {
@@ -226,25 +189,25 @@ class basic_engine_core {
   }
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
-    return std::min(scheduler_.next_wake(), health_.next());
+    return std::min(scheduler_.next_wake(), health().next());
   }
 
   /// From now on every request is refused; those accepted go on to their ends.
-  void drain() noexcept { draining_ = true; }
-  [[nodiscard]] bool is_draining() const noexcept { return draining_; }
+  void drain() noexcept { admission_.drain(); }
+  [[nodiscard]] bool is_draining() const noexcept { return admission_.is_draining(); }
 
   /// Requests accepted that have not ended.
-  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+  [[nodiscard]] std::size_t in_flight() const noexcept { return models_.in_flight(); }
   /// Whether requests of this model are accepted (unless draining).
-  [[nodiscard]] bool is_accepting(model_id id) const noexcept {
-    return id.index() < models_.size() && models_[id.index()].accepting;
-  }
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept { return models_.is_accepting(id); }
   /// Whether a device that may run the model is in service.
   [[nodiscard]] bool has_device(model_id id) const noexcept {
-    return pools_[models_[id.index()].pool.index()] > 0;
+    return devices_.pools().has_device(models_[id].pool);
   }
   /// Changes with each answer of `has_device`.
-  [[nodiscard]] std::uint64_t service_changes() const noexcept { return service_changes_; }
+  [[nodiscard]] std::uint64_t service_changes() const noexcept {
+    return devices_.pools().changes();
+  }
   /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     return at_work_.outstanding(d);
@@ -255,42 +218,17 @@ class basic_engine_core {
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   /// Which devices hang or fail.
-  [[nodiscard]] const device_health& health() const noexcept { return health_; }
+  [[nodiscard]] const device_health& health() const noexcept { return devices_.health(); }
   /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
   /// of one that was given up before.
   [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
 
  private:
-  struct model {
-    std::uint32_t max_request_size = 0;
-    bool is_repeatable = false;
-    bool accepting = false;
-    bool removing = false;
-    std::size_t in_flight = 0;
-    std::size_t at_work = 0;  // Batches that devices have, and probes.
-    deferred::pool_id pool{};
-  };
-
-  struct device {
-    deferred::pool_id pool{};
-    model_id probed_with{};  // While a probe is under way.
-  };
   void note_stray_end() noexcept {
     ++stray_ends_;
     if constexpr (requires { observer_.stray_end(); }) observer_.stray_end();
   }
-  /// What a scheduler with pools was told of one; all others have one pool.
-  static deferred::pool_id pool_among() noexcept { return {}; }
-  template <class First, class... More>
-  static deferred::pool_id pool_among(First first, More... /*more*/) noexcept {
-    if constexpr (std::is_same_v<First, deferred::pool_id>) {
-      return first;
-    } else {
-      return {};
-    }
-  }
-
   /// The scheduler's sink.
   template <engine_sink Sink>
   struct forward {
@@ -299,88 +237,26 @@ class basic_engine_core {
     Sink& sink;
 
     void dispatch(deferred::batch&& b) noexcept {
-      self.observer_.dispatched(dispatch_event{.model = b.model,
-                                               .device = b.device,
-                                               .size = b.size(),
-                                               .first_sequence = b.first_sequence,
-                                               .exec_at = b.exec_at,
-                                               .latest = b.latest,
-                                               .expected = b.expected,
-                                               .work = b.work},
-                                now);
+      self.observer_.dispatched(std::as_const(b).event(), now);
       const deferred::batch& sent = self.at_work_.add(std::move(b));
-      ++self.models_[sent.model.index()].at_work;
-      self.health_.on_dispatch(sent.at(), sent.exec_at, sent.expected);
-      self.note_batch(sent, now);
+      self.models_.begin_work(sent.model);
+      self.devices_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected);
+      self.admission_.note_batch(sent, self.scheduler_, now);
       sink.launch(sent);
     }
     void drop(request& r) noexcept {
-      self.note_drop(r, now);
+      self.admission_.note_drop(r, self.scheduler_, now);
       // One that was tried before did run.
       self.end(r, r.attempts > 0 ? outcome::failed : outcome::dropped, now, sink);
     }
   };
 
-  [[nodiscard]] std::optional<refusal> reason_to_refuse(const request& r,
-                                                        time_point now) const noexcept {
-    if (draining_) return refusal::draining;
-    if (!is_accepting(r.model)) return refusal::unknown_model;
-    if (r.size > models_[r.model.index()].max_request_size) return refusal::too_big;
-    if (is_handed_back(r.model)) return refusal::no_device;
-    if (scheduler_.models().is_full(r.model)) return refusal::queue_full;
-    if (!scheduler_.models().is_feasible(r.model, r.deadline, now)) {
-      return refusal::deadline_infeasible;
-    }
-    return std::nullopt;
-  }
-
-  /// Whether a request that could be taken would be late; then sets when to come again.
-  [[nodiscard]] bool is_refused_early(request& r, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
-      if (!refusal_.is_overloaded(r.model, now)) return false;
-      const time_point start = scheduler_.next_free(r.model);
-      if (start == distant_past) return false;
-      const auto& models = scheduler_.models();
-      const std::uint32_t target = models.target(r.model);
-      const duration until_start =
-          start == never ? unbounded : start - now - models.usual_excess(r.model, target);
-      const std::optional<duration> retry_after =
-          refusal_.judge(r.model,
-                         {.ahead = models.queued_requests(r.model),
-                          .target = target,
-                          .batch = models.latency(r.model).sent()(target),
-                          .slack = r.deadline - now - response_,
-                          .until_a_start = std::max(duration{0}, until_start)},
-                         now);
-      if (!retry_after) return false;
-      r.retry_after = *retry_after;
-      scheduler_.on_refused(r, now);
-      return true;
-    } else {
-      return false;
-    }
-  }
-  void note_batch(const deferred::batch& b, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
-      const auto& models = scheduler_.models();
-      const latency_curve& run = models.latency(b.model).run();
-      const duration until_first_deadline = b.latest - b.exec_at + run(b.size());
-      refusal_.on_batch(b.model, b.size(), run.largest_within(until_first_deadline),
-                        models.queued_requests(b.model), now);
-    }
-  }
-  void note_drop(const request& r, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
-      refusal_.on_drop(r.model, scheduler_.models().queued_requests(r.model), now);
-    }
-  }
-
   /// A request of a batch has run: it ends, or goes to those that are tried again.
   template <engine_sink Sink>
   void end_run(request& r, bool failed, time_point now, request_list& again, Sink& sink) noexcept {
     r.state = request_state::idle;
-    if (failed && !r.cancel_requested && models_[r.model.index()].is_repeatable &&
-        r.attempts < health_.options().retries &&
+    if (failed && !r.cancel_requested && models_[r.model].is_repeatable &&
+        r.attempts < health().options().retries &&
         scheduler_.models().is_feasible(r.model, r.deadline, now)) {
       again.push_back(r);
     } else {
@@ -403,7 +279,7 @@ class basic_engine_core {
     while (!again.empty()) {
       request& r = again.front();
       again.pop_front();
-      if (is_handed_back(r.model)) {
+      if (devices_.hands_back(models_[r.model].pool)) {
         end(r, outcome::failed, now, sink);
         continue;
       }
@@ -421,14 +297,10 @@ class basic_engine_core {
   /// A device gets no more work until a probe succeeds.
   template <engine_sink Sink>
   void take_out(const health_event& e, time_point now, Sink& sink) noexcept {
-    const device_id d = e.at.device;
-    if (!e.is_new) return;
-    if (health_.is_present(d)) {
-      scheduler_.set_in_service(d, false, now);
-      count_in_service(d, false);
-    }
-    note_state(d, e.what == health_event::kind::hangs ? "a batch hangs" : "batches fail", now);
-    if (health_.options().hands_back) hand_back(now, sink);
+    if (!devices_.take_out(e, scheduler_, now)) return;
+    const bool hangs = e.what == health_event::kind::hangs;
+    note_state(e.at.device, hangs ? "a batch hangs" : "batches fail", now);
+    if (health().options().hands_back) hand_back(now, sink);
   }
   /// Those who wait where no device is in service are not to wait for one, if so asked.
   template <engine_sink Sink>
@@ -437,7 +309,7 @@ class basic_engine_core {
       forward<Sink> f{*this, now, sink};
       for (std::uint32_t i = 0; i < models_.size(); ++i) {
         const model_id id{i};
-        if (models_[i].in_flight == 0 || !is_handed_back(id)) continue;
+        if (models_[id].in_flight == 0 || !devices_.hands_back(models_[id].pool)) continue;
         while (scheduler_.models().queued_requests(id) > 0) {
           request& r = scheduler_.models().queue(id)[0];
           scheduler_.on_cancel(r, now, f);
@@ -445,18 +317,6 @@ class basic_engine_core {
         }
       }
     }
-  }
-  [[nodiscard]] bool is_handed_back(model_id id) const noexcept {
-    return health_.options().hands_back && !has_device(id);
-  }
-  void make_pool(deferred::pool_id p) {
-    if (p.index() >= pools_.size()) pools_.resize(p.index() + 1);
-  }
-  void count_in_service(device_id d, bool is_back) noexcept {
-    std::uint32_t& n = pools_[devices_[d.index()].pool.index()];
-    const bool had_none = n == 0;
-    is_back ? ++n : --n;
-    if (had_none != (n == 0)) ++service_changes_;
   }
   /// The batches of an entry hang: their requests are to have their ends all the same.
   template <engine_sink Sink>
@@ -469,7 +329,7 @@ class basic_engine_core {
         if (sink.abandon(std::as_const(b))) {
           end_batch(b, true, now, again, sink);
         } else {
-          health_.postpone(at, now);
+          devices_.health().postpone(at, now);
         }
       }
       try_again(again, now, sink);
@@ -478,29 +338,17 @@ class basic_engine_core {
   /// With a model that stays until the probe has ended.
   template <engine_sink Sink>
   void probe(device_id d, time_point now, Sink& sink) noexcept {
-    device& at = devices_[d.index()];
-    const auto with = std::ranges::find_if(
-        models_, [&](const model& m) { return m.accepting && m.pool == at.pool; });
     if constexpr (requirement::sink_probes_devices<Sink>) {
-      if (with != models_.end()) {
-        ++with->at_work;
-        at.probed_with = model_id{static_cast<std::uint32_t>(with - models_.begin())};
-        return sink.probe(d, at.probed_with);
-      }
+      if (const auto with = devices_.begin_probe(d, models_)) return sink.probe(d, *with);
     }
     end_probe(d, false, now);  // Requests will tell.
   }
   void end_probe(device_id d, bool failed, time_point now) noexcept {
-    const bool is_back = health_.on_probe(d, failed, now);
-    if (!health_.is_present(d)) return scheduler_.remove_device(d, now);
-    if (!is_back) return;
-    scheduler_.set_in_service(d, true, now);
-    count_in_service(d, true);
-    note_state(d, "a probe succeeded", now);
+    if (devices_.end_probe(d, failed, scheduler_, now)) note_state(d, "a probe succeeded", now);
   }
   void note_state(device_id d, std::string_view why, time_point now) noexcept {
-    if constexpr (requires { observer_.device_changed(d, health_.state(d), why, now); }) {
-      observer_.device_changed(d, health_.state(d), why, now);
+    if constexpr (requires { observer_.device_changed(d, health().state(d), why, now); }) {
+      observer_.device_changed(d, health().state(d), why, now);
     }
   }
 
@@ -512,8 +360,7 @@ class basic_engine_core {
 
   template <engine_sink Sink>
   void end(request& r, outcome how, time_point now, Sink& sink) noexcept {
-    --models_[r.model.index()].in_flight;
-    --in_flight_;
+    models_.end_request(r.model);
     observer_.ended(r, how, now);
     sink.ended(r, how);
   }
@@ -521,32 +368,21 @@ class basic_engine_core {
   // Not from within `end`: the scheduler may be in the middle of a call.
   template <engine_sink Sink>
   void finish_removals(time_point now, Sink& sink) noexcept {
-    if (removing_ == 0) return;
-    forward<Sink> f{*this, now, sink};
-    for (std::uint32_t i = 0; i < models_.size(); ++i) {
-      const model& m = models_[i];
-      if (!m.removing || m.in_flight > 0 || m.at_work > 0) continue;
-      models_[i].removing = false;
-      --removing_;
-      scheduler_.remove_model(model_id{i}, now, f);
-      sink.model_removed(model_id{i});
-    }
+    models_.take_gone([&](model_id id) {
+      forward<Sink> f{*this, now, sink};
+      scheduler_.remove_model(id, now, f);
+      sink.model_removed(id);
+    });
   }
 
   Scheduler scheduler_;
   duration response_;
   [[no_unique_address]] Observer observer_;
-  device_health health_;
-  early_refusal refusal_;
-  std::vector<model> models_;
-  std::vector<device> devices_;
+  device_service devices_;
+  admission<Scheduler> admission_;
+  model_lives models_;
   batches_at_work at_work_;
-  std::vector<std::uint32_t> pools_;  // How many devices of each are in service.
-  std::uint64_t service_changes_ = 0;
-  std::size_t in_flight_ = 0;
-  std::size_t removing_ = 0;
   std::uint64_t stray_ends_ = 0;
-  bool draining_ = false;
 };
 
 /// Deferred batch scheduling, unobserved.

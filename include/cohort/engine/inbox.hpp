@@ -57,6 +57,7 @@ class inbox {
     const std::lock_guard lock{mutex_};
     if (closed_) return false;
     r.in_engine = true;
+    ++in_engine_;
     waiting_.arrivals.push_back(r);
     wake();
     return true;
@@ -125,10 +126,17 @@ class inbox {
   void forget(request& r, messages& taken) noexcept {
     const std::lock_guard lock{mutex_};
     r.in_engine = false;
+    --in_engine_;
     if (!r.cancel_posted) return;
     r.cancel_posted = false;
     std::erase(waiting_.cancels, &r);
     std::ranges::replace(taken.cancels, &r, static_cast<request*>(nullptr));
+  }
+
+  /// Requests that were taken and have not been forgotten: those without an outcome.
+  [[nodiscard]] std::size_t in_engine() noexcept {
+    const std::lock_guard lock{mutex_};
+    return in_engine_;
   }
 
   /// Sleeps until there is a message or the machine's steady clock shows `until`.
@@ -162,6 +170,7 @@ class inbox {
   std::mutex mutex_;
   std::condition_variable arrived_;
   messages waiting_;
+  std::size_t in_engine_ = 0;
   bool sleeping_ = false;
   bool nudged_ = false;
   bool closed_ = false;

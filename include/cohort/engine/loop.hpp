@@ -9,13 +9,15 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/engine/backend.hpp>
+#include <cohort/engine/device_health.hpp>
+#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/serving_core.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -28,69 +30,6 @@
 
 namespace cohort::engine {
 
-namespace requirement {
-template <class B>
-concept launches_batches = requires(B& b, const deferred::batch& x) {
-  b.launch(x);
-};
-template <class C>
-concept delivers_outcomes = requires(C& c, request& r, outcome how) {
-  { c.deliver(r, how) }
-  noexcept;
-};
-}  // namespace requirement
-
-/// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
-/// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
-/// batches of an entry complete in order, those of different entries in any. What is told of a
-/// batch once more is ignored, if it is told by that name, and not by the entry alone. It may
-/// report requests of a batch before, one by one, with `complete_request`. Called on the loop's
-/// thread. If it throws, the batch has failed, and it must not report it. One that has `unbind()`
-/// hears of the end of the loop: from then on it must report nothing. Models: `executor_backend`,
-/// `profile_backend`.
-template <class B>
-concept backend = requirement::launches_batches<B>;
-
-/// A backend that is itself driven by time: `next_event()` and `advance(now)`, called by the loop.
-template <class B>
-concept driven_backend = backend<B> && requires(B& b, time_point now) {
-  { b.next_event() } -> std::same_as<time_point>;
-  b.advance(now);
-};
-
-/// A backend that can end a request of a batch before the batch: `cancel(request)`, called on the
-/// loop's thread for one that is in a batch; it may do nothing.
-template <class B>
-concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
-  { b.cancel(r) }
-  noexcept;
-};
-
-/// A backend that lets go of batches that hang: `abandon(batch)`, called on the loop's thread, says
-/// whether from now on nothing touches the memory of its requests; what else the device has of it
-/// stays the backend's until the end of the batch, which is still to be reported. Without it the
-/// requests of a batch that hangs have no end before it has.
-template <class B>
-concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch& x) {
-  { b.abandon(x) }
-  noexcept->std::same_as<bool>;
-};
-
-/// A backend that can try whether a device works: `probe(device, model)`, called on the loop's
-/// thread for one without work, runs something small of the model there, which stays meanwhile, and
-/// later calls `complete_probe(device, failed)` of the loop, from any thread.
-template <class B>
-concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) {
-  { b.probe(d, m) }
-  noexcept;
-};
-
-/// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's
-/// thread and under no lock; from then on the request is the caller's and may be destroyed. It may
-/// submit requests. It must be quick. Models: `inline_completion`, `queued_completion`.
-template <class C>
-concept completion_context = requirement::delivers_outcomes<C>;
-
 /// Limits of a loop.
 struct loop_options {
   std::uint32_t max_models = 256;  ///< Models at one time; at least 1.
@@ -99,7 +38,7 @@ struct loop_options {
 /// Joins an engine core with the threads around it. `turn(now)` does all that is due and says when
 /// it must be called again; whoever calls it is the loop's thread: `basic_engine` in real time, a
 /// test or a user's own event loop in any other. Thread safety: `submit`, `cancel`, `complete`,
-/// `post`, `drain` and `is_accepting` from any thread; the rest from the loop's thread.
+/// `post`, `drain`, `left` and `is_accepting` from any thread; the rest from the loop's thread.
 template <serving_core Core, backend Backend, completion_context Context>
 class basic_loop {
  public:
@@ -172,6 +111,10 @@ class basic_loop {
 
   /// Takes no more requests; those accepted go on to their ends.
   void drain() noexcept { inbox_.close(); }
+  /// What a drain would wait for, and devices that hang as they were at the end of the last turn.
+  [[nodiscard]] drain_report left() noexcept {
+    return {inbox_.in_engine(), hanging_.load(std::memory_order_relaxed)};
+  }
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < max_models_ && doors_[id.index()].open.load(std::memory_order_acquire);
@@ -265,6 +208,7 @@ class basic_loop {
       core_.advance(now, *this);
       advance_backend(now);
       tell_of_devices();
+      tell_of_hangs();
       const time_point next = std::min(core_.next_wake(), backend_wake());
       if (next > now) return next;
     }
@@ -400,6 +344,14 @@ class basic_loop {
     }
   }
 
+  void tell_of_hangs() noexcept {
+    if constexpr (requires { core_.health().hang_changes(); }) {
+      const device_health& health = core_.health();
+      if (std::exchange(told_hangs_, health.hang_changes()) == health.hang_changes()) return;
+      hanging_.store(health.hanging_devices(), std::memory_order_relaxed);
+    }
+  }
+
   void advance_backend(time_point now) {
     if constexpr (driven_backend<Backend>) backend_.advance(now);
   }
@@ -421,6 +373,8 @@ class basic_loop {
   inbox inbox_;
   inbox::messages taken_;
   std::uint64_t told_changes_ = 0;  // Of the devices in service.
+  std::uint64_t told_hangs_ = 0;    // As well, of those that hang.
+  std::atomic<std::size_t> hanging_{0};
   bool is_unbound_ = false;
   std::uint64_t failed_callbacks_ = 0;
   double arrival_delay_ = 0;  // In nanoseconds.

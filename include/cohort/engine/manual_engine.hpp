@@ -8,6 +8,7 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/serving_core.hpp>
@@ -44,6 +45,25 @@ class manual_engine {
       now_ = until;
       settle();
     }
+  }
+
+  /// Takes no more requests; those accepted go on to their ends.
+  void drain() noexcept { loop_.drain(); }
+  /// As `drain`, and lets time pass until the last request has ended, but no longer than `limit`;
+  /// of `unbounded`, no longer than anything happens.  @returns What is left.
+  drain_report drain_for(duration limit) {
+    drain();
+    const time_point until = limit < never - now_ ? now_ + limit : never;
+    for (;;) {
+      const time_point next = settle();
+      if (loop_.is_finished()) break;
+      if (next > until || next == never) {
+        if (until != never) now_ = until;
+        break;
+      }
+      now_ = next;
+    }
+    return loop_.left();
   }
 
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return loop_.submit(r, now_); }

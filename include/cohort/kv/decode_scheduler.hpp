@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cohort/core/assert.hpp>
-#include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/kv/batch/budget.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
 #include <cohort/kv/batch/decode_sink.hpp>
 #include <cohort/kv/batch/pick_policy.hpp>
@@ -16,35 +14,18 @@
 #include <cohort/kv/prompt/admission_policy.hpp>
 #include <cohort/kv/prompt/prefill_groups.hpp>
 #include <cohort/kv/prompt/prefill_queue.hpp>
+#include <cohort/kv/scheduler_options.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace cohort::kv {
-
-struct scheduler_options {
-  batch_options batch{};            ///< Slots to begin with, and columns.
-  std::uint32_t max_slots = 8;      ///< Most slots; at least batch.slots.
-  std::uint32_t max_queued = 1024;  ///< Sequences that are neither ended nor running; at least 1.
-  std::uint32_t max_prepared = 64;  ///< Prefill pauses while so many wait for a slot; at least 1.
-  /// Another group is handed out while fewer prompts are under prefill; at least 1. 1: one group at
-  /// a time.
-  std::uint32_t max_prefilling = 1;
-  /// Beside these, `next_short_prefill` hands out groups while fewer prompts are out by it.
-  std::uint32_t max_overtaking = 0;
-  std::uint32_t max_positions = 1U << 20U;  ///< Of the model: prompt and output; at least 2.
-  prefill_limits prefill{};
-  budget_options budget{.high_bytes = std::numeric_limits<std::uint64_t>::max(),
-                        .low_bytes = std::numeric_limits<std::uint64_t>::max(),
-                        .bytes_per_column = 1};
-};
 
 /// Keeps a decode batch full. A value: a driver asks `next_prefill` whenever its prefill stream is
 /// free, and at each iteration boundary calls `begin`, computes, and gives each live slot its
@@ -61,10 +42,7 @@ class decode_scheduler {
       : o_{o},
         slots_{o.batch, o.budget, o.max_slots, pick},
         prompts_{o.prefill, std::move(admission)} {
-    expects(o.max_queued >= 1, "decode_scheduler: max_queued must be at least 1");
-    expects(o.max_prepared >= 1, "decode_scheduler: max_prepared must be at least 1");
-    expects(o.max_prefilling >= 1, "decode_scheduler: max_prefilling must be at least 1");
-    expects(o.max_positions >= 2, "decode_scheduler: max_positions must be at least 2");
+    o.validate();
     prompts_.reserve(o.max_queued);
   }
 
@@ -131,6 +109,11 @@ class decode_scheduler {
   /// Instead, where there is no token to be had: the sequence ends with `error`.
   template <finish_sink Sink>
   void on_token_failed(std::uint32_t slot, Sink& sink);
+  /// Instead of all tokens of the iteration begun, if it failed, or copies did since the last one
+  /// that did not: live sequences, and those that were packed since, end with `error`, as what they
+  /// have cannot be trusted. All others go on. Also if `begin` found nobody live.
+  template <decode_sink Sink>
+  void on_iteration_failed(Sink& sink);
 
   /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
   /// prefill is answered, which the driver need not compute to its end for that.
@@ -189,10 +172,24 @@ class decode_scheduler {
   }
   template <finish_sink Sink>
   std::span<sequence* const> hand_out(const prefill_decision& d, bool overtakes, Sink& sink);
+  /// A live slot has had its token.
+  void answer_one() noexcept {
+    if (--outstanding_ == 0) slots_.note_iteration();
+  }
   void take_back(sequence& s) noexcept {
     std::erase(out_, &s);
     prompts_.settle(s);
     if (s.overtook) --overtaking_;
+  }
+  /// Of one that has just had a token.
+  [[nodiscard]] std::optional<finish_reason> reason_to_end(const sequence& s,
+                                                           bool is_stop) const noexcept {
+    if (is_stop) return finish_reason::stop;
+    if (s.who.produced >= s.max_new) return finish_reason::length;
+    if (outlives_position(s.who)) return finish_reason::context_length;
+    if (s.cancel_requested) return finish_reason::cancelled;
+    if (s.expired) return finish_reason::deadline;
+    return std::nullopt;
   }
   template <finish_sink Sink>
   void finish(sequence& s, finish_reason why, Sink& sink) {
@@ -276,19 +273,7 @@ void decode_scheduler<Pick, Admission>::on_prefilled(sequence& s, std::uint64_t 
   s.who.length = s.prompt;
   s.who.produced = 1;
   s.who.pending = token;
-  std::optional<finish_reason> why;
-  if (is_stop) {
-    why = finish_reason::stop;
-  } else if (s.max_new == 1) {
-    why = finish_reason::length;
-  } else if (outlives_position(s.who)) {
-    why = finish_reason::context_length;
-  } else if (s.cancel_requested) {
-    why = finish_reason::cancelled;
-  } else if (s.expired) {
-    why = finish_reason::deadline;
-  }
-  if (why) {
+  if (const auto why = reason_to_end(s, is_stop)) {
     sink.release(storage);
     finish(s, *why, sink);
   } else {
@@ -367,19 +352,10 @@ template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_token(std::uint32_t slot, token_id token, bool is_stop,
                                                  Sink& sink) {
   COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
-  --outstanding_;
+  answer_one();
   slots_.produce(slot, token);
   sequence& s = in_slot(slot);
-  std::optional<finish_reason> why;
-  if (is_stop) {
-    why = finish_reason::stop;
-  } else if (s.who.produced >= s.max_new) {
-    why = finish_reason::length;
-  } else if (outlives_position(s.who)) {
-    why = finish_reason::context_length;
-  } else if (s.cancel_requested) {
-    why = finish_reason::cancelled;
-  }
+  const auto why = reason_to_end(s, is_stop);
   if (!why) return;
   slots_.remove(slot);
   finish(s, *why, sink);
@@ -389,10 +365,26 @@ template <pick_policy Pick, admission_policy Admission>
 template <finish_sink Sink>
 void decode_scheduler<Pick, Admission>::on_token_failed(std::uint32_t slot, Sink& sink) {
   COHORT_ASSERT(outstanding_ > 0 && batch()[slot].live);
-  --outstanding_;
+  answer_one();
   sequence& s = in_slot(slot);
   slots_.remove(slot);
   finish(s, finish_reason::error, sink);
+}
+
+template <pick_policy Pick, admission_policy Admission>
+template <decode_sink Sink>
+void decode_scheduler<Pick, Admission>::on_iteration_failed(Sink& sink) {
+  COHORT_ASSERT(outstanding_ == 0 || outstanding_ == batch().live());
+  outstanding_ = 0;
+  for (std::uint32_t i = 0; i < batch().size(); ++i) {
+    if (!batch()[i].live) continue;
+    slots_.remove(i);
+    finish(in_slot(i), finish_reason::error, sink);
+  }
+  for (std::size_t i = slots_.waiting().size(); i > 0; --i) {
+    sequence& s = *slots_.waiting()[i - 1];
+    if (slots_.is_unproven(s)) end_if_possible(s, finish_reason::error, sink);
+  }
 }
 
 }  // namespace cohort::kv

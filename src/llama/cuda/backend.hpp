@@ -15,6 +15,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -81,8 +82,8 @@ class device_backend {
   [[nodiscard]] std::uint32_t packed_columns(std::uint64_t storage) const noexcept {
     return memory_.packed_columns(storage);
   }
-  void release(std::uint64_t storage) { memory_.release(decode_.stream(), storage); }
-  void discard(std::uint64_t storage) { memory_.release(prefill_.stream(), storage); }
+  void release(std::uint64_t storage) noexcept { let_go(decode_.stream(), storage); }
+  void discard(std::uint64_t storage) noexcept { let_go(prefill_.stream(), storage); }
   void execute(const kv::copy_plan& plan) { memory_.execute(decode_.stream(), plan); }
 
   void start_prefill(std::span<const prefill_piece> pieces);
@@ -91,9 +92,13 @@ class device_backend {
   [[nodiscard]] row_result first(std::uint32_t i) const noexcept {
     return result(prefill_, i, true);
   }
-  void end_prefill() {
+  void end_prefill() noexcept {
     // What enters the batch from now on was written before this event.
-    if (prefill() == prefill_state::done) device_.executor().wait(decode_.stream(), ready_);
+    try {
+      if (prefill() == prefill_state::done) device_.executor().wait(decode_.stream(), ready_);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // A device that is lost: the next iteration says so. The job has ended in any case.
+    }
     prefill_done_.state.store(prefill_state::idle, std::memory_order_relaxed);
   }
 
@@ -128,12 +133,20 @@ class device_backend {
     }
     decode_logits_ = logits;
     iteration_done_.begin();
-    decode_.decode(count, longest, logits);
+    try {
+      decode_.decode(count, longest, logits);
+    } catch (const std::exception& e) {
+      iteration_done_.break_off(
+          e.what());  // What was asked for already must have run all the same.
+    }
     device_.executor().notify(decode_.stream(), iteration_done_);
     return iteration_done_.wait() == prefill_state::done;
   }
   [[nodiscard]] row_result of_slot(std::uint32_t slot) const noexcept {
     return result(decode_, rows_of_[slot], decode_logits_);
+  }
+  [[nodiscard]] std::string_view error(device_work what) const noexcept {
+    return (what == device_work::iteration ? iteration_done_ : prefill_done_).error();
   }
 
  private:
@@ -172,6 +185,13 @@ class device_backend {
     return {.best = scored_token{best.token, best.logprob},
             .logits = logits ? d.logits(i) : std::span<const float>{}};
   }
+  void let_go(typename Device::stream& s, std::uint64_t storage) noexcept {
+    try {
+      memory_.release(s, storage);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // A device that takes no event is lost and runs nothing: the memory is free.
+    }
+  }
   void serve() {
     for (;;) {
       command_.wait(command::none, std::memory_order_acquire);
@@ -181,8 +201,13 @@ class device_backend {
       try {
         prefill_.prefill(pieces_, chunk_);
         device_.executor().record(prefill_.stream(), ready_);
+      } catch (const std::exception& e) {
+        prefill_done_.break_off(e.what());  // What was asked for already must end first.
+      }
+      try {
         device_.executor().notify(prefill_.stream(), prefill_done_);
-      } catch (const std::exception&) {
+      } catch (const std::exception& e) {
+        prefill_done_.break_off(e.what());
         prefill_done_.end(prefill_state::failed);
       }
     }

@@ -163,6 +163,82 @@ TEST_CASE("rows that are given up give their memory back") {
   CHECK(executor.free_bytes() == room - 2 * slot);
 }
 
+/// Has memory for so many more buffers.
+struct tight_executor : host_executor {
+  using host_executor::host_executor;
+  [[nodiscard]] buffer allocate(std::size_t bytes) {
+    if (room-- == 0) throw resource_error{"no room"};
+    return host_executor::allocate(bytes);
+  }
+  std::uint64_t room = UINT64_MAX;
+};
+
+TEST_CASE(
+    "after a plan for which there was no room others are carried out, and no memory is lost") {
+  tight_executor executor{runtime::host_options{.pool_bytes = 1U << 20U}};
+  const std::size_t room = executor.free_bytes();
+  host_executor::stream stream = executor.make_stream();
+  {
+    kv_memory<tight_executor> memory{executor, shape, 4};
+    decode_batch batch{{.slots = 2, .columns = 4}};
+    copy_plan plan;
+    const auto run = [&] {
+      memory.execute(stream, plan);
+      plan.clear();
+    };
+    const auto enter = [&](std::uint32_t slot, std::uint64_t id, std::uint32_t length) {
+      const std::uint64_t storage = memory.allocate(length);
+      auto* to = reinterpret_cast<float*>(memory.packed(storage));
+      for (std::size_t plane = 0; plane < 12; ++plane) {
+        for (std::uint32_t j = 0; j < length; ++j) {
+          for (std::size_t c = 0; c < 2; ++c) *to++ = value(id, j, plane, c);
+        }
+      }
+      batch.insert(slot,
+                   {.id = request_id{id},
+                    .storage = storage,
+                    .prompt = length,
+                    .length = length,
+                    .produced = 1},
+                   plan);
+      run();
+      memory.release(stream, storage);
+    };
+    enter(0, 1, 3);
+    enter(1, 2, 4);
+    batch.step(plan);  // Both need five columns.
+    executor.room = 1;
+    CHECK_THROWS_AS(memory.execute(stream, plan), resource_error);
+    plan.clear();
+    executor.room = UINT64_MAX;
+    CHECK(memory.columns() == batch.window().capacity());
+    // Whatever follows: growth, though one of the slots has no memory, and one that leaves.
+    while (batch.window().capacity() == memory.columns() && batch.length() < 9) {
+      batch.step(plan);
+      run();
+    }
+    CHECK(memory.columns() == 16);
+    batch.remove(0);
+    batch.remove(1);
+    enter(1, 3, 6);
+    wait_for(executor, stream);
+    std::uint32_t position = 0;
+    batch.for_each_run(1, [&](column_run r) {
+      for (std::uint32_t k = 0; k < r.count; ++k, ++position) {
+        for (std::size_t plane = 0; plane < 12; ++plane) {
+          const auto* at = reinterpret_cast<const float*>(memory.slot(1)) +
+                           (plane * memory.columns() + r.first + k) * shape.head_size;
+          CHECK(at[1] == value(3, position, plane, 1));
+        }
+      }
+    });
+    CHECK(position == 6);
+    CHECK(memory.stored() == 0);
+  }
+  wait_for(executor, stream);
+  CHECK(executor.free_bytes() == room);
+}
+
 TEST_CASE("an executor without room says so, and dimensions are checked") {
   host_executor executor{{.pool_bytes = 4096}};
   CHECK_THROWS_AS((kv_memory<host_executor>{executor, {.layers = 0}, 1}), config_error);

@@ -20,6 +20,7 @@ struct counting_sink {
   void execute(const copy_plan&) noexcept { ++executed; }
   std::uint64_t allocate(sequence&, std::uint32_t) noexcept { return ++allocated; }
   void release(std::uint64_t) noexcept { ++released; }
+  void finish(sequence&, finish_reason) noexcept {}
   std::uint64_t executed = 0;
   std::uint64_t allocated = 0;
   std::uint64_t released = 0;
@@ -82,6 +83,21 @@ TEST_CASE("the mean stay is the first one's, and then moves by a part of 32") {
   iterate(32);
   k.remove(1);
   CHECK(k.mean_stay() == 4 + (36.0 - 4) / 32);
+}
+
+TEST_CASE("what was packed can be trusted once an iteration has run") {
+  slot_keeper<fifo> k{{.slots = 2, .columns = 4}, plenty, 2, fifo{}};
+  counting_sink sink;
+  std::deque<sequence> all{prefilled(1, 3), prefilled(2, 3)};
+  for (sequence& s : all) k.wait(s);
+  CHECK_FALSE(k.is_unproven(all[0]));  // Prefill said itself that it has ended.
+  REQUIRE(k.begin(sink));
+  for (std::uint32_t i = 0; i < 2; ++i) k.produce(i, 1);
+  k.note_iteration();
+  k.evict(all[1], sink);
+  CHECK(k.is_unproven(all[1]));
+  k.note_iteration();
+  CHECK_FALSE(k.is_unproven(all[1]));
 }
 
 TEST_CASE("rows and layout are checked") {

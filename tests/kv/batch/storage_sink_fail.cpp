@@ -10,6 +10,7 @@ struct sink {
 #endif
   std::uint64_t allocate(sequence&, std::uint32_t) { return 0; }
   void release(std::uint64_t) {}
+  void finish(sequence&, finish_reason) {}
 };
 bool begin(slot_keeper<by_priority>& s, sink& out) { return s.begin(out); }
 

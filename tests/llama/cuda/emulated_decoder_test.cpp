@@ -5,8 +5,15 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "decoder_conformance.hpp"
 
@@ -47,6 +54,79 @@ TEST_CASE(
   CHECK(counts.preemptions > 0);
   CHECK(counts.prefix_hits > 0);
   CHECK(counts.pieces > 0);
+}
+
+/// One launch throws when it is told to, in the middle of what it belongs to.
+class breaking_device : public emulated_device {
+ public:
+  using emulated_device::emulated_device;
+  template <class Args>
+  void run(stream& s, runtime::data_type t, const Args& a) {
+    if (left > 0 && --left == 0) throw std::runtime_error{"no launch"};
+    emulated_device::run(s, t, a);
+  }
+  std::atomic<int> left{0};
+};
+static_assert(decoder_device<breaking_device>);
+
+struct failure_listener final : device_listener {
+  void takes(generation& /*g*/) noexcept override {}
+  void sent(device_work /*what*/, time_point /*now*/,
+            std::optional<duration> /*expected*/) noexcept override {}
+  void returned(device_work /*what*/, time_point /*now*/) noexcept override {}
+  void failed(device_work what, std::string_view why, time_point /*now*/) noexcept override {
+    heard.emplace_back(what, why);
+  }
+  std::vector<std::pair<device_work, std::string>> heard;
+};
+
+TEST_CASE(
+    "work that cannot all be asked for fails when the rest has run, and others have their tokens") {
+  test::random_source random{7};
+  const llama_config c = conformance::small_config(random);
+  const llama_weights w = random_weights(c, 7);
+  const generator_options o{.slots = 2,
+                            .columns = 4,
+                            .kv_bytes = std::size_t{8} << 20U,
+                            .staging_bytes = std::size_t{8} << 20U,
+                            .prefix_bytes = 0};
+  const auto make = [](std::vector<kv::token_id> text) {
+    generation g;
+    g.text = std::move(text);
+    g.max_new = 8;
+    return g;
+  };
+  const auto no_time = [] { return time_point{}; };
+  std::vector<kv::token_id> truth;
+  for (const auto in : {std::optional<device_work>{}, std::optional{device_work::prefill},
+                        std::optional{device_work::iteration}}) {
+    breaking_device d{
+        runtime::host_options{.pool_bytes = std::size_t{64} << 20U, .queue_depth = 4096}};
+    const device_weights<breaking_device> weights{d, w, runtime::data_type::f32};
+    device_backend<breaking_device> backend{d, weights, o, {.records = false}};
+    basic_generator g{backend, o};
+    failure_listener listener;
+    g.watch(&listener);
+    generation victim = make({1, 2, 3});
+    if (in) {
+      if (in == device_work::prefill) d.left = 3;
+      REQUIRE_FALSE(g.submit(victim).has_value());
+      while (in == device_work::iteration && victim.produced.size() < 3) REQUIRE(g.turn(no_time));
+      if (in == device_work::iteration) d.left = 3;
+      while (!victim.finished) g.turn(no_time);
+      CHECK(victim.finished == kv::finish_reason::error);
+      CHECK(victim.produced.size() == (in == device_work::prefill ? 0 : 3));
+      REQUIRE(listener.heard.size() == 1);
+      CHECK(listener.heard[0] == std::pair{*in, std::string{"no launch"}});
+    }
+    generation next = make({4, 5, 6, 7});
+    REQUIRE_FALSE(g.submit(next).has_value());
+    while (g.turn(no_time)) {
+    }
+    CHECK(next.finished == kv::finish_reason::length);
+    if (!in) truth = next.produced;
+    CHECK(next.produced == truth);
+  }
 }
 
 }  // namespace

@@ -33,9 +33,10 @@ concept sink_takes_final_events = requires(S& s, sequence& of, finish_reason why
 /// Moves keys and values where slots change hands:
 /// * `execute(const copy_plan&)`: the copies, in order, on the stream that decodes;
 /// * `std::uint64_t allocate(sequence&, std::uint32_t columns)`: packed storage for a preempted
-///   one;
+///   one, or a `resource_error`: then the sequence ends with `error` instead;
 /// * `release(std::uint64_t storage)`: not needed once the copies so far have run.
-/// Must not call back. What it throws leaves the scheduler unusable.
+/// Must not call back. What else it throws leaves the scheduler unusable: copies that fail are told
+/// by `decode_scheduler::on_iteration_failed`.
 template <class S>
 concept storage_sink = requirement::sink_takes_copies<S> &&
     requirement::sink_allocates_storage<S> && requirement::sink_releases_storage<S>;

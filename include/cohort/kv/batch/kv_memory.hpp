@@ -67,16 +67,33 @@ class kv_memory {
   }
   /// Frees packed storage when the work so far on `s` has run.
   void release(stream& s, std::uint64_t storage) {
-    retire(s, std::exchange(packed_[storage].memory, buffer{}));
     packed_[storage].columns = 0;
     free_.push_back(storage);
     --stored_;
+    retire(s, std::exchange(packed_[storage].memory, buffer{}));
   }
   /// Packed storages in use.
   [[nodiscard]] std::size_t stored() const noexcept { return stored_; }
 
-  /// Enqueues the copies of a plan. @throws resource_error If the executor has no room.
-  void execute(stream& s, const copy_plan& plan);
+  /// Enqueues the copies of a plan.
+  /// @throws resource_error If the executor has no room, and what else it throws. Then all that the
+  /// slots hold is lost, and what was to be packed; later plans may follow as if it had succeeded.
+  void execute(stream& s, const copy_plan& plan) {
+    const std::uint32_t old_columns = columns_;
+    if (plan.capacity() != 0) {
+      collect();
+      old_.swap(slots_);
+      slots_.clear();
+      columns_ = plan.capacity();
+    }
+    try {
+      enqueue(s, plan, old_columns);
+    } catch (...) {
+      let_go(s, plan);
+      throw;
+    }
+    let_go(s, plan);
+  }
 
   /// Gives back memory whose copies have run.
   void collect() {
@@ -105,6 +122,9 @@ class kv_memory {
     if (slots_[i].size() == 0) slots_[i] = executor_.allocate(shape_.column_bytes() * columns_);
     return slots_[i].data();
   }
+  void enqueue(stream& s, const copy_plan& plan, std::uint32_t old_columns);
+  /// Of what the plan leaves behind.
+  void let_go(stream& s, const copy_plan& plan);
   void copy(stream& s, const std::byte* from, std::size_t from_columns, std::size_t from_column,
             std::byte* to, std::size_t to_columns, std::size_t to_column, std::size_t count) {
     // Planes of one head lie one behind the other, whatever layer and part.
@@ -144,14 +164,7 @@ std::uint64_t kv_memory<Executor>::allocate(std::uint32_t columns) {
 }
 
 template <runtime::executor Executor>
-void kv_memory<Executor>::execute(stream& s, const copy_plan& plan) {
-  const std::uint32_t old_columns = columns_;
-  if (plan.capacity() != 0) {
-    collect();
-    old_.swap(slots_);
-    slots_.clear();
-    columns_ = plan.capacity();
-  }
+void kv_memory<Executor>::enqueue(stream& s, const copy_plan& plan, std::uint32_t old_columns) {
   for (const column_copy& c : plan.copies()) {
     switch (c.kind) {
       case copy_kind::enter:
@@ -168,11 +181,17 @@ void kv_memory<Executor>::execute(stream& s, const copy_plan& plan) {
         break;
       }
       case copy_kind::resize:
+        // A plan that failed has left it without memory, and with nothing to keep.
+        if (c.from_slot >= old_.size() || old_[c.from_slot].size() == 0) break;
         copy(s, old_[c.from_slot].data(), old_columns, c.from_column, use(c.to_slot), columns_,
              c.to_column, c.count);
         break;
     }
   }
+}
+
+template <runtime::executor Executor>
+void kv_memory<Executor>::let_go(stream& s, const copy_plan& plan) {
   for (buffer& b : old_) {
     if (b.size() > 0) retire(s, std::move(b));
   }

@@ -41,6 +41,7 @@ struct sequence {
   std::uint64_t number = 0;   ///< Position in the order of submission.
   std::uint32_t slot = 0;     ///< While running.
   std::uint32_t entered = 0;  ///< Iteration of its latest entry, modulo 2^32.
+  std::uint64_t packed = 0;   ///< Iterations that had had their tokens when it was preempted last.
   bool overtook = false;      ///< It was handed out by `next_short_prefill`.
   bool cancel_requested = false;
   bool expired = false;

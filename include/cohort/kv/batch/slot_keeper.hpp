@@ -20,9 +20,8 @@
 
 namespace cohort::kv {
 
-/// The slots of a decode batch and those that wait for one. It talks to a
-/// `storage_sink`. O(slots + waiting) an operation; allocates to grow.
-/// Thread safety: none.
+/// The slots of a decode batch and those that wait for one. It talks to a `decode_sink`.
+/// O(slots + waiting) an operation; allocates to grow. Thread safety: none.
 template <pick_policy Pick>
 class slot_keeper {
  public:
@@ -79,12 +78,21 @@ class slot_keeper {
   /// Iterations from entering to leaving, by the latest of those that left; 0: nobody has.
   [[nodiscard]] double mean_stay() const noexcept { return mean_stay_; }
   /// Packs a running sequence, which waits from then on.
+  /// @throws resource_error If there is no storage for it; then it runs on.
   template <storage_sink Sink>
   void evict(sequence& s, Sink& sink);
 
-  /// Makes room, fills the slots, appends a column. @returns Whether a slot is live.
-  template <storage_sink Sink>
+  /// Makes room, fills the slots, appends a column. Who must be packed and cannot be, for want of
+  /// storage, ends with `error`. @returns Whether a slot is live.
+  template <decode_sink Sink>
   bool begin(Sink& sink);
+  /// The iteration that was begun has run: what was packed before it can be trusted.
+  void note_iteration() noexcept { ++answered_; }
+  /// Whether one that waits was packed and no iteration has run since: its copies were behind the
+  /// last one that has.
+  [[nodiscard]] bool is_unproven(const sequence& s) const noexcept {
+    return s.who.was_running && s.packed == answered_;
+  }
 
  private:
   [[nodiscard]] batch_shape shape() const noexcept {
@@ -97,8 +105,18 @@ class slot_keeper {
   }
   template <storage_sink Sink>
   void resize(std::uint32_t rows, Sink& sink);
-  template <storage_sink Sink>
+  template <decode_sink Sink>
   void shed(Sink& sink);
+  template <decode_sink Sink>
+  void evict_or_end(sequence& s, Sink& sink) {
+    try {
+      evict(s, sink);
+    } catch (const resource_error&) {
+      remove(s.slot);
+      s.state = sequence_state::idle;
+      sink.finish(s, finish_reason::error);
+    }
+  }
   template <storage_sink Sink>
   void fill(Sink& sink);
   void note_peak(std::uint64_t span) {
@@ -115,6 +133,7 @@ class slot_keeper {
   std::vector<sequence*> owners_;  // By slot.
   double mean_stay_ = 0;
   std::uint64_t iterations_ = 0;
+  std::uint64_t answered_ = 0;  // Of these, iterations that have run.
   std::uint64_t inserts_ = 0;
   std::uint64_t preemptions_ = 0;
   std::uint64_t starved_ = 0;
@@ -138,6 +157,7 @@ template <storage_sink Sink>
 void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
   const std::uint64_t storage = sink.allocate(s, s.who.length);
   s.who = batch_.preempt(s.slot, storage, kv_place::host, plan_);
+  s.packed = answered_;
   execute(sink);
   ++preemptions_;
   wait(s);
@@ -145,7 +165,7 @@ void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
 
 /// Below the low mark, once above the high one: free rows first, then whom the budget names.
 template <pick_policy Pick>
-template <storage_sink Sink>
+template <decode_sink Sink>
 void slot_keeper<Pick>::shed(Sink& sink) {
   if (!budget_.must_shed(shape())) return;
   while (!budget_.is_relieved(shape())) {
@@ -164,11 +184,11 @@ void slot_keeper<Pick>::shed(Sink& sink) {
                           .priority = s.priority,
                           .was_running = s.who.was_running});
     }
-    evict(*owners_[budget_.victim(victims_)], sink);
+    evict_or_end(*owners_[budget_.victim(victims_)], sink);
   }
   if (batch_.live() != 1 || !budget_.must_shed(shape())) return;
   // Alone, and the memory of earlier neighbours is too much for its growth: it starts over in less.
-  evict(*owners_[0], sink);
+  evict_or_end(*owners_[0], sink);
   batch_.trim(plan_);
   execute(sink);
 }
@@ -217,7 +237,7 @@ void slot_keeper<Pick>::fill(Sink& sink) {
 }
 
 template <pick_policy Pick>
-template <storage_sink Sink>
+template <decode_sink Sink>
 bool slot_keeper<Pick>::begin(Sink& sink) {
   shed(sink);
   fill(sink);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/engine/admission.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cohort/deferred/scheduler.hpp>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+
+namespace cohort::engine {
+namespace {
+using namespace std::chrono_literals;
+constexpr time_point t0{};
+constexpr deferred::pool_id pool{0};
+
+struct nobody {
+  void dispatch(deferred::batch&&) const noexcept {}
+  void drop(request&) const noexcept {}
+};
+
+TEST_CASE("the first reason against a request is told, and no request that has none is refused") {
+  using scheduler_type = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  scheduler_type scheduler;
+  device_service devices{{.failures = 1, .window = 1, .hands_back = true}};
+  model_lives models;
+  admission<scheduler_type> door{{}, 0ms};
+  const device_id d = scheduler.add_device(t0);
+  devices.add_device(d, 1, pool);
+  const model_config config{.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4},
+                                           .slo = 20ms,
+                                           .queue_capacity = 1},
+                            .max_request_size = 3};
+  const model_id m = scheduler.add_model(config.scheduling);
+  models.add(m, {.max_request_size = 3, .pool = pool});
+  door.add_model(m, 20ms, pool);
+  std::deque<request> all(2);
+  const auto why = [&](request& r) { return door.refuses(r, scheduler, models, devices, t0); };
+  request& r = all[0];
+  r.model = m;
+  r.deadline = t0 + 20ms;
+  CHECK_FALSE(why(r));
+
+  // From the last reason to the first, each beside those before it.
+  r.deadline = t0 + 6ms - 1ns;  // A batch of one takes 6 ms.
+  CHECK(why(r) == refusal::deadline_infeasible);
+  scheduler.remove_device(d, t0);  // So that it waits.
+  all[1].model = m;
+  all[1].deadline = t0 + 20ms;
+  nobody sink;
+  scheduler.on_arrival(all[1], t0, sink);
+  CHECK(why(r) == refusal::queue_full);
+  devices.health().on_dispatch({d, 0}, t0, 1ms);
+  const auto out = devices.health().on_complete({d, 0}, true, t0);
+  REQUIRE(out);
+  devices.take_out(*out, scheduler, t0);
+  CHECK(why(r) == refusal::no_device);
+  r.size = 4;
+  CHECK(why(r) == refusal::too_big);
+  models.close(m);
+  CHECK(why(r) == refusal::unknown_model);
+  r.model = model_id{7};
+  CHECK(why(r) == refusal::unknown_model);
+  door.drain();
+  CHECK(door.is_draining());
+  CHECK(why(r) == refusal::draining);
+  CHECK(scheduler.on_cancel(all[1], t0, sink));
+}
+
+}  // namespace
+}  // namespace cohort::engine

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/kv/scheduler_options.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cohort/core/error.hpp>
+
+namespace cohort::kv {
+namespace {
+
+TEST_CASE("a decode scheduler's numbers are checked, each by its name") {
+  CHECK_NOTHROW(scheduler_options{}.validate());
+  CHECK_NOTHROW(
+      scheduler_options{.max_queued = 1, .max_prepared = 1, .max_prefilling = 1, .max_positions = 2}
+          .validate());
+  CHECK_THROWS_WITH_AS(scheduler_options{.max_queued = 0}.validate(),
+                       "decode_scheduler: max_queued must be at least 1", config_error);
+  CHECK_THROWS_WITH_AS(scheduler_options{.max_prepared = 0}.validate(),
+                       "decode_scheduler: max_prepared must be at least 1", config_error);
+  CHECK_THROWS_WITH_AS(scheduler_options{.max_prefilling = 0}.validate(),
+                       "decode_scheduler: max_prefilling must be at least 1", config_error);
+  CHECK_THROWS_WITH_AS(scheduler_options{.max_positions = 1}.validate(),
+                       "decode_scheduler: max_positions must be at least 2", config_error);
+}
+
+}  // namespace
+}  // namespace cohort::kv
