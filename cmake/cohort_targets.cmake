@@ -30,13 +30,31 @@ function(cohort_verify_only_untested target)
   set_target_properties(${target} PROPERTIES HEADER_SET "${headers}")
 endfunction()
 
+# cohort_is_asked_for(<layer>/<name>_test.cpp <variable>): whether COHORT_TEST_LAYERS names the layer, or
+# this test as <layer>/<name>, or nothing.
+function(cohort_is_asked_for source variable)
+  set(asked_for TRUE)
+  if(COHORT_TEST_LAYERS)
+    string(REGEX REPLACE "_(test|fail)\\.cpp$" "" test "${source}")
+    string(REGEX REPLACE "/.*" "" layer "${source}")
+    if(NOT layer IN_LIST COHORT_TEST_LAYERS AND NOT test IN_LIST COHORT_TEST_LAYERS)
+      set(asked_for FALSE)
+    endif()
+  endif()
+  set(${variable} ${asked_for} PARENT_SCOPE)
+endfunction()
+
 # cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
 # `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
-# the same way; under ThreadSanitizer always. SERIAL tests run alone: for those that compare wall time with a wide margin.
+# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin.
 function(cohort_add_test source)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
+  cohort_is_asked_for("${source}" asked_for)
+  if(NOT asked_for)
+    return()
+  endif()
   cohort_name_of("${source}" name)
   cohort_own_header("${PROJECT_SOURCE_DIR}" "${source}" header)
   if(header)
@@ -63,10 +81,6 @@ function(cohort_add_test source)
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
   elseif("onnx" IN_LIST arg_LABELS)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
-    if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=thread")
-      # ONNX Runtime is not compiled for it: what its threads agree on by other means would be told as races.
-      set_tests_properties(${name} PROPERTIES DISABLED TRUE)
-    endif()
   endif()
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
@@ -121,6 +135,10 @@ endfunction()
 # cohort_add_fail_test(<layer>/<name>_fail.cpp): a source that must not compile, whose first line
 # `// expect: <regex>` is what the compiler must say. Only checked, never linked.
 function(cohort_add_fail_test source)
+  cohort_is_asked_for("${source}" asked_for)
+  if(NOT asked_for OR CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=thread") # Asked of both compilers already.
+    return()
+  endif()
   cohort_name_of("${source}" name)
   add_test(
     NAME ${name}

@@ -39,10 +39,12 @@ struct live_observer : service_observer {
 template <class Scheduler>
 class live_engine_of final : public live_engine {
  public:
-  live_engine_of(const options& o, unsigned devices, std::uint32_t models, Scheduler scheduler,
+  live_engine_of(const options& o, unsigned devices, std::uint32_t models,
+                 const deferred::network_delays& delays, Scheduler scheduler,
                  runtime::host_executor& executor, outcome_listener& listener,
                  serve::metrics& counters)
-      : shown_as_{std::make_unique<std::atomic<std::uint32_t>[]>(models)},
+      : delays_{delays},
+        shown_as_{std::make_unique<std::atomic<std::uint32_t>[]>(models)},
         backend_{executor},
         engine_{core_type{std::move(scheduler),
                           duration{0},
@@ -67,6 +69,9 @@ class live_engine_of final : public live_engine {
     engine_.join();  // Its last outcomes use what is destroyed before it.
   }
 
+  [[nodiscard]] duration least_slo(const latency_curve& latency) const override {
+    return latency(1) + delays_.before(1) + delays_.after();
+  }
   model_id add(const live_model& m, model_id shown_as,
                models::host_model_factory& factory) override {
     std::vector<typename backend::prepared_model> prepared;
@@ -115,6 +120,7 @@ class live_engine_of final : public live_engine {
   using core_type = engine::basic_engine_core<Scheduler, live_observer>;
   using backend = engine::executor_backend<runtime::host_executor, models::host_model>;
 
+  deferred::network_delays delays_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> shown_as_;
   std::atomic<std::uint32_t> out_of_service_{0};  // Devices.
   failure_log failures_;
@@ -137,7 +143,7 @@ std::unique_ptr<live_engine> make_live_engine(const options& o, unsigned devices
   return registry::with_scheduler<engine::trial_thread>(
       o.policy, delays, [&](auto scheduler) -> std::unique_ptr<live_engine> {
         return std::make_unique<live_engine_of<decltype(scheduler)>>(
-            o, devices, models, std::move(scheduler), executor, listener, counters);
+            o, devices, models, delays, std::move(scheduler), executor, listener, counters);
       });
 }
 

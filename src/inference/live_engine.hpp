@@ -40,6 +40,8 @@ class live_engine {
  public:
   virtual ~live_engine() = default;
 
+  /// The least SLO that a model with such latencies may have.
+  [[nodiscard]] virtual duration least_slo(const latency_curve& latency) const = 0;
   /// Adds a model: requests may come for the id that is returned. Its batches are counted, and told
   /// to the listener, as those of `shown_as`.
   /// @throws resource_error If its rows do not fit the executor's memory. Nothing is added then.

@@ -67,8 +67,12 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
         {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
   };
   formats::checked_model checked = check();
-  if (const auto fixed = fixed_size(session->interface(), checked.interface)) {
-    how.max_size = *fixed;  // Rows are then as the configuration says.
+  // Rows are to be as the configuration says: of its size, and with the outputs that it names
+  // alone.
+  const auto fixed = fixed_size(session->interface(), checked.interface);
+  if (fixed || checked.interface.outputs.size() < session->interface().outputs.size()) {
+    how.max_size = fixed.value_or(how.max_size);
+    for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
     session = std::make_shared<const onnx::session>(with, v.file, how);
     checked = check();
   }

@@ -22,8 +22,6 @@
 namespace cohort::inference {
 namespace {
 
-namespace onnx = runtime::onnx;
-
 void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
 
 unsigned devices_of(const options& o, const std::vector<formats::repository_model>& all) {
@@ -58,7 +56,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
                                        serve::metrics& counters)
     : options_{o},
       counters_{counters},
-      library_{onnx::library::open(o.onnx_library)},
+      library_{runtime::onnx::library::open(o.onnx_library)},
       cache_{o.cache_dir, tell} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
   const unsigned devices = devices_of(o, all);
@@ -221,7 +219,14 @@ double repository_service::row_ms(models::host_model_factory& f) {
 
 /// What the configuration says; else by the rule of default SLOs, among those that are served.
 void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
+  const duration possible = engine_->least_slo(i.how.latency);
   if (i.slo) {
+    if (*i.slo < possible) {
+      throw config_error{
+          fmt::format("model '{}': slo_ms: {} is not allowed: expected at least {:.3f}, what one "
+                      "request takes",
+                      meta.name, to_ms(*i.slo), to_ms(possible))};
+    }
     meta.slo = *i.slo;
   } else {
     const auto facts = [](const instance& x) {
@@ -235,10 +240,10 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     }
     const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
     // What HTTP takes is at most a tenth of it.
-    const duration least = from_ms(options_.http_margin_us / 1e2);
+    const duration least = std::max(possible, from_ms(options_.http_margin_us / 1e2));
     meta.slo = std::max(d.slo, least);
     tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
-                     d.slo >= least ? d.reason : "ten times --http-margin-us"));
+                     d.slo >= least ? d.reason : "the least that leaves HTTP its time"));
   }
   i.how.slo = meta.slo;
 }

@@ -145,7 +145,9 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
   const row rows[] = {
       {"--out x", "--model: missing"},
       {"--model lenet", "--out: missing"},
-      {"--model alexnet --out x", "--model: \"alexnet\" is not allowed: expected all, lenet"},
+      {"--model alexnet --out x",
+       "--model: \"alexnet\" is not allowed: expected FILE.onnx, all, "
+       "lenet"},
       {"--model lenet --out x --executor cuda", "--executor: cuda"},
       {"--model lenet --out x --executor tpu", "--executor: \"tpu\""},
       {"--model lenet --out x --batches 1,0", "--batches: 0 is not allowed"},

@@ -253,6 +253,33 @@ TEST_CASE("what was begun on a GPU that is well is ended before the next transit
   CHECK(s.router.routes(model_id{1}).size() == 2);
 }
 
+TEST_CASE("a GPU is not taken back while a first run that was begun there goes on") {
+  const packing::latency_grid grid{
+      {packing::test::unit_model("a", 100), packing::test::unit_model("b", 100)},
+      packing::test::halves()};
+  server s{grid,
+           {{.at = 100ms, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 400ms},
+            {.at = 300ms, .device = device_id{1}, .kind = fault_kind::hang, .lasts = 900ms}}};
+  s.begin({one(0, 50, {part(0, 10)})}, {});
+  REQUIRE(s.ends_within(10ms));
+  s.engine.run_until(t0 + 200ms);
+  REQUIRE_FALSE(s.submit(model_id{0}, 5s));
+  s.engine.run_until(t0 + 400ms);
+  s.begin({one(0, 50, {part(0, 10)}), one(0, 50, {part(1, 10)})}, {});
+  CHECK_FALSE(s.applier.advance(s.engine.now()));  // b warms up, which hangs, too, for 800 ms.
+  // Partition 0 is out at 200 + 4 · (3 · 4 + 50) = 448 ms, lets go at 504, and is probed at 548.
+  s.engine.run_until(t0 + 448ms);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.set_aside() == std::vector{device_id{0}});
+  s.engine.run_until(t0 + 552ms);
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.sick().empty());
+  CHECK_FALSE(s.applier.take_back());
+  s.engine.run_until(t0 + 1204ms);  // 4 ms behind the end of the hang.
+  CHECK(s.applier.advance(s.engine.now()));
+  CHECK(s.applier.take_back());
+}
+
 TEST_CASE("a limit of no time for first runs is an error") {
   const packing::latency_grid grid{{packing::test::unit_model("a", 100)}, packing::test::halves()};
   server s{grid};

@@ -121,6 +121,33 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE(
+    "outputs that a configuration does not name are not served, and the others are themselves") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo + R"( output { name: "positive" })");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto [status, body] = c.ask("POST", "/v2/models/pair/infer", two_by_two_body);
+  CAPTURE(body);
+  CHECK(status == 200);
+  CHECK(body.find("[true,false,true,false,true]") != std::string::npos);
+  CHECK(body.find("\"sum\"") == std::string::npos);
+  CHECK(c.ask("GET", "/v2/models/pair").second.find("\"sum\"") == std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("an SLO that no request can meet is refused with the least one") {
+  const repository r;
+  r.add(test::mlp(), "m", R"(parameters { key: "slo_ms" value { string_value: "0.001" } })");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(load(c, "m").find("model 'm': slo_ms: 0.001 is not allowed: expected at least ") !=
+        std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("a load that fails leaves what was served") {
   const repository r;
   r.add(test::two_by_two(), "pair", slow_slo);

@@ -326,6 +326,21 @@ void check_options(const session_options& o) {
   }
 }
 
+/// In the model's order.
+std::vector<declared_tensor> chosen(std::vector<declared_tensor> all,
+                                    const std::vector<std::string>& names) {
+  for (const std::string& n : names) {
+    if (std::ranges::find(all, n, &declared_tensor::name) == all.end()) {
+      throw config_error{fmt::format("it has no output '{}'", n)};
+    }
+  }
+  if (names.empty()) return all;
+  std::erase_if(all, [&](const declared_tensor& t) {
+    return std::ranges::find(names, t.name) == names.end();
+  });
+  return all;
+}
+
 }  // namespace
 
 class session::state {
@@ -335,7 +350,7 @@ class session::state {
       : loaded_{std::move(runtime)} {
     loaded_.load(model, file, options);
     const std::vector<declared_tensor> inputs = loaded_.inputs();
-    const std::vector<declared_tensor> outputs = loaded_.outputs();
+    const std::vector<declared_tensor> outputs = chosen(loaded_.outputs(), options.outputs);
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
     for (const declared_tensor& t : outputs) names_.push_back(t.name);
     for (const std::string& n : names_) name_pointers_.push_back(n.c_str());

@@ -98,6 +98,20 @@ TEST_CASE("a session tells sizes, a mask, several tensors and their types") {
   CHECK(load(test::two_by_two())->interface().outputs[1].type == data_type::boolean);
 }
 
+TEST_CASE("a session computes the outputs that are asked for, and no others") {
+  const auto s = load(test::two_by_two(), {.outputs = {"positive"}});
+  REQUIRE(s->interface().outputs.size() == 1);
+  CHECK(s->interface().outputs[0].name == "positive");
+  const auto y = answers(
+      *s,
+      {bytes_of(std::vector<float>{1, 2, 3}), bytes_of(std::vector<std::int32_t>{-1, 1, 0, 7, -5})},
+      1);
+  REQUIRE(y.size() == 1);
+  CHECK(values_of<std::uint8_t>(y[0]) == std::vector<std::uint8_t>{0, 1, 0, 1, 0});
+  CHECK(has(refusal(test::two_by_two(), {.outputs = {"sum", "product"}}),
+            "it has no output 'product'"));
+}
+
 TEST_CASE("every plain type of elements goes in and out") {
   for (std::size_t i = 0; i < data_types; ++i) {
     const auto type = static_cast<data_type>(i);

@@ -34,6 +34,7 @@ struct session_options {
   std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; what ONNX can have.
   std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
   padding pads = padding::by_name;
+  std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
 };
 
 /// A model loaded into ONNX Runtime's executor for the CPU.

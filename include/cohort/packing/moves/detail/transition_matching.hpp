@@ -121,12 +121,14 @@ inline void transition_maker::match_devices() {
     name[p.from] = p.to;
     taken[p.to] = true;
   }
-  for (std::uint32_t d = 0; d < limits_.gpus; ++d) {  // The rest: their own number, if it is free.
+  // Where some may be left out: those keep their number first for which it is free, so that
+  // what is served then is where its plan says.
+  for (std::uint32_t d = 0; d < limits_.gpus && !limits_.set_aside.empty(); ++d) {
     if (name[d] != none || next[d].empty() || taken[d] || !now[d].empty()) continue;
     name[d] = d;
     taken[d] = true;
   }
-  for (const bool empty : {true, false}) {  // Then any: free devices first.
+  for (const bool empty : {true, false}) {  // The rest: free devices first.
     std::uint32_t to = 0;
     for (std::uint32_t from = 0; from < limits_.gpus; ++from) {
       if (name[from] != none || next[from].empty()) continue;
