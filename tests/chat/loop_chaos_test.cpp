@@ -282,6 +282,7 @@ void run(std::uint64_t seed, totals& all) {
   backend.poisoned = -1;
   const bool is_lost = w.course.fails(w.now);
   for (int i = 0; i < 3; ++i) {
+    w.pass_until(w.now + 6s);  // What was learned while it was slow is forgotten by then.
     asked& t = texts.emplace_back();
     t.text.assign(20U + static_cast<std::uint32_t>(i), 7);
     t.max_new = 5;
