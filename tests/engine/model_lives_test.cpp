@@ -62,7 +62,9 @@ TEST_CASE("a model of a pool is one that stays") {
 }
 
 TEST_CASE("a model that takes requests of no size is refused") {
-  model_config c{.scheduling = {.latency = latency_curve{linear_latency{}, 1}, .slo = duration{1}}};
+  model_config c{
+      .scheduling = {.latency = latency_curve{linear_latency{duration{1}, duration{0}}, 1},
+                     .slo = duration{1}}};
   CHECK_NOTHROW(c.validate());
   c.max_request_size = 0;
   CHECK_THROWS_WITH_AS(c.validate(), "model_config: max_request_size must be at least 1",
