@@ -136,7 +136,7 @@ endfunction()
 # `// expect: <regex>` is what the compiler must say. Only checked, never linked.
 function(cohort_add_fail_test source)
   cohort_is_asked_for("${source}" asked_for)
-  if(NOT asked_for OR CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=thread") # Asked of both compilers already.
+  if(NOT asked_for OR CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # It is the same with sanitizers.
     return()
   endif()
   cohort_name_of("${source}" name)
