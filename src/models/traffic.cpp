@@ -116,7 +116,7 @@ traffic count_traffic(const definition& d, std::uint32_t batch, std::size_t cach
   traffic counted;
   weight_map none;
   for (const tensor_spec& t : d.tensors) none.emplace(t.name, std::vector<float>{});
-  factory<counted_ops> f{counted_ops{counted, cache_bytes}, d, std::move(none)};
+  factory<counted_ops> f{counted_ops{counted, cache_bytes}, d, none};
   const auto model = f.make(batch);
   counted_executor::stream s;
   for (std::size_t i = 0; i < model->stages(); ++i) {
