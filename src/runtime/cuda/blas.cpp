@@ -95,8 +95,9 @@ cudaDataType_t type_of(data_type t) {
       return CUDA_R_16F;
     case data_type::bf16:
       return CUDA_R_16BF;
+    default:
+      throw config_error{"gemm: type must be f32, f16 or bf16"};
   }
-  throw config_error{"gemm: type must be f32, f16 or bf16"};
 }
 
 }  // namespace
