@@ -45,7 +45,7 @@ TEST_CASE("the first reason against a request is told, and no request that has n
   // From the last reason to the first, each beside those before it.
   r.deadline = t0 + 6ms - 1ns;  // A batch of one takes 6 ms.
   CHECK(why(r) == refusal::deadline_infeasible);
-  scheduler.remove_device(d, t0);  // So that it waits.
+  scheduler.set_in_service(d, false, t0);  // So that it waits.
   all[1].model = m;
   all[1].deadline = t0 + 20ms;
   nobody sink;

@@ -180,6 +180,7 @@ TEST_CASE("a drain over a device that hangs ends in its time, and with the reque
   using core = basic_engine_core<fixture::scheduler>;
   for (const bool gives_up : {false, true}) {
     CAPTURE(gives_up);
+    std::deque<request> all(2);  // The engine goes before them: one has no end.
     profile_backend backend{
         reality{.noise = {}, .timers = {}, .faults = {{.at = 3ms, .device = device_id{0}}}}, 1};
     std::size_t failed = 0;
@@ -192,7 +193,6 @@ TEST_CASE("a drain over a device that hangs ends in its time, and with the reque
     engine.add_device([&](device_id d) { backend.add_device(d); });
     const model_id m = engine.add_model({.scheduling = {.latency = l, .slo = 1s}},
                                         [&](model_id id) { backend.add_model(id, l); });
-    std::deque<request> all(2);
     for (request& r : all) {
       r.model = m;
       r.deadline = at(1s);
