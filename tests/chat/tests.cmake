@@ -2,6 +2,7 @@ if(TARGET llm_server)
   foreach(name chat chat_app device_watch loop_chaos memory protocol text_service)
     cohort_add_test(chat/${name}_test.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
   endforeach()
+  cohort_add_test(chat/service_chaos_test.cpp LIBS cohort_chat TIMEOUT 300)
   # They start the server, and are its clients over raw sockets.
   foreach(name disconnect hung_device llm_server)
     cohort_add_test(chat/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)

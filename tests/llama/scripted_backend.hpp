@@ -113,7 +113,7 @@ class scripted_backend {
   unsigned patience = 0;  // Looks at a job before it is done.
   std::function<bool(std::uint64_t job)> fails = [](std::uint64_t) { return false; };
   std::function<bool()> holds;       // Whether a job is not done, however often it is looked at.
-  std::function<void()> on_wait;     // Before a job is done.
+  std::function<void()> on_wait;     // Before a job is done; may not throw.
   std::function<void()> on_iterate;  // In each iteration; these may throw.
   std::function<void()> on_allocate;
   std::function<void()> on_execute;
