@@ -108,6 +108,7 @@ struct idle_backend {
   void launch(const deferred::batch& b) {
     const std::lock_guard lock{mutex};
     at = b.at();
+    has_launched = true;
   }
   batch_ticket last() {
     const std::lock_guard lock{mutex};
@@ -115,6 +116,7 @@ struct idle_backend {
   }
   std::mutex mutex;
   batch_ticket at{};
+  std::atomic<bool> has_launched{false};
 };
 
 TEST_CASE("an engine is drained for a limited time, says what is left, and may be asked again") {
@@ -139,6 +141,7 @@ TEST_CASE("an engine is drained for a limited time, says what is left, and may b
   CHECK(engine.drain_for(1ms) == drain_report{.requests = 2});
   counted late;
   CHECK(submit(late) == refusal::draining);
+  while (!backend.has_launched) std::this_thread::yield();
   engine.cancel(all[0]);  // What is at work ends with its batch, what waits ends now.
   engine.cancel(all[1]);
   while (ended == 0) std::this_thread::yield();
@@ -168,6 +171,40 @@ TEST_CASE("models and devices come and go while requests run") {
   f.engine.join();
   CHECK(f.ended == accepted);
 }
+TEST_CASE("models and devices come and go while it drains, and after that: nobody waits for ever") {
+  for (int round = 0; round < 200; ++round) {
+    CAPTURE(round);
+    fixture f;
+    std::latch start{3};
+    std::atomic<int> gone{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        for (int i = 0; i < 20; ++i) {
+          const model_id m = f.add_model();
+          f.engine.inspect([&](const auto& loop) { CHECK(loop.is_accepting(m)); });
+          f.engine.remove_model(m, [&] { ++gone; });
+          f.engine.remove_device(f.add_device());
+        }
+      });
+    }
+    counted last;
+    const bool was_accepted = f.submit(last, f.models[0]);
+    start.arrive_and_wait();
+    f.engine.drain();
+    if (round % 2 == 0) f.engine.join();
+    for (std::thread& t : threads) t.join();
+    f.engine.run_inside([] {});  // Behind all that was posted.
+    CHECK(gone == 40);
+    counted late;
+    CHECK_FALSE(f.submit(late, f.models[0]));
+    f.engine.join();
+    CHECK(f.ended == (was_accepted ? 1 : 0));
+    CHECK_THROWS_AS(f.engine.run_inside([] { throw 7; }), int);
+  }
+}
+
 TEST_CASE("what the loop's thread throws comes back as it was, and the engine goes on") {
   fixture f;
   CHECK_THROWS_WITH_AS(f.engine.run_inside([] { throw device_error{"launch"}; }), "launch",

@@ -16,6 +16,7 @@
 #include <cohort/engine/wake_histogram.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -31,7 +32,8 @@ namespace cohort::engine {
 /// Serves requests on a thread of its own. Any thread submits and cancels; outcomes leave through
 /// the completion context. One thread, one clock reading a turn, no allocation for a request once
 /// warm. Destroying it drains it: every accepted request gets its outcome first, however long a
-/// device keeps it. Who must not wait so long asks `drain_for` before.
+/// device keeps it. Who must not wait so long asks `drain_for` before. What is said to happen on
+/// the loop's thread happens on the caller's once that has ended, drained: one thread at a time.
 ///
 /// @tparam Core `serving_core`: which scheduler, and who observes it.
 /// @tparam Backend `backend`: runs batches; outlives the engine.
@@ -84,8 +86,7 @@ class basic_engine {
   /// Removes a model when its accepted requests have ended; then calls `gone` on the loop's thread.
   /// What that throws is counted (`basic_loop::failed_callbacks`), and nobody else hears of it.
   void remove_model(model_id id, std::function<void()> gone = {}) {
-    loop_.post(
-        [this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
+    post([this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
   }
   /// Adds a device while running. @param setup As for `add_model`, with the device's id.
   /// @throws config_error As `add_model`.  @param where As for the core: its capacity.
@@ -95,7 +96,7 @@ class basic_engine {
         [&](time_point now) { return loop_.set_up_device(now, setup, where...); });
   }
   void remove_device(device_id d) {
-    loop_.post([this, d](time_point now) { loop_.remove_device(d, now); });
+    post([this, d](time_point now) { loop_.remove_device(d, now); });
   }
 
   /// Runs `action()` on the loop's thread and waits for it: for what only that thread may do with
@@ -109,7 +110,7 @@ class basic_engine {
   }
 
   /// Has `look(loop)` see the loop, and its core, on the loop's thread, and waits for it. Not from
-  /// a handler, nor once it is drained: then nobody looks. Throws what it throws.
+  /// a handler. Throws what it throws.
   template <class F>
   void inspect(F look) {
     ask<bool>([&](time_point) {
@@ -154,6 +155,16 @@ class basic_engine {
   }
 
  private:
+  void post(inbox::control action) {
+    if (!loop_.post(std::move(action))) return;
+    // No thread is left that would. Who is refused the flag leaves it to who has it, who looks
+    // again after giving it back.
+    while (loop_.mail().has_messages() && !stands_in_.test_and_set()) {
+      loop_.turn(clock_.now());
+      stands_in_.clear();
+    }
+  }
+
   /// Has the loop's thread run `action(now)` and waits for its answer, or throws what it threw.
   template <class T, class F>
   T ask(F action) {
@@ -163,7 +174,7 @@ class basic_engine {
       std::optional<T> value;
       std::exception_ptr thrown;
     } answer;
-    loop_.post([&](time_point now) {
+    post([&](time_point now) {
       std::optional<T> value;
       std::exception_ptr thrown;
       try {
@@ -185,7 +196,7 @@ class basic_engine {
   void run() {
     set_precise_sleep();
     time_point next = loop_.turn(clock_.now());
-    while (!loop_.is_finished()) {
+    while (!loop_.is_finished() || !loop_.mail().end()) {
       const bool by_timer = loop_.mail().sleep_until(next);
       const time_point now = clock_.now();
       if (by_timer) delays_.add(now - next);
@@ -201,7 +212,8 @@ class basic_engine {
   basic_loop<Core, Backend, Context> loop_;
   std::mutex end_mutex_;
   std::condition_variable end_;
-  bool has_ended_ = false;  // The thread's last word; guarded by the lock.
+  bool has_ended_ = false;                         // The thread's last word; guarded by the lock.
+  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // Somebody does what it would.
   std::thread thread_;
 };
 

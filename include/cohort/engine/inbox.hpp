@@ -88,10 +88,18 @@ class inbox {
     waiting_.probes.push_back(e);
     wake();
   }
-  void post_control(control c) {
+  /// @returns Whether the loop has ended: then nobody runs it unless the poster does.
+  bool post_control(control c) {
     const std::lock_guard lock{mutex_};
     waiting_.controls.push_back(std::move(c));
     wake();
+    return ended_;
+  }
+  /// The loop ends if nothing was posted since it took the last messages. @returns Whether it does.
+  bool end() noexcept {
+    const std::lock_guard lock{mutex_};
+    ended_ = !waiting_.any();
+    return ended_;
   }
   /// From now on requests are refused.
   void close() noexcept {
@@ -175,6 +183,7 @@ class inbox {
   bool nudged_ = false;
   bool closed_ = false;
   bool close_seen_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace cohort::engine

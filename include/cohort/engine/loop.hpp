@@ -107,7 +107,8 @@ class basic_loop {
 
   /// Runs `action(now)` on the loop's thread. What it throws is counted, and nobody else hears of
   /// it.
-  void post(inbox::control action) { inbox_.post_control(std::move(action)); }
+  /// @returns As `inbox::post_control`.
+  bool post(inbox::control action) { return inbox_.post_control(std::move(action)); }
 
   /// Takes no more requests; those accepted go on to their ends.
   void drain() noexcept { inbox_.close(); }
