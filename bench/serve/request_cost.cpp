@@ -247,7 +247,10 @@ int main(int argc, char** argv) {
   int results[2];
   if (pipe(orders) != 0 || pipe(results) != 0) fail("pipe");
   const pid_t client = fork();  // Before there are threads.
-  if (client == 0) run_client(http.port(), connections, orders[0], results[1]);
+  if (client == 0) {
+    close(orders[1]);  // Else there is always somebody who might give an order.
+    run_client(http.port(), connections, orders[0], results[1]);
+  }
   const inference::options options;
   serve::metrics counters;
   inference::infer_app app{options, http, counters};

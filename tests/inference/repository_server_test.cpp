@@ -25,16 +25,8 @@ namespace fs = std::filesystem;
 
 /// A folder of models, and servers of it.
 struct repository {
-  repository() {
-    fs::create_directories(folder);
-    // ONNX Runtime leaves a few bytes behind, for which a sanitized server would end badly.
-    test::spill(leaks, "leak:libonnxruntime\n");
-    setenv("LSAN_OPTIONS", ("suppressions=" + fs::absolute(leaks).string()).c_str(), 1);
-  }
-  ~repository() {
-    fs::remove_all(folder);
-    fs::remove(leaks);
-  }
+  repository() { fs::create_directories(folder); }
+  ~repository() { fs::remove_all(folder); }
   repository(const repository&) = delete;
   repository& operator=(const repository&) = delete;
 
@@ -51,7 +43,6 @@ struct repository {
     return all;
   }
   std::string folder = test::scratch("repository");
-  std::string leaks = test::scratch("repository.leaks");
 };
 
 std::string load(test::connection& c, const std::string& name) {

@@ -26,7 +26,8 @@
 
 namespace {
 
-// Read once: the environment may not be read while another thread changes it.
+// Read once, before there are threads: the environment may not be read while another one changes
+// it, and a sanitizer does not see what orders the first use of a local one.
 struct settings {
   std::string file = read("COHORT_BLOCKING_FILE");
   std::string call = read("COHORT_BLOCKED_CALL");
@@ -39,17 +40,14 @@ struct settings {
     return !file.empty() && call == which && access(file.c_str(), F_OK) == 0;
   }
 };
-const settings& told() {
-  static const settings s;
-  return s;
-}
+const settings told;
 
 std::atomic<bool> somebody_hangs{false};
 
 /// Whether it is this thread that hangs; then it must `hang`.
-bool is_mine(const char* call) { return told().is_blocked(call) && !somebody_hangs.exchange(true); }
+bool is_mine(const char* call) { return told.is_blocked(call) && !somebody_hangs.exchange(true); }
 void hang(const char* call) {
-  while (told().is_blocked(call)) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  while (told.is_blocked(call)) std::this_thread::sleep_for(std::chrono::milliseconds{1});
   somebody_hangs = false;
 }
 
@@ -73,7 +71,7 @@ void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int 
                  const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc) {
   static auto* const real = next<decltype(cblas_sgemm)>("cblas_sgemm");
   if (is_mine("cblas_sgemm")) hang("cblas_sgemm");
-  if (told().is_blocked("cblas_sgemm throws")) throw std::runtime_error{"no room for 7 of b"};
+  if (told.is_blocked("cblas_sgemm throws")) throw std::runtime_error{"no room for 7 of b"};
   real(order, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 

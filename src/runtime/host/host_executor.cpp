@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -53,16 +53,19 @@ class host_mark {
   bool done_ = false;
 };
 
-/// One block of memory, divided into buffers.
+/// One block of memory, divided into buffers. Straight from the system: it is there, all zero, when
+/// it is first used, and goes back whole, whatever else the program has allocated meanwhile.
 class host_pool {
  public:
   explicit host_pool(std::size_t bytes) : blocks_{bytes, alignment} {
-    memory_ = static_cast<std::byte*>(std::aligned_alloc(alignment, blocks_.size()));
-    if (memory_ == nullptr) {
+    void* const memory =
+        mmap(nullptr, blocks_.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
       throw resource_error{fmt::format("host_executor: no memory for pool_bytes {}", bytes)};
     }
+    memory_ = static_cast<std::byte*>(memory);
   }
-  ~host_pool() { std::free(memory_); }  // NOLINT: pairs with aligned_alloc.
+  ~host_pool() { munmap(memory_, blocks_.size()); }
   host_pool(const host_pool&) = delete;
   host_pool& operator=(const host_pool&) = delete;
 
