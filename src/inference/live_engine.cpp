@@ -103,6 +103,7 @@ class live_engine_of final : public live_engine {
   }
 
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    if (!has_device()) return refusal::no_device;  // Who can will find another server.
     return engine_.submit(r);
   }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }

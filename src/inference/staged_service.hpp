@@ -104,6 +104,7 @@ class service_of final : public model_service {
     return settings_ ? &*settings_ : nullptr;
   }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    if (!has_device()) return refusal::no_device;  // Who can will find another server.
     return engine_.submit(r);
   }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include <support/child_server.hpp>
 #include <support/scratch_file.hpp>
+#include <support/soon.hpp>
 
 namespace cohort::inference {
 namespace {
@@ -114,6 +116,29 @@ TEST_CASE("a signal while models load is the end") {
   CHECK(starting.stop() == 0);
   CHECK(starting.read_rest() ==
         "inference_server: SIGTERM while starting: left 0 requests and 0 devices that hang\n");
+}
+
+TEST_CASE(
+    "while no device is in service whoever comes is told so, and nobody that he is too many") {
+  const std::string faults = test::scratch("no_device.json");
+  test::spill(faults, R"({"faults": [{"device": 0, "kind": "fail", "at_s": 0, "for_s": 3600}]})");
+  {
+    test::child_server server{INFERENCE_SERVER,
+                              {"--executor", "emulated", "--devices", "1", "--policy", "eager",
+                               "--models", "ResNet50", "--reality", faults}};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    connection c{server.port()};
+    // The first ones are tried, and then it is out.
+    std::pair<int, std::string> got;
+    CHECK(test::soon([&] {
+      got = c.ask("POST", infer, body);
+      return got.first == 503;
+    }));
+    CHECK_MESSAGE(got.second.find("no_device") != std::string::npos, got.second);
+    CHECK(c.ask("GET", "/v2/health/ready").first == 503);
+    CHECK(c.ask("GET", "/v2/health/live").first == 200);
+  }
+  std::filesystem::remove(faults);
 }
 
 TEST_CASE("no client of the service's port keeps a probe from the management port") {
