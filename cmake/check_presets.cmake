@@ -40,7 +40,7 @@ if(NOT folder STREQUAL "\${sourceDir}/build/\${presetName}")
   message(FATAL_ERROR "check_presets: binaries go to ${folder}")
 endif()
 
-file(STRINGS "${ROOT}/CMakeLists.txt" options REGEX "^option\\(COHORT_(BUILD|ENABLE)_")
+file(STRINGS "${ROOT}/CMakeLists.txt" options REGEX "^option\\(COHORT_(BUILD|ENABLE|JOIN)_")
 foreach(line IN LISTS options)
   string(REGEX MATCH "COHORT_[A-Z_]+" option "${line}")
   string(JSON value ERROR_VARIABLE missing GET "${json}" configurePresets 0 cacheVariables ${option})

@@ -1,8 +1,12 @@
-# Flags for cohort's own code. Never exported: users of cohort::cohort do not see them.
+# Flags for cohort's own code. Never exported: users of cohort::cohort do not see them. Not -Wshadow where
+# sources are joined: what it found would be the names of neighbours. Nor does GCC know there that what has a
+# member of an unnamed namespace is in no other source.
 add_library(cohort_dev INTERFACE)
 target_compile_options(
   cohort_dev
-  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion;-Wshadow>"
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion>"
+            "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<BOOL:${COHORT_JOIN_SOURCES}>>>:-Wshadow>"
+            $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${COHORT_JOIN_SOURCES}>>:-Wno-subobject-linkage>
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
@@ -44,18 +48,8 @@ function(cohort_is_asked_for source variable)
   set(${variable} ${asked_for} PARENT_SCOPE)
 endfunction()
 
-# cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [TIMEOUT s] [LABELS label...] [SERIAL]): a
-# doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
-# GPU: they take the lock of the device, are skipped with the reason where there is none, and
-# `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
-# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin.
-function(cohort_add_test source)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;LABELS" ${ARGN})
-  cohort_is_asked_for("${source}" asked_for)
-  if(NOT asked_for)
-    return()
-  endif()
-  cohort_name_of("${source}" name)
+# cohort_prove_header(<layer>/<name>_test.cpp): the header that the test includes first compiles alone.
+function(cohort_prove_header source)
   cohort_own_header("${PROJECT_SOURCE_DIR}" "${source}" header)
   if(header)
     cohort_includes_first("${CMAKE_CURRENT_SOURCE_DIR}/${source}" "${header}" first)
@@ -63,19 +57,31 @@ function(cohort_add_test source)
       set_property(GLOBAL APPEND PROPERTY COHORT_PROVEN_HEADERS "${header}")
     endif()
   endif()
-  add_executable(${name} ${source})
+endfunction()
+
+# cohort_test_needs(<target> ...): what a program of tests is made of, of what cohort_add_test takes.
+function(cohort_test_needs target)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   set(main cohort_test_main)
   if("gpu" IN_LIST arg_LABELS)
     set(main cohort_gpu_test_main)
   elseif("onnx" IN_LIST arg_LABELS)
     set(main cohort_onnx_test_main)
   endif()
-  target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev ${main} ${arg_LIBS})
-  add_dependencies(cohort_tests ${name})
+  target_link_libraries(${target} PRIVATE cohort::cohort cohort_dev ${main} ${arg_LIBS})
+  target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
+  add_dependencies(cohort_tests ${target})
+  if(arg_DEPENDS)
+    add_dependencies(${target} ${arg_DEPENDS})
+  endif()
+endfunction()
+
+# cohort_test_runs(<ctest> ...): how a test is run, of what cohort_add_test takes.
+function(cohort_test_runs name)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   if("gpu" IN_LIST arg_LABELS)
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
@@ -87,30 +93,87 @@ function(cohort_add_test source)
   endif()
 endfunction()
 
-# cohort_add_tests(<layer> [TIMEOUT s] [LIBS lib...] [EXCEPT name...]): the tests and fail tests of a
-# layer, found by their names, but for those that need something else and are registered one by one.
+# cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [DEFINITIONS definition...] [DEPENDS target...] [TIMEOUT s]
+# [LABELS label...] [SERIAL]): a
+# doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
+# GPU: they take the lock of the device, are skipped with the reason where there is none, and
+# `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
+# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin.
+function(cohort_add_test source)
+  cohort_is_asked_for("${source}" asked_for)
+  if(NOT asked_for)
+    return()
+  endif()
+  cohort_name_of("${source}" name)
+  cohort_prove_header("${source}")
+  add_executable(${name} ${source})
+  add_test(NAME ${name} COMMAND ${name})
+  cohort_test_needs(${name} ${ARGN})
+  cohort_test_runs(${name} ${ARGN})
+endfunction()
+
+# cohort_join_tests(<layer> SOURCES source... [what cohort_add_test takes]): one program of several tests, which instantiate
+# much the same, compiled as one. Each is a ctest by itself, named as ever.
+function(cohort_join_tests layer)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
+  set(program "${layer}.tests")
+  set(number 1)
+  while(TARGET ${program})
+    math(EXPR number "${number} + 1")
+    set(program "${layer}.tests.${number}")
+  endwhile()
+  add_executable(${program} ${arg_SOURCES})
+  set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  cohort_test_needs(${program} ${ARGN})
+  foreach(source IN LISTS arg_SOURCES)
+    cohort_name_of("${source}" name)
+    add_test(NAME ${name} COMMAND ${program} "--source-file=*/tests/${source}")
+    cohort_test_runs(${name} ${ARGN})
+    # A name that fits no file must not pass for a test that passes.
+    set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+  endforeach()
+endfunction()
+
+# cohort_add_tests(<layer> [NAMES name...] [EXCEPT name...] [what cohort_add_test takes]): tests of a layer that
+# need the same: those that are named, or all that are found and its fail tests, but for those that need something
+# else and are registered one by one. A program each, or, with COHORT_JOIN_SOURCES, one for all.
 function(cohort_add_tests layer)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LIBS;EXCEPT" ${ARGN})
-  set(options "")
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "LIBS;DEFINITIONS;DEPENDS;LABELS;NAMES;EXCEPT" ${ARGN})
+  set(needs LIBS ${arg_LIBS} DEFINITIONS ${arg_DEFINITIONS} DEPENDS ${arg_DEPENDS} LABELS ${arg_LABELS})
   if(arg_TIMEOUT)
-    list(APPEND options TIMEOUT ${arg_TIMEOUT})
+    list(APPEND needs TIMEOUT ${arg_TIMEOUT})
   endif()
-  if(arg_LIBS)
-    list(APPEND options LIBS ${arg_LIBS})
+  if(arg_SERIAL)
+    list(APPEND needs SERIAL)
   endif()
-  file(
-    GLOB_RECURSE sources CONFIGURE_DEPENDS
-    RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
-    "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cpp"
-    "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_fail.cpp")
+  if(arg_NAMES)
+    list(TRANSFORM arg_NAMES REPLACE "(.+)" "${layer}/\\1_test.cpp" OUTPUT_VARIABLE sources)
+  else()
+    file(
+      GLOB_RECURSE sources CONFIGURE_DEPENDS
+      RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
+      "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cpp"
+      "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_fail.cpp")
+  endif()
+  set(joined "")
   foreach(source IN LISTS sources)
     string(REGEX REPLACE "^${layer}/|_(test|fail)\\.cpp$" "" name "${source}")
     if(source MATCHES "_fail\\.cpp$")
       cohort_add_fail_test("${source}")
-    elseif(NOT name IN_LIST arg_EXCEPT)
-      cohort_add_test("${source}" ${options})
+    elseif(name IN_LIST arg_EXCEPT)
+      continue()
+    elseif(COHORT_JOIN_SOURCES)
+      cohort_is_asked_for("${source}" asked_for)
+      if(asked_for)
+        list(APPEND joined "${source}")
+      endif()
+    else()
+      cohort_add_test("${source}" ${needs})
     endif()
   endforeach()
+  if(joined)
+    cohort_join_tests(${layer} SOURCES ${joined} ${needs})
+  endif()
 endfunction()
 
 # cohort_add_tests_without_assertions(<layer> <name>...): these tests of a layer once more, as

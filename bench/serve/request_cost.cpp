@@ -98,8 +98,9 @@ class service final : public inference::model_service {
   [[nodiscard]] const std::string& description() const noexcept override { return none_; }
   [[nodiscard]] const std::string& notes() const noexcept override { return none_; }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
-    return engine_.submit(r);
+    return engine_.submit_quietly(r);
   }
+  void wake_up() noexcept override { engine_.wake_up(); }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return engine_.waiting(id);

@@ -234,7 +234,7 @@ options parse_options(int argc, char** argv) {
     if (o.executor != "host" && o.executor != "auto") {
       fail(fmt::format("--repository: not with --executor {}: expected host", o.executor));
     }
-    for (const char* other : {"--weights", "--seed", "--pipeline", "--slo-ms", "--max-batch"}) {
+    for (const char* other : {"--weights", "--seed", "--slo-ms", "--max-batch"}) {
       if (app.count(other) > 0) {
         fail(fmt::format("{}: not with --repository: config.pbtxt says it", other));
       }

@@ -95,6 +95,7 @@ struct profile_options {
   std::string repeats = "50";
   std::string time_limit_s = "10";
   text_option slo_ms;
+  text_option max_length;
   text_option stages;
   text_option stage_load;
   text_option hand_over_ms;
@@ -109,7 +110,7 @@ struct slice_options {
   text_option name;
   std::string stages = "auto";
   std::string largest_batch = "16";
-  std::string max_length = "512";
+  text_option max_length;
   std::string most_tensors = "3";
   std::string most_pieces = "64";
   std::string repeats = "15";
@@ -123,6 +124,8 @@ int slice_command(const slice_options& o);
 
 struct interference_options {
   std::string profiles;
+  std::string model;  ///< Files of ONNX; may be empty.
+  text_option max_length;
   std::string pairs;
   std::string out;
   std::string executor = "host";

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,6 +26,7 @@
 #include <formats/pairs_file.hpp>
 #include <formats/profile_dir.hpp>
 #include <formats/text.hpp>
+#include <models/onnx_factory.hpp>
 #include <models/registry.hpp>
 #include <models/timed_pair.hpp>
 #include <registry/name_table.hpp>
@@ -32,6 +34,7 @@
 #include "commands.hpp"
 #include "interference_fit.hpp"
 #include "interference_report.hpp"
+#include "onnx_file.hpp"
 #include "pair_plan.hpp"
 #include "pair_runner.hpp"
 #include "pair_turns.hpp"
@@ -51,6 +54,12 @@ constexpr name_table clocks{
     row{"busy", "the work itself, without the turns of other programs on its core (host)", true},
     row{"wall", "from the first call to the completion", false}};
 
+/// What is run as a model of the profile.
+struct model_source {
+  std::string what;  ///< A name, or a file of ONNX.
+  std::uint32_t max_length = 512;
+};
+
 struct interference_plan {
   choice executor;
   choice pairs;
@@ -60,7 +69,8 @@ struct interference_plan {
   double seconds;
   std::uint32_t turns;
   fit_options fit;
-  std::string note;  ///< What was left out; empty if nothing.
+  std::vector<model_source> sources;  ///< Of the profile's models.
+  std::string note;                   ///< What was left out; empty if nothing.
 
   [[nodiscard]] bool stops_early() const {
     return pair_choices.visit(pairs.row, [](const auto& r) { return r.make; });
@@ -108,21 +118,45 @@ std::vector<std::uint32_t> integers_of(std::string_view option, std::string_view
 }
 
 /// The models must be ones that can be run here, and at least two.
-void check_models(const interference_options& o, const profile_dir& profiles) {
+std::vector<model_source> parse_sources(const interference_options& o, const choice& executor,
+                                        const profile_dir& profiles) {
   if (profiles.models.size() < 2) {
     fail("--profiles", quote_short(o.profiles),
          fmt::format("a folder of at least two models; it has {} alone", profiles.models[0].name));
+  }
+  std::map<std::string, std::string> files;
+  for (std::string_view rest = o.model; !o.model.empty();) {
+    const std::string item{rest.substr(0, rest.find(','))};
+    if (executor.name != "host") fail("--executor", executor.name, "host for files of ONNX");
+    if (!models::is_onnx_file(item)) fail("--model", quote_short(item), "[NAME=]FILE.onnx");
+    const onnx_subject s = parse_onnx_subject("--model", item);
+    if (!profiles.find(s.name)) {
+      std::vector<std::string> names;
+      for (const packing::model_profile& m : profiles.models) names.push_back(m.name);
+      fail("--model", quote_short(item),
+           fmt::format("files of models of {}: {}", o.profiles, fmt::join(names, ", ")));
+    }
+    if (!files.emplace(s.name, s.file).second) fail("--model", quote_short(item), "each name once");
+    if (item.size() == rest.size()) break;
+    rest.remove_prefix(item.size() + 1);
   }
   const auto small = models::model_names();
   const auto large = models::large_model_names();
   std::vector<std::string_view> known{small.begin(), small.end()};
   known.insert(known.end(), large.begin(), large.end());
+  std::vector<model_source> sources;
   for (const packing::model_profile& m : profiles.models) {
-    if (std::ranges::find(known, m.name) == known.end()) {
+    if (const auto at = files.find(m.name); at != files.end()) {
+      sources.push_back({at->second, parse_max_length(o.max_length, at->second)});
+    } else if (std::ranges::find(known, m.name) != known.end()) {
+      sources.push_back({m.name});
+    } else {
       fail((fs::path{o.profiles} / "slo.csv").string(), quote_short(m.name),
-           fmt::format("models that can be run: {}", fmt::join(known, ", ")));
+           fmt::format("models that can be run: {}, or a file by --model NAME=FILE.onnx",
+                       fmt::join(known, ", ")));
     }
   }
+  return sources;
 }
 
 std::vector<std::vector<std::uint32_t>> parse_batches(const interference_options& o,
@@ -195,11 +229,12 @@ interference_plan parse_plan(const interference_options& o, const profile_dir& p
           static_cast<std::uint32_t>(parse_integer("--turns", o.turns, {.low = 1, .high = 10'000})),
       .fit = {.hold_back = parse_number("--hold-back", o.hold_back, {.low = 0, .high = 0.9}),
               .seed = parse_integer("--seed", o.seed, integer_range{})},
+      .sources = {},
       .note = {}};
   const std::string reason =
       profile_executors.visit(p.executor.row, [](const auto& r) { return r.why_not(); });
   if (!reason.empty()) fail("--executor", p.executor.name, fmt::format("host: {}", reason));
-  check_models(o, profiles);
+  p.sources = parse_sources(o, p.executor, profiles);
   p.batches = parse_batches(o, profiles);
   parse_splits(o, profiles, p);
   return p;
@@ -305,16 +340,19 @@ class pair_measuring {
     return cases;
   }
   [[nodiscard]] std::unique_ptr<models::timed_pair> prepare(const model_pair& pair) const {
+    const model_source& first = plan_.sources[pair.first];
+    const model_source& second = plan_.sources[pair.second];
     const models::pair_timing_plan t{
-        .models = {name(pair.first), name(pair.second)},
+        .models = {first.what, second.what},
+        .max_size = {first.max_length, second.max_length},
         .max_batch = {plan_.batches[pair.first].back(), plan_.batches[pair.second].back()},
         .seed = plan_.fit.seed};
     try {
       return profile_executors.visit(plan_.executor.row,
                                      [&](const auto& r) { return r.make_pair(t); });
     } catch (const error& e) {
-      throw input_error{
-          fmt::format("interference: {} beside {}: {}", t.models[0], t.models[1], e.what())};
+      throw input_error{fmt::format("interference: {} beside {}: {}", name(pair.first),
+                                    name(pair.second), e.what())};
     }
   }
   void check_device(const std::string& device) const {

@@ -197,6 +197,10 @@ void add_profile(CLI::App& app, profile_options& o) {
          "B,...|auto");
   option(sub, "--largest-batch", o.largest_batch, "Of --batches auto [32]", "N");
   option(sub, "--partitions", o.partitions, "Parts of the device, in percent [100]", "P,...");
+  option(sub, "--max-length", o.max_length,
+         "Of files of ONNX with a dynamic length: measured at that [max_length of its "
+         "config.pbtxt, or 512]",
+         "N");
   option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [50]", "N");
   option(sub, "--time-limit-s", o.time_limit_s,
          "Time for one model, after at least three runs of each [10]", "S");
@@ -231,7 +235,7 @@ void add_slice(CLI::App& app, slice_options& o) {
          "N");
   option(sub, "--max-length", o.max_length,
          "Of models with a dynamic length: measured at an eighth, a quarter, half and all of it "
-         "[512]",
+         "[max_length of its config.pbtxt, or 512]",
          "N");
   option(sub, "--most-tensors", o.most_tensors, "Tensors that may cross a cut [3]", "N");
   option(sub, "--most-pieces", o.most_pieces,
@@ -252,6 +256,10 @@ void add_interference(CLI::App& app, interference_options& o) {
   option(sub, "--profiles", o.profiles,
          "Folder that `cohort profile --partitions 50,100` wrote, of two models or more", "DIR")
       ->required();
+  option(sub, "--model", o.model, "The files of those models of the profile that are ONNX's [none]",
+         "[NAME=]FILE.onnx,...");
+  option(sub, "--max-length", o.max_length,
+         "Of those with a dynamic length [max_length of its config.pbtxt, or 512]", "N");
   option(sub, "--pairs", o.pairs, "Which pairs of models:\n" + pair_choice_names().help(), "PAIRS")
       ->required();
   option(sub, "--out", o.out,

@@ -33,6 +33,8 @@
 #include <registry/profile_executors.hpp>
 #include "commands.hpp"
 #include "fit.hpp"
+#include "onnx_file.hpp"
+#include "onnx_traffic.hpp"
 #include "progress.hpp"
 #include "refine_batches.hpp"
 
@@ -45,6 +47,7 @@ using layout = json_writer::layout;
 struct subject {
   std::string name;
   std::string source;  ///< The same, or the file that it is in.
+  std::uint32_t max_length = 0;
 };
 
 struct plan {
@@ -91,7 +94,8 @@ struct profile_point {
 
 struct model_profile {
   std::string name;
-  bool is_counted = true;  ///< What it reads and writes is known.
+  std::optional<onnx_traffic> counted;  ///< Of a file of ONNX.
+  bool is_counted = true;               ///< What it reads and writes is known.
   std::string device;
   std::size_t stages = 0;
   double slo_ms = 0;
@@ -161,22 +165,13 @@ std::vector<std::uint32_t> parse_batches(const profile_options& o) {
 }
 
 /// A file of ONNX's, NAME=FILE.onnx or FILE.onnx alone.
-void add_file(plan& p, const std::string& item) {
+void add_file(plan& p, const std::string& item, const profile_options& o) {
   if (p.executor.name != "host") fail("--executor", p.executor.name, "host for files of ONNX");
-  const std::size_t equals = item.find('=');
-  const std::string file = equals == std::string::npos ? item : item.substr(equals + 1);
-  const std::string name =
-      equals == std::string::npos ? models::name_of_onnx_file(file) : item.substr(0, equals);
-  // It names a file that is written, and a column of others.
-  const bool is_plain = !name.empty() && name.size() <= 128 && name.front() != '.' &&
-                        name.find_first_not_of(
-                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                            "0123456789_-.") == std::string::npos;
-  if (!is_plain) fail("--model", quote_short(item), "a name of letters, digits, _, - and .");
+  const auto [name, file] = parse_onnx_subject("--model", item);
   if (std::ranges::find(p.models, name, &subject::name) != p.models.end()) {
     fail("--model", quote_short(item), "each name once");
   }
-  p.models.push_back({name, file});
+  p.models.push_back({name, file, parse_max_length(o.max_length, file)});
 }
 
 plan parse_plan(const profile_options& o) {
@@ -211,7 +206,7 @@ plan parse_plan(const profile_options& o) {
   for (std::string_view rest = o.model;;) {
     const std::string name{rest.substr(0, rest.find(','))};
     if (models::is_onnx_file(name)) {
-      add_file(p, name);
+      add_file(p, name, o);
     } else if (name == "all") {  // Of those that this executor can run in reasonable time.
       const auto fitting = is_fast ? std::span<const std::string_view>{known} : small;
       for (const std::string_view m : fitting) p.models.push_back({std::string{m}, std::string{m}});
@@ -302,6 +297,7 @@ void tell_added(const model_profile& m) {
 std::unique_ptr<models::timed_model> prepare(const subject& s, const plan& p) {
   models::timing_plan t{
       .model = s.source, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
+  if (s.max_length > 0) t.max_size = s.max_length;
   for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
     return profile_executors.visit(p.executor.row, [&](const auto& r) { return r.make(t); });
@@ -357,7 +353,8 @@ model_profile profile_model(const subject& s, const plan& p) {
   const std::string& name = s.name;
   const auto model = prepare(s, p);
   model_profile out{.name = name,
-                    .is_counted = s.name == s.source,
+                    .counted = {},
+                    .is_counted = true,
                     .device = model->device(),
                     .stages = model->stages(),
                     .slo_ms = p.slo_ms,
@@ -369,16 +366,29 @@ model_profile profile_model(const subject& s, const plan& p) {
                     .row = {},
                     .ends = {},
                     .trial = {}};
+  if (s.max_length > 0) {
+    try {
+      out.counted = count_onnx_traffic(s.source, s.max_length);
+    } catch (const error& e) {
+      out.is_counted = false;
+      fmt::print(stderr, "cohort: {}: no row of util.csv: what it moves cannot be counted: {}\n",
+                 name, e.what());
+    }
+  }
   for (std::size_t i = 0; i < p.partitions.size(); ++i) {
     out.partitions.push_back(model->partition(i));
   }
-  {
+  try {
     progress_bar bar{name, "rounds"};
     if (p.refines) {
       measure_refined(out, p, *model, bar);
     } else {
       measure(out, p, p.batches, p.time_limit_s, *model, bar);
     }
+  } catch (const device_error& e) {
+    if (s.max_length == 0) throw;
+    throw input_error{fmt::format("{} (if it has lengths, at {}: --max-length says another)",
+                                  e.what(), s.max_length)};
   }
   tell_added(out);
   if (p.cuts) {
@@ -432,10 +442,11 @@ std::string util_csv(const std::vector<model_profile>& profiles, const plan& p) 
   std::string out = "model,batch,l2_util_pct,dram_util_pct\n";
   for (const model_profile& m : profiles) {
     if (!m.is_counted) continue;
-    const models::definition d = models::definition_of(m.name);
     for (const profile_point& x : m.points) {
       if (x.partition != p.partitions.back()) continue;
-      const models::traffic t = models::count_traffic(d, x.batch, m.cache_bytes);
+      const models::traffic t =
+          m.counted ? m.counted->of_batch(x.batch, m.cache_bytes)
+                    : models::count_traffic(models::definition_of(m.name), x.batch, m.cache_bytes);
       const double seconds = x.at(0.5) / 1e3;
       const auto percent = [&](double bytes, double rate) {
         return std::min(100.0, 100 * bytes / rate / seconds);

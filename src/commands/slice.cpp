@@ -28,12 +28,15 @@
 #include <formats/json_writer.hpp>
 #include <formats/onnx_cuts.hpp>
 #include <formats/onnx_graph.hpp>
+#include <formats/pipeline_file.hpp>
 #include <formats/text.hpp>
+#include <models/identity.hpp>
 #include <models/measure_rows.hpp>
 #include <models/measured_model.hpp>
 #include <models/onnx_factory.hpp>
 #include <models/registry.hpp>
 #include "commands.hpp"
+#include "onnx_file.hpp"
 #include "onnx_pieces.hpp"
 #include "progress.hpp"
 
@@ -89,11 +92,7 @@ slice_plan parse_slice(const slice_options& o) {
   if (!o.file.ends_with(".onnx")) {
     fail("MODEL", quote_short(o.file), "a file FILE.onnx");
   }
-  const bool is_plain = !p.name.empty() && p.name.size() <= 128 && p.name.front() != '.' &&
-                        p.name.find_first_not_of(
-                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                            "0123456789_-.") == std::string::npos;
-  if (!is_plain) {
+  if (!is_plain_name(p.name)) {
     fail(o.name ? "--name" : "MODEL", quote_short(o.name ? p.name : o.file),
          "a name of letters, digits, _, - and .");
   }
@@ -108,29 +107,13 @@ slice_plan parse_slice(const slice_options& o) {
     p.slo_ms = parse_number("--slo-ms", *o.slo_ms, {.low = 0, .high = 1e7, .above_low = true});
   }
   p.pieces = {.name = p.name,
-              .max_size = static_cast<std::uint32_t>(
-                  parse_integer("--max-length", o.max_length, {.low = 1, .high = 1U << 20U})),
+              .max_size = parse_max_length(o.max_length, o.file),
               .most_tensors = static_cast<std::size_t>(
                   parse_integer("--most-tensors", o.most_tensors, {.low = 1, .high = 64})),
               .most_pieces = static_cast<std::size_t>(
                   parse_integer("--most-pieces", o.most_pieces, {.low = 1, .high = 256}))};
   p.version = fs::path{o.out} / p.name / "1";
   return p;
-}
-
-std::string read_model(const std::string& path) {
-  std::error_code failed;
-  const auto bytes = fs::file_size(path, failed);
-  if (failed) throw input_error{fmt::format("{}: cannot be read: {}", path, failed.message())};
-  const std::size_t most = onnx_limits{}.bytes;
-  if (bytes > most) {
-    throw input_error{fmt::format("{}: {} bytes: expected at most {}", path, bytes, most)};
-  }
-  std::string text(bytes, '\0');
-  std::ifstream in{path, std::ios::binary};
-  in.read(text.data(), static_cast<std::streamsize>(bytes));
-  if (!in) throw input_error{fmt::format("{}: cannot be read", path)};
-  return text;
 }
 
 /// Makes the folder, and complains now of what cannot be written after minutes of measuring.
@@ -145,7 +128,7 @@ bool prepare_folder(const slice_options& o, const slice_plan& p, const std::stri
   const std::string there = (p.version / "model.onnx").string();
   if (!fs::exists(there)) return false;
   if (fs::equivalent(there, o.file, error) && !error) return true;
-  if (read_model(there) != model) {
+  if (read_onnx_file(there) != model) {
     fail("--out", quote_short(there), "no other model there than the one to cut");
   }
   return true;
@@ -153,13 +136,7 @@ bool prepare_folder(const slice_options& o, const slice_plan& p, const std::stri
 
 /// Lengths that a model is measured at.
 std::vector<std::uint32_t> sizes_of(const runtime::model_interface& m) {
-  if (!m.has_sizes()) return {0};
-  std::vector<std::uint32_t> sizes;
-  for (const std::uint32_t part : {8U, 4U, 2U, 1U}) {
-    const std::uint32_t size = std::max(1U, m.max_size / part);
-    if (sizes.empty() || sizes.back() < size) sizes.push_back(size);
-  }
-  return sizes;
+  return m.has_sizes() ? usual_sizes(m.max_size) : std::vector<std::uint32_t>{0};
 }
 
 /// Rows of samples as dense tensors.
@@ -288,7 +265,10 @@ void write_files(const slice_options& o, const slice_plan& p, bool has_model,
   for (std::size_t k = 0; k < stages.size(); ++k) {
     write_file((fresh / fmt::format("{}.onnx", k + 1)).string(), to_bytes(stages[k]));
   }
-  if (!has_model) write_file((p.version / "model.onnx").string(), model);
+  const std::string whole = (p.version / "model.onnx").string();
+  if (!has_model) write_file(whole, model);
+  write_file((fresh / models::cut_from_file).string(),
+             models::cut_from(models::fingerprint_of_file(whole), stages.size()));
   fs::remove_all(folder, error);
   if (!error) fs::rename(fresh, folder, error);
   if (error) throw input_error{fmt::format("{}: {}", folder.string(), error.message())};
@@ -457,7 +437,7 @@ sliced slice_model(const onnx_pieces& model, onnx_model read, slice_plan& p,
 
 int slice_command(const slice_options& o) {
   slice_plan p = parse_slice(o);
-  const std::string bytes = read_model(o.file);
+  const std::string bytes = read_onnx_file(o.file);
   onnx_model graph = parse_onnx(o.file, bytes);
   const auto library = runtime::onnx::library::open();
   std::vector<onnx_model> stages;
@@ -473,8 +453,9 @@ int slice_command(const slice_options& o) {
     write_files(o, p, has_model, bytes, stages, s);
     print(o.json ? slice_json(model, s, p) : slice_text(model, s, p, o.out));
   } catch (const device_error& e) {
-    throw input_error{fmt::format("{}: requests of up to {} rows and size {}: {}", o.file,
-                                  p.largest_batch, p.pieces.max_size, e.what())};
+    throw input_error{
+        fmt::format("{}: requests of up to {} rows and size {} (--max-length says another): {}",
+                    o.file, p.largest_batch, p.pieces.max_size, e.what())};
   } catch (const error& e) {
     throw input_error{fmt::format("{}: {}", o.file, e.what())};
   }

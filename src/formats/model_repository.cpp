@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model_repository.hpp"
 
+#include "model_check.hpp"
 #include "text.hpp"
 
 #include <sys/stat.h>
@@ -179,7 +180,11 @@ class scanner {
       out_.notes.push_back(fmt::format("{}: version_policy names version {}, which has no folder",
                                        out_.config_file, v));
     }
-    if (chosen.empty()) throw input_error{std::exchange(out_.notes.back(), {})};
+    if (chosen.empty()) {
+      const std::string why = std::move(out_.notes.back());
+      out_.notes.pop_back();
+      throw input_error{why};
+    }
     all = std::move(chosen);
   }
 
@@ -254,6 +259,17 @@ std::vector<repository_model> scan_repository(const std::string& dir) {
     out.push_back(scan_model(dir, name));
   }
   return out;
+}
+
+std::uint32_t max_length_of(const std::string& model_file) {
+  const fs::path version = fs::absolute(model_file).parent_path();
+  const fs::path config = version.parent_path() / "config.pbtxt";
+  const std::string number = version.filename().string();
+  const bool is_version =
+      !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_version || !fs::is_regular_file(config)) return default_max_length;
+  return parse_model_config(config.string(), read_file(config.string()))
+      .max_length.value_or(default_max_length);
 }
 
 }  // namespace cohort::formats

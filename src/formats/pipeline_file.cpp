@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
@@ -78,16 +79,23 @@ std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
     }
     if (const auto policies = at.find("policies")) {
       p.policies = read_policies(*policies, !p.sizes.empty());
-    } else if (!p.sizes.empty()) {  // As in MODEL.json.
-      p.policies = {.input = batching::input_rule::filled,
-                    .split = batching::split_rule::none,
-                    .stretch = batching::stretch_rule::none};
+    } else if (!p.sizes.empty()) {
+      p.policies = sized_policies;
     }
     plans.emplace(name, std::move(p));
   }
   return plans;
 } catch (const input_error& e) {
   throw config_error{fmt::format("--pipeline: {}", e.what())};
+}
+
+std::vector<std::uint32_t> usual_sizes(std::uint32_t largest) {
+  std::vector<std::uint32_t> sizes;
+  for (const std::uint32_t part : {8U, 4U, 2U, 1U}) {
+    const std::uint32_t size = std::max(1U, largest / part);
+    if (sizes.empty() || sizes.back() < size) sizes.push_back(size);
+  }
+  return sizes;
 }
 
 std::map<std::string, pipeline_plan> read_pipelines(const std::string& path) {

@@ -27,6 +27,16 @@ struct pipeline_plan {
   batching::diversity_options policies{};
 };
 
+/// Of a model with sizes for which nobody has named policies, as in MODEL.json.
+inline constexpr batching::diversity_options sized_policies{
+    .input = batching::input_rule::filled,
+    .split = batching::split_rule::none,
+    .stretch = batching::stretch_rule::none};
+
+/// Sizes for a model of which nobody has said any: an eighth, a quarter, half and all of its
+/// largest.
+[[nodiscard]] std::vector<std::uint32_t> usual_sizes(std::uint32_t largest);
+
 /// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16, 64],
 /// "policies": ["operator", "load"]}}; each field may be left out. `stages` are the numbers of
 /// operators of each stage, or how many stages the slicer cuts, or "auto": by trial.

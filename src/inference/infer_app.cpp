@@ -8,6 +8,7 @@
 #include <models/registry.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,9 @@
 namespace cohort::inference {
 namespace {
 
+/// How long requests may lie in the service before it is woken for them, while more are parsed:
+/// some ten times what waking costs, so that a device does not idle behind long bodies.
+constexpr std::chrono::microseconds longest_unwoken{100};
 constexpr const char* no_device = "every device hangs or fails";
 
 /// Whether a path's method is allowed; answers if not.
@@ -256,6 +260,7 @@ infer_app::lane* infer_app::next_lane() noexcept {
 void infer_app::serve_some() {
   time_point now = clock_.now();
   const time_point until = now + slice_;
+  time_point woken = now;
   cycle_.add(now - std::exchange(cycle_began_, now));
   while (lane* const l = next_lane()) {
     const auto next = l->queue.take(now);
@@ -267,9 +272,23 @@ void infer_app::serve_some() {
       infer(u, next->arrival);
     }
     now = clock_.now();
-    if (now >= until) return http_.post([this] { serve_some(); });
+    if (now - woken >= longest_unwoken) {
+      wake_service();
+      woken = now;
+    }
+    if (now >= until) {
+      http_.post([this] { serve_some(); });
+      return wake_service();
+    }
   }
   is_serving_ = false;
+  wake_service();
+}
+
+/// Once for several that were submitted: else each might wake a thread, and run in a batch of its
+/// own.
+void infer_app::wake_service() {
+  if (std::exchange(has_submitted_, false)) models_->wake_up();
 }
 
 /// Refuses what would be late, for less than it costs to know what it is.

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -68,6 +69,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
 
  private:
   struct infer_job;
+  struct delete_job {
+    void operator()(infer_job* j) const noexcept;
+  };
+  using owned_job = std::unique_ptr<infer_job, delete_job>;
 
   void ask_workload(const std::shared_ptr<serve::http_client>& client);
   void ask_model(std::string_view rest, const serve::http_request& request,
@@ -96,6 +101,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] std::vector<std::string> versions_of(std::string_view name) const;
   void keep_serving();
   void serve_some();
+  void wake_service();
   [[nodiscard]] lane* next_lane() noexcept;
   void shed(const served_model& model, serve::http_client& client);
   [[nodiscard]] serve::time_budget budget_of(const served_model& model);
@@ -109,6 +115,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
   void abandon(infer_job& j);
+  void finish_ended();
   void finish(infer_job& j);
   void answer(const infer_job& j, std::optional<outcome> worst);
   void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
@@ -131,6 +138,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   serve::recent_duration cycle_;  // From one such look to the next, while there is work.
   time_point cycle_began_;
   bool is_serving_ = false;
+  bool has_submitted_ = false;  // Since the service was woken last.
+  std::mutex ended_mutex_;
+  std::vector<owned_job> ended_;      // All rows have; guarded by the lock.
+  std::vector<owned_job> finishing_;  // Empty, but while they are.
 };
 
 }  // namespace cohort::inference

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +22,18 @@
 #include "answers.hpp"
 
 namespace cohort::inference {
+namespace {
+
+/// As `engine::tensor_request` has it.
+std::uint64_t wanted_by(const serve::infer_request& asked) {
+  std::uint64_t wanted = 0;
+  for (const serve::wanted_output& o : asked.outputs) {
+    wanted |= std::uint64_t{1} << std::min(o.index, 63U);
+  }
+  return wanted;
+}
+
+}  // namespace
 
 /// One infer request: its rows, each a request of the engine, whose input is where it came: in the
 /// body that the client holds, or was parsed to. Belongs to itself until the last row has ended.
@@ -50,6 +64,7 @@ void infer_app::infer_job::make_rows(const runtime::row_layout& in,
                                      const runtime::row_layout& out) {
   const std::uint32_t n = asked.rows;
   const std::size_t more = asked.inputs.size() - 1;
+  const std::uint64_t wanted = wanted_by(asked);
   output.resize(out.bytes() * n);
   rows = std::vector<row>(n);
   pieces.reserve(more * n);
@@ -57,6 +72,7 @@ void infer_app::infer_job::make_rows(const runtime::row_layout& in,
   for (std::uint32_t i = 0; i < n; ++i) {
     row& r = rows[i];
     r.owner = this;
+    r.wanted = wanted;
     r.input = asked.row(0, i);
     for (std::size_t k = 1; k <= more; ++k) pieces.push_back({in.offset(k), asked.row(k, i)});
     r.more = std::span<const engine::row_piece>{pieces}.last(more);
@@ -100,6 +116,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   // Its rows may end before the loop is over; `finish` comes later, on this thread.
   infer_job* mine = j.release();
   l.inside += n;
+  has_submitted_ = true;
   std::uint32_t accepted = 0;
   for (; accepted < n; ++accepted) {
     mine->why_refused = models_->submit(mine->rows[accepted]);
@@ -168,6 +185,12 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
     }
     return say_refused(j.client, *j.model, refusal::overloaded, longest);
   }
+  if (worst == outcome::failed && std::ranges::any_of(j.rows, &infer_job::row::is_unfit)) {
+    return say(j.client, 400,
+               fmt::format("model '{}' cannot compute these values of its inputs: is an id out of "
+                           "range?",
+                           name));
+  }
   if (worst && *worst != outcome::late) {
     const bool failed = *worst == outcome::failed;
     return say(
@@ -215,8 +238,24 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
   infer_job* j = row.owner;
   if (j->left.fetch_sub(1) != 1) return;
   j->ended = steady_clock{}.now();
-  // Owned, as the server may have stopped: then nobody calls it.
-  http_.post([this, owned = std::shared_ptr<infer_job>{j}] { finish(*owned); });
+  bool is_first = false;
+  {
+    const std::lock_guard lock{ended_mutex_};
+    is_first = ended_.empty();
+    ended_.emplace_back(j);  // If the server has stopped nobody finishes it.
+  }
+  if (is_first) http_.post([this] { finish_ended(); });
 }
+
+void infer_app::finish_ended() {
+  {
+    const std::lock_guard lock{ended_mutex_};
+    finishing_.swap(ended_);
+  }
+  for (const owned_job& j : finishing_) finish(*j);
+  finishing_.clear();
+}
+
+void infer_app::delete_job::operator()(infer_job* j) const noexcept { delete j; }
 
 }  // namespace cohort::inference

@@ -104,8 +104,9 @@ class live_engine_of final : public live_engine {
 
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (!has_device()) return refusal::no_device;  // Who can will find another server.
-    return engine_.submit(r);
+    return engine_.submit_quietly(r);
   }
+  void wake_up() noexcept override { engine_.wake_up(); }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id m) const noexcept override {
     return engine_.waiting(m);

@@ -34,8 +34,8 @@ struct live_model {
 };
 
 /// Each device runs each model. A model here is what was added: who replaces a model adds the new
-/// one, sends requests there, and removes the old one. Thread safety: `submit`, `cancel`, `waiting`
-/// and what is const from any thread; the rest from one thread.
+/// one, sends requests there, and removes the old one. Thread safety: `submit`, `wake_up`,
+/// `cancel`, `waiting` and what is const from any thread; the rest from one thread.
 class live_engine {
  public:
   virtual ~live_engine() = default;
@@ -53,7 +53,9 @@ class live_engine {
   /// has ended; then its id may be that of another model.
   virtual void remove(model_id m, std::function<void(remains)> gone) = 0;
 
+  /// As the service's.
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
+  virtual void wake_up() noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id m) const noexcept = 0;
   [[nodiscard]] virtual bool has_device() const noexcept = 0;

@@ -30,7 +30,7 @@ class model_repository {
   /// one has ended.
   virtual void unload(const std::string& name, answer done) = 0;
   /// What lies in the folder, and what is served, by name and version. Told as `answer` is.
-  virtual void index(std::function<void(const std::vector<repository_entry>&)> done) = 0;
+  virtual void index(std::function<void(std::vector<repository_entry>)> done) = 0;
   /// From now on requests are submitted by what `post` runs: a model that was replaced is taken
   /// away when `post` has run what it was given after that.
   virtual void submitted_by(std::function<void(std::function<void()>)> post) = 0;

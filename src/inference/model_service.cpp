@@ -123,6 +123,7 @@ std::unique_ptr<model_service> make_service(const options& o, outcome_listener& 
   const registry::choice chosen = executor_names().choose("--executor", o.executor);
   if (!o.repository.empty()) {
     if (!o.plan.empty()) return make_planned_host_service(o, listener, counters, "");
+    if (!o.pipeline.empty()) return make_repository_pipelines(o, listener, counters);
     return std::make_unique<repository_service>(o, listener, counters);
   }
   return executors.visit(chosen.row,

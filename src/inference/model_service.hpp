@@ -79,7 +79,9 @@ class model_service {
   [[nodiscard]] virtual const std::string& notes() const noexcept = 0;
   /// Nothing if they are not kept. Lives as long as the service.
   [[nodiscard]] virtual const kept_settings* settings() const noexcept { return nullptr; }
+  /// Takes a request, which may not run until `wake_up`.
   [[nodiscard]] virtual std::optional<refusal> submit(engine::tensor_request& r) noexcept = 0;
+  virtual void wake_up() noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;
   /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
@@ -109,6 +111,11 @@ class model_service {
     const std::string& why_no_gpu);
 [[nodiscard]] std::unique_ptr<model_service> make_planned_emulated_service(
     const options& o, outcome_listener& listener, serve::metrics& counters);
+
+/// The models of a repository as pipelines, of the stages that `cohort slice` has cut. They stay.
+[[nodiscard]] std::unique_ptr<model_service> make_repository_pipelines(const options& o,
+                                                                       outcome_listener& listener,
+                                                                       serve::metrics& counters);
 
 /// The values of --executor. Their table is in model_service.cpp.
 [[nodiscard]] const registry::name_list& executor_names();

@@ -3,6 +3,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/onnx/session.hpp>
+#include <cohort/runtime/onnx/staged.hpp>
 
 #include <fmt/format.h>
 #include <models/identity.hpp>
@@ -11,8 +12,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "start_cache.hpp"
 
@@ -47,57 +52,135 @@ void warm(const loaded_version& v, runtime::host_executor& e) {
   }
 }
 
-}  // namespace
+/// The files that are loaded, one for each stage.
+using files = std::vector<std::filesystem::path>;
 
-loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,
-                            const std::shared_ptr<const onnx::library>& with,
-                            runtime::host_executor& e) {
-  if (!m.problem.empty()) throw config_error{m.problem};
-  if (!v.problem.empty()) throw config_error{v.problem};
-  onnx::session_options how{.name = m.name, .max_size = formats::default_max_length};
+files stages_of(const formats::model_version& v) {
+  const std::filesystem::path folder = std::filesystem::path{v.file}.parent_path() / "stages";
+  files all = models::files_of_onnx(folder.string());
+  return std::filesystem::exists(all.front()) ? all : files{};
+}
+
+models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& with,
+                                    const files& of, const onnx::session_options& how) {
+  models::onnx_factory::sessions all;
+  for (const std::filesystem::path& file : of) {
+    onnx::session_options mine = how;
+    if (all.size() + 1 < of.size()) mine.outputs.clear();  // Between stages everything is needed.
+    // Rows of a pipeline have one size throughout: what is between stages need not be padded.
+    if (of.size() > 1) mine.pads = onnx::padding::none;
+    all.push_back(std::make_shared<const onnx::session>(with, file, mine));
+  }
+  return all;
+}
+
+loaded_version load(const formats::repository_model& m, const formats::model_version& v,
+                    const files& of, std::uint32_t max_size,
+                    const std::shared_ptr<const onnx::library>& with, runtime::host_executor& e) {
+  onnx::session_options how{.name = m.name, .max_size = max_size};
   if (m.config) {
     how.max_size = m.config->max_length.value_or(how.max_size);
     if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
     if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
   }
-  auto session = std::make_shared<const onnx::session>(with, v.file, how);
+  models::onnx_factory::sessions sessions = open(with, of, how);
+  runtime::model_interface whole = onnx::interface_of(sessions);
   const auto check = [&] {
     return formats::check_model(
         m.config_file, m.config,
-        {.file = v.file, .interface = session->interface(), .has_batch = session->has_batch()});
+        {.file = v.file, .interface = whole, .has_batch = sessions.front()->has_batch()});
   };
   formats::checked_model checked = check();
   // Rows are to be as the configuration says: of its size, and with the outputs that it names
   // alone.
-  const auto fixed = fixed_size(session->interface(), checked.interface);
-  if (fixed || checked.interface.outputs.size() < session->interface().outputs.size()) {
+  const auto fixed = fixed_size(whole, checked.interface);
+  if (fixed || checked.interface.outputs.size() < whole.outputs.size()) {
     how.max_size = fixed.value_or(how.max_size);
     for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
-    session = std::make_shared<const onnx::session>(with, v.file, how);
+    sessions = open(with, of, how);
+    whole = onnx::interface_of(sessions);
     checked = check();
   }
-  const std::uint32_t max_size = session->interface().max_size;
+  std::string prints;
+  for (const std::filesystem::path& file : of) prints += models::fingerprint_of_file(file.string());
   loaded_version out;
-  out.factory = std::make_unique<models::onnx_factory>(e, session, checked.interface.has_sizes());
+  out.stages = of.size();
+  out.pads = onnx::pads(whole, how.pads);
+  out.factory =
+      std::make_unique<models::onnx_factory>(e, std::move(sessions), checked.interface.has_sizes());
   out.max_batch = out.factory->batches() ? std::max(1U, *checked.config.max_batch_size) : 1;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
               .inputs = std::move(checked.interface.inputs),
               .outputs = std::move(checked.interface.outputs),
               .slo = checked.config.slo.value_or(duration{0}),
-              .max_size = max_size,
+              .max_size = whole.max_size,
               .batches = out.factory->batches()};
   out.config = std::move(checked.config);
   out.key = {{"model", m.name},
              {"version", fmt::to_string(v.number)},
-             {"file", models::fingerprint_of_file(v.file)},
+             {"file", std::move(prints)},
              {"executor", onnx_platform},
              {"onnxruntime", with->version()},
              {"largest_batch", fmt::to_string(out.max_batch)},
-             {"largest_size", fmt::to_string(max_size)},
+             {"largest_size", fmt::to_string(whole.max_size)},
              {key_machine, runtime::describe_host({})}};
   warm(out, e);
   return out;
+}
+
+void check_readable(const formats::repository_model& m, const formats::model_version& v) {
+  if (!m.problem.empty()) throw config_error{m.problem};
+  if (!v.problem.empty()) throw config_error{v.problem};
+}
+
+}  // namespace
+
+unsigned devices_for(const options& o, const std::vector<formats::repository_model>& all) {
+  if (o.devices > 0) return o.devices;
+  unsigned wanted = 0;
+  for (const formats::repository_model& m : all) {
+    if (!m.config) continue;
+    unsigned count = 0;
+    for (const formats::instance_group& g : m.config->instances) count += g.count;
+    wanted = std::max(wanted, count);
+  }
+  return wanted > 0 ? wanted : std::max(2U, std::thread::hardware_concurrency()) - 1;
+}
+
+std::vector<std::string> notes_on(const formats::repository_model& m) {
+  std::vector<std::string> all = m.notes;
+  if (!m.config) return all;
+  all.insert(all.end(), m.config->ignored.begin(), m.config->ignored.end());
+  if (std::ranges::find(m.config->instances, formats::instance_kind::gpu,
+                        &formats::instance_group::kind) != m.config->instances.end()) {
+    all.push_back(fmt::format("{}: instance_group.kind: KIND_GPU: ONNX models run on the host here",
+                              m.config_file));
+  }
+  return all;
+}
+
+loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,
+                            const std::shared_ptr<const onnx::library>& with,
+                            runtime::host_executor& e) {
+  check_readable(m, v);
+  return load(m, v, {v.file}, formats::default_max_length, with, e);
+}
+
+loaded_version load_stages(const formats::repository_model& m, const formats::model_version& v,
+                           std::uint32_t max_size, const std::shared_ptr<const onnx::library>& with,
+                           runtime::host_executor& e) {
+  check_readable(m, v);
+  files of = stages_of(v);
+  if (of.empty()) {
+    of.emplace_back(v.file);
+  } else if (!models::are_cut_from(of, v.file)) {
+    throw config_error{
+        fmt::format("{}: {} stages are not those that were cut from {} as it is now: cut it again "
+                    "with `cohort slice`, or remove them",
+                    of.front().parent_path().string(), of.size(), v.file)};
+  }
+  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e);
 }
 
 }  // namespace cohort::inference

@@ -12,8 +12,13 @@
 #include <formats/warm_start_file.hpp>
 #include <models/registry.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
+
+#include "options.hpp"
 
 namespace cohort::inference {
 
@@ -23,8 +28,26 @@ struct loaded_version {
   formats::model_config config;  ///< Complete.
   serve::model_meta meta;        ///< Without an SLO, unless the configuration says one.
   std::uint32_t max_batch = 1;
+  std::size_t stages = 1;  ///< Of the factory's models.
+  bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
 };
+
+/// How many devices serve a repository: as the options say, else as many instances as some
+/// configuration wants, else one less than the cores.
+[[nodiscard]] unsigned devices_for(const options& o,
+                                   const std::vector<formats::repository_model>& all);
+
+/// What an operator should know of a model's folder and configuration, by lines: what is odd, what
+/// is ignored, and what this backend does otherwise.
+[[nodiscard]] std::vector<std::string> notes_on(const formats::repository_model& m);
+
+/// Behind what a model says that fails when it is measured: it may be that its lengths end before.
+[[nodiscard]] inline std::string length_hint(std::uint32_t max_size) {
+  if (max_size <= 1) return {};
+  return " (at length " + std::to_string(max_size) +
+         ": parameters max_length in config.pbtxt says another)";
+}
 
 /// The platform that the protocol names.
 inline constexpr const char* onnx_platform = "onnxruntime_onnx";
@@ -38,5 +61,12 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
                                           const formats::model_version& v,
                                           const std::shared_ptr<const runtime::onnx::library>& with,
                                           runtime::host_executor& e);
+/// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
+/// have these. Of the file if there are none.
+/// @param max_size Of requests, unless the configuration says it; 0: the default.
+[[nodiscard]] loaded_version load_stages(const formats::repository_model& m,
+                                         const formats::model_version& v, std::uint32_t max_size,
+                                         const std::shared_ptr<const runtime::onnx::library>& with,
+                                         runtime::host_executor& e);
 
 }  // namespace cohort::inference

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,23 +41,30 @@ struct pipelined_model {
   batching::copy_rule copy;
 };
 
-/// @param measure `measure(sizes)` gives the `measured_stages` of inputs padded to these sizes.
+/// Whether requests of a model may be shorter than its inputs, and how long they are at most.
+inline std::uint32_t largest_size(const runtime::model_interface& m) {
+  if (m.has_sizes()) return m.max_size;
+  return models::has_sizes(m) ? static_cast<std::uint32_t>(m.inputs.front().count()) : 0;
+}
+
+/// @param max_batch Of its rows.  @param measure `measure(sizes)` gives the `measured_stages` of
+/// inputs padded to these sizes.
 /// @throws config_error If the plan's stages or sizes are not those of the model.
 template <class Executor, class Measure>
 pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan plan,
-                              models::any_model_factory<Executor>& f, const options& o,
+                              models::any_model_factory<Executor>& f, std::uint32_t max_batch,
                               Measure measure) {
   const auto refuse = [&](const std::string& what) {
     throw config_error{fmt::format("--pipeline: {}: {}", name, what)};
   };
-  const runtime::tensor_info& input = f.info().inputs.front();
-  if (!plan.sizes.empty() && !models::has_sizes(f.info())) {
+  const std::uint32_t largest = largest_size(f.info());
+  if (!plan.sizes.empty() && largest == 0) {
     refuse("sizes are not allowed: expected none, the model's inputs are of one size");
   }
-  if (!plan.sizes.empty() && plan.sizes.back() != input.count()) {
+  if (!plan.sizes.empty() && plan.sizes.back() != largest) {
     refuse(
         fmt::format("sizes up to {} are not allowed: expected the last to be {}, the model's input",
-                    plan.sizes.back(), input.count()));
+                    plan.sizes.back(), largest));
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
@@ -68,9 +76,9 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
     refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
                        plan.wanted, operators.back().size()));
   } else if (plan.wanted > 0) {
-    plan.ends = batching::slice_to(operators.back(), plan.wanted, o.max_batch);
+    plan.ends = batching::slice_to(operators.back(), plan.wanted, max_batch);
   } else if (plan.ends.empty()) {
-    trial = sim::try_stage_counts(operators.back(), {.batch_max = o.max_batch,
+    trial = sim::try_stage_counts(operators.back(), {.batch_max = max_batch,
                                                      .hand_over = row.hand_over,
                                                      .rows = row.beside_hand_over(),
                                                      .buffer_sets = plan.buffer_sets,
@@ -104,9 +112,9 @@ inline std::string describe(const std::string& name, const formats::pipeline_pla
   return text;
 }
 
-/// What was tried to find a number of stages, one line of text; empty if nothing was.
+/// What was tried to find a number of stages, one line of text; empty if there was no choice.
 inline std::string describe_trial(const std::string& name, const pipelined_model& m) {
-  if (m.trial.tried.empty()) return {};
+  if (m.trial.tried.size() < 2) return {};
   std::string text =
       fmt::format("{}: trial at {:.0f} requests/s, hand-over {:.4f} ms, mean latency in ms", name,
                   m.trial.rate_rps, to_ms(m.plan.policies.hand_over));
@@ -167,9 +175,19 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
             return batching::diversity{p, policies};
           },
       .observer = observer};
+  std::vector<std::uint64_t> there;  // Of the outputs, after each stage.
   for (std::size_t s = 0; s < m.stages.size(); ++s) {
+    auto model = f.make(max_batch);
+    there.push_back(model->outputs_after(m.plan.ends[s] - 1));
     out.instances.push_back(
-        std::make_unique<sliced<Executor>>(e, f.make(max_batch), m.plan.ends, max_batch));
+        std::make_unique<sliced<Executor>>(e, std::move(model), m.plan.ends, max_batch));
+  }
+  // Who wants no more than there is need not wait for the rest.
+  if (std::ranges::any_of(there, [](std::uint64_t outputs) { return outputs != 0; })) {
+    out.judge = [there = std::move(there)](const engine::tensor_request& r, std::uint32_t stage,
+                                           std::span<const std::byte>) {
+      return (r.wanted & ~there[stage]) == 0 ? batching::verdict::leave : batching::verdict::go_on;
+    };
   }
   return out;
 }

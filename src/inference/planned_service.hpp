@@ -107,11 +107,13 @@ class planned_service final : public model_service {
     const model_id asked = r.model;
     r.moves = 0;
     follower_.arrived(asked);
-    const auto why = router_.submit(engine_, r, asked);
+    const quiet_engine quiet{engine_};
+    const auto why = router_.submit(quiet, r, asked);
     if (why != refusal::unknown_model) return why;
     // The present plan has no place for it; the next one is told of the demand.
     return is_short_.load(std::memory_order_relaxed) ? refusal::no_device : refusal::queue_full;
   }
+  void wake_up() noexcept override { engine_.wake_up(); }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return router_.waiting(engine_, id);
@@ -143,9 +145,11 @@ class planned_service final : public model_service {
     std::uint32_t most_moves;
     void operator()(request& r, outcome how) const {
       auto& mine = static_cast<engine::tensor_request&>(r);
-      if (how == outcome::failed && mine.moves < most_moves && self->moves(mine)) return;
-      // Whose client has gone has missed nothing.
-      if (how != outcome::cancelled) self->follower_.ended(how == outcome::completed);
+      const bool may_move = how == outcome::failed && !mine.is_unfit && mine.moves < most_moves;
+      if (may_move && self->moves(mine)) return;
+      // Whose client has gone has missed nothing, nor who asked for what cannot be computed.
+      if (how != outcome::cancelled && !mine.is_unfit)
+        self->follower_.ended(how == outcome::completed);
       listener->ended(mine, how);
     }
   };
@@ -159,6 +163,13 @@ class planned_service final : public model_service {
   using core_type = engine::basic_engine_core<Scheduler, placements_observer>;
   using engine_type =
       engine::basic_engine<core_type, Backend, engine::inline_completion<deliver_and_count>>;
+  /// For the router, so that `wake_up` is what wakes the engine.
+  struct quiet_engine {
+    engine_type& of;
+    std::optional<refusal> submit(request& r) const noexcept { return of.submit_quietly(r); }
+    [[nodiscard]] std::uint32_t waiting(model_id m) const noexcept { return of.waiting(m); }
+    [[nodiscard]] bool has_device(model_id m) const noexcept { return of.has_device(m); }
+  };
   using partitions_type = engine::partition_host<engine_type, Backend, Loader>;
   using host_type = noting_host<partitions_type>;
   using planner_type = packing::periodic_planner<again>;

@@ -40,6 +40,7 @@ struct prepared_model {
   latency_curve latency;
   formats::start_key key{};  ///< Of its profile; empty if none is kept.
   bool holds = false;        ///< Its profile was kept, and was found to hold.
+  std::string config{};      ///< As of `served_model`.
 };
 
 /// What `prepare` has made of the options.
@@ -77,7 +78,7 @@ struct staged_parts {
       make_factory;
 };
 
-inline void warn_of_cache(const std::string& line) {
+inline void tell_operator(const std::string& line) {
   std::fprintf(stderr, "inference_server: %s\n", line.c_str());
 }
 
@@ -133,11 +134,13 @@ inline std::vector<latency_point> given_profile(const std::string& dir, const st
   }
 }
 
-/// Gives SLOs to those that have none. @param slower As `default_slo_of` has it.
+/// Gives SLOs to those that have none. @param slower As `default_slo_of` has it.  @param least Of
+/// what is given.
 /// @returns Why, a line for each.
 inline std::string set_default_slos(std::vector<prepared_model>& models,
                                     const std::vector<profile_points>& points,
-                                    std::uint32_t capacity, double slower) {
+                                    std::uint32_t capacity, double slower,
+                                    duration least = duration{0}) {
   std::vector<slo_model> all;
   for (std::size_t i = 0; i < models.size(); ++i) {
     const std::uint32_t most = models[i].latency.max_batch();
@@ -148,9 +151,23 @@ inline std::string set_default_slos(std::vector<prepared_model>& models,
   for (std::size_t i = 0; i < models.size(); ++i) {
     if (models[i].meta.slo > duration{0}) continue;
     const default_slo d = default_slo_of(i, all, capacity, slower);
-    models[i].meta.slo = d.slo;
-    lines += fmt::format("slo: {} {} ms: {}\n", models[i].meta.name, to_ms(d.slo), d.reason);
+    models[i].meta.slo = std::max(d.slo, least);
+    lines += fmt::format("slo: {} {} ms: {}\n", models[i].meta.name, to_ms(models[i].meta.slo),
+                         d.slo >= least ? d.reason : "the least that leaves HTTP its time");
   }
+  return lines;
+}
+
+/// Where the profiles of these models are from, a line for each kind.
+inline std::string describe_profiles(const std::vector<std::string>& kept,
+                                     const std::vector<std::string>& measured,
+                                     const start_cache& cache) {
+  std::string lines;
+  if (!kept.empty()) {
+    lines =
+        fmt::format("profiles: {} as kept in {}, checked\n", fmt::join(kept, ", "), cache.folder());
+  }
+  if (!measured.empty()) lines += fmt::format("profiles: {} measured\n", fmt::join(measured, ", "));
   return lines;
 }
 
@@ -160,7 +177,7 @@ template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,
                         std::uint32_t capacity) {
-  const auto cache = std::make_shared<start_cache>(o.cache_dir, warn_of_cache);
+  const auto cache = std::make_shared<start_cache>(o.cache_dir, tell_operator);
   prepared_models out{
       .models = {}, .policy = o.policy, .settings = {}, .cache = cache, .notes = {}};
   std::vector<profile_points> profiles;
@@ -209,14 +226,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
   }
   // On machines that do other things, too, medians are up to 1.4 times what is measured at best.
   out.notes = set_default_slos(out.models, profiles, capacity, std::max(1.5, o.profile_margin));
-  if (!kept.empty()) {
-    out.notes += fmt::format("profiles: {} as kept in {}, checked\n", fmt::join(kept, ", "),
-                             cache->folder());
-  }
-  if (!measured.empty()) {
-    out.notes += fmt::format("profiles: {} measured\n", fmt::join(measured, ", "));
-  }
-  out.notes += repairs;
+  out.notes += describe_profiles(kept, measured, *cache) + repairs;
   if (cache->is_on()) warm_settings(out, o, with.platform, with.machine, with.devices, cache);
   return out;
 }

@@ -4,13 +4,16 @@
 
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/repository_request.hpp>
 
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "answers.hpp"
@@ -32,17 +35,21 @@ std::string write_index(const std::vector<repository_entry>& all) {
   return '[' + list + ']';
 }
 
+/// Of a server whose models stay.
+std::vector<repository_entry> fixed_models(const model_catalog& catalog) {
+  std::vector<repository_entry> all;
+  for (const auto& m : catalog.all()) all.push_back({m->meta.name, m->meta.version, "READY", ""});
+  return all;
+}
+
 }  // namespace
 
 void infer_app::ask_repository(std::string_view rest, const serve::http_request& request,
                                const client_ptr& client) {
-  model_repository* const models = models_->repository();
-  if (models == nullptr) {
-    return say(client, 404, "this server has no repository: its models stay (--repository)");
-  }
   if (request.method != "POST") {
     return say(client, 405, fmt::format("{} allows only POST", request.path), {{"Allow", "POST"}});
   }
+  model_repository* const models = models_->repository();
   // Whoever asked is told on this thread, when the repository has done it on its own.
   const auto told = [this, client](const std::string& why_not) {
     http_.post([client, why_not] {
@@ -50,17 +57,46 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
       say(client, 400, why_not);
     });
   };
+  // What the body asks; if nothing can be made of it, the client has been told.
+  const auto read = [&](serve::repository_call call) -> std::optional<serve::repository_request> {
+    const auto asked = serve::parse_repository_request(call, request.body);
+    if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) {
+      say(client, e->status, e->message);
+      return std::nullopt;
+    }
+    return std::get<serve::repository_request>(asked);
+  };
   if (rest == "index") {
-    return models->index([this, client](const std::vector<repository_entry>& all) {
-      http_.post([client, body = write_index(all)] { client->answer({.body = body}); });
+    const auto asked = read(serve::repository_call::index);
+    if (!asked) return;
+    const auto tell = [client, only_ready = asked->only_ready](std::vector<repository_entry> all) {
+      if (only_ready) {
+        std::erase_if(all, [](const repository_entry& e) { return e.state != "READY"; });
+      }
+      client->answer({.body = write_index(all)});
+    };
+    if (models == nullptr) return tell(fixed_models(*catalog_));
+    return models->index([this, tell](std::vector<repository_entry> all) {
+      http_.post([tell, all = std::move(all)]() mutable { tell(std::move(all)); });
     });
   }
   if (rest.starts_with("models/")) {
     rest.remove_prefix(7);
     const std::string name{rest.substr(0, rest.find('/'))};
     const std::string_view what = rest.substr(name.size());
-    if (what == "/load") return models->load(name, told);
-    if (what == "/unload") return models->unload(name, told);
+    if (models == nullptr && (what == "/load" || what == "/unload")) {
+      return say(
+          client, 404,
+          "the models of this server stay: it has no --repository, or also --plan or --pipeline");
+    }
+    if (what == "/load") {
+      if (read(serve::repository_call::load)) models->load(name, told);
+      return;
+    }
+    if (what == "/unload") {
+      if (read(serve::repository_call::unload)) models->unload(name, told);
+      return;
+    }
   }
   say(client, 404, fmt::format("{} is unknown", request.path));
 }

@@ -24,18 +24,6 @@ namespace {
 
 void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
 
-unsigned devices_of(const options& o, const std::vector<formats::repository_model>& all) {
-  if (o.devices > 0) return o.devices;
-  unsigned wanted = 0;  // What the configurations say of instances.
-  for (const formats::repository_model& m : all) {
-    if (!m.config) continue;
-    unsigned count = 0;
-    for (const formats::instance_group& g : m.config->instances) count += g.count;
-    wanted = std::max(wanted, count);
-  }
-  return wanted > 0 ? wanted : std::max(2U, std::thread::hardware_concurrency()) - 1;
-}
-
 /// As long as each row took alone: of a model that nobody has measured yet.
 std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
   std::vector<latency_point> all{{1, from_ms(row_ms)}};
@@ -59,7 +47,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
       library_{runtime::onnx::library::open(o.onnx_library)},
       cache_{o.cache_dir, tell} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
-  const unsigned devices = devices_of(o, all);
+  const unsigned devices = devices_for(o, all);
   executor_ = std::make_unique<runtime::host_executor>(
       runtime::host_options{.pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 1024});
   counters_.expect_models(most_models);
@@ -98,12 +86,16 @@ void repository_service::later(std::function<void()> command) {
 }
 
 void repository_service::load(const std::string& name, answer done) {
-  later([this, name, done = std::move(done)] { done(load_now(name)); });
+  later([this, name, done = std::move(done)] {
+    const std::string why = load_now(name);
+    if (problems_.contains(name)) tell(why);  // Of names that clients invent nothing is.
+    done(why);
+  });
 }
 void repository_service::unload(const std::string& name, answer done) {
   later([this, name, done = std::move(done)] { done(unload_now(name)); });
 }
-void repository_service::index(std::function<void(const std::vector<repository_entry>&)> done) {
+void repository_service::index(std::function<void(std::vector<repository_entry>)> done) {
   later([this, done = std::move(done)] { done(index_now()); });
 }
 void repository_service::submitted_by(std::function<void(std::function<void()>)> post) {
@@ -239,8 +231,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
       if (which.first != meta.name) all.push_back(facts(other));
     }
     const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
-    // What HTTP takes is at most a tenth of it.
-    const duration least = std::max(possible, from_ms(options_.http_margin_us / 1e2));
+    const duration least = std::max(possible, least_default_slo(options_.http_margin_us));
     meta.slo = std::max(d.slo, least);
     tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
                      d.slo >= least ? d.reason : "the least that leaves HTTP its time"));
@@ -281,11 +272,7 @@ void repository_service::retire(instance i) {
 
 std::string repository_service::load_now(const std::string& name) {
   const formats::repository_model m = formats::scan_model(options_.repository, name);
-  for (const std::string& note : m.notes) tell(note);
-  if (m.config) {
-    for (const std::string& line : m.config->ignored)
-      tell(fmt::format("{}: {}", m.config_file, line));
-  }
+  for (const std::string& note : notes_on(m)) tell(note);
   std::string why = m.problem;
   std::vector<std::pair<name_and_version, instance>> fresh;
   try {
@@ -349,8 +336,11 @@ std::vector<repository_entry> repository_service::index_now() const {
   std::set<std::string> served;
   for (const auto& [which, i] : instances_) {
     served.insert(which.first);
-    all.push_back({which.first, i.shown->meta.version, "READY",
-                   i.points.empty() ? "being measured, in small batches meanwhile" : ""});
+    std::string note = i.points.empty() ? "being measured, in small batches meanwhile" : "";
+    if (const auto at = problems_.find(which.first); at != problems_.end()) {
+      note = "as it was; the last load failed: " + at->second;
+    }
+    all.push_back({which.first, i.shown->meta.version, "READY", std::move(note)});
   }
   const auto add = [&](const std::string& name, const std::string& why) {
     if (served.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
@@ -385,7 +375,8 @@ void repository_service::measure_some() {
   } catch (const std::exception& e) {
     run_.reset();
     // It goes on in small batches, with what is known of those.
-    tell(fmt::format("model '{}': cannot be measured: {}", at->first.first, e.what()));
+    tell(fmt::format("model '{}': cannot be measured: {}{}", at->first.first, e.what(),
+                     length_hint(i.factory->info().max_size)));
     i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
   }
 }

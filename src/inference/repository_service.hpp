@@ -68,6 +68,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     return engine_->submit(r);
   }
+  void wake_up() noexcept override { engine_->wake_up(); }
   void cancel(engine::tensor_request& r) override { engine_->cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return engine_->waiting(id);
@@ -78,7 +79,7 @@ class repository_service final : public model_service, public model_repository {
 
   void load(const std::string& name, answer done) override;
   void unload(const std::string& name, answer done) override;
-  void index(std::function<void(const std::vector<repository_entry>&)> done) override;
+  void index(std::function<void(std::vector<repository_entry>)> done) override;
   void submitted_by(std::function<void(std::function<void()>)> post) override;
 
  private:

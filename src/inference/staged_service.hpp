@@ -91,7 +91,7 @@ class service_of final : public model_service {
           counters_.add_model(added, m.meta.name);
           add(*backend_, added);
         });
-    models_.push_back({id, m.meta, m.has_sizes});
+    models_.push_back({.id = id, .meta = m.meta, .has_sizes = m.has_sizes, .config = m.config});
     profiles_.push_back(m.latency);
   }
 
@@ -105,8 +105,9 @@ class service_of final : public model_service {
   }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (!has_device()) return refusal::no_device;  // Who can will find another server.
-    return engine_.submit(r);
+    return engine_.submit_quietly(r);
   }
+  void wake_up() noexcept override { engine_.wake_up(); }
   void cancel(engine::tensor_request& r) override { engine_.cancel(r); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept override {
     return engine_.waiting(id);
@@ -179,40 +180,39 @@ struct parts : resources<Executor>, Backend {
       : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
 };
 
-/// Each device runs up to `pipeline_entries` batches at one time.
+/// A model of `known` that --pipeline is to know.
+inline void check_planned(const options& o, const std::string& name,
+                          const std::vector<std::string>& known) {
+  if (std::ranges::find(known, name) != known.end()) return;
+  throw config_error{fmt::format("--pipeline: {}: model '{}' is not served: expected one of {}",
+                                 o.pipeline, name, fmt::join(known, ", "))};
+}
+
+/// Cuts models, and serves them. Each device runs up to `pipeline_entries` batches at one time.
+/// @param plans Of the models, in order.
 template <class Executor>
-std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_listener& listener,
-                                                      serve::metrics& counters,
-                                                      const std::vector<std::string>& names,
-                                                      staged_parts<Executor> with) {
+std::unique_ptr<model_service> serve_pipelines(const options& o, outcome_listener& listener,
+                                               serve::metrics& counters, std::string description,
+                                               unsigned devices, resources<Executor> made,
+                                               const prepared_models& ready,
+                                               std::vector<formats::pipeline_plan> plans) {
   using both_parts = parts<Executor, pipelines<Executor>>;
-  auto plans = formats::read_pipelines(o.pipeline);
-  std::vector<std::string> planned;
-  for (const auto& [name, plan] : plans) planned.push_back(name);
-  for (const std::string& name : planned) {
-    if (std::ranges::find(names, name) == names.end()) {
-      throw config_error{fmt::format("--pipeline: {}: model '{}' is not served: expected one of {}",
-                                     o.pipeline, name, fmt::join(names, ", "))};
-    }
-  }
-  resources<Executor> made{std::move(with.executor), {}};
-  const prepared_models ready = prepare(o, names, with, made, o.pipeline_entries);
   const std::vector<prepared_model>& prepared = ready.models;
   std::vector<pipelined_model> cut;
-  std::string stages;
   std::string trials;
   std::vector<std::string> kept;
-  for (std::size_t i = 0; i < names.size(); ++i) {
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    const std::string& name = prepared[i].meta.name;
+    const std::uint32_t max_batch = prepared[i].latency.max_batch();
     const auto measure = [&, i](const std::vector<std::uint32_t>& sizes) {
-      measured_stages m = find_stages(*ready.cache, prepared[i].key, prepared[i].holds, names[i],
-                                      sizes, o.max_batch, *made.factories[i], *made.executor);
-      if (m.was_kept) kept.push_back(names[i]);
+      measured_stages m = find_stages(*ready.cache, prepared[i].key, prepared[i].holds, name, sizes,
+                                      max_batch, *made.factories[i], *made.executor);
+      if (m.was_kept) kept.push_back(name);
       return m;
     };
-    cut.push_back(
-        make_pipeline(names[i], std::move(plans[names[i]]), *made.factories[i], o, measure));
-    stages += (i == 0 ? "; pipelines: " : ", ") + describe(names[i], cut.back().plan);
-    trials += describe_trial(names[i], cut.back());
+    cut.push_back(make_pipeline(name, std::move(plans[i]), *made.factories[i], max_batch, measure));
+    description += (i == 0 ? "; pipelines: " : ", ") + describe(name, cut.back().plan);
+    trials += describe_trial(name, cut.back());
   }
   if (!kept.empty()) {
     trials +=
@@ -223,11 +223,10 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
         using kind = service_of<decltype(scheduler), both_parts>;
         auto both = std::make_unique<both_parts>(std::move(made));
         both_parts& p = *both;
-        auto s = std::make_unique<kind>(with.description + stages, o, std::move(scheduler),
-                                        std::move(both), listener, counters, trials + ready.notes,
-                                        ready.settings);
+        auto s = std::make_unique<kind>(description, o, std::move(scheduler), std::move(both),
+                                        listener, counters, trials + ready.notes, ready.settings);
         std::vector<device_id> ids;
-        for (unsigned d = 0; d < with.devices; ++d) {
+        for (unsigned d = 0; d < devices; ++d) {
           s->add_device(
               [&](both_parts& b, device_id id) {
                 b.add_device(id, {.capacity = o.pipeline_entries});
@@ -237,19 +236,35 @@ std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_
         }
         for (std::size_t i = 0; i < prepared.size(); ++i) {
           s->add_model(prepared[i], o.queue_capacity, [&](both_parts& b, model_id id) {
-            counters.add_pipeline(id, names[i]);
+            counters.add_pipeline(id, prepared[i].meta.name);
             row_counter observer;
             observer.into = &counters;
             observer.model = id;
             for (const device_id d : ids) {
               b.add_model(id, d,
                           instantiate(cut[i], prepared[i].meta.slo, *p.factories[i], *p.executor,
-                                      o.max_batch, observer));
+                                      prepared[i].latency.max_batch(), observer));
             }
           });
         }
         return std::unique_ptr<model_service>{std::move(s)};
       });
+}
+
+/// Loads, profiles and cuts models on an executor.
+template <class Executor>
+std::unique_ptr<model_service> make_pipelined_service(const options& o, outcome_listener& listener,
+                                                      serve::metrics& counters,
+                                                      const std::vector<std::string>& names,
+                                                      staged_parts<Executor> with) {
+  auto given = formats::read_pipelines(o.pipeline);
+  for (const auto& [name, plan] : given) check_planned(o, name, names);
+  resources<Executor> made{std::move(with.executor), {}};
+  const prepared_models ready = prepare(o, names, with, made, o.pipeline_entries);
+  std::vector<formats::pipeline_plan> plans;
+  for (const std::string& name : names) plans.push_back(std::move(given[name]));
+  return serve_pipelines(o, listener, counters, with.description, with.devices, std::move(made),
+                         ready, std::move(plans));
 }
 
 /// Loads and profiles models on an executor.

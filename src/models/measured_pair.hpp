@@ -20,13 +20,13 @@ namespace cohort::models {
 template <class Executor>
 class measured_pair final : public timed_pair {
  public:
-  /// @param make `make(executor, model, seed)` gives the factory.
+  /// @param make `make(executor, plan, side)` gives the factory.
   template <class MakeFactory>
   measured_pair(std::unique_ptr<Executor> e, const pair_timing_plan& p, std::string device,
                 MakeFactory make)
       : executor_{std::move(e)}, device_{std::move(device)} {
     for (std::size_t i = 0; i < sides_.size(); ++i) {
-      sides_[i].factory = make(*executor_, p.models[i], p.seed + i);
+      sides_[i].factory = make(*executor_, p, i);
       sides_[i].model = std::make_unique<measured_model<Executor>>(*executor_, *sides_[i].factory,
                                                                    p.max_batch[i], p.seed + i);
     }

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_factory.hpp"
 
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "identity.hpp"
 
 namespace cohort::models {
 
@@ -33,21 +42,48 @@ std::string name_of_onnx_file(std::string_view file) {
   return is_number && !model.empty() ? model.string() : path.stem().string();
 }
 
-std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
-                                                      runtime::host_executor& e) {
-  const auto runtime = onnx::library::open();
-  const onnx::session_options how{.name = name_of_onnx_file(file)};
-  if (!is_stages_folder(file)) {
-    return std::make_unique<onnx_factory>(
-        e, std::make_shared<const onnx::session>(runtime, file, how));
-  }
-  onnx_factory::sessions stages;
-  const auto stage = [&](std::size_t k) {
-    return std::filesystem::path{file} / (std::to_string(k) + ".onnx");
+std::string cut_from(const std::string& fingerprint, std::size_t stages) {
+  return fingerprint + ' ' + std::to_string(stages) + '\n';
+}
+
+std::vector<std::filesystem::path> files_of_onnx(const std::string& file) {
+  if (!is_stages_folder(file)) return {file};
+  std::vector<std::filesystem::path> all;
+  const auto next = [&] {
+    return std::filesystem::path{file} / (std::to_string(all.size() + 1) + ".onnx");
   };
   do {  // The first is missed by its name.
-    stages.push_back(std::make_shared<const onnx::session>(runtime, stage(stages.size() + 1), how));
-  } while (std::filesystem::exists(stage(stages.size() + 1)));
+    all.push_back(next());
+  } while (std::filesystem::exists(next()));
+  return all;
+}
+
+bool are_cut_from(const std::vector<std::filesystem::path>& stages,
+                  const std::filesystem::path& model) {
+  std::ifstream in{stages.front().parent_path() / cut_from_file};
+  const std::string said{std::istreambuf_iterator<char>{in}, {}};
+  return said == cut_from(fingerprint_of_file(model.string()), stages.size());
+}
+
+std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
+                                                      runtime::host_executor& e,
+                                                      std::uint32_t max_size) {
+  const auto runtime = onnx::library::open();
+  const onnx::session_options how{.name = name_of_onnx_file(file), .max_size = max_size};
+  const std::vector<std::filesystem::path> files = files_of_onnx(file);
+  // As `cohort slice` writes them: whatever says what they are is held to it.
+  const std::filesystem::path whole = std::filesystem::path{file}.parent_path() / "model.onnx";
+  if (is_stages_folder(file) && std::filesystem::exists(whole) &&
+      std::filesystem::exists(files.front()) && !are_cut_from(files, whole)) {
+    throw config_error{fmt::format(
+        "{}: {} stages are not those that were cut from {} as it is now: cut it again with "
+        "`cohort slice`",
+        file, files.size(), whole.string())};
+  }
+  onnx_factory::sessions stages;
+  for (const std::filesystem::path& path : files) {
+    stages.push_back(std::make_shared<const onnx::session>(runtime, path, how));
+  }
   return std::make_unique<onnx_factory>(e, std::move(stages));
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -61,6 +62,13 @@ class onnx_factory final : public host_model_factory {
                  const runtime::slice& x) override {
       model_.enqueue(stage, s, x);
     }
+    [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept override {
+      return model_.outputs_after(stage);
+    }
+    void enqueue_exit(std::size_t stage, runtime::host_executor::stream& s,
+                      const runtime::slice& x) override {
+      model_.enqueue_exit(stage, s, x);
+    }
 
    private:
     runtime::onnx::onnx_stages<runtime::host_executor> model_;
@@ -75,14 +83,26 @@ class onnx_factory final : public host_model_factory {
 /// Whether a model is one of ONNX's, by the end of its name: a file .onnx, or a folder called
 /// `stages`, in which 1.onnx, 2.onnx, ... are what one was cut into.
 [[nodiscard]] bool is_onnx_file(std::string_view name) noexcept;
+/// The file, or those of the stages in the folder, in order; at least one, which may not be there.
+[[nodiscard]] std::vector<std::filesystem::path> files_of_onnx(const std::string& file);
+/// A file beside the stages: what they were cut from, and how many there are.
+inline constexpr const char* cut_from_file = "cut_from";
+/// Its content. @param fingerprint Of the model's file.
+[[nodiscard]] std::string cut_from(const std::string& fingerprint, std::size_t stages);
+/// Whether these stages, the files of a folder, are all that were cut from this model as it is now;
+/// of other stages neither their answers nor their times are the model's.
+[[nodiscard]] bool are_cut_from(const std::vector<std::filesystem::path>& stages,
+                                const std::filesystem::path& model);
 /// What a model is called: NAME of NAME/1/model.onnx and of NAME/1/stages, as they lie in a
 /// repository, else the file's name without its end.
 [[nodiscard]] std::string name_of_onnx_file(std::string_view file);
 
 /// Loads a file, or all stages of a folder. ONNX Runtime is found by the environment or the system.
+/// @param max_size Largest length, if it is dynamic.
 /// @throws resource_error If that is not there.  @throws config_error If the file is no model, or
-/// of a kind that is not served.
+/// of a kind that is not served, or if stages lie beside a model that they were not cut from.
 [[nodiscard]] std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
-                                                                    runtime::host_executor& e);
+                                                                    runtime::host_executor& e,
+                                                                    std::uint32_t max_size = 512);
 
 }  // namespace cohort::models

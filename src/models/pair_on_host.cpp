@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "measured_pair.hpp"
+#include "onnx_factory.hpp"
 
 namespace cohort::models {
 namespace {
@@ -22,8 +23,10 @@ std::unique_ptr<timed_pair> pair_on_host(const pair_timing_plan& p) {
       std::make_unique<runtime::host_executor>(
           runtime::host_options{.pool_bytes = bytes, .products = runtime::blas_products()}),
       p, fmt::format("host, {} cores", cores()),
-      [](runtime::host_executor& e, const std::string& model, std::uint64_t seed) {
-        return make_host_factory(model, e, seed);
+      [](runtime::host_executor& e, const pair_timing_plan& plan, std::size_t side) {
+        const std::string& model = plan.models[side];
+        return is_onnx_file(model) ? make_onnx_factory(model, e, plan.max_size[side])
+                                   : make_host_factory(model, e, plan.seed + side);
       });
 }
 

@@ -21,7 +21,7 @@ namespace cohort::models {
 
 struct definition;
 
-/// A model instance on an executor, whatever its type. Models `runtime::staged_model`.
+/// A model instance on an executor, whatever its type. Models `runtime::exiting_model`.
 template <class Executor>
 class any_model {
  public:
@@ -31,6 +31,16 @@ class any_model {
   [[nodiscard]] virtual std::size_t boundary_bytes(std::size_t i) const noexcept = 0;
   virtual void enqueue(std::size_t stage, typename Executor::stream& s,
                        const runtime::slice& x) = 0;
+  /// Which outputs there are after a stage, by bit; 0: it has no exit.
+  [[nodiscard]] virtual std::uint64_t outputs_after(std::size_t /*stage*/) const noexcept {
+    return 0;
+  }
+  [[nodiscard]] bool has_exit(std::size_t stage) const noexcept {
+    return outputs_after(stage) != 0;
+  }
+  /// Their rows have these outputs alone.
+  virtual void enqueue_exit(std::size_t /*stage*/, typename Executor::stream& /*s*/,
+                            const runtime::slice& /*x*/) {}
 };
 
 /// Parameters of a model, loaded once: makes instances of it.
@@ -49,7 +59,7 @@ class any_model_factory {
 
 using host_model = any_model<runtime::host_executor>;
 using host_model_factory = any_model_factory<runtime::host_executor>;
-static_assert(runtime::staged_model<host_model, runtime::host_executor::stream>);
+static_assert(runtime::exiting_model<host_model, runtime::host_executor::stream>);
 
 [[nodiscard]] std::span<const std::string_view> model_names() noexcept;
 [[nodiscard]] std::span<const std::string_view> large_model_names() noexcept;

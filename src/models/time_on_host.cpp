@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "measured_model.hpp"
+#include "onnx_factory.hpp"
 
 namespace cohort::models {
 namespace {
@@ -26,7 +27,8 @@ std::unique_ptr<timed_model> time_on_host(const timing_plan& p) {
   auto executor = std::make_unique<runtime::host_executor>(
       runtime::host_options{.pool_bytes = pool_bytes, .products = runtime::blas_products()});
   const auto make = [](runtime::host_executor& e, const timing_plan& plan) {
-    return make_host_factory(plan.model, e, plan.seed);
+    return is_onnx_file(plan.model) ? make_onnx_factory(plan.model, e, plan.max_size)
+                                    : make_host_factory(plan.model, e, plan.seed);
   };
   return std::make_unique<timed_model_on<runtime::host_executor, decltype(make)>>(
       std::move(executor), p, fmt::format("host, {} cores", std::thread::hardware_concurrency()),

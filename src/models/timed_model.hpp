@@ -22,6 +22,7 @@ struct timing_plan {
   std::vector<device_share> shares;  ///< A partition each; at least one.
   std::uint32_t max_batch = 1;
   std::uint64_t seed = 0;
+  std::uint32_t max_size = 512;  ///< Of requests of a file of ONNX with a dynamic length.
 };
 
 /// A model with parameters, input and memory on an executor of its own. Thread safety: none.

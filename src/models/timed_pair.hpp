@@ -18,7 +18,8 @@ namespace cohort::models {
 
 /// What to make ready: two models, which may be one.
 struct pair_timing_plan {
-  std::array<std::string, 2> models;
+  std::array<std::string, 2> models;                ///< As of `timing_plan`.
+  std::array<std::uint32_t, 2> max_size{512, 512};  ///< As well.
   std::array<std::uint32_t, 2> max_batch{1, 1};
   std::uint64_t seed = 0;
 };

@@ -26,7 +26,7 @@ std::atomic<std::uint64_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
-namespace cohort::batching {
+namespace cohort::batching::allocation_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -81,4 +81,4 @@ TEST_CASE("a pipeline allocates nothing for a request") {
   }
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::allocation_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::alternatives_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -71,4 +71,4 @@ TEST_CASE("on several lanes rows one at a time, and side by side as they come, a
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::alternatives_test

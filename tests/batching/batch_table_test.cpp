@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::batch_table_test {
 namespace {
 
 using ids = std::vector<batch_id>;
@@ -154,4 +154,4 @@ TEST_CASE("random additions and removals agree with a list") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::batch_table_test

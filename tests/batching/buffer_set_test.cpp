@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::batching {
+namespace cohort::batching::buffer_set_test {
 namespace {
 
 TEST_CASE("a model of n stages has n + 1 boundaries, all available") {
@@ -47,4 +47,4 @@ TEST_CASE("no stages and no sets are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::buffer_set_test

@@ -8,7 +8,7 @@
 #include <array>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::diversity_test {
 namespace {
 using namespace std::chrono_literals;
 using list = std::vector<std::uint32_t>;
@@ -365,4 +365,4 @@ TEST_CASE("a tolerance outside its range is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::diversity_test

@@ -16,7 +16,7 @@
 
 #include "random_staging.hpp"
 
-namespace cohort::batching {
+namespace cohort::batching::early_exit_test {
 namespace {
 using namespace test_support;
 
@@ -41,7 +41,7 @@ verdict verdict_of(const row& result) {
 struct hashing_model {
   runtime::host_executor* executor;
   static std::string_view name() { return "hashing"; }
-  static std::size_t stages() { return batching::stages; }
+  static std::size_t stages() { return early_exit_test::stages; }
   static std::size_t boundary_bytes(std::size_t) { return sizeof(row); }
   static bool has_exit(std::size_t stage) { return stage != 2; }
   void enqueue(std::size_t stage, runtime::host_executor::stream& s, const runtime::slice& x) {
@@ -186,4 +186,4 @@ TEST_CASE("a judge that throws fails its request and no other; a skip of unlike 
   }
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::early_exit_test

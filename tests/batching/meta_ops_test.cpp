@@ -14,7 +14,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::meta_ops_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -486,4 +486,4 @@ TEST_CASE("random operations keep the invariants, and every request ends exactly
   }
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::meta_ops_test

@@ -19,7 +19,7 @@
 
 #include "random_staging.hpp"
 
-namespace cohort::batching {
+namespace cohort::batching::pipeline_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -1095,4 +1095,4 @@ TEST_CASE("under random decisions every request ends once, in order, from the sl
   CHECK(skipped > 1000);
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::pipeline_test

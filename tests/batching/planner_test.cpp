@@ -13,7 +13,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::planner_test {
 namespace {
 using namespace std::chrono_literals;
 using points = std::vector<std::vector<stage_point>>;
@@ -184,4 +184,4 @@ TEST_CASE("costs go on beyond the horizon") {
   CHECK(pairs.left(66) == doctest::Approx(pairs.left(64) + 2 * 96 + 1.5 * 2 * 2 / 2));
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::planner_test

@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::queue_value_test {
 namespace {
 
 using doctest::Approx;
@@ -100,4 +100,4 @@ TEST_CASE("more who wait cost more, and a higher load makes time dearer, whateve
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::queue_value_test

@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::sized_rows_test {
 namespace {
 using namespace std::chrono_literals;
 using list = std::vector<std::uint32_t>;
@@ -206,4 +206,4 @@ TEST_CASE("a row is possible, and holds the oldest, whatever the profile") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::sized_rows_test

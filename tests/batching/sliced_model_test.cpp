@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::sliced_model_test {
 namespace {
 
 /// Operator i takes rows of i + 1 floats and gives rows of i + 2: each one more, and then i.
@@ -88,4 +88,4 @@ TEST_CASE("ends that are not those of the model are errors") {
   CHECK_THROWS_AS(make({3}, 0), config_error);
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::sliced_model_test

@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::slicer_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -140,4 +140,4 @@ TEST_CASE("the number of stages is the cheapest tried") {
   CHECK(best_stage_count(tries, [](std::size_t n) { return n == 2 ? 1.0 : 0.98; }) > 2);
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::slicer_test

@@ -19,7 +19,7 @@
 
 #include "random_staging.hpp"
 
-namespace cohort::batching {
+namespace cohort::batching::stage_driver_test {
 namespace {
 using namespace test_support;
 
@@ -257,4 +257,4 @@ TEST_CASE("a driver with the wrong number of models is an error") {
   CHECK_THROWS_AS((driver{e, {}, host, 1, 2, 2}), config_error);
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::stage_driver_test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::stage_executor_test {
 namespace {
 constexpr time_point t0{};
 
@@ -545,4 +545,4 @@ TEST_CASE("that a buffer in use is not touched follows from the tokens, and guar
   CHECK(explore<early_and_out_busy_dropped>(plain_two).hazards > 0);
 }
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::stage_executor_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::stage_profile_test {
 namespace {
 using namespace std::chrono_literals;
 using stages = std::vector<std::vector<stage_point>>;
@@ -90,4 +90,4 @@ TEST_CASE("a profile with holes or values out of range is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::stage_profile_test

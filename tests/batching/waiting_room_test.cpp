@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::waiting_room_test {
 namespace {
 using namespace std::chrono_literals;
 using tags = std::vector<std::uint64_t>;
@@ -216,4 +216,4 @@ TEST_CASE("random operations agree with a flag on each request") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::waiting_room_test

@@ -12,7 +12,7 @@
 #include <llama/generator.hpp>
 #include <llama/weights.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::chat_app_test {
 namespace {
 
 /// Who asks, without a network.
@@ -153,4 +153,4 @@ TEST_CASE("no more requests wait to be read than texts may wait") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::chat_app_test

@@ -14,7 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::chat_test {
 namespace {
 
 /// Bytes, and special tokens after them.
@@ -313,4 +313,4 @@ TEST_CASE("a list of templates has one named default") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::chat_test

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::chat {
+namespace cohort::chat::device_watch_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -186,4 +186,4 @@ TEST_CASE("a process that was stopped itself does not blame its device") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::device_watch_test

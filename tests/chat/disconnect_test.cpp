@@ -15,7 +15,7 @@
 #include <chat/server_client.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::disconnect_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -161,4 +161,4 @@ TEST_CASE("clients that vanish at random leave nothing behind") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::disconnect_test

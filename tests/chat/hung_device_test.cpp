@@ -14,7 +14,7 @@
 #include <chat/server_client.hpp>
 #include <support/blocked_call.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::hung_device_test {
 namespace {
 
 using test::soon;
@@ -207,4 +207,4 @@ TEST_CASE("SIGTERM ends a server whose device hangs") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::hung_device_test

@@ -17,7 +17,7 @@
 #include <chat/server_client.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::llm_server_test {
 namespace {
 
 /// The events of a stream, the last of which must be [DONE].
@@ -707,4 +707,4 @@ TEST_CASE("bad options end the server with status 2 and one line") {
   }
 }
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::llm_server_test

@@ -28,7 +28,7 @@
 #include <llama/scripted_backend.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::loop_chaos_test {
 namespace {
 using namespace std::chrono_literals;
 using kv::finish_reason;
@@ -322,4 +322,4 @@ TEST_CASE("each text ends once and the loop serves again, whatever the device do
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::loop_chaos_test

@@ -12,7 +12,7 @@
 #include <llama/scripted_backend.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::chat {
+namespace cohort::chat::memory_test {
 namespace {
 
 struct shape {
@@ -97,4 +97,4 @@ TEST_CASE("the generator accepts exactly the texts that the context allows") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::memory_test

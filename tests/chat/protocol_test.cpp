@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-namespace cohort::chat {
+namespace cohort::chat::protocol_test {
 namespace {
 using nlohmann::json;
 
@@ -96,4 +96,4 @@ TEST_CASE("of tokens with one name each has an entry") {
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::protocol_test

@@ -28,7 +28,7 @@
 
 #include "service_fixture.hpp"
 
-namespace cohort::chat {
+namespace cohort::chat::service_chaos_test {
 namespace {
 using namespace std::chrono_literals;
 using namespace test_support;
@@ -218,4 +218,4 @@ TEST_CASE("in threads, too, each text has one end, and the service goes on when 
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::service_chaos_test

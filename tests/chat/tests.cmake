@@ -1,15 +1,12 @@
 if(TARGET llm_server)
-  foreach(name chat chat_app device_watch loop_chaos memory protocol text_service)
-    cohort_add_test(chat/${name}_test.cpp LIBS cohort_chat nlohmann_json::nlohmann_json)
-  endforeach()
+  cohort_add_tests(chat NAMES chat chat_app device_watch loop_chaos memory protocol text_service LIBS cohort_chat
+                   nlohmann_json::nlohmann_json)
   cohort_add_test(chat/service_chaos_test.cpp LIBS cohort_chat TIMEOUT 300)
   # They start the server, and are its clients over raw sockets.
-  foreach(name disconnect hung_device llm_server)
-    cohort_add_test(chat/${name}_test.cpp LIBS nlohmann_json::nlohmann_json TIMEOUT 300 SERIAL)
-    add_dependencies(chat.${name}_test llm_server)
-    target_compile_definitions(chat.${name}_test
-                               PRIVATE "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"")
-  endforeach()
+  set(needs LIBS nlohmann_json::nlohmann_json DEFINITIONS "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"" DEPENDS llm_server
+            TIMEOUT 300 SERIAL)
+  cohort_add_tests(chat NAMES disconnect llm_server ${needs})
+  cohort_add_test(chat/hung_device_test.cpp ${needs})
   cohort_blocks_calls(chat.hung_device_test)
   # The real client, where it is.
   set(COHORT_OPENAI_CLIENT

@@ -32,7 +32,7 @@
 
 #include "service_fixture.hpp"
 
-namespace cohort::chat {
+namespace cohort::chat::text_service_test {
 namespace {
 
 using namespace test_support;
@@ -528,4 +528,4 @@ TEST_CASE("a client that has gone is let go at once, whatever its texts still do
 }
 
 }  // namespace
-}  // namespace cohort::chat
+}  // namespace cohort::chat::text_service_test

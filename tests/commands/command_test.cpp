@@ -15,7 +15,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::command_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -486,4 +486,4 @@ TEST_CASE("a trace has its own rate, and searches over rates refuse it") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::command_test

@@ -11,7 +11,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::decode_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -146,4 +146,4 @@ TEST_CASE("requests are served under SLOs by each policy that is named") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::decode_test

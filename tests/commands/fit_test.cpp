@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace cohort::commands {
+namespace cohort::commands::fit_test {
 namespace {
 
 TEST_CASE("a line is found exactly") {
@@ -36,4 +36,4 @@ TEST_CASE("neither alpha nor beta is negative") {
 }
 
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::fit_test

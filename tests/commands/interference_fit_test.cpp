@@ -12,7 +12,7 @@
 #include <commands/pair_turns.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::commands {
+namespace cohort::commands::interference_fit_test {
 namespace {
 using formats::measured_neighbour;
 using formats::placed_batch;
@@ -204,4 +204,4 @@ TEST_CASE("a fit that would tell what cannot be on other sizes is none") {
 }
 
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::interference_fit_test

@@ -12,7 +12,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::interference_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -220,4 +220,4 @@ TEST_CASE_FIXTURE(fixture, "bad usage and bad input are one line") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::interference_test

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::commands {
+namespace cohort::commands::onnx_pieces_test {
 namespace {
 
 using runtime::data_type;
@@ -145,4 +145,4 @@ TEST_CASE("more pieces than wanted are joined evenly, and what crosses has a row
 }
 
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::onnx_pieces_test

@@ -11,7 +11,7 @@
 #include <support/profile_folder.hpp>
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::pack_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -375,4 +375,4 @@ TEST_CASE_FIXTURE(fixture, "applications become demands of their models, judged 
   CHECK(tight.err.find("too small") != std::string::npos);
 }
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::pack_test

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-namespace cohort::commands {
+namespace cohort::commands::pair_plan_test {
 namespace {
 
 TEST_CASE("splits fill a device as far as the sizes can") {
@@ -76,4 +76,4 @@ TEST_CASE("rounds go on while the error falls by a twentieth") {
 }
 
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::pair_plan_test

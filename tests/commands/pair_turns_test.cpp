@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::commands {
+namespace cohort::commands::pair_turns_test {
 namespace {
 
 /// Sides that take 10 and 40 ms alone and, together, 1.5 and 1.2 times as long; times what the
@@ -114,4 +114,4 @@ TEST_CASE("no turns are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::pair_turns_test

@@ -11,7 +11,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::profile_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -178,4 +178,4 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::profile_test

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::commands {
+namespace cohort::commands::refine_batches_test {
 namespace {
 using options = batch_refinement::options;
 using sizes = std::vector<std::uint32_t>;
@@ -132,4 +132,4 @@ TEST_CASE("the same measurements lead to the same sizes") {
   CHECK(refine({.largest = 300}, steps_of_32).all() == refine({.largest = 300}, steps_of_32).all());
 }
 }  // namespace
-}  // namespace cohort::commands
+}  // namespace cohort::commands::refine_batches_test

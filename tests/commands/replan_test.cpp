@@ -12,7 +12,7 @@
 #include <support/profile_folder.hpp>
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::replan_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -197,4 +197,4 @@ TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::replan_test

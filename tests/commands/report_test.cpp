@@ -11,7 +11,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::report_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -202,4 +202,4 @@ TEST_CASE("a missing field is named") {
   }
 }
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::report_test

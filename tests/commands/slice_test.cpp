@@ -20,7 +20,7 @@
 #include <support/onnx_models.hpp>
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::slice_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -136,6 +136,11 @@ TEST_CASE("profile measures a folder of stages by stage") {
   const json m = json::parse(r.out)["models"][0];
   CHECK(m["name"] == "mlp");
   CHECK(m["points"][0]["stages_ms"].size() == 2);
+  // What is left without its last stage answers, but is not the model.
+  std::filesystem::remove(out + "/mlp/1/stages/2.onnx");
+  r = cohort_command("profile --model " + out + "/mlp/1/stages --out " + f.path);
+  CHECK(r.status == 2);
+  CHECK(r.err.find("stages: 1 stages are not those that were cut from ") != std::string::npos);
 }
 
 TEST_CASE("bad input of slice is one line on standard error, exit status 2, and nothing written") {
@@ -163,7 +168,7 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
       {f.file + " --out " + out + " --repeats 2", "--repeats: 2 is not allowed"},
       {f.file + " --out " + out + " --stage-load 1", "--stage-load: 1 is not allowed"},
       {f.file + " --out " + out + " --max-length 512 --largest-batch 1",
-       "requests of up to 1 rows and size 512: model 'encoder': "},
+       "requests of up to 1 rows and size 512 (--max-length says another): model 'encoder': "},
       {f.file + " --out " + out + " --max-length 64 --largest-batch 1 --repeats 3 --stages 64",
        "--stages: 64 is not allowed: expected at most "},
       {f.file + " --out /dev/null/x", "--out: /dev/null/x: "},
@@ -187,4 +192,4 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::slice_test

@@ -8,7 +8,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::subclusters_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -140,4 +140,4 @@ TEST_CASE("bad input and usage are refused with their place") {
   std::remove(file.c_str());
 }
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::subclusters_test

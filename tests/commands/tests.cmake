@@ -1,25 +1,26 @@
-foreach(name fit interference_fit pair_plan pair_turns refine_batches)
-  cohort_add_test(commands/${name}_test.cpp LIBS cohort_formats)
-endforeach()
+cohort_add_tests(commands NAMES fit interference_fit pair_plan pair_turns refine_batches LIBS cohort_formats)
 if(TARGET cohort_onnx_models)
+  cohort_add_test(commands/onnx_traffic_test.cpp LIBS cohort_onnx_models cohort_models)
   cohort_add_test(commands/onnx_pieces_test.cpp LIBS cohort_onnx cohort_onnx_models LABELS onnx TIMEOUT 300)
 endif()
 if(TARGET cohort_command)
   find_package(nlohmann_json REQUIRED)
-  foreach(name command decode interference pack pipeline profile replan report subclusters worked_example)
-    cohort_add_test(commands/${name}_test.cpp LIBS nlohmann_json::nlohmann_json cohort_registry TIMEOUT 300)
-    target_compile_definitions(commands.${name}_test
-                               PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>"
-                                       COHORT_EXAMPLES="${PROJECT_SOURCE_DIR}/examples")
-    if(TARGET cohort_cbc)
-      target_compile_definitions(commands.${name}_test PRIVATE COHORT_HAS_CBC=1)
-    endif()
-    add_dependencies(commands.${name}_test cohort_command)
-  endforeach()
+  set(command "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\"")
+  cohort_add_tests(
+    commands
+    NAMES command decode interference pack pipeline profile replan report subclusters worked_example
+    LIBS nlohmann_json::nlohmann_json cohort_registry
+    DEFINITIONS "${command}" "COHORT_EXAMPLES=\"${PROJECT_SOURCE_DIR}/examples\"" $<$<TARGET_EXISTS:cohort_cbc>:COHORT_HAS_CBC=1>
+    DEPENDS cohort_command
+    TIMEOUT 300)
   if(TARGET cohort_onnx_models)
-    cohort_add_test(commands/slice_test.cpp LIBS nlohmann_json::nlohmann_json cohort_onnx cohort_onnx_models LABELS onnx
-                    TIMEOUT 300)
-    target_compile_definitions(commands.slice_test PRIVATE COHORT_COMMAND="$<TARGET_FILE:cohort_command>")
-    add_dependencies(commands.slice_test cohort_command)
+    cohort_add_tests(
+      commands
+      NAMES onnx_files slice
+      LIBS nlohmann_json::nlohmann_json cohort_onnx cohort_onnx_models
+      DEFINITIONS "${command}"
+      DEPENDS cohort_command
+      LABELS onnx
+      TIMEOUT 300)
   endif()
 endif()

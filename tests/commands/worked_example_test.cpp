@@ -10,7 +10,7 @@
 
 #include "commands/run_command.hpp"
 
-namespace cohort {
+namespace cohort::worked_example_test {
 namespace {
 using nlohmann::json;
 using test::cohort_command;
@@ -95,4 +95,4 @@ TEST_CASE("with requests 13, 14 and 15 missing, eager falls to small batches and
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::worked_example_test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-namespace cohort {
+namespace cohort::arrival_meter_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -96,4 +96,4 @@ TEST_CASE("a single arrival long ago is no load") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::arrival_meter_test

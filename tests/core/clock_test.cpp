@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort {
+namespace cohort::clock_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -63,4 +63,4 @@ TEST_CASE("the steady clock never goes back and counts the nanoseconds of std::c
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::clock_test

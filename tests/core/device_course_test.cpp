@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort {
+namespace cohort::device_course_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr device_id d0{0};
@@ -131,4 +131,4 @@ TEST_CASE("impossible fields are refused by name") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::device_course_test

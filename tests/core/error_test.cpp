@@ -10,7 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace cohort {
+namespace cohort::error_test {
 namespace {
 
 static_assert(std::is_base_of_v<std::runtime_error, error>);
@@ -74,4 +74,4 @@ TEST_CASE("no kind of error is caught as another") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::error_test

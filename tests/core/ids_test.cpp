@@ -9,7 +9,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace cohort {
+namespace cohort::ids_test {
 namespace {
 
 static_assert(!std::convertible_to<std::uint32_t, model_id>);
@@ -55,4 +55,4 @@ TEST_CASE("a device share accepts 1 to 100 percent and refuses everything else")
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::ids_test

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace cohort {
+namespace cohort::indexed_heap_test {
 namespace {
 
 // The order by definition: a multimap keeps equal keys in the order of insertion.
@@ -142,4 +142,4 @@ TEST_CASE("any sequence of operations leaves what a sorted map would hold") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::indexed_heap_test

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <random>
 
-namespace cohort {
+namespace cohort::latency_estimator_test {
 namespace {
 
 /// Ratios with this bias and lognormal spread, mean 1, and stragglers.
@@ -169,4 +169,4 @@ TEST_CASE("ratios that cannot be are ignored") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::latency_estimator_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort {
+namespace cohort::latency_model_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -206,4 +206,4 @@ TEST_CASE("largest_within inverts any curve") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::latency_model_test

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace cohort {
+namespace cohort::noise_fit_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -64,4 +64,4 @@ TEST_CASE("lateness is an exponential, and a tail where there is one") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::noise_fit_test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-namespace cohort {
+namespace cohort::noise_source_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr model_id m0{0};
@@ -124,4 +124,4 @@ TEST_CASE("timers are exponentially late, with a tail") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::noise_source_test

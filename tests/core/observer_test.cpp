@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace cohort {
+namespace cohort::observer_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -53,4 +53,4 @@ TEST_CASE("an observer sees the events that it names, and the others pass") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::observer_test

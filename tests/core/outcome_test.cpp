@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort {
+namespace cohort::outcome_test {
 namespace {
 
 TEST_CASE("every outcome has the name that reports and metrics print") {
@@ -23,10 +23,17 @@ TEST_CASE("every refusal has the name that reports and metrics print") {
   CHECK(to_string(refusal::draining) == "draining");
 }
 
+TEST_CASE("a request that is refused after it was taken ends by the reason") {
+  CHECK(outcome_of(refusal::overloaded) == outcome::refused);
+  CHECK(outcome_of(refusal::no_device) == outcome::failed);
+  CHECK(outcome_of(refusal::unknown_model) == outcome::dropped);
+  CHECK(outcome_of(refusal::deadline_infeasible) == outcome::dropped);
+}
+
 TEST_CASE("a value that is no outcome is shown as unknown rather than read out of bounds") {
   CHECK(to_string(static_cast<outcome>(200)) == "?");
   CHECK(to_string(static_cast<refusal>(200)) == "?");
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::outcome_test

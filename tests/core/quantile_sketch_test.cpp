@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace cohort {
+namespace cohort::quantile_sketch_test {
 namespace {
 
 TEST_CASE("an empty sketch knows nothing") {
@@ -104,4 +104,4 @@ TEST_CASE("impossible ranges and memories are refused") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::quantile_sketch_test

@@ -9,7 +9,7 @@
 #include <deque>
 #include <random>
 
-namespace cohort {
+namespace cohort::rate_tracker_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
@@ -69,6 +69,14 @@ TEST_CASE("a pause longer than the window empties it") {
   CHECK(tracker.rate() > 0);
 }
 
+TEST_CASE("an event from before the last counts as at it") {
+  rate_tracker t{160ms};
+  t.add(t0);
+  t.add(t0 + 9ms);
+  t.add(t0 + 3ms);
+  t.add(t0 + 10ms);  // A tick has passed: it held three.
+  CHECK(t.rate() == doctest::Approx(300));
+}
 TEST_CASE("a regular stream has no variability and the rate of its gaps") {
   rate_tracker tracker{160ms};
   for (int i = 0; i <= 300; ++i) tracker.add(t0 + i * 1ms);
@@ -153,4 +161,4 @@ TEST_CASE("the rate is the count of a sliding window that is recomputed from scr
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rate_tracker_test

@@ -7,7 +7,7 @@
 #include <array>
 #include <type_traits>
 
-namespace cohort {
+namespace cohort::request_test {
 namespace {
 
 // Requests are linked in place: a copy would be a second node with the links of the first.
@@ -77,4 +77,4 @@ TEST_CASE("a request can carry a caller's data by derivation and is found again 
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::request_test

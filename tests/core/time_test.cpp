@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace cohort {
+namespace cohort::time_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -72,4 +72,4 @@ TEST_CASE("milliseconds survive the way there and back over 52 days") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::time_test

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort {
+namespace cohort::timer_queue_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -111,4 +111,4 @@ TEST_CASE("whatever is armed and disarmed, timers fire in time and none is lost"
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::timer_queue_test

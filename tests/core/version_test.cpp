@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort {
+namespace cohort::version_test {
 namespace {
 
 TEST_CASE("the headers tell the version that the build system tells") {
@@ -27,4 +27,4 @@ TEST_CASE("the single number orders versions") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::version_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::adaptive_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -147,4 +147,4 @@ TEST_CASE("adaptive policies reject options outside of their ranges") {
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.hold = -0.1}}, config_error);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::adaptive_test

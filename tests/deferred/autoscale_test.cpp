@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::autoscale_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -43,4 +43,4 @@ TEST_CASE("the advisor rejects options outside of their ranges") {
   CHECK_THROWS_AS(autoscale_advisor({.calm_windows = 0}), config_error);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::autoscale_test

@@ -9,7 +9,7 @@
 
 #include <support/one_by_one.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::batch_scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -70,4 +70,4 @@ TEST_CASE("every scheduler keeps what the concept says") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::batch_scheduler_test

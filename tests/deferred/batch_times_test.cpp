@@ -9,7 +9,7 @@
 #include <list>
 #include <utility>
 
-namespace cohort::deferred {
+namespace cohort::deferred::batch_times_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -122,4 +122,4 @@ TEST_CASE("a slow device among others is told apart from a profile that is wrong
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::batch_times_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::candidate_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -29,4 +29,4 @@ TEST_CASE("a margin for waking up late is not needed any more once awake") {
   CHECK(c.send_by() == time_point{10ms});
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::candidate_test

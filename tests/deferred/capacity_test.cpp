@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::capacity_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -329,4 +329,4 @@ TEST_CASE("devices of capacity c decide what c times as many, each c times slowe
       [](network_delays d) { return make_adaptive_scheduler(d, {}, learning{}); });
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::capacity_test

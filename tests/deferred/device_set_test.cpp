@@ -7,7 +7,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::device_set_test {
 namespace {
 
 TEST_CASE("a device set agrees with std::set") {
@@ -33,4 +33,4 @@ TEST_CASE("a device set agrees with std::set") {
   }
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::device_set_test

@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::gather_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -108,4 +108,4 @@ TEST_CASE("both rules agree with their texts on random queues, profiles, delays 
   }
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::gather_test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace cohort::deferred {
+namespace cohort::deferred::learned_latency_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -97,4 +97,4 @@ TEST_CASE("what is usual is told from 32 batches on") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::learned_latency_test

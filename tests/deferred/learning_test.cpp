@@ -15,7 +15,7 @@
 
 #include <support/dispatch_log.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::learning_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -211,4 +211,4 @@ TEST_CASE("impossible options are refused by name") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::learning_test

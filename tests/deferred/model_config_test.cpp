@@ -9,7 +9,7 @@
 
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::model_config_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -64,4 +64,4 @@ TEST_CASE("a negative longest wait is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::model_config_test

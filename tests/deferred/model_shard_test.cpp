@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::model_shard_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -40,11 +40,15 @@ struct fixture {
   explicit fixture(network_delays d = {}) : shard{d} {
     shard.add_model(m, {.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 12ms});
   }
-  request& arrive(duration at, duration slo = 12ms) {
+  request& make(duration at, duration slo) {
     request& r = requests.emplace_back();
     r.model = m;
     r.arrival = t0 + at;
     r.deadline = r.arrival + slo;
+    return r;
+  }
+  request& arrive(duration at, duration slo = 12ms) {
+    request& r = make(at, slo);
     shard.on_arrival(r, t0 + at, sink);
     return r;
   }
@@ -64,6 +68,31 @@ TEST_CASE("a candidate follows the queue: size, opening, last start") {
   CHECK(f.sink.candidates.back().size == 3);
   CHECK(f.sink.candidates.back().exec_at == t0 + 3ms);
   CHECK(f.sink.candidates.back().latest == t0 + 4ms);
+}
+/// Opens at once, and tells what it was shown of the load.
+struct watching {
+  load_view* last;
+  [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
+    *last = b.load;
+    return distant_past;
+  }
+};
+
+TEST_CASE("requests that a driver has left waiting count when they arrived, also if refused") {
+  load_view seen;
+  basic_model_shard<watching, head> shard{{}, watching{&seen}};
+  shard.add_model(m, {.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 1h});
+  recorder sink;
+  fixture f;
+  for (int i = 1; i <= 100; ++i) {  // Each 10 ms, seen five at a time.
+    request& r = f.make(i * 10ms, 1h);
+    const time_point now = t0 + (i + 4) / 5 * 50ms;
+    i % 3 == 0 ? shard.on_refused(r, now) : shard.on_arrival(r, now, sink);
+  }
+  request& last = f.make(2s, 1h);
+  shard.on_arrival(last, t0 + 2s, sink);
+  CHECK(seen.variability == doctest::Approx(0));
+  for (request& r : f.requests) static_cast<void>(shard.on_cancel(r, t0 + 2s, sink));
 }
 TEST_CASE("a candidate is refreshed one nanosecond after its last start, not at it") {
   fixture f;
@@ -161,4 +190,4 @@ TEST_CASE("sequence numbers count a model's arrivals from 1") {
   CHECK(f.arrive(1ms).sequence == 2);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::model_shard_test

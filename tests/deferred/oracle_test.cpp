@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::oracle_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -260,4 +260,4 @@ TEST_CASE("every small workload runs as the specification says: eager") {
   check_all<basic_scheduler<eager, drop_head, fixed_target<2>>>(true, true, 2);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::oracle_test

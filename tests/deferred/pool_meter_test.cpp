@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::pool_meter_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -54,4 +54,4 @@ TEST_CASE("after any number of batches the sums stay exact") {
   CHECK(to_ms(m.view(1).typical_batch) == doctest::Approx(1));
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::pool_meter_test

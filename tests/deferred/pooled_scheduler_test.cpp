@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::pooled_scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -211,4 +211,4 @@ TEST_CASE("each pool decides what a scheduler of its own would") {
   CHECK(batches > 10'000);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::pooled_scheduler_test

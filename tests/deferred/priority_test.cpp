@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::priority_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -18,4 +18,4 @@ TEST_CASE("earliest_latest is as urgent as the last possible start") {
   CHECK(earliest_latest{}.urgency(b) == time_point{3ms});
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::priority_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::rank_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -308,4 +308,4 @@ TEST_CASE("an id is used again with another capacity") {
   CHECK(f.ranking.largest_capacity() == 2);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::rank_test

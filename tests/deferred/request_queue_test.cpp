@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::request_queue_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -67,4 +67,4 @@ TEST_CASE("a queue agrees with a sorted list under random pushes, pops and erasu
   }
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::request_queue_test

@@ -16,7 +16,7 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -402,4 +402,4 @@ TEST_CASE("a removed model's id is given out again") {
   CHECK(d.scheduler.add_model(c) == a);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::scheduler_test

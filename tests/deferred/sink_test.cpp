@@ -9,7 +9,7 @@
 
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::sink_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -92,4 +92,4 @@ TEST_CASE("the least rank sink is told of grants") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::sink_test

@@ -5,7 +5,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::deferred {
+namespace cohort::deferred::target_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -37,4 +37,4 @@ TEST_CASE("the staggered target is the largest batch that meets its inequality")
   }
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::target_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::view_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -16,4 +16,4 @@ TEST_CASE("network delays add up before and after a batch") {
   CHECK(network_delays{}.before(100) == 0us);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::view_test

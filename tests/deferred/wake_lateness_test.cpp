@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::deferred {
+namespace cohort::deferred::wake_lateness_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
@@ -52,4 +52,4 @@ TEST_CASE("calls before what was asked for, and unasked ones, tell nothing") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::wake_lateness_test

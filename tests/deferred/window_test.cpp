@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::deferred {
+namespace cohort::deferred::window_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -35,4 +35,4 @@ TEST_CASE("timeout rejects parts outside of 0 to 1") {
   CHECK_THROWS_AS(timeout{1.1}, config_error);
 }
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::window_test

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::drawings {
+namespace cohort::drawings::chart_test {
 namespace {
 
 std::size_t count(std::string_view text, std::string_view what) {
@@ -98,4 +98,4 @@ TEST_CASE("a chart as a file brings the namespace and the colours of its marks")
   CHECK(file.ends_with("</svg>\n"));
 }
 }  // namespace
-}  // namespace cohort::drawings
+}  // namespace cohort::drawings::chart_test

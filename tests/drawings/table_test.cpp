@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace cohort::drawings {
+namespace cohort::drawings::table_test {
 namespace {
 
 TEST_CASE("columns are as wide as their widest cell in characters") {
@@ -31,4 +31,4 @@ TEST_CASE("numbers read well") {
 }
 
 }  // namespace
-}  // namespace cohort::drawings
+}  // namespace cohort::drawings::table_test

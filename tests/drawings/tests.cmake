@@ -1,2 +1,1 @@
-cohort_add_test(drawings/chart_test.cpp LIBS cohort_drawings)
-cohort_add_test(drawings/table_test.cpp LIBS cohort_drawings)
+cohort_add_tests(drawings LIBS cohort_drawings)

@@ -9,7 +9,7 @@
 #include <deque>
 #include <optional>
 
-namespace cohort::engine {
+namespace cohort::engine::admission_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -69,4 +69,4 @@ TEST_CASE("the first reason against a request is told, and no request that has n
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::admission_test

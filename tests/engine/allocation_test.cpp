@@ -26,7 +26,7 @@ std::atomic<std::uint64_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
-namespace cohort::engine {
+namespace cohort::engine::allocation_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -103,4 +103,4 @@ TEST_CASE("the loop, its inbox and the emulated device allocate nothing for a re
   f.run_until(f.now + 1s);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::allocation_test

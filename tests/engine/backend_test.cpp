@@ -6,7 +6,7 @@
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::backend_test {
 namespace {
 
 struct least {
@@ -48,4 +48,4 @@ static_assert(completion_context<deliverer> && completion_context<queued_complet
 TEST_CASE("the concepts of backends are what the compiler has checked") { CHECK(backend<least>); }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::backend_test

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace cohort::engine {
+namespace cohort::engine::batches_at_work_test {
 namespace {
 
 constexpr device_entry first{device_id{1}, 0};
@@ -89,4 +89,4 @@ TEST_CASE("a request is taken out of the batch that has it, and of no other") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::batches_at_work_test

@@ -24,7 +24,7 @@
 
 #include "chaos_fixture.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::chaos_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -155,4 +155,4 @@ TEST_CASE("each accepted request ends once, whatever devices do and whoever come
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::chaos_test

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::completion_test {
 namespace {
 
 struct least {
@@ -44,4 +44,4 @@ TEST_CASE("a queue hands outcomes over in order, once") {
                                                           {&b, outcome::dropped}});
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::completion_test

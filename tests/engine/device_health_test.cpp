@@ -6,7 +6,7 @@
 #include <chrono>
 #include <optional>
 
-namespace cohort::engine {
+namespace cohort::engine::device_health_test {
 namespace {
 using namespace std::chrono_literals;
 using kind = health_event::kind;
@@ -234,4 +234,4 @@ TEST_CASE("options outside their ranges are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::device_health_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::engine {
+namespace cohort::engine::device_pools_test {
 namespace {
 
 constexpr deferred::pool_id first{0};
@@ -37,4 +37,4 @@ TEST_CASE("whether a pool has a device in service, and when that changes") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::device_pools_test

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace cohort::engine {
+namespace cohort::engine::device_service_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -93,4 +93,4 @@ TEST_CASE("requests are handed back where no device is in service, if that is as
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::device_service_test

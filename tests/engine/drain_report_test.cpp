@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::engine {
+namespace cohort::engine::drain_report_test {
 namespace {
 
 TEST_CASE("a drain is clean that has left neither requests nor devices that hang") {
@@ -13,4 +13,4 @@ TEST_CASE("a drain is clean that has left neither requests nor devices that hang
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::drain_report_test

@@ -14,7 +14,7 @@
 #include <random>
 #include <utility>
 
-namespace cohort::engine {
+namespace cohort::engine::early_refusal_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -224,4 +224,4 @@ TEST_CASE("whatever is told, the room stays finite and what is said is a time to
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::early_refusal_test

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace cohort::engine {
+namespace cohort::engine::end_report_test {
 namespace {
 
 struct least_target {
@@ -56,4 +56,4 @@ TEST_CASE("a backend's report reaches the least target there can be") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::end_report_test

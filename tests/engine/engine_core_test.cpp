@@ -12,7 +12,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::engine_core_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -346,4 +346,4 @@ TEST_CASE("every interleaving of a few operations ends each request exactly once
   }
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::engine_core_test

@@ -9,7 +9,7 @@
 
 #include <support/one_by_one.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::engine_sink_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -76,4 +76,4 @@ TEST_CASE("a sink that can cancel what is at work is told of it, and one that ca
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::engine_sink_test

@@ -18,7 +18,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::engine_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -245,4 +245,4 @@ TEST_CASE("a model that cannot meet its SLO is refused to the caller, and the en
   CHECK(r.ends == 1);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::engine_test

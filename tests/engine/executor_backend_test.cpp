@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cohort/engine/engine.hpp>
+#include <cohort/engine/staged.hpp>
 #include <cohort/runtime/host.hpp>
 
 #include <algorithm>
@@ -18,7 +19,9 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::engine {
+#include "host_model.hpp"
+
+namespace cohort::engine::executor_backend_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -56,6 +59,11 @@ struct deliver {
     static_cast<number&>(r).how = how;
     left->count_down();
   }
+};
+
+struct ended_number : test_support::number {
+  using number::number;
+  outcome how = outcome::dropped;
 };
 
 /// Has host memory that copies should use, and refuses to copy between any other and the pool.
@@ -143,6 +151,60 @@ TEST_CASE_TEMPLATE("rows go in and come out with their requests; a failing batch
   if constexpr (needs_pinned_memory<Executor>) CHECK(executor.copies <= 2 * n);  // By the batch.
   if constexpr (std::same_as<Executor, counting_executor>) CHECK(executor.copies == 0);
 }
+TEST_CASE_TEMPLATE("a row that cannot be computed fails alone, once, and no device is to blame",
+                   Pipeline, whole_batch, staged<>) {
+  constexpr std::size_t n = 300;
+  using model = test_support::doubling<test_support::open_gate>;
+  std::latch left{n};
+  runtime::host_executor executor{{.pool_bytes = 1 << 20, .queue_depth = 4096}};
+  test_support::open_gate gate;
+  executor_backend<runtime::host_executor, model, Pipeline> backend{executor};
+  std::atomic<int> told{0};
+  backend.on_failure([&](device_id, std::string_view) { ++told; });
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  basic_engine engine{basic_engine_core<eager>{}, backend,
+                      inline_completion{[&](request& r, outcome how) {
+                        static_cast<ended_number&>(r).how = how;
+                        left.count_down();
+                      }}};
+  backend.bind(engine);
+  const device_id d = engine.add_device([&](device_id id) { backend.add_device(id); });
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
+       .is_repeatable = true},
+      [&](model_id id) {
+        backend.add_model(
+            id, d,
+            test_support::host_model<typename decltype(backend)::model_type>(executor, gate));
+      });
+  std::uint64_t changes = 0;
+  engine.inspect([&](const auto& loop) { changes = loop.core().service_changes(); });
+  std::deque<ended_number> numbers;
+  const steady_clock clock;
+  for (std::size_t i = 0; i < n; ++i) {
+    // Every fourth, and 40 one after the other: more than a device's failures would be forgiven.
+    const bool is_unfit = i % 4 == 1 || (i >= 100 && i < 140);
+    numbers.emplace_back(is_unfit ? -1.0F : static_cast<float>(i));
+    numbers[i].model = m;
+    numbers[i].arrival = clock.now();
+    numbers[i].deadline = clock.now() + 1h;
+    REQUIRE_FALSE(engine.submit(numbers[i]));
+  }
+  left.wait();
+  for (const ended_number& x : numbers) {
+    CHECK(x.how == (x.in < 0 ? outcome::failed : outcome::completed));
+    CHECK(x.is_unfit == (x.in < 0));
+    CHECK(x.attempts == 0);
+    CHECK(x.out == (x.in < 0 ? 0 : 2 * x.in));
+  }
+  CHECK(told == 0);
+  engine.inspect([&](const auto& loop) {
+    CHECK(loop.core().health().state(d) == device_state::healthy);
+    CHECK(loop.core().service_changes() == changes);  // Nor was it out of service meanwhile.
+    CHECK(loop.core().stray_ends() == 0);
+  });
+}
+
 TEST_CASE("what was prepared is added, warmed up and taken away, and gives its memory back") {
   struct warm : runtime::completion {
     std::latch done{1};
@@ -179,4 +241,4 @@ TEST_CASE("devices that run whole batches have capacity 1") {
                        "whole_batch: the capacity of a device must be 1", config_error);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::executor_backend_test

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::faulty_devices_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -211,4 +211,4 @@ TEST_CASE("ends of batches that there are none of change nothing") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::faulty_devices_test

@@ -22,7 +22,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::faulty_partitions_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -172,4 +172,4 @@ TEST_CASE("whatever partitions do, each request ends once; with one that is well
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::faulty_partitions_test

@@ -17,7 +17,7 @@
 
 #include "host_model.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::hanging_host_test {
 namespace {
 using namespace std::chrono_literals;
 using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
@@ -144,4 +144,4 @@ TEST_CASE("an engine with a device that hangs drains") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::hanging_host_test

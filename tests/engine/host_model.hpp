@@ -28,8 +28,14 @@ struct number : tensor_request {
   float out = 0;
 };
 
+/// Lets all pass.
+struct open_gate {
+  static void pass(float) {}
+  static void launch() {}
+};
+
 /// Over two stages. In the first, on the stream's thread, `Gate::pass(x)` of each row comes first:
-/// it may wait, or throw. `Gate::launch()`, on the loop's, may throw.
+/// it may wait, or throw. `Gate::launch()`, on the loop's, may throw. Negative rows are unfit.
 template <class Gate>
 struct doubling {
   runtime::host_executor* on;
@@ -44,6 +50,7 @@ struct doubling {
       auto* out = reinterpret_cast<float*>(x.output) + x.first;
       for (std::uint32_t i = 0; i < x.count; ++i) {
         if (stage == 0) gate->pass(in[i]);
+        if (stage == 0 && in[i] < 0 && x.unfit != nullptr) x.unfit[i] = 1;
         out[i] = stage == 0 ? 2 * in[i] : in[i];
       }
     });

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/inbox.hpp>
 
+#include <cohort/core/clock.hpp>
+
 #include <doctest/doctest.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <thread>
 
-namespace cohort::engine {
+namespace cohort::engine::inbox_test {
 namespace {
 
 TEST_CASE("messages are taken once, in order") {
@@ -87,9 +92,64 @@ TEST_CASE("a sleeper is woken by a message") {
   CHECK_FALSE(box.sleep_until(never));
   other.join();
 }
+TEST_CASE("a sleeper is woken for all that came quietly") {
+  inbox box;
+  std::array<request, 3> all;
+  std::thread other{[&] {
+    for (request& r : all) CHECK(box.post_arrival(r, false));
+    box.wake_up();
+  }};
+  CHECK_FALSE(box.sleep_until(never));
+  other.join();
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(m.arrivals.size() == 3);
+  m.arrivals.clear();
+}
+TEST_CASE("who looks before it sleeps finds what came quietly") {
+  inbox box;
+  request r;
+  CHECK(box.post_arrival(r, false));
+  CHECK_FALSE(box.sleep_until(never));
+  inbox::messages m;
+  CHECK(box.take(m));
+  m.arrivals.clear();
+}
 TEST_CASE("a sleeper whose time has come is told so") {
   inbox box;
   CHECK(box.sleep_until(time_point{}));
 }
+TEST_CASE("a loop that sleeps through arrivals is woken by all else, and by them when it ends") {
+  using namespace std::chrono_literals;
+  inbox box;
+  request r;
+  CHECK(box.post_arrival(r));
+  const time_point now = steady_clock{}.now();
+  std::atomic<bool> is_back = false;
+  bool was_back = true;
+  std::thread other{[&] {
+    for (int i = 0; i < 1000 && !is_back; ++i) std::this_thread::yield();
+    was_back = is_back;
+    box.post_end({device_id{3}, false});
+  }};
+  CHECK_FALSE(box.sleep_until(never, now + 1h));
+  is_back = true;
+  other.join();
+  CHECK_FALSE(was_back);  // The request that waited did not wake it.
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(m.ends.size() == 1);
+  CHECK(&m.arrivals.front() == &r);
+  m.ends.clear();
+  m.arrivals.clear();
+  r.in_engine = false;
+  CHECK(box.post_arrival(r));
+  box.wake_up();                             // Of nobody: nobody sleeps.
+  CHECK_FALSE(box.sleep_until(never, now));  // It is over already.
+  CHECK(box.take(m));
+  m.arrivals.clear();
+  CHECK(box.sleep_until(now, now + 1h));  // Nothing came before its time.
+}
+
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::inbox_test

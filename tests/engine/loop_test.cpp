@@ -14,7 +14,7 @@
 
 #include "loop_fixture.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::loop_test {
 namespace {
 using namespace std::chrono_literals;
 using test_support::loop_fixture;
@@ -240,6 +240,36 @@ TEST_CASE("the loop knows how long after their arrival it sees requests") {
   CHECK(f.loop.arrival_delay() == 2ms);  // On average.
   f.run_until(t0 + 1s);
 }
+TEST_CASE("arrivals matter again when a device is about to be free, or after a millisecond") {
+  loop_fixture f;
+  std::deque<request> r(2);
+  CHECK(f.loop.quiet_until(f.now) == distant_past);  // A device idles.
+  CHECK_FALSE(f.submit(r[0], 20ms));
+  f.loop.turn(f.now);  // It runs until 6 ms.
+  CHECK(f.loop.quiet_until(t0) == t0 + 1ms);
+  CHECK(f.loop.quiet_until(t0 + 5ms) == t0 + 6ms);
+  CHECK(f.loop.quiet_until(t0 + 5500us) == t0 + 6ms);
+  CHECK(f.loop.quiet_until(t0 + 6ms) == distant_past);
+  // Who was left waiting is served as if it had been seen, and its wait is none of the way here.
+  f.now = t0 + 5ms;
+  CHECK(f.loop.quiet_until(f.now) == t0 + 6ms);
+  CHECK_FALSE(f.submit(r[1]));
+  f.run_until(t0 + 12ms);
+  CHECK(f.ends == std::vector<end>{{&r[0], outcome::completed}, {&r[1], outcome::completed}});
+  CHECK(f.loop.arrival_delay() == 0ms);
+}
+TEST_CASE("a batch that may be sent ahead makes arrivals matter that much before the end") {
+  std::vector<end> ends;
+  second_throws backend;
+  sent_ahead_fixture f{ends, backend, false};
+  request r;
+  f.submit(r, t0);
+  CHECK(f.loop.quiet_until(t0 + 3500us) == t0 + 4ms);
+  CHECK(f.loop.quiet_until(t0 + 4ms) == distant_past);
+  f.loop.complete(backend.launched.at(0), false);
+  f.loop.turn(t0 + 6ms);
+  CHECK(ends == std::vector<end>{{&r, outcome::completed}});
+}
 TEST_CASE("cancelling: waiting at once, running with its batch, ended without effect") {
   loop_fixture f;
   std::deque<request> r(2);
@@ -333,4 +363,4 @@ TEST_CASE("options outside of their ranges are refused") {
                   config_error);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::loop_test

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::manual_engine_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -214,4 +214,4 @@ TEST_CASE("a drain over a device that hangs ends in its time, and with the reque
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::manual_engine_test

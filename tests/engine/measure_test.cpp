@@ -13,7 +13,7 @@
 
 #include "measured_fixture.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::measure_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -111,4 +111,4 @@ TEST_CASE("measured batches end with the largest, and the median is the upper on
   CHECK(median(std::vector{9, 1, 5, 7}) == 7);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::measure_test

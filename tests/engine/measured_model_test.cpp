@@ -16,7 +16,7 @@
 
 #include "measured_fixture.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::measured_model_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -87,4 +87,4 @@ TEST_CASE("a run takes the model's time, and the batch must be one that it has r
                        config_error);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::measured_model_test

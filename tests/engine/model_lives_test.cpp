@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::model_lives_test {
 namespace {
 
 constexpr model_id first{0};
@@ -72,4 +72,4 @@ TEST_CASE("a model that takes requests of no size is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::model_lives_test

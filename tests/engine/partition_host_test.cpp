@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::partition_host_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -339,4 +339,4 @@ TEST_CASE(
   s.host.destroy(d);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::partition_host_test

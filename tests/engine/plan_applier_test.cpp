@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::plan_applier_test {
 namespace {
 using namespace std::chrono_literals;
 using packing::placed_model;
@@ -411,4 +411,4 @@ TEST_CASE("as rates move a running engine plans anew from what it counts, and no
   }
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::plan_applier_test

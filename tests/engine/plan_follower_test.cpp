@@ -12,7 +12,7 @@
 #include <packing/random_demand.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::plan_follower_test {
 namespace {
 using namespace std::chrono_literals;
 using test_support::asked;
@@ -452,4 +452,4 @@ TEST_CASE("whatever partitions do while plans change, nothing waits for them, an
   CHECK(without > 100);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::plan_follower_test

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::plan_router_test {
 namespace {
 
 /// What waits for each instance, and which instances refuse.
@@ -121,4 +121,4 @@ TEST_CASE("new routes replace the old ones") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::plan_router_test

@@ -14,7 +14,7 @@
 
 #include <support/one_by_one.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::serving_core_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -101,4 +101,4 @@ TEST_CASE("an engine runs over the least core there can be") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::serving_core_test

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::stage_clock_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -48,4 +48,4 @@ TEST_CASE("work that never ends in virtual time is an error, not a wait") {
   CHECK_THROWS_WITH_AS(finish(e, s), "measure: the work never ends", device_error);
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::stage_clock_test

@@ -33,7 +33,7 @@
 
 #include "chaos_fixture.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::staged_chaos_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -234,4 +234,4 @@ TEST_CASE("each request of a pipeline ends once, whatever devices and models do"
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::staged_chaos_test

@@ -26,7 +26,7 @@
 #include <models/registry.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::engine {
+namespace cohort::engine::staged_test {
 namespace {
 using namespace std::chrono_literals;
 using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
@@ -477,4 +477,4 @@ TEST_CASE("what does not fit is an error when it is added") {
   b.add_model(model_id{0}, device_id{0}, make(2));
 }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::staged_test

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace cohort::engine {
+namespace cohort::engine::straggling_devices_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -40,4 +40,4 @@ TEST_CASE("with sigma .2 and stragglers of five times a million batches take no 
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::straggling_devices_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::engine {
+namespace cohort::engine::tensor_request_test {
 namespace {
 
 /// What of 8 bytes is where; `.` is zero. The ninth must not be touched.
@@ -56,4 +56,4 @@ static_assert(!has_host_buffers<with_both>);  // Copies are to use its own memor
 static_assert(needs_pinned_memory<with_both>);
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::tensor_request_test

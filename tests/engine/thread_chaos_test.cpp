@@ -32,7 +32,7 @@
 #include "chaos_fixture.hpp"
 #include "host_model.hpp"
 
-namespace cohort::engine {
+namespace cohort::engine::thread_chaos_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -284,4 +284,4 @@ TEST_CASE_TEMPLATE("in threads, too, each accepted request ends once, and a drai
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::thread_chaos_test

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-namespace cohort::engine {
+namespace cohort::engine::trial_thread_test {
 namespace {
 
 void wait(const trial_thread& t) {
@@ -34,4 +34,4 @@ TEST_CASE("it may end while at work") {
 }
 
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::trial_thread_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::engine {
+namespace cohort::engine::wake_histogram_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -25,4 +25,4 @@ TEST_CASE("delays are counted by powers of two of a microsecond") {
 }
 TEST_CASE("measuring counts every nap") { CHECK(measure_wake_delays(5).total() == 5); }
 }  // namespace
-}  // namespace cohort::engine
+}  // namespace cohort::engine::wake_histogram_test

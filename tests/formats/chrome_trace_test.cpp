@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::chrome_trace_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -39,4 +39,4 @@ TEST_CASE("a trace names a row for each device and has one span for each batch")
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::chrome_trace_test

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
 
-namespace cohort::formats {
+namespace cohort::formats::csv_test {
 namespace {
 
 TEST_CASE("columns are found by name, whatever their order, and others are ignored") {
@@ -77,4 +77,4 @@ TEST_CASE("an optional column may be missing, and is checked if it is there") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::csv_test

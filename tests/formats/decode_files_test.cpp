@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::decode_files_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -67,4 +67,4 @@ TEST_CASE("costs default one by one, and may not all be 0") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::decode_files_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::json_reader_test {
 namespace {
 
 const std::string file = "f.json";
@@ -95,4 +95,4 @@ TEST_CASE("a value of the wrong kind is refused with what it is") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::json_reader_test

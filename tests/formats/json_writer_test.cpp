@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace cohort::formats {
+namespace cohort::formats::json_writer_test {
 namespace {
 
 TEST_CASE("containers are laid out in lines or on one line") {
@@ -37,4 +37,4 @@ TEST_CASE("numbers are the shortest that read back, and what JSON lacks is null"
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::json_writer_test

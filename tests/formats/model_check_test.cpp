@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::model_check_test {
 namespace {
 using runtime::data_type;
 using runtime::tensor_info;
@@ -231,4 +231,4 @@ TEST_CASE("a warm-up is a request that the model takes") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::model_check_test

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::model_config_test {
 namespace {
 using namespace std::chrono_literals;
 using runtime::data_type;
@@ -553,4 +553,4 @@ TEST_CASE("names of models are plain") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::model_config_test

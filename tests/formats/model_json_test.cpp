@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::model_json_test {
 namespace {
 
 TEST_CASE("a config is written in the fields of the text format, integers as numbers") {
@@ -93,4 +93,4 @@ TEST_CASE("an index has a row for each version, with a reason where it is unavai
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::model_json_test

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::model_repository_test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -245,6 +245,19 @@ TEST_CASE("a stamp tells that a file was changed, replaced or added") {
   CHECK(changed());
   CHECK_FALSE(changed());
 }
+TEST_CASE("the largest length is that of the configuration beside the file, else the default") {
+  repository r;
+  r.file("m/1/model.onnx").file("m/1/stages/1.onnx").file("bare/1/model.onnx").file("alone.onnx");
+  r.file("m/config.pbtxt", "parameters { key: \"max_length\" value { string_value: \"128\" } }");
+  r.file("config.pbtxt", "parameters { key: \"max_length\" value { string_value: \"7\" } }");
+  CHECK(max_length_of(r.path("m/1/model.onnx")) == 128);
+  CHECK(max_length_of(r.path("m/1/stages")) == 128);
+  CHECK(max_length_of(r.path("bare/1/model.onnx")) == 512);
+  CHECK(max_length_of(r.path("alone.onnx")) == 512);
+  r.file("m/config.pbtxt", "max_batch_size: -1");
+  CHECK_THROWS_AS((void)max_length_of(r.path("m/1/model.onnx")), input_error);
+}
+
 TEST_CASE("a bad model does not disturb the others") {
   repository r;
   r.file("b/1/model.onnx").file("a/1/model.onnx").file("c/1/model.onnx");
@@ -277,4 +290,4 @@ TEST_CASE("a repository that is none is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::model_repository_test

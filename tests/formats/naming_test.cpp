@@ -6,7 +6,7 @@
 #include <new>
 #include <stdexcept>
 
-namespace cohort::formats {
+namespace cohort::formats::naming_test {
 namespace {
 
 TEST_CASE("what cannot be made from a file is said with the file's name") {
@@ -22,4 +22,4 @@ TEST_CASE("what cannot be made from a file is said with the file's name") {
   CHECK_THROWS_WITH_AS(naming("p.json", other), "mine", std::logic_error);
 }
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::naming_test

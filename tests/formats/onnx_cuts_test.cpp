@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::onnx_cuts_test {
 namespace {
 
 using runtime::data_type;
@@ -165,4 +165,4 @@ TEST_CASE("an encoder is crossed by what is hidden and its mask between its laye
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::onnx_cuts_test

@@ -11,7 +11,7 @@
 #include <formats/text.hpp>
 #include <support/onnx_models.hpp>
 
-namespace cohort::formats {
+namespace cohort::formats::onnx_graph_test {
 namespace {
 using names = std::vector<std::string>;
 
@@ -249,4 +249,4 @@ TEST_CASE("types of elements have ONNX's numbers, and what is no number has no t
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::onnx_graph_test

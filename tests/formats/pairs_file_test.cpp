@@ -13,7 +13,7 @@
 #include <support/profile_folder.hpp>
 #include <support/scratch_file.hpp>
 
-namespace cohort::formats {
+namespace cohort::formats::pairs_file_test {
 namespace {
 using packing::model_profile;
 using factors = std::vector<double>;
@@ -249,4 +249,4 @@ TEST_CASE("usage is read without a fit, of the models that have any") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::pairs_file_test

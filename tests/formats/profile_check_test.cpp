@@ -10,7 +10,7 @@
 #include <support/random_source.hpp>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::profile_check_test {
 namespace {
 
 std::vector<double> risen(std::vector<double> ms) {
@@ -165,4 +165,4 @@ TEST_CASE("a larger request that is faster, beyond noise, is told in one line") 
         "kept as it is");
 }
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::profile_check_test

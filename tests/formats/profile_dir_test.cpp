@@ -8,7 +8,7 @@
 #include <support/profile_folder.hpp>
 #include <utility>
 
-namespace cohort::formats {
+namespace cohort::formats::profile_dir_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -148,4 +148,4 @@ TEST_CASE_FIXTURE(fixture, "a model's whole device is read without the other mod
                        input_error);
 }
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::profile_dir_test

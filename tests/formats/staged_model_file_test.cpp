@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::staged_model_file_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -199,4 +199,4 @@ TEST_CASE("drawn arrivals are Poisson, in order, and lengths go round") {
   CHECK(to_ms(twice.back().at) == doctest::Approx(to_ms(a.back().at) / 2));
 }
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::staged_model_file_test

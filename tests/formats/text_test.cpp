@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::text_test {
 namespace {
 
 TEST_CASE("a number is finite, decimal and the whole of its text") {
@@ -90,4 +90,4 @@ TEST_CASE("files that cannot be read or written are named") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::text_test

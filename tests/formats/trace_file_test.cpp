@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::trace_file_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -56,4 +56,4 @@ TEST_CASE("a bad row is refused with line and column") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::trace_file_test

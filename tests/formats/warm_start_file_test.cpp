@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace cohort::formats {
+namespace cohort::formats::warm_start_file_test {
 namespace {
 
 const start_key key{{"model", "a"}, {"machine", "CPU \"x\", 2 cores"}};
@@ -167,4 +167,4 @@ TEST_CASE("what differs between keys is named, wherever it stands") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::warm_start_file_test

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-namespace cohort::formats {
+namespace cohort::formats::workload_file_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -407,4 +407,4 @@ TEST_CASE("what no server could say is refused by place") {
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::workload_file_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::formats {
+namespace cohort::formats::workload_writer_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -96,4 +96,4 @@ TEST_CASE("popularities are written as shares, and what is not said is left out"
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::workload_writer_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace cohort::formats {
+namespace cohort::formats::zoo_test {
 namespace {
 
 const zoo_row& row(std::string_view which, std::string_view name) {
@@ -36,4 +36,4 @@ TEST_CASE("the appendix's promise holds: each model meets its SLO with a batch o
 }
 
 }  // namespace
-}  // namespace cohort::formats
+}  // namespace cohort::formats::zoo_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::inference {
+namespace cohort::inference::default_slo_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -75,5 +75,11 @@ TEST_CASE("a default SLO is never too short for one request, however busy the ma
   CHECK(d.reason.starts_with("2 x 70 ms for a batch of 1, "));
 }
 
+TEST_CASE("HTTP takes at most a tenth of a default SLO") {
+  // Half a millisecond for HTTP: 5 ms.
+  CHECK(least_default_slo(500) == 5ms);
+  CHECK(least_default_slo(0) == 0ms);
+}
+
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::default_slo_test

@@ -18,7 +18,7 @@
 #include <support/child_server.hpp>
 #include <support/profile_folder.hpp>
 
-namespace cohort::inference {
+namespace cohort::inference::hung_device_test {
 namespace {
 
 using test::connection;
@@ -288,4 +288,4 @@ TEST_CASE("a first run that does not come back from a call holds up no other dev
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::hung_device_test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::inference {
+namespace cohort::inference::infer_app_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -53,7 +53,12 @@ class held_service final : public model_service {
   [[nodiscard]] const std::string& notes() const noexcept override { return none_; }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     held.push_back(&r);
+    ++unwoken;
     return std::nullopt;
+  }
+  void wake_up() noexcept override {
+    ++wakes;
+    unwoken = 0;
   }
   void cancel(engine::tensor_request& /*r*/) override {}
   [[nodiscard]] std::uint32_t waiting(model_id /*id*/) const noexcept override {
@@ -67,6 +72,8 @@ class held_service final : public model_service {
   std::vector<engine::tensor_request*> held;
   std::uint32_t waiting_now = 0;
   std::size_t hanging_now = 0;
+  std::size_t wakes = 0;
+  std::size_t unwoken = 0;  // Requests since.
 
  private:
   std::vector<served_model> models_;
@@ -216,6 +223,43 @@ TEST_CASE("where the thread has time, nobody is refused for those that were drop
   CHECK(third->reply->status == 400);
 }
 
+TEST_CASE("the service is woken for all that it was given, and for nothing else") {
+  fixture f{1h};
+  std::vector<std::shared_ptr<quiet_client>> all;
+  for (int i = 0; i < 3; ++i) all.push_back(f.ask(good));
+  for (int i = 0; i < 2; ++i) all.push_back(f.ask(no_json));
+  // Again and again, as often as it is interrupted, until it has taken all.
+  std::function<void()> look = [&] {
+    if (!all.back()->reply) return f.http.post(look);
+    CHECK(f.service.held.size() == 3);
+    CHECK(f.service.unwoken == 0);
+    CHECK(f.service.wakes >= 1);
+    CHECK(f.service.wakes <= 3);
+    for (engine::tensor_request* r : f.service.held) f.app.ended(*r, outcome::completed);
+    f.http.post(f.stop);
+  };
+  f.http.post(look);
+  f.http.run(f.app);
+  for (const auto& c : all) CHECK(c->reply);
+  CHECK(all[2]->reply->status == 200);
+}
+
+TEST_CASE("requests that end after the server has stopped are freed with it, and answer nobody") {
+  std::shared_ptr<quiet_client> client;
+  {
+    fixture f{1h};
+    client = f.ask(good, [] { FAIL("answered"); });
+    f.http.post([&] {  // After it was taken.
+      CHECK(f.service.held.size() == 1);
+      f.stop();
+    });
+    f.http.run(f.app);
+    for (engine::tensor_request* r : f.service.held) f.app.ended(*r, outcome::completed);
+    CHECK(client.use_count() > 1);
+  }
+  CHECK(client.use_count() == 1);
+}
+
 TEST_CASE("without a device that works it is not ready") {
   fixture f{1h};
   CHECK(f.app.ready().status == 200);
@@ -338,4 +382,4 @@ TEST_CASE("a model's configuration and the extensions are told") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::infer_app_test

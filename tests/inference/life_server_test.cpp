@@ -17,7 +17,7 @@
 #include <support/scratch_file.hpp>
 #include <support/soon.hpp>
 
-namespace cohort::inference {
+namespace cohort::inference::life_server_test {
 namespace {
 
 /// That of the ready line.
@@ -399,4 +399,4 @@ TEST_CASE("a management port that is taken or none is a bad option in one line")
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::life_server_test

@@ -15,7 +15,7 @@
 #include <support/profile_folder.hpp>
 #include <support/soon.hpp>
 
-namespace cohort::serve {
+namespace cohort::serve::plan_server_test {
 namespace {
 
 /// Models `a` and `b` of `profile_folder`, a on half of a device and b on all of another one.
@@ -319,4 +319,4 @@ TEST_CASE("a plan that disagrees with its profiles is refused by name") {
         "inference_server: --devices: not with --plan, which says it\n");
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::plan_server_test

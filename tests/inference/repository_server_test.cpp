@@ -17,33 +17,14 @@
 #include <support/child_server.hpp>
 #include <support/onnx_models.hpp>
 #include <support/scratch_file.hpp>
+#include "inference/onnx_repository.hpp"
 
-namespace cohort::inference {
+namespace cohort::inference::repository_server_test {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of models, and servers of it.
-struct repository {
-  repository() { fs::create_directories(folder); }
-  ~repository() { fs::remove_all(folder); }
-  repository(const repository&) = delete;
-  repository& operator=(const repository&) = delete;
-
-  void add(const formats::onnx_model& m, const std::string& name, const std::string& config = "",
-           int version = 1) const {
-    const std::string at = folder + "/" + name + "/" + std::to_string(version);
-    fs::create_directories(at);
-    test::spill(at + "/model.onnx", formats::to_bytes(m));
-    if (!config.empty()) test::spill(folder + "/" + name + "/config.pbtxt", config);
-  }
-  [[nodiscard]] std::vector<std::string> options(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{"--repository", folder, "--cache", "off", "--devices", "2"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  std::string folder = test::scratch("repository");
-};
+using repository = test::onnx_repository;
 
 std::string load(test::connection& c, const std::string& name) {
   const auto [status, body] = c.ask("POST", "/v2/repository/models/" + name + "/load");
@@ -59,7 +40,7 @@ std::string index(test::connection& c) {
   return body;
 }
 
-const std::string slow_slo = R"(parameters { key: "slo_ms" value { string_value: "60000" } })";
+const std::string slow_slo = test::parameter("slo_ms", "60000");
 
 /// One row of `two_by_two`: a is 1.5, 2, 2.5 and b 1, -2, 3, -4, 5.
 const std::string two_by_two_body =
@@ -68,9 +49,10 @@ const std::string two_by_two_body =
 
 TEST_CASE("models of a folder are served with the tensors that they have") {
   const repository r;
-  r.add(test::two_by_two(), "pair", slow_slo);
+  r.add(test::two_by_two(), "pair", slow_slo + "instance_group { kind: KIND_GPU }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(s.told_before.find("KIND_GPU: ONNX models run on the host here") != std::string::npos);
   test::connection c{s.port()};
   const auto [status, meta] = c.ask("GET", "/v2/models/pair");
   CHECK(status == 200);
@@ -101,7 +83,14 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(all.find(R"("name":"good","version":"1","state":"READY")") != std::string::npos);
   CHECK(all.find("max_batch_size: -1 is not allowed: expected 0 to 4096") != std::string::npos);
   CHECK(all.find(R"("name":"cut_off")") != std::string::npos);
+  CHECK(c.ask("POST", "/v2/repository/index", R"({"ready":true})").second.find("cut_off") ==
+        std::string::npos);
   CHECK(s.told_before.find("wrong/config.pbtxt: max_batch_size: -1") != std::string::npos);
+  // What would load something else than the files is refused, and nothing is loaded.
+  const auto [refused, why] = c.ask("POST", "/v2/repository/models/good/load",
+                                    R"({"parameters":{"config":"{\"max_batch_size\":1}"}})");
+  CHECK(refused == 400);
+  CHECK(why.find("as its files are") != std::string::npos);
   // Mended, it is loaded; what is not there never is.
   test::spill(r.folder + "/wrong/config.pbtxt", slow_slo);
   CHECK(load(c, "wrong").empty());
@@ -130,7 +119,7 @@ TEST_CASE(
 
 TEST_CASE("an SLO that no request can meet is refused with the least one") {
   const repository r;
-  r.add(test::mlp(), "m", R"(parameters { key: "slo_ms" value { string_value: "0.001" } })");
+  r.add(test::mlp(), "m", test::parameter("slo_ms", "0.001"));
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};
@@ -148,6 +137,8 @@ TEST_CASE("a load that fails leaves what was served") {
   test::spill(r.folder + "/pair/1/model.onnx", "no model");
   CHECK(load(c, "pair").starts_with("400 "));
   CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200);
+  CHECK(index(c).find("\"state\":\"READY\",\"reason\":\"as it was; the last load failed: ") !=
+        std::string::npos);
   CHECK(unload(c, "pair").empty());
   CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 404);
   CHECK(s.stop() == 0);
@@ -214,8 +205,7 @@ TEST_CASE("models are loaded, reloaded and unloaded under load, and no other mod
 TEST_CASE("a model that does not fit the memory is refused with how much there is") {
   const repository r;
   r.add(test::two_by_two(), "small", slow_slo);
-  r.add(test::mlp(), "large",
-        slow_slo + R"( parameters { key: "memory_mb" value { string_value: "900" } })");
+  r.add(test::mlp(), "large", slow_slo + test::parameter("memory_mb", "900"));
   test::child_server s{INFERENCE_SERVER, r.options({"--model-memory-mb", "512"})};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};
@@ -227,4 +217,4 @@ TEST_CASE("a model that does not fit the memory is refused with how much there i
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::repository_server_test

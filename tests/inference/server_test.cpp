@@ -20,7 +20,7 @@
 #include <support/child_server.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::serve {
+namespace cohort::serve::server_test {
 namespace {
 
 class child : public test::child_server {
@@ -617,4 +617,4 @@ TEST_CASE("bad options end the server with status 2 and one line") {
   CHECK(second.first_line.find("cannot listen on 127.0.0.1") != std::string::npos);
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::server_test

@@ -7,7 +7,7 @@
 #include <future>
 #include <vector>
 
-namespace cohort::inference {
+namespace cohort::inference::settings_keeper_test {
 namespace {
 using namespace std::chrono_literals;
 using deferred::settings;
@@ -68,4 +68,4 @@ TEST_CASE("it asks again and again, and what is found then is kept") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::settings_keeper_test

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::inference {
+namespace cohort::inference::start_cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -164,4 +164,4 @@ TEST_CASE("the folder is by default that of the XDG specification") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::start_cache_test

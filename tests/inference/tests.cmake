@@ -1,22 +1,31 @@
 if(TARGET inference_server)
   # They start the server, and are its clients over raw sockets.
-  foreach(name hung_device life_server plan_server server warm_server workload_server)
-    cohort_add_test(inference/${name}_test.cpp LIBS cohort_serve cohort_models cohort_registry TIMEOUT 300 SERIAL)
-    add_dependencies(inference.${name}_test inference_server)
-    target_compile_definitions(inference.${name}_test
-                               PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
-  endforeach()
-  target_link_libraries(inference.warm_server_test PRIVATE cohort_inference)
+  set(server "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
+  cohort_add_tests(
+    inference
+    NAMES life_server plan_server server workload_server
+    LIBS cohort_serve cohort_models cohort_registry
+    DEFINITIONS "${server}"
+    DEPENDS inference_server
+    TIMEOUT 300 SERIAL)
+  cohort_add_test(inference/warm_server_test.cpp LIBS cohort_inference DEFINITIONS "${server}" DEPENDS inference_server
+                  TIMEOUT 300 SERIAL)
+  cohort_add_test(inference/hung_device_test.cpp LIBS cohort_serve cohort_models cohort_registry DEFINITIONS "${server}"
+                  DEPENDS inference_server TIMEOUT 300 SERIAL)
   cohort_blocks_calls(inference.hung_device_test)
   if(TARGET cohort_onnx_models)
-    cohort_add_test(inference/repository_server_test.cpp LIBS cohort_onnx cohort_onnx_models LABELS onnx TIMEOUT 300 SERIAL)
-    add_dependencies(inference.repository_server_test inference_server)
-    target_compile_definitions(inference.repository_server_test
-                               PRIVATE "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
+    # They cut their models as a user does.
+    cohort_add_tests(
+      inference
+      NAMES repository_server repository_pipelines
+      LIBS cohort_models cohort_onnx cohort_onnx_models
+      DEFINITIONS "${server}" "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\""
+      DEPENDS inference_server cohort_command
+      LABELS onnx
+      TIMEOUT 300 SERIAL)
   endif()
 endif()
 if(TARGET cohort_inference)
-  foreach(name default_slo infer_app settings_keeper start_cache warm_stages warm_start)
-    cohort_add_test(inference/${name}_test.cpp LIBS cohort_inference)
-  endforeach()
+  cohort_add_tests(inference NAMES default_slo infer_app settings_keeper start_cache warm_stages warm_start LIBS
+                   cohort_inference)
 endif()

@@ -10,7 +10,7 @@
 #include <support/child_server.hpp>
 #include <support/scratch_file.hpp>
 
-namespace cohort::inference {
+namespace cohort::inference::warm_server_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -220,4 +220,4 @@ TEST_CASE("a --cache that is neither off nor a folder is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::warm_server_test

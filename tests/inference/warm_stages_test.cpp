@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::inference {
+namespace cohort::inference::warm_stages_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -52,4 +52,4 @@ TEST_CASE("stages of other input sizes have another key") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::warm_stages_test

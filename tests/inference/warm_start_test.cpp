@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::inference {
+namespace cohort::inference::warm_start_test {
 namespace {
 
 using points = std::vector<formats::kept_point>;
@@ -117,4 +117,4 @@ TEST_CASE("what does not hold is told, measured anew and kept instead") {
 }
 
 }  // namespace
-}  // namespace cohort::inference
+}  // namespace cohort::inference::warm_start_test

@@ -18,7 +18,7 @@
 
 #include "tagged_memory.hpp"
 
-namespace cohort::kv {
+namespace cohort::kv::decode_scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -743,4 +743,4 @@ TEST_CASE("100 000 operations with aborts lose no slot and no memory") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::decode_scheduler_test

@@ -17,7 +17,7 @@
 #include <support/random_source.hpp>
 #include <support/tiny_llama.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::decoder_test {
 namespace {
 using test::attention_mode;
 using test::kv_memory;
@@ -412,4 +412,4 @@ TEST_CASE("under the scheduler and a tight budget: same bits, one end each, NaN 
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::decoder_test

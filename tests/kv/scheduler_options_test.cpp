@@ -5,7 +5,7 @@
 
 #include <cohort/core/error.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::scheduler_options_test {
 namespace {
 
 TEST_CASE("a decode scheduler's numbers are checked, each by its name") {
@@ -24,4 +24,4 @@ TEST_CASE("a decode scheduler's numbers are checked, each by its name") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::scheduler_options_test

@@ -24,7 +24,7 @@
 #include <llama/scripted_backend.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::basic_generator_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -744,4 +744,4 @@ TEST_CASE("logits of an iteration are asked for only if a row needs more than th
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::basic_generator_test

@@ -12,7 +12,7 @@
 #include <commands/run_command.hpp>
 #include <nlohmann/json.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::command_test {
 namespace {
 using test::command_result;
 using test::slurp;
@@ -180,4 +180,4 @@ TEST_CASE("help names the subcommands") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::command_test

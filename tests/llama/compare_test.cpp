@@ -12,7 +12,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::compare_test {
 namespace {
 using sim::decode_method;
 
@@ -110,4 +110,4 @@ TEST_CASE("requests beyond the model are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::compare_test

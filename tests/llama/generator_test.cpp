@@ -12,7 +12,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::generator_test {
 namespace {
 
 // ThreadSanitizer sees every access of the kernels; what it looks for is in each round.
@@ -336,4 +336,4 @@ TEST_CASE("a generator may be destroyed while a prompt is under way") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::generator_test

@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::kernels_test {
 namespace {
 
 using kv::column_run;
@@ -140,4 +140,4 @@ TEST_CASE("swiglu, the norm and the rotation, by hand") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::kernels_test

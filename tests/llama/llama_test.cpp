@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::llama_test {
 namespace {
 
 using kv::column_run;
@@ -242,4 +242,4 @@ TEST_CASE("stretched rotary positions leave high frequencies and slow low ones")
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::llama_test

@@ -10,7 +10,7 @@
 
 #include <llama/generator.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::make_generator_test {
 namespace {
 
 time_point no_time() { return {}; }
@@ -68,4 +68,4 @@ TEST_CASE("a served config has the positions that its keys and values leave room
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::make_generator_test

@@ -14,7 +14,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::sampler_test {
 namespace {
 
 const std::vector<float> logits = {std::log(0.1F), std::log(0.4F), std::log(0.3F), std::log(0.2F)};
@@ -241,4 +241,4 @@ TEST_CASE("in random pieces the text is what a search of the whole finds") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::sampler_test

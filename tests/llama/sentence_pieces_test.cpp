@@ -22,7 +22,7 @@
 #include <llama/unicode.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::sentence_pieces_test {
 namespace {
 using ids = std::vector<kv::token_id>;
 using sentencepiece::SentencePieceProcessor;
@@ -307,4 +307,4 @@ TEST_CASE("a directory's tokenizer.json wins, unless it was made from its tokeni
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::sentence_pieces_test

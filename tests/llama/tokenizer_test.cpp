@@ -13,7 +13,7 @@
 #include <llama/unicode.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::tokenizer_test {
 namespace {
 using nlohmann::json;
 using ids = std::vector<kv::token_id>;
@@ -305,4 +305,4 @@ TEST_CASE("what is not a byte-level BPE is refused in one line") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::tokenizer_test

@@ -17,7 +17,7 @@
 #include <llama/safetensors.hpp>
 #include <support/random_source.hpp>
 
-namespace cohort::llama {
+namespace cohort::llama::weights_test {
 namespace {
 using nlohmann::json;
 
@@ -543,4 +543,4 @@ TEST_CASE("texts end where generation_config.json says, as in transformers") {
 }
 
 }  // namespace
-}  // namespace cohort::llama
+}  // namespace cohort::llama::weights_test

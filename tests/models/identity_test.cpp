@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-namespace cohort::models {
+namespace cohort::models::identity_test {
 namespace {
 
 TEST_CASE("fingerprints are those of FNV-1a") {
@@ -46,4 +46,4 @@ TEST_CASE("models differ by their tensors, and by where their weights come from"
 }
 
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::identity_test

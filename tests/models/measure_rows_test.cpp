@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::models {
+namespace cohort::models::measure_rows_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -42,4 +42,4 @@ TEST_CASE("a row that runs through is one item, one that stops at every stage is
   CHECK(rows.completions() == 2 + 6);
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::measure_rows_test

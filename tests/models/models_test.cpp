@@ -12,7 +12,7 @@
 
 #include "model_conformance.hpp"
 
-namespace cohort::models {
+namespace cohort::models::models_test {
 namespace {
 
 struct host_fixture {
@@ -59,4 +59,4 @@ TEST_CASE("a slice beyond the largest batch is refused") {
                   config_error);
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::models_test

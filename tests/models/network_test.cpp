@@ -10,7 +10,7 @@
 
 #include <models/definition.hpp>
 
-namespace cohort::models {
+namespace cohort::models::network_test {
 namespace {
 
 using list = std::vector<std::size_t>;
@@ -92,4 +92,4 @@ TEST_CASE("the large networks have the published sizes") {
   CHECK(define(linknet()).info.outputs.front().shape == std::vector<std::int64_t>{256, 256, 2});
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::network_test

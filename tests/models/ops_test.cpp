@@ -10,7 +10,7 @@
 
 #include "ops_conformance.hpp"
 
-namespace cohort::models::conformance {
+namespace cohort::models::conformance::ops_test {
 namespace {
 
 struct host_ops_fixture {
@@ -33,4 +33,4 @@ struct host_ops_fixture {
 
 TEST_CASE("the host's operations compute what they say") { check_all_ops<host_ops_fixture>(); }
 }  // namespace
-}  // namespace cohort::models::conformance
+}  // namespace cohort::models::conformance::ops_test

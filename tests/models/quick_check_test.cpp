@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cohort::models {
+namespace cohort::models::quick_check_test {
 namespace {
 
 /// Runs that take these times, in order.
@@ -54,4 +54,4 @@ TEST_CASE("one run that is far too short is enough: no other work makes it short
 }
 
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::quick_check_test

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace cohort::models {
+namespace cohort::models::row_cost_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -34,4 +34,4 @@ TEST_CASE("copies are apart where they take longer than two hand-overs") {
   CHECK(cost.copies() == batching::copy_rule::apart);
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::row_cost_test

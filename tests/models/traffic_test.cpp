@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace cohort::models {
+namespace cohort::models::traffic_test {
 namespace {
 
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
@@ -38,4 +38,4 @@ TEST_CASE("traffic grows with the batch, parameters do not") {
   CHECK(eight.bytes < 8 * one.bytes);
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::traffic_test

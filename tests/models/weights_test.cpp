@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::models {
+namespace cohort::models::weights_test {
 namespace {
 
 const std::vector<tensor_spec> specs{{"a", {2, 3}, 1.0F}, {"b", {2}, 0.0F, 0.5F}};
@@ -73,4 +73,4 @@ TEST_CASE("a file that is not there is named") {
                        config_error);
 }
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::weights_test

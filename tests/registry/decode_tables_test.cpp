@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::registry {
+namespace cohort::registry::decode_tables_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -73,4 +73,4 @@ TEST_CASE("deferred admission gives up nobody whom slo serves, and waits longer"
 }
 
 }  // namespace
-}  // namespace cohort::registry
+}  // namespace cohort::registry::decode_tables_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::registry {
+namespace cohort::registry::name_table_test {
 namespace {
 
 int twice(int x) { return 2 * x; }
@@ -68,4 +68,4 @@ TEST_CASE("a row is found by the type of what it holds") {
 }
 
 }  // namespace
-}  // namespace cohort::registry
+}  // namespace cohort::registry::name_table_test

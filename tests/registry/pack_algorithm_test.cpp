@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::registry {
+namespace cohort::registry::pack_algorithm_test {
 namespace {
 
 /// One model that takes 10 ms on any partition, at most 100 requests a second alone.
@@ -87,4 +87,4 @@ TEST_CASE("errors list what there is") {
 }
 
 }  // namespace
-}  // namespace cohort::registry
+}  // namespace cohort::registry::pack_algorithm_test

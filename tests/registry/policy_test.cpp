@@ -11,7 +11,7 @@
 #include <concepts>
 #include <functional>
 
-namespace cohort::registry {
+namespace cohort::registry::policy_test {
 using namespace formats;
 namespace {
 using namespace std::chrono_literals;
@@ -172,4 +172,4 @@ TEST_CASE("a server has the scheduler of the policy that it was asked for") {
 }
 
 }  // namespace
-}  // namespace cohort::registry
+}  // namespace cohort::registry::policy_test

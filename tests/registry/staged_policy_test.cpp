@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::registry {
+namespace cohort::registry::staged_policy_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -39,4 +39,4 @@ TEST_CASE("what is no staged policy is refused with those that are") {
 }
 
 }  // namespace
-}  // namespace cohort::registry
+}  // namespace cohort::registry::staged_policy_test

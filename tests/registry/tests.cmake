@@ -1,5 +1,1 @@
-foreach(name decode_tables name_table pack_algorithm policy staged_policy)
-  cohort_add_test(registry/${name}_test.cpp LIBS cohort_registry)
-endforeach()
-cohort_add_fail_test(registry/name_table_fail.cpp)
-cohort_add_fail_test(registry/two_of_one_name_fail.cpp)
+cohort_add_tests(registry LIBS cohort_registry)

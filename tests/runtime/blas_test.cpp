@@ -8,7 +8,7 @@
 
 #include "host_fixture.hpp"
 
-namespace cohort::runtime {
+namespace cohort::runtime::blas_test {
 namespace {
 
 TEST_CASE("the products of the component multiply, and say whose they are on one line") {
@@ -38,4 +38,4 @@ TEST_CASE("the products of the component multiply, and say whose they are on one
   CHECK(text.find('\n') == std::string::npos);
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::blas_test

@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::runtime::detail {
+namespace cohort::runtime::detail::block_pool_test {
 namespace {
 
 TEST_CASE("a block pool gives the smallest block that fits") {
@@ -86,4 +86,4 @@ TEST_CASE("blocks never overlap, and all come back") {
   }
 }
 }  // namespace
-}  // namespace cohort::runtime::detail
+}  // namespace cohort::runtime::detail::block_pool_test

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-namespace cohort::runtime {
+namespace cohort::runtime::emulated_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -191,4 +191,4 @@ TEST_CASE("a stream of a device with faults is slow, fails and hangs as they say
 }
 
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::emulated_test

@@ -10,7 +10,7 @@
 
 #include "host_fixture.hpp"
 
-namespace cohort::runtime::conformance {
+namespace cohort::runtime::conformance::executor_conformance_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -74,4 +74,4 @@ TEST_CASE("the suite sees an executor whose waits do nothing") {
   p.f.settle(p.writer);
 }
 }  // namespace
-}  // namespace cohort::runtime::conformance
+}  // namespace cohort::runtime::conformance::executor_conformance_test

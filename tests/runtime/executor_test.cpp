@@ -6,7 +6,7 @@
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/host.hpp>
 
-namespace cohort::runtime {
+namespace cohort::runtime::executor_test {
 namespace {
 
 static_assert(executor<host_executor>);
@@ -33,4 +33,4 @@ TEST_CASE("a plain copy is one row, a plain product one batch") {
   CHECK(g.beta == 0);
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::executor_test

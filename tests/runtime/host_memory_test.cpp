@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace cohort::runtime {
+namespace cohort::runtime::host_memory_test {
 namespace {
 
 TEST_CASE("a pool that the machine has no memory for is an exhausted resource") {
@@ -15,4 +15,4 @@ TEST_CASE("a pool that the machine has no memory for is an exhausted resource") 
 }
 
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::host_memory_test

@@ -14,7 +14,7 @@
 
 #include "host_fixture.hpp"
 
-namespace cohort::runtime {
+namespace cohort::runtime::host_test {
 namespace {
 using conformance::host_fixture;
 using conformance::notified;
@@ -181,4 +181,4 @@ TEST_CASE("a host is described in one line, the same each time") {
         text + "; an abacus");
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::host_test

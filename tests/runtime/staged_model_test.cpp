@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-namespace cohort::runtime {
+namespace cohort::runtime::staged_model_test {
 namespace {
 
 /// The least a model can be: one stage that takes time.
@@ -33,4 +33,4 @@ TEST_CASE("a model's stage is enqueued for a slice") {
   e.advance(e.next_event());
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::staged_model_test

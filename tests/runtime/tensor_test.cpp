@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cohort::runtime {
+namespace cohort::runtime::tensor_test {
 namespace {
 
 TEST_CASE("each data type has the protocol's name, which leads back to it, and its bytes") {
@@ -74,4 +74,4 @@ TEST_CASE("shapes that are empty, negative or overflow are refused with the tens
 }
 
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::tensor_test

@@ -37,10 +37,8 @@ if(TARGET cohort_onnx_models)
                                PRIVATE "${name}_LIBRARY=\"$<TARGET_FILE:cohort_${name}_library>\"")
   endforeach()
   # With it.
-  foreach(name session model requests staged)
-    cohort_add_test(runtime/onnx/${name}_test.cpp LIBS cohort_onnx cohort_onnx_models cohort_host LABELS onnx)
-    target_include_directories(runtime.onnx.${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  endforeach()
+  cohort_add_tests(runtime NAMES onnx/session onnx/model onnx/requests onnx/staged LIBS cohort_onnx cohort_onnx_models cohort_host
+                   LABELS onnx)
 endif()
 if(TARGET cohort_cuda)
   cohort_add_test(runtime/cuda/partition_test.cpp LIBS cohort_cuda LABELS cuda)

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::serve {
+namespace cohort::serve::busy_meter_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -43,4 +43,4 @@ TEST_CASE("the time since the last sample counts as one, however long") {
 }
 
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::busy_meter_test

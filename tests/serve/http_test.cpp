@@ -13,7 +13,7 @@
 
 #include <support/child_server.hpp>
 
-namespace cohort::serve {
+namespace cohort::serve::http_test {
 namespace {
 
 /// Says back what it was asked; streams for paths that begin with /stream.
@@ -312,4 +312,4 @@ TEST_CASE("a port in use is an exhausted resource, a host that is none a bad set
   CHECK_THROWS_AS(nowhere.listen(), config_error);
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::http_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::serve {
+namespace cohort::serve::infer_request_test {
 namespace {
 using namespace std::chrono_literals;
 using runtime::data_type;
@@ -401,4 +401,4 @@ TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::infer_request_test

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::serve {
+namespace cohort::serve::load_test {
 namespace {
 
 /// Accepts connections and passes each request's first line to a script, whose answer is sent; an
@@ -227,4 +227,4 @@ TEST_CASE("load options outside of their ranges are refused") {
   CHECK_THROWS_WITH_AS((void)run_load(o), "load: max_connections must be at least 1", config_error);
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::load_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::serve {
+namespace cohort::serve::metric_page_test {
 namespace {
 
 /// One row of each kind and owner.
@@ -57,4 +57,4 @@ TEST_CASE("rows have a series for each owner of their kind and each value of the
 }
 
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::metric_page_test

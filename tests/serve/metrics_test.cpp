@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::serve {
+namespace cohort::serve::metrics_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -65,4 +65,4 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_http_refused_total{reason=\"connections\"} 0\n"));
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::metrics_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::serve {
+namespace cohort::serve::model_pages_test {
 namespace {
 using namespace std::chrono_literals;
 using runtime::data_type;
@@ -39,4 +39,4 @@ TEST_CASE("a configuration is what a client of Triton looks for") {
       R"("parameters":{"slo_ms":{"string_value":"20"}}})");
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::model_pages_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::serve {
+namespace cohort::serve::model_statistics_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -48,4 +48,4 @@ TEST_CASE("rows of batches are counted as the executions that they were") {
   CHECK(has("]},{\"name\":\"m\""));
 }
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::model_statistics_test

@@ -13,7 +13,7 @@
 
 #include <support/child_server.hpp>
 
-namespace cohort::serve {
+namespace cohort::serve::server_life_test {
 namespace {
 
 /// A server of one page, which is slow to answer where it is told to be.
@@ -134,4 +134,4 @@ TEST_CASE("a management port that is taken is named as what it is") {
 }
 
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::server_life_test

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <memory>
 
-namespace cohort::serve {
+namespace cohort::serve::unread_queue_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -144,4 +144,4 @@ TEST_CASE("a request may be one that only moves") {
 }
 
 }  // namespace
-}  // namespace cohort::serve
+}  // namespace cohort::serve::unread_queue_test

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string>
 
-namespace cohort::sim {
+namespace cohort::sim::adaptive_test {
 namespace {
 using namespace std::chrono_literals;
 using eager_scheduler = deferred::basic_scheduler<deferred::eager, deferred::head>;
@@ -134,4 +134,4 @@ TEST_CASE("noise costs no more requests than eager loses") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::adaptive_test

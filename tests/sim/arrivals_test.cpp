@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::arrivals_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -139,4 +139,4 @@ TEST_CASE("a model may have a process of its own") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::arrivals_test

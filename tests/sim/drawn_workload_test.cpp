@@ -14,7 +14,7 @@
 #include <string>
 #include <variant>
 
-namespace cohort::bench {
+namespace cohort::bench::drawn_workload_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -116,4 +116,4 @@ TEST_CASE("each noise class says what it is") {
 }
 
 }  // namespace
-}  // namespace cohort::bench
+}  // namespace cohort::bench::drawn_workload_test

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <random>
 
-namespace cohort::sim {
+namespace cohort::sim::goodput_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -160,4 +160,4 @@ TEST_CASE("with constant gaps deferred scheduling reaches the staggered bound wi
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::goodput_test

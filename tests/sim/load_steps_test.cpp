@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::load_steps_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -73,4 +73,4 @@ TEST_CASE("impossible steps are refused by name") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::load_steps_test

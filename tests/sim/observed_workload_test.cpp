@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::observed_workload_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -218,4 +218,4 @@ TEST_CASE("a workload of nothing is none") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::observed_workload_test

@@ -15,7 +15,7 @@
 #include <initializer_list>
 #include <utility>
 
-namespace cohort::sim {
+namespace cohort::sim::reality_test {
 namespace {
 using namespace std::chrono_literals;
 using eager_scheduler = deferred::basic_scheduler<deferred::eager, deferred::head>;
@@ -163,4 +163,4 @@ TEST_CASE("every request ends once whatever befalls machines and timers") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::reality_test

@@ -7,7 +7,7 @@
 #include <deque>
 #include <limits>
 
-namespace cohort::sim {
+namespace cohort::sim::recorder_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -137,4 +137,4 @@ TEST_CASE("the rate offered by a trace is counted") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::recorder_test

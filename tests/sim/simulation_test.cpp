@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-namespace cohort::sim {
+namespace cohort::sim::simulation_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -210,4 +210,4 @@ TEST_CASE("equal seeds give equal runs") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::simulation_test

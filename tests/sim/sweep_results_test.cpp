@@ -11,7 +11,7 @@
 #include <formats/text.hpp>
 #include <support/scratch_file.hpp>
 
-namespace cohort::bench {
+namespace cohort::bench::sweep_results_test {
 namespace {
 
 sweep_draw draw(std::uint64_t seed, const char* noise, double adaptive, double tuned, double eager,
@@ -78,4 +78,4 @@ TEST_CASE("tables have geometric means, the worst and its seed, by class") {
 }
 
 }  // namespace
-}  // namespace cohort::bench
+}  // namespace cohort::bench::sweep_results_test

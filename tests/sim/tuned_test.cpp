@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <string>
 
-namespace cohort::sim {
+namespace cohort::sim::tuned_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -101,4 +101,4 @@ TEST_CASE("every request ends once whatever is drawn") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::tuned_test

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::sim {
+namespace cohort::sim::workload_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -52,4 +52,4 @@ TEST_CASE("a model's latency is that of its table or of its line") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::workload_test

@@ -20,7 +20,8 @@ namespace cohort::batching {
 
 /// Stage i runs the operators [ends[i − 1], ends[i]) of a model, which is itself a list of stages.
 /// What passes between operators of one stage lies in two buffers of its own, in turns: an instance
-/// may work on one stage at a time. Thread safety: as the model's. Models: `staged_model`.
+/// may work on one stage at a time. Exits of the model within a stage are none of its own. Thread
+/// safety: as the model's. Models: `staged_model`; `exiting_model` if the model does.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 class sliced_model {
  public:
@@ -62,6 +63,15 @@ class sliced_model {
       }
       model_->enqueue(i, s, part);
     }
+  }
+  [[nodiscard]] bool has_exit(
+      std::size_t stage) const requires runtime::requirement::tells_exits<Model> {
+    return model_->has_exit(ends_[stage] - 1);
+  }
+  void enqueue_exit(
+      std::size_t stage, typename Executor::stream& s,
+      const runtime::slice& x) requires runtime::exiting_model<Model, typename Executor::stream> {
+    model_->enqueue_exit(ends_[stage] - 1, s, x);
   }
 
  private:

@@ -87,7 +87,7 @@ class stage_driver {
     for (std::uint32_t i = 0; i < (stages_ + 1) * sets; ++i) written_.push_back(e.make_event());
     for (std::uint32_t i = 0; i < lanes * stages_; ++i) {
       streams_.push_back(e.make_stream(share));
-      nodes_.push_back(std::make_unique<node>(signal_, host));
+      nodes_.push_back(std::make_unique<node>(signal_, host, batch_max + 1));
     }
   }
   stage_driver(const stage_driver&) = delete;
@@ -102,11 +102,12 @@ class stage_driver {
     auto& s = streams_[l.lane * stages_ + l.stage];
     node& n = *nodes_[l.lane * stages_ + l.stage];
     n.threw = false;
+    if constexpr (hears_of_unfit) n.begin(l);
     try {
       executor_->wait(s, event(l.stage, l.set));  // The last writer of the input.
       for (std::uint32_t i = l.stage; i <= l.last; ++i) {
         if (i + 2 <= stages_) executor_->wait(s, event(i + 2, l.set));  // Reader of the output.
-        run_stage(i, s, l);
+        run_stage(i, s, l, hears_of_unfit ? n.unfit.data() : nullptr);
         executor_->record(s, event(i + 1, l.set));
       }
     } catch (const std::exception& e) {
@@ -150,6 +151,7 @@ class stage_driver {
       if (state != node::done && state != node::failed) continue;
       nodes_[i]->state.store(node::idle, std::memory_order_relaxed);
       any = true;
+      if (state == node::done) let_go_unfit(p, *nodes_[i], now);
       p.on_complete(i / stages_, i % stages_, now, *this, state == node::failed);
     }
     return any;
@@ -175,7 +177,9 @@ class stage_driver {
     static constexpr int running = 1;
     static constexpr int done = 2;
     static constexpr int failed = 3;
-    node(std::atomic<std::uint64_t>& s, Host& h) : signal{&s}, host{&h} {
+    node(std::atomic<std::uint64_t>& s, Host& h, std::uint32_t most) : signal{&s}, host{&h} {
+      unfit.reserve(most);
+      tags.reserve(most);
       invoke = [](runtime::completion& self, bool has_failed) noexcept {
         node& n = static_cast<node&>(self);
         std::atomic<std::uint64_t>& out = *n.signal;
@@ -190,11 +194,32 @@ class stage_driver {
         out.notify_all();
       };
     }
+    void begin(const stage_launch& l) noexcept {
+      unfit.assign(l.count, 0);
+      tags.clear();
+      for (const slot& x : l.slots) tags.push_back(x.live ? x.request.tag : no_tag);
+    }
+    static constexpr std::uint64_t no_tag = ~std::uint64_t{0};
     std::atomic<int> state{idle};
     bool threw = false;
+    std::vector<std::uint8_t> unfit;  // By slot of what runs, as the model says,
+    std::vector<std::uint64_t> tags;  // and whose they are.
     std::atomic<std::uint64_t>* signal;
     Host* host;
   };
+
+  static constexpr bool hears_of_unfit = requires(Host & h) { h.unfit(std::uint64_t{}); };
+  /// Those whose values a model could not compute leave, while their row is still said to run.
+  template <class Pipeline>
+  void let_go_unfit(Pipeline& p, const node& of, time_point now) {
+    if constexpr (hears_of_unfit) {
+      for (std::size_t i = 0; i < of.unfit.size(); ++i) {
+        if (of.unfit[i] == 0 || of.tags[i] == node::no_tag) continue;
+        host_->unfit(of.tags[i]);
+        p.on_cancel(of.tags[i], now, *this);
+      }
+    }
+  }
 
   /// Of the boundary that the pipeline's stage `boundary` - 1 writes: recorded after each launch.
   typename Executor::event& event(std::uint32_t boundary, std::uint32_t set) noexcept {
@@ -206,14 +231,15 @@ class stage_driver {
   [[nodiscard]] std::uint32_t size_of(std::uint32_t bucket) const noexcept {
     return bucket_sizes_.empty() ? 0 : bucket_sizes_[bucket];
   }
-  void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l) {
+  void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l,
+                 std::uint8_t* unfit) {
     const std::uint32_t model_stages = stages_ - 2 * lead_;
     if (stage == 0) copy_in(s, l);
-    if (stage >= lead_ && stage < lead_ + model_stages) run_model(stage, model_stages, s, l);
+    if (stage >= lead_ && stage < lead_ + model_stages) run_model(stage, model_stages, s, l, unfit);
     if (stage + 1 == stages_) copy_out(s, l, buffer(model_stages, l.set));
   }
   void run_model(std::uint32_t stage, std::uint32_t model_stages, typename Executor::stream& s,
-                 const stage_launch& l) {
+                 const stage_launch& l, std::uint8_t* unfit) {
     // A run stays with the first stage's instance: its work space is in the caches.
     Model& model = *models_[l.lane * model_stages + std::max(l.stage, lead_) - lead_];
     const std::uint32_t b = stage - lead_;
@@ -223,7 +249,8 @@ class stage_driver {
                              .output_stride = strides_[b + 1],
                              .first = l.first,
                              .count = l.count,
-                             .size = size_of(l.bucket)};
+                             .size = size_of(l.bucket),
+                             .unfit = unfit};
     if (stage == l.stage && l.skipping() > 0) {
       run_around(model, b, s, l, all);
     } else {
@@ -245,6 +272,7 @@ class stage_driver {
       runtime::slice part = all;
       part.first = l.first + i;
       part.count = end - i;
+      if (all.unfit != nullptr) part.unfit = all.unfit + i;
       if (skips(i)) {
         executor_->copy(s, {.destination = all.output + part.first * strides_[b],
                             .source = all.input + part.first * strides_[b],

@@ -71,4 +71,16 @@ enum class refusal : std::uint8_t {
   return "?";
 }
 
+/// How a request ends that was taken, and then refused.
+[[nodiscard]] constexpr outcome outcome_of(refusal why) noexcept {
+  switch (why) {
+    case refusal::overloaded:
+      return outcome::refused;
+    case refusal::no_device:
+      return outcome::failed;
+    default:
+      return outcome::dropped;
+  }
+}
+
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +27,10 @@ class rate_tracker {
     expects(tick_ > duration{0}, "rate_tracker: window must be at least 16 ns");
   }
 
-  /// Counts one event. Instants must not decrease.
+  /// Counts one event; one from before the last counts as at it, as events of several threads come.
   /// @returns Whether a tick has passed, so that `rate()` may have changed.
   bool add(time_point now) noexcept {
+    now = std::max(now, last_);
     const bool ticked = advance(now);
     ++counts_[current_];
     ++total_;

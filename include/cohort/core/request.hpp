@@ -45,6 +45,9 @@ struct request {
   /// Of one that was refused as its model is overloaded: after about this time one like it would be
   /// taken.
   duration retry_after{0};
+  /// Written by the backend before it says that the request failed: its own values are to blame,
+  /// and no device will compute them. Backends see requests as const.
+  mutable bool is_unfit = false;
   /// Of the real-time engine, under its inbox's lock.
   bool in_engine = false;
   bool cancel_posted = false;

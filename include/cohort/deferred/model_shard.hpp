@@ -183,6 +183,8 @@ class basic_model_shard {
   }
   /// How long before what is due the driver must be told to wake up.
   void set_wake_margin(duration margin) noexcept { wake_margin_ = margin; }
+  /// How long before its start a batch of one is sent.
+  [[nodiscard]] duration least_lead() const noexcept { return delays_.before(1) + wake_margin_; }
 
   /// Takes a request of a model that is served and whose queue is not full.
   template <shard_sink Sink>
@@ -190,16 +192,17 @@ class basic_model_shard {
     model& m = *models_[r.model.index()];
     r.state = request_state::queued;
     r.sequence = ++m.arrivals;
-    if (m.rate.add(now)) retarget(m);
+    // Not `now`: a driver may have left it waiting, with others, while no device was free.
+    if (m.rate.add(std::min(r.arrival, now))) retarget(m);
     m.queue.push(r, r.deadline - delays_.after());
     update(r.model, m, now, distant_past, sink);
   }
 
   /// A request came that nobody took, as there is too much to do: it counts among arrivals and
   /// among what is bad.
-  void on_refused(model_id id, time_point now) noexcept {
-    model& m = *models_[id.index()];
-    if (m.rate.add(now)) retarget(m);
+  void on_refused(const request& r, time_point now) noexcept {
+    model& m = *models_[r.model.index()];
+    if (m.rate.add(std::min(r.arrival, now))) retarget(m);
     m.resolved(true);
   }
 

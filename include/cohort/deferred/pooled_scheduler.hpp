@@ -104,7 +104,7 @@ class basic_pooled_scheduler {
   }
 
   /// A request came that nobody took, as there is too much to do.
-  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r.model, now); }
+  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.
   [[nodiscard]] time_point next_free(model_id m) const noexcept {
     return pools_[models_[m.index()].pool.index()].matcher.next_free();

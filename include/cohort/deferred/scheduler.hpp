@@ -93,7 +93,7 @@ class basic_scheduler {
   }
 
   /// A request came that nobody took, as there is too much to do.
-  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r.model, now); }
+  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.
   [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return rank_.next_free(); }
   template <scheduler_sink Sink>
@@ -158,6 +158,13 @@ class basic_scheduler {
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
     return std::min(shard_.next_wake(), rank_.next_wake());
+  }
+
+  /// Until when an arrival changes nothing, as no device can take it before, nor, but for the time
+  /// that its data need, a batch that it joins; `distant_past` if one can.
+  [[nodiscard]] time_point quiet_until() const noexcept {
+    const time_point free = rank_.next_free();
+    return free == distant_past || free == never ? free : free - shard_.least_lead();
   }
 
   /// The half that sees requests, and the half that sees devices: for questions only.

@@ -61,6 +61,12 @@ class basic_engine {
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept {
     return loop_.submit(r, clock_.now());
   }
+  /// The same for who has several requests at one time: none may run until `wake_up`, which is to
+  /// follow soon. So the engine's thread is woken once for all, and they may share a batch.
+  [[nodiscard]] std::optional<refusal> submit_quietly(request& r) noexcept {
+    return loop_.submit(r, clock_.now(), false);
+  }
+  void wake_up() noexcept { loop_.wake_up(); }
   void cancel(request& r) { loop_.cancel(r); }
   void complete(batch_ticket at, bool failed) { loop_.complete(at, failed); }
   void complete_request(batch_ticket at, const request& r, bool failed) {
@@ -195,10 +201,11 @@ class basic_engine {
 
   void run() {
     set_precise_sleep();
-    time_point next = loop_.turn(clock_.now());
+    time_point now = clock_.now();
+    time_point next = loop_.turn(now);
     while (!loop_.is_finished() || !loop_.mail().end()) {
-      const bool by_timer = loop_.mail().sleep_until(next);
-      const time_point now = clock_.now();
+      const bool by_timer = loop_.mail().sleep_until(next, loop_.quiet_until(now));
+      now = clock_.now();
       if (by_timer) delays_.add(now - next);
       next = loop_.turn(now);
     }

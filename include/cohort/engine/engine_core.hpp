@@ -105,6 +105,7 @@ class basic_engine_core {
     }
     r.cancel_requested = false;
     r.attempts = 0;
+    r.is_unfit = false;
     models_.begin_request(r.model);
     forward<Sink> f{*this, now, sink};
     scheduler_.on_arrival(r, now, f);
@@ -255,7 +256,7 @@ class basic_engine_core {
   template <engine_sink Sink>
   void end_run(request& r, bool failed, time_point now, request_list& again, Sink& sink) noexcept {
     r.state = request_state::idle;
-    if (failed && !r.cancel_requested && models_[r.model].is_repeatable &&
+    if (failed && !r.is_unfit && !r.cancel_requested && models_[r.model].is_repeatable &&
         r.attempts < health().options().retries &&
         scheduler_.models().is_feasible(r.model, r.deadline, now)) {
       again.push_back(r);

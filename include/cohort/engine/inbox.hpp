@@ -46,21 +46,28 @@ class inbox {
     std::vector<request*> cancels;
     std::vector<control> controls;
 
-    [[nodiscard]] bool any() const noexcept {
-      return !arrivals.empty() || !ends.empty() || !probes.empty() || !cancels.empty() ||
-             !controls.empty();
+    [[nodiscard]] bool any() const noexcept { return !arrivals.empty() || any_but_arrivals(); }
+    [[nodiscard]] bool any_but_arrivals() const noexcept {
+      return !ends.empty() || !probes.empty() || !cancels.empty() || !controls.empty();
     }
   };
 
+  /// @param wakes Whether a loop that sleeps is woken, unless it sleeps through arrivals; if not,
+  /// `wake_up` is to follow.
   /// @returns False if the inbox takes no more requests; the request is then untouched.
-  bool post_arrival(request& r) noexcept {
+  bool post_arrival(request& r, bool wakes = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (closed_) return false;
     r.in_engine = true;
     ++in_engine_;
     waiting_.arrivals.push_back(r);
-    wake();
+    if (wakes && !is_quiet_) wake();
     return true;
+  }
+  /// Wakes a loop that sleeps though something waits for it.
+  void wake_up() noexcept {
+    const std::lock_guard lock{mutex_};
+    if (has_mail()) wake();
   }
   /// Nothing happens if the request has ended, or its cancellation is on its way.
   void post_cancel(request& r) {
@@ -148,20 +155,18 @@ class inbox {
   }
 
   /// Sleeps until there is a message or the machine's steady clock shows `until`.
+  /// @param quiet_until Until then it sleeps through arrivals, which wait here: nothing could be
+  /// done with them. Most arrivals then cost neither side a wake-up.
   /// @returns Whether the time came first.
-  bool sleep_until(time_point until) {
+  bool sleep_until(time_point until, time_point quiet_until = distant_past) {
     std::unique_lock lock{mutex_};
-    const auto has_mail = [this] { return waiting_.any() || nudged_ || (closed_ && !close_seen_); };
     sleeping_ = true;
-    bool timed_out = false;
-    if (until == never) {
-      arrived_.wait(lock, has_mail);
-    } else {
-      const std::chrono::steady_clock::time_point at{
-          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-              until.time_since_epoch())};
-      timed_out = !arrived_.wait_until(lock, at, has_mail);
+    if (quiet_until != distant_past) {
+      is_quiet_ = true;
+      wait_until(lock, std::min(until, quiet_until));
+      is_quiet_ = false;
     }
+    const bool timed_out = !has_mail() && !wait_until(lock, until);
     sleeping_ = false;
     nudged_ = false;
     close_seen_ = closed_;
@@ -169,6 +174,24 @@ class inbox {
   }
 
  private:
+  /// Whether there is what wakes the loop. Under the lock.
+  [[nodiscard]] bool has_mail() const noexcept {
+    return waiting_.any_but_arrivals() || (!is_quiet_ && !waiting_.arrivals.empty()) || nudged_ ||
+           (closed_ && !close_seen_);
+  }
+  /// @returns Whether there is; else the time has come.
+  bool wait_until(std::unique_lock<std::mutex>& lock, time_point until) {
+    const auto is_woken = [this] { return has_mail(); };
+    if (until == never) {
+      arrived_.wait(lock, is_woken);
+      return true;
+    }
+    return arrived_.wait_until(lock,
+                               std::chrono::steady_clock::time_point{
+                                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                       until.time_since_epoch())},
+                               is_woken);
+  }
   /// Under the lock: once the loop has taken a message, its poster touches nothing here any more,
   /// and the inbox may be destroyed.
   void wake() noexcept {
@@ -180,6 +203,7 @@ class inbox {
   messages waiting_;
   std::size_t in_engine_ = 0;
   bool sleeping_ = false;
+  bool is_quiet_ = false;  // Sleeps through arrivals.
   bool nudged_ = false;
   bool closed_ = false;
   bool close_seen_ = false;

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -37,8 +38,9 @@ struct loop_options {
 
 /// Joins an engine core with the threads around it. `turn(now)` does all that is due and says when
 /// it must be called again; whoever calls it is the loop's thread: `basic_engine` in real time, a
-/// test or a user's own event loop in any other. Thread safety: `submit`, `cancel`, `complete`,
-/// `post`, `drain`, `left` and `is_accepting` from any thread; the rest from the loop's thread.
+/// test or a user's own event loop in any other. Thread safety: `submit`, `wake_up`, `cancel`,
+/// `complete`, `post`, `drain`, `left` and `is_accepting` from any thread; the rest from the loop's
+/// thread.
 template <serving_core Core, backend Backend, completion_context Context>
 class basic_loop {
  public:
@@ -64,7 +66,9 @@ class basic_loop {
 
   /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
   /// block. An accepted request gets exactly one outcome, whatever happens.
-  [[nodiscard]] std::optional<refusal> submit(request& r, time_point now) noexcept {
+  /// @param wakes If not, and the loop sleeps, it may sleep on until `wake_up`.
+  [[nodiscard]] std::optional<refusal> submit(request& r, time_point now,
+                                              bool wakes = true) noexcept {
     if (r.model.index() >= max_models_) return refusal::unknown_model;
     door& d = doors_[r.model.index()];
     if (!d.open.load(std::memory_order_acquire)) {
@@ -77,12 +81,15 @@ class basic_loop {
       d.waiting.fetch_sub(1, std::memory_order_relaxed);
       return refusal::queue_full;
     }
-    if (!inbox_.post_arrival(r)) {
+    if (!inbox_.post_arrival(r, wakes)) {
       d.waiting.fetch_sub(1, std::memory_order_relaxed);
       return refusal::draining;
     }
     return std::nullopt;
   }
+
+  /// What was submitted without waking the loop is seen to.
+  void wake_up() noexcept { inbox_.wake_up(); }
 
   /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
   /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
@@ -214,13 +221,25 @@ class basic_loop {
       if (next > now) return next;
     }
   }
+  /// Until when a loop that sleeps may leave arrivals where they are, since no device could take
+  /// them before: at most a millisecond, after which who cannot be served is to hear of it;
+  /// `distant_past`: they matter now.
+  [[nodiscard]] time_point quiet_until(time_point now) noexcept {
+    time_point until = distant_past;
+    if constexpr (requires { core_.scheduler().quiet_until(); }) {
+      until = std::min(core_.scheduler().quiet_until(), now + std::chrono::milliseconds{1});
+    }
+    is_quiet_ = until > now;
+    return is_quiet_ ? until : distant_past;
+  }
   /// Whether it has been drained and the last request has ended.
   [[nodiscard]] bool is_finished() noexcept {
     return inbox_.is_closed() && core_.in_flight() == 0 && taken_.arrivals.empty();
   }
 
   [[nodiscard]] const Core& core() const noexcept { return core_; }
-  /// How long after its `arrival` it sees a request, on average over about the last 256.
+  /// How long after its `arrival` it sees a request that a device may take at once, on average over
+  /// about the last 256.
   [[nodiscard]] duration arrival_delay() const noexcept {
     return duration{static_cast<duration::rep>(std::max(0.0, arrival_delay_))};
   }
@@ -301,9 +320,11 @@ class basic_loop {
       request& r = taken_.arrivals.front();
       taken_.arrivals.pop_front();
       r.is_waiting = true;
-      arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
-      arrival_delay_ +=
-          (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
+      if (!is_quiet_) {  // Else it waited where it was for nothing.
+        arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
+        arrival_delay_ +=
+            (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
+      }
       // Its model may have been removed, or its deadline become infeasible, on the way here.
       if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
         ended(r, outcome_of(*why));
@@ -327,17 +348,6 @@ class basic_loop {
     taken_.controls.clear();
   }
 
-  /// Of a request that was taken, and refused by the core.
-  [[nodiscard]] static outcome outcome_of(refusal why) noexcept {
-    switch (why) {
-      case refusal::overloaded:
-        return outcome::refused;
-      case refusal::no_device:
-        return outcome::failed;
-      default:
-        return outcome::dropped;
-    }
-  }
   void tell_of_devices() noexcept {
     if (std::exchange(told_changes_, core_.service_changes()) == core_.service_changes()) return;
     for (std::uint32_t i = 0; i < ids_; ++i) {
@@ -380,6 +390,7 @@ class basic_loop {
   std::uint64_t failed_callbacks_ = 0;
   double arrival_delay_ = 0;  // In nanoseconds.
   double arrivals_timed_ = 0;
+  bool is_quiet_ = false;  // It slept through arrivals.
 };
 
 }  // namespace cohort::engine

@@ -142,12 +142,15 @@ class request_rows {
   void ended(const batching::staged_request& request, outcome how, time_point) {
     const record r = std::exchange(records_[request.tag], {});
     free_.push_back(static_cast<std::uint32_t>(request.tag));
-    if (r.done != nullptr) return r.done->invoke(*r.done, how == outcome::failed);
-    if (r.of != nullptr && how == outcome::completed) {
+    const bool failed = how == outcome::failed || r.is_unfit;
+    if (r.done != nullptr) return r.done->invoke(*r.done, failed);
+    if (r.of != nullptr && r.is_unfit) r.of->is_unfit = true;
+    if (r.of != nullptr && how == outcome::completed && !r.is_unfit) {
       std::memcpy(r.of->output.data(), staging_.out() + request.tag * output_bytes_, output_bytes_);
     }
-    device_->end_request(r.entry, r.batch, r.of, how == outcome::failed);
+    device_->end_request(r.entry, r.batch, r.of, failed, !r.is_unfit);
   }
+  void unfit(std::uint64_t tag) noexcept { records_[tag].is_unfit = true; }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
     const record& asked = records_[r.tag];
@@ -165,6 +168,7 @@ class request_rows {
     runtime::completion* done = nullptr;
     std::uint32_t entry = 0;
     std::uint32_t batch = 0;
+    bool is_unfit = false;
   };
 
   std::uint64_t take(const record& r) noexcept {

@@ -29,6 +29,9 @@ struct tensor_request : request {
   std::span<const row_piece> more;
   /// The row, or its begin, if that is all that is wanted.
   std::span<std::byte> output;
+  /// Of the model's outputs, by bit: those that are wanted; what else is in the row may be
+  /// anything. The last bit stands for all from there on.
+  std::uint64_t wanted = ~std::uint64_t{0};
   std::uint8_t moves = 0;  ///< Of a service with a plan: instances that gave it up.
 };
 

@@ -73,6 +73,7 @@ struct whole_batch {
     std::byte* out = nullptr;        // and reads outputs.
     std::vector<const tensor_request*> requests;  // In the order of the rows.
     std::vector<std::span<std::byte>> outputs;    // Of theirs.
+    std::vector<std::uint8_t> unfit;              // Whose values cannot be computed.
     std::size_t output_bytes = 0;                 // Of a row.
   };
 };
@@ -94,13 +95,7 @@ class whole_batch::lane {
         if (failed && c.error != nullptr) self.owner->report_->failure(self.owner->id_, c.error);
         auto expected = holder::device;
         const bool is_wanted = self.held_by.compare_exchange_strong(expected, holder::outcome);
-        if (is_wanted && !bad) {
-          const std::byte* row = self.rows->out;
-          for (const std::span<std::byte> to : self.rows->outputs) {
-            std::memcpy(to.data(), row, to.size());
-            row += self.rows->output_bytes;
-          }
-        }
+        if (is_wanted && !bad) self.owner->hand_over(*self.rows, self.at);
         self.owner->report_->batch_ended(self.at, bad);
       };
     }
@@ -123,6 +118,19 @@ class whole_batch::lane {
     batch_ticket at;
     batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
   };
+
+  /// Results to their requests. Those that have none end: they are nobody's fault but their own.
+  void hand_over(const batch_rows<Executor>& of, batch_ticket at) const noexcept {
+    const std::byte* row = of.out;
+    for (std::size_t i = 0; i < of.outputs.size(); ++i, row += of.output_bytes) {
+      if (of.unfit[i] == 0) {
+        std::memcpy(of.outputs[i].data(), row, of.outputs[i].size());
+      } else {
+        of.requests[i]->is_unfit = true;
+        report_->request_ended(at, *of.requests[i], true);
+      }
+    }
+  }
 
   Executor* executor_;
   const end_report* report_;
@@ -156,6 +164,7 @@ class whole_batch::instance {
       set.output_bytes = output_bytes();
       set.requests.reserve(m.batch_max);
       set.outputs.reserve(m.batch_max);
+      set.unfit.reserve(m.batch_max);
     }
     std::memset(zeros_.in(), 0, input_bytes());
   }
@@ -200,7 +209,7 @@ class whole_batch::instance {
       l.executor_->copy(
           l.stream_,
           {.destination = set.rows[0].data(), .source = zeros_.in(), .row_bytes = input_bytes()});
-      for (std::size_t i = 0; i < model_->stages(); ++i) run_stage(l, set, i, 0, 1, 0);
+      for (std::size_t i = 0; i < model_->stages(); ++i) run_stage(l, set, i, 0, 1, 0, nullptr);
     } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
@@ -222,6 +231,7 @@ class whole_batch::instance {
       set.requests.push_back(static_cast<const tensor_request*>(&r));
     }
     if (sizes_ == row_sizes::equal) std::ranges::sort(set.requests, {}, &tensor_request::size);
+    set.unfit.assign(set.requests.size(), 0);
   }
   /// The end of the slice that begins with row `first`.
   [[nodiscard]] std::size_t slice_end(const rows_type& set, std::size_t first) const noexcept {
@@ -239,13 +249,13 @@ class whole_batch::instance {
         for (std::size_t k = first; sizes_ != row_sizes::one && k < end; ++k) {
           size = std::max(size, set.requests[k]->size);
         }
-        run_stage(l, set, i, first, end - first, size);
+        run_stage(l, set, i, first, end - first, size, &set.unfit[first]);
         first = end;
       }
     }
   }
   void run_stage(lane<Executor>& l, rows_type& set, std::size_t i, std::size_t first,
-                 std::size_t count, std::uint32_t size) {
+                 std::size_t count, std::uint32_t size, std::uint8_t* unfit) {
     model_->enqueue(i, l.stream_,
                     runtime::slice{.input = set.rows[i % 2].data(),
                                    .output = set.rows[(i + 1) % 2].data(),
@@ -253,7 +263,8 @@ class whole_batch::instance {
                                    .output_stride = model_->boundary_bytes(i + 1),
                                    .first = static_cast<std::uint32_t>(first),
                                    .count = static_cast<std::uint32_t>(count),
-                                   .size = size});
+                                   .size = size,
+                                   .unfit = unfit});
   }
   void copy_in(lane<Executor>& l, rows_type& s) {
     const std::size_t bytes = input_bytes();

@@ -21,6 +21,11 @@ struct slice {
   std::uint32_t count;     ///< Slots; at least 1.
   std::uint32_t size = 0;  ///< Input size that all its slots are padded to, in units of the model;
                            ///< 0: the largest. Models whose inputs are of one size ignore it.
+  /// A byte for each slot of the slice, in host memory, which stays until the work on the stream is
+  /// done; or null. A model that can tell that it is the values of a slot, not the device, that
+  /// cannot be computed sets that byte to 1 when it runs, instead of failing: its request fails
+  /// alone, and is not tried again. Others may leave it as it is.
+  std::uint8_t* unfit = nullptr;
 };
 
 namespace requirement {

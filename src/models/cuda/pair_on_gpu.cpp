@@ -18,8 +18,8 @@ std::unique_ptr<timed_pair> pair_on_gpu(const pair_timing_plan& p) {
       std::make_unique<runtime::cuda_executor>(
           runtime::cuda_options{.pool_bytes = d.memory_bytes / 2}),
       p, fmt::format("{}, {} SMs", d.name, d.multiprocessors),
-      [](runtime::cuda_executor& e, const std::string& model, std::uint64_t seed) {
-        return make_cuda_factory(model, e, seed);
+      [](runtime::cuda_executor& e, const pair_timing_plan& plan, std::size_t side) {
+        return make_cuda_factory(plan.models[side], e, plan.seed + side);
       });
 }
 

@@ -106,22 +106,6 @@ bool names_a_mask(const tensor_info& t) {
   return lower.find("attention_mask") != std::string::npos;
 }
 
-bool pads(const model_interface& m, padding asked) {
-  if (asked == padding::none || !m.has_sizes()) return false;
-  if (asked == padding::by_name && std::ranges::none_of(m.inputs, names_a_mask)) return false;
-  for (const auto* side : {&m.inputs, &m.outputs}) {
-    for (const tensor_info& t : *side) {
-      if (is_prefix_of_larger(t)) continue;
-      if (asked == padding::by_name) return false;
-      throw config_error{fmt::format(
-          "tensor '{}' cannot be padded: expected its one dynamic dimension before all others "
-          "that are not 1",
-          t.name)};
-    }
-  }
-  return true;
-}
-
 std::vector<tensor_info> without_batch(const std::vector<declared_tensor>& tensors,
                                        bool has_batch) {
   std::vector<tensor_info> out;
@@ -211,6 +195,28 @@ bool leaves_questions(const std::vector<declared_tensor>& outputs,
 }
 
 }  // namespace
+}  // namespace cohort::runtime::onnx::detail
+
+namespace cohort::runtime::onnx {
+
+bool pads(const model_interface& m, padding asked) {
+  if (asked == padding::none || !m.has_sizes()) return false;
+  if (asked == padding::by_name && std::ranges::none_of(m.inputs, detail::names_a_mask))
+    return false;
+  for (const auto* side : {&m.inputs, &m.outputs}) {
+    for (const tensor_info& t : *side) {
+      if (detail::is_prefix_of_larger(t)) continue;
+      if (asked == padding::by_name) return false;
+      throw config_error{fmt::format(
+          "tensor '{}' cannot be padded: expected its one dynamic dimension before all others "
+          "that are not 1",
+          t.name)};
+    }
+  }
+  return true;
+}
+
+namespace detail {
 
 described_model describe(const std::vector<declared_tensor>& inputs,
                          const std::vector<declared_tensor>& outputs,
@@ -257,4 +263,5 @@ described_model describe(const std::vector<declared_tensor>& inputs,
   return made;
 }
 
-}  // namespace cohort::runtime::onnx::detail
+}  // namespace detail
+}  // namespace cohort::runtime::onnx

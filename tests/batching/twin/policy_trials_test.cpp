@@ -12,7 +12,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::policy_trials_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -280,4 +280,4 @@ TEST_CASE("a present that is none of the candidates is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::policy_trials_test

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::replay_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -107,4 +107,4 @@ TEST_CASE("a watch that has seen enough ends a run before the next instant") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::replay_test

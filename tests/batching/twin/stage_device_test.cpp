@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::batching {
+namespace cohort::batching::stage_device_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -69,4 +69,4 @@ TEST_CASE("of what ends at one instant the oldest row is told first") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::stage_device_test

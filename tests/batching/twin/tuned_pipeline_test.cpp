@@ -15,7 +15,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::batching {
+namespace cohort::batching::tuned_pipeline_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -127,4 +127,4 @@ TEST_CASE("no candidate is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::batching
+}  // namespace cohort::batching::tuned_pipeline_test

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cohort::deferred {
+namespace cohort::deferred::arrival_record_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
@@ -38,4 +38,4 @@ TEST_CASE("recent ones: of a time, but at least so many, but not too old, worked
 TEST_CASE("a record of nothing is refused") { CHECK_THROWS_AS(arrival_record{0}, config_error); }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::arrival_record_test

@@ -10,7 +10,7 @@
 #include <array>
 #include <chrono>
 
-namespace cohort::deferred {
+namespace cohort::deferred::learned_state_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -40,4 +40,4 @@ TEST_CASE("what was measured is copied from any scheduler, and who is there") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::learned_state_test

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <random>
 
-namespace cohort::deferred {
+namespace cohort::deferred::load_watch_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -78,4 +78,4 @@ TEST_CASE("arrivals at one instant, and long silences, are no trouble") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::load_watch_test

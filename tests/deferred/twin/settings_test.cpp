@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace cohort::deferred {
+namespace cohort::deferred::settings_test {
 namespace {
 
 TEST_CASE("every setting is a policy within its limits") {
@@ -83,4 +83,4 @@ TEST_CASE("quantiles are tried in order, and the usual one is among them") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::settings_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace cohort::deferred {
+namespace cohort::deferred::standing_test {
 namespace {
 using doctest::Approx;
 
@@ -83,4 +83,4 @@ TEST_CASE("a change turns round who is compared with whom") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::standing_test

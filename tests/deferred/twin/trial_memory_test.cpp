@@ -27,7 +27,7 @@ std::size_t left = 0;  // Allocations that succeed.
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
-namespace cohort::deferred {
+namespace cohort::deferred::trial_memory_test {
 namespace {
 
 TEST_CASE("whichever allocation fails, the round ends without results and the next is whole") {
@@ -54,4 +54,4 @@ TEST_CASE("whichever allocation fails, the round ends without results and the ne
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::trial_memory_test

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace cohort::deferred {
+namespace cohort::deferred::trial_runner_test {
 namespace {
 
 TEST_CASE("inline trials are done when they have started") {
@@ -30,4 +30,4 @@ TEST_CASE("a job knows the models that are there, under their ids") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::trial_runner_test

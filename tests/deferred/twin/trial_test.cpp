@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace cohort::deferred {
+namespace cohort::deferred::trial_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
@@ -167,4 +167,4 @@ TEST_CASE("requests of models that are gone, and devices of any capacity, are no
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::trial_test

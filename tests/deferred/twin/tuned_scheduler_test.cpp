@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace cohort::deferred {
+namespace cohort::deferred::tuned_scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{100s};
@@ -296,4 +296,4 @@ TEST_CASE("switched off it decides by its initial settings, and tries nothing") 
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::tuned_scheduler_test

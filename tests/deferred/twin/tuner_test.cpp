@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::deferred {
+namespace cohort::deferred::tuner_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -286,4 +286,4 @@ TEST_CASE("impossible options are refused by name") {
 }
 
 }  // namespace
-}  // namespace cohort::deferred
+}  // namespace cohort::deferred::tuner_test

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace cohort::kv {
+namespace cohort::kv::budget_test {
 namespace {
 
 /// 10 bytes a column; 100 columns at most, 80 after shedding.
@@ -92,4 +92,4 @@ TEST_CASE("bytes saturate and options are checked") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::budget_test

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace cohort::kv {
+namespace cohort::kv::column_window_test {
 namespace {
 
 std::vector<column_run> runs(const column_window& w, logical_column first, logical_column last) {
@@ -64,4 +64,4 @@ TEST_CASE("columns must be a power of two") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::column_window_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::kv {
+namespace cohort::kv::copy_plan_test {
 namespace {
 
 TEST_CASE("a plan keeps its copies in order and is empty again once cleared") {
@@ -35,4 +35,4 @@ TEST_CASE("a plan without copies is not empty if it asks for other memory") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::copy_plan_test

@@ -16,7 +16,7 @@
 
 #include <kv/tagged_memory.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::decode_batch_test {
 namespace {
 using test::cell;
 using test::random_source;
@@ -431,4 +431,4 @@ TEST_CASE("a long run moves few columns for each one written") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::decode_batch_test

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace cohort::kv {
+namespace cohort::kv::decode_sink_test {
 namespace {
 
 struct least_finish_sink {
@@ -53,4 +53,4 @@ TEST_CASE("the least sink sees a sequence through to its final event") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::decode_sink_test

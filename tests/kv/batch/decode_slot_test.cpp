@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::kv {
+namespace cohort::kv::decode_slot_test {
 namespace {
 
 TEST_CASE("a slot's runs leave out its holes, and wrap with the ring") {
@@ -36,4 +36,4 @@ TEST_CASE("runs of two mappings are paired column by column") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::decode_slot_test

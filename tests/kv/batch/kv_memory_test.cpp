@@ -14,7 +14,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::kv_memory_test {
 namespace {
 using runtime::host_executor;
 
@@ -249,4 +249,4 @@ TEST_CASE("an executor without room says so, and dimensions are checked") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::kv_memory_test

@@ -7,7 +7,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::pick_policy_test {
 namespace {
 
 using list = std::vector<waiting_view>;
@@ -87,4 +87,4 @@ TEST_CASE("no policy leaves a slot empty while somebody admissible waits") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::pick_policy_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::kv {
+namespace cohort::kv::prepared_test {
 namespace {
 
 TEST_CASE("after prefill a sequence has as many columns as its prompt and one token pending") {
@@ -31,4 +31,4 @@ TEST_CASE("every reason has a name of its own") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prepared_test

@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::row_groups_test {
 namespace {
 
 using spans = std::vector<std::uint64_t>;
@@ -80,4 +80,4 @@ TEST_CASE("no split is cheaper than the one chosen") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::row_groups_test

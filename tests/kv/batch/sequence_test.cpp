@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::kv {
+namespace cohort::kv::sequence_test {
 namespace {
 
 TEST_CASE("a new sequence is its caller's, promises nothing and never expires") {
@@ -15,4 +15,4 @@ TEST_CASE("a new sequence is its caller's, promises nothing and never expires") 
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::sequence_test

@@ -9,7 +9,7 @@
 #include <deque>
 #include <limits>
 
-namespace cohort::kv {
+namespace cohort::kv::slot_keeper_test {
 namespace {
 
 constexpr budget_options plenty{.high_bytes = std::numeric_limits<std::uint64_t>::max(),
@@ -109,4 +109,4 @@ TEST_CASE("rows and layout are checked") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::slot_keeper_test

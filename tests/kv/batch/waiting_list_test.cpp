@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::waiting_list_test {
 namespace {
 
 TEST_CASE("those taken pass by whoever stood before them, and nobody else") {
@@ -77,4 +77,4 @@ TEST_CASE("the list is what a plain sorted vector would be") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::waiting_list_test

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace cohort::kv {
+namespace cohort::kv::admission_policy_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -37,4 +37,4 @@ TEST_CASE("a shape's positions are its rectangle") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::admission_policy_test

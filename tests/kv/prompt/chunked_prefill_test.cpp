@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::chunked_prefill_test {
 namespace {
 
 prefill_chunk take(chunked_prefill& c) {
@@ -107,4 +107,4 @@ TEST_CASE("every token of every prompt is computed once, in order") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::chunked_prefill_test

@@ -11,7 +11,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::prefill_groups_test {
 namespace {
 
 using list = std::vector<std::uint32_t>;
@@ -83,4 +83,4 @@ TEST_CASE("every group keeps the limits and holds the first prompt; all are serv
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prefill_groups_test

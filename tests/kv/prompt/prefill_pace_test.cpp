@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::prefill_pace_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -125,4 +125,4 @@ TEST_CASE("the best is at most the stretch, and what is forgotten does not count
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prefill_pace_test

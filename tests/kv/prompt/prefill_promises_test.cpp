@@ -13,7 +13,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::prefill_promises_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -202,4 +202,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prefill_promises_test

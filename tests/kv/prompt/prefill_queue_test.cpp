@@ -15,7 +15,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::prefill_queue_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -250,4 +250,4 @@ TEST_CASE("no group starts that is provably late, none is too large, and nobody 
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prefill_queue_test

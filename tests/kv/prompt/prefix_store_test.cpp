@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::prefix_store_test {
 namespace {
 
 using tokens = std::vector<token_id>;
@@ -117,4 +117,4 @@ TEST_CASE("random use: no used entry is freed, each storage once, and the limit 
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::prefix_store_test

@@ -10,7 +10,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::kv {
+namespace cohort::kv::slo_admission_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -150,4 +150,4 @@ TEST_CASE("options out of range are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::kv
+}  // namespace cohort::kv::slo_admission_test

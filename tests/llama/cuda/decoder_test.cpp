@@ -13,7 +13,7 @@
 
 #include "decoder_conformance.hpp"
 
-namespace cohort::llama::device {
+namespace cohort::llama::device::decoder_test {
 namespace {
 
 struct gpu_fixture {
@@ -55,4 +55,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace cohort::llama::device
+}  // namespace cohort::llama::device::decoder_test

@@ -17,7 +17,7 @@
 
 #include "decoder_conformance.hpp"
 
-namespace cohort::llama::device {
+namespace cohort::llama::device::emulated_decoder_test {
 namespace {
 
 struct emulated_fixture {
@@ -130,4 +130,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace cohort::llama::device
+}  // namespace cohort::llama::device::emulated_decoder_test

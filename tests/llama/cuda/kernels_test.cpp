@@ -14,7 +14,7 @@
 
 #include "kernel_conformance.hpp"
 
-namespace cohort::llama::device {
+namespace cohort::llama::device::kernels_test {
 namespace {
 
 /// Memory that the host can read while nothing runs; one device for all cases.
@@ -51,4 +51,4 @@ TEST_CASE("a GPU's kernels compute what they say in bf16") {
 }
 
 }  // namespace
-}  // namespace cohort::llama::device
+}  // namespace cohort::llama::device::kernels_test

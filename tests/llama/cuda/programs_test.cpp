@@ -14,7 +14,7 @@
 
 #include "kernel_conformance.hpp"
 
-namespace cohort::llama::device {
+namespace cohort::llama::device::programs_test {
 namespace {
 
 struct emulated_fixture {
@@ -125,4 +125,4 @@ TEST_CASE("the emulation finds missing barriers, unwritten reads and indices out
 }
 
 }  // namespace
-}  // namespace cohort::llama::device
+}  // namespace cohort::llama::device::programs_test

@@ -11,7 +11,7 @@
 #include "../model_conformance.hpp"
 #include "../ops_conformance.hpp"
 
-namespace cohort::models::conformance {
+namespace cohort::models::conformance::models_test {
 namespace {
 
 constexpr runtime::cuda::memory_kind readable = runtime::cuda::memory_kind::managed;
@@ -44,4 +44,4 @@ TEST_CASE("every model agrees with its reference on a GPU") {
   check_all_models<cuda_models_fixture>();
 }
 }  // namespace
-}  // namespace cohort::models::conformance
+}  // namespace cohort::models::conformance::models_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::sort_stably_test {
 namespace {
 
 TEST_CASE("equal elements keep their order, whatever compares and projects them") {
@@ -20,4 +20,4 @@ TEST_CASE("equal elements keep their order, whatever compares and projects them"
   CHECK(none.empty());
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::sort_stably_test

@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::burst_margin_test {
 namespace {
 
 TEST_CASE("the margin is so many roots of what one SLO brings") {
@@ -21,4 +21,4 @@ TEST_CASE("the margin is so many roots of what one SLO brings") {
   CHECK_THROWS_AS(static_cast<void>(burst_margin{-1}.plan_rps(g, {1, 1})), config_error);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::burst_margin_test

@@ -7,7 +7,7 @@
 
 #include <set>
 
-namespace cohort::packing {
+namespace cohort::packing::feasibility_test {
 namespace {
 using test::halves;
 using test::unit_model;
@@ -140,4 +140,4 @@ TEST_CASE("the least fixed point decides as trying every breakpoint does") {
   }
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::feasibility_test

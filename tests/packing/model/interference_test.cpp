@@ -9,7 +9,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::interference_test {
 namespace {
 
 const model_profile net{.name = "net", .usage = {{1, 0.2, 0.4}, {5, 0.6, 0.8}}};
@@ -119,4 +119,4 @@ TEST_CASE("a factor is by usage where both are known, else as measured, else 1")
   CHECK(factor_between(paper, net, self, bare, 0, {}) == 1);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::interference_test

@@ -8,7 +8,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::latency_grid_test {
 namespace {
 using test::halves;
 using test::unit_model;
@@ -94,4 +94,4 @@ TEST_CASE("a grid refuses what it cannot look up") {
   refused({m}, halves());
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::latency_grid_test

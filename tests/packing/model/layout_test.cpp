@@ -7,7 +7,7 @@
 
 #include <set>
 
-namespace cohort::packing {
+namespace cohort::packing::layout_test {
 namespace {
 
 latency_grid grid_of(std::vector<std::uint32_t> sizes, std::uint32_t gpulets) {
@@ -42,4 +42,4 @@ TEST_CASE("combinations are stepped through once each, and counted") {
   CHECK(combinations(23, 1000, 77) == 77);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::layout_test

@@ -7,7 +7,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::mutual_fit_test {
 namespace {
 
 /// Only the neighbour's use of the cache counts: f = 1 + l2 other.
@@ -129,4 +129,4 @@ TEST_CASE("it admits exactly what some batches can carry, where more load is mor
 }
 
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::mutual_fit_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::packing {
+namespace cohort::packing::plan_test {
 namespace {
 
 TEST_CASE("the sizes of a plan add up, and only a feasible result is schedulable") {
@@ -17,4 +17,4 @@ TEST_CASE("the sizes of a plan add up, and only a feasible result is schedulable
   CHECK_FALSE(packing_result{.status = packing_status::infeasible}.schedulable());
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::plan_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::packing {
+namespace cohort::packing::profile_test {
 namespace {
 
 model_profile measured(std::vector<latency_sample> samples) {
@@ -43,4 +43,4 @@ TEST_CASE("a table with gaps, repeats or bad numbers is refused by name") {
         "model net: latency of batch 1 at size 100 must be above 0");
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::profile_test

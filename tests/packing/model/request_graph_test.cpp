@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::packing {
+namespace cohort::packing::request_graph_test {
 namespace {
 using graph = request_graph;
 
@@ -153,4 +153,4 @@ TEST_CASE("on random graphs the longest path keeps the SLO, and every stage can 
   CHECK(splits > 100);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::request_graph_test

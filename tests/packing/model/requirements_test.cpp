@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::requirements_test {
 namespace {
 
 struct gives_up {  // Archetype: the least that a packer can be.
@@ -52,4 +52,4 @@ TEST_CASE("models that the memory of all devices cannot hold are infeasible, wit
   CHECK(refuse_impossible(g, p).reason.empty());
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::requirements_test

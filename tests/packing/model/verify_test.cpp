@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::verify_test {
 namespace {
 using test::halves;
 using test::unit_model;
@@ -145,4 +145,4 @@ TEST_CASE("of several neighbours each adds its excess, the worst of its models")
   CHECK(of(14.9) == list{"gpulet 0: its batches take 15 ms, more than the duty cycle of 14.9 ms"});
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::verify_test

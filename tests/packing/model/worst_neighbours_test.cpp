@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace cohort::packing {
+namespace cohort::packing::worst_neighbours_test {
 namespace {
 
 const model_profile net{.name = "net", .usage = {{1, 0.2, 0.4}, {5, 0.6, 0.8}}};
@@ -48,4 +48,4 @@ TEST_CASE("models whose usage is not known are as bad as measured, on any size")
   CHECK(three.factor(bare, 1, 40) == doctest::Approx(1.9));
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::worst_neighbours_test

@@ -12,7 +12,7 @@
 
 #include <chrono>
 
-namespace cohort::packing {
+namespace cohort::packing::periodic_planner_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -268,4 +268,4 @@ TEST_CASE("a periodic_planner refuses what it cannot use") {
   CHECK_THROWS_AS((periodic_planner{grid(), {.gpus = 1}, elastic{}, o}), config_error);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::periodic_planner_test

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-namespace cohort::packing {
+namespace cohort::packing::plan_transition_test {
 namespace {
 using kind = transition_step::kind;
 
@@ -437,4 +437,4 @@ TEST_CASE("where random transitions are cut short as devices go out, the next on
   CHECK(left_out > 50);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::plan_transition_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <support/random_source.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::rate_forecast_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -91,4 +91,4 @@ TEST_CASE("options out of range are errors") {
   CHECK_THROWS_AS(rate_forecast({.deviations = -1}), config_error);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::rate_forecast_test

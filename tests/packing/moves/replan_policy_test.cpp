@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace cohort::packing {
+namespace cohort::packing::replan_policy_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -37,4 +37,4 @@ TEST_CASE("options out of range are errors") {
   CHECK_THROWS_AS(replan_policy({.under_use = 1.1}), config_error);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::replan_policy_test

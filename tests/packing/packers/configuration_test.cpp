@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::configuration_test {
 namespace {
 
 bool covered(const configuration_set& set, std::size_t size, const std::vector<double>& rates) {
@@ -136,4 +136,4 @@ TEST_CASE("made for one demand, a set is smaller and serves that demand as well"
   CHECK(2 * limited_count < all_count);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::configuration_test

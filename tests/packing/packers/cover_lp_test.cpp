@@ -5,7 +5,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::cover_lp_test {
 namespace {
 using table = std::vector<std::vector<std::vector<double>>>;  // Group, column, model.
 
@@ -81,4 +81,4 @@ TEST_CASE("what is covered meets the bound of the prices: both are optimal") {
   }
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::cover_lp_test

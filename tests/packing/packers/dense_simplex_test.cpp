@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::dense_simplex_test {
 namespace {
 
 TEST_CASE("a program worked by hand") {
@@ -30,4 +30,4 @@ TEST_CASE("an unbounded program ends where it found out") {
   CHECK(lp.solve().size() == 2);
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::dense_simplex_test

@@ -7,7 +7,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::elastic_partition_test {
 namespace {
 
 /// Batches of one that take `ms[i]` at 25 (i + 1) percent.
@@ -119,4 +119,4 @@ TEST_CASE("without 100 among the sizes both halves of a device are used") {
   CHECK(self_tuning{}(g, p).schedulable());
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::elastic_partition_test

@@ -8,7 +8,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::elastic_two_sided_test {
 namespace {
 constexpr interference_model by_l2{.l2_other = 1, .constant = 1};
 constexpr interference_model harmless{.constant = 0};
@@ -83,4 +83,4 @@ TEST_CASE("without 100 among the sizes both halves of a device are used, checked
   CHECK(used_pct(r.plan) == 100);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::elastic_two_sided_test

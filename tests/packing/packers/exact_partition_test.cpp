@@ -9,7 +9,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::exact_partition_test {
 namespace {
 
 TEST_CASE("a demand is called infeasible only if it is") {
@@ -128,4 +128,4 @@ TEST_CASE("nothing asked is served by nothing") {
   CHECK(r.plan.empty());
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::exact_partition_test

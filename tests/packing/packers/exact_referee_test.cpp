@@ -11,7 +11,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::exact_referee_test {
 namespace {
 
 /// By the definition alone, from the measured tables: for small problems.
@@ -153,4 +153,4 @@ TEST_CASE("a demand that is exactly what some plan carries is never called infea
   CHECK(served > 570);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::exact_referee_test

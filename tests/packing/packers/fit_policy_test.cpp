@@ -8,7 +8,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::fit_policy_test {
 namespace {
 
 TEST_CASE("the key of a free gpu-let: its size, less its size, or nothing") {
@@ -53,4 +53,4 @@ TEST_CASE("plans made with any of them pass the verifier") {
 }
 
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::fit_policy_test

@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::gpulet_worth_test {
 namespace {
 
 /// Every batch vector.
@@ -80,4 +80,4 @@ TEST_CASE("nothing on a gpu-let is worth more than is said, and what is found is
   CHECK(quick / cases > 0.97);
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::gpulet_worth_test

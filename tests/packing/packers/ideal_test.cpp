@@ -6,7 +6,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::ideal_test {
 namespace {
 
 TEST_CASE("every way to cut the devices is tried") {
@@ -49,4 +49,4 @@ TEST_CASE("plans for random demands pass the verifier") {
   CHECK(feasible > 40);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::ideal_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::packing {
+namespace cohort::packing::knee_test {
 namespace {
 
 /// Capacity `rates[i]` at size 25 (i + 1), from batches of one.
@@ -48,4 +48,4 @@ TEST_CASE("a size without capacity is never the knee") {
   CHECK(best_marginal_gain{}(none, 0, none.all_sizes()) == 3);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::knee_test

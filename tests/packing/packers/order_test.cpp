@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::order_test {
 namespace {
 using models = std::vector<std::uint32_t>;
 
@@ -22,4 +22,4 @@ TEST_CASE("models come by rate, by rate times SLO or by load; equal ones as in t
   CHECK(ordered_models(load_descending{}, g, q) == models{2, 0, 1});
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::order_test

@@ -8,7 +8,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::partition_cbc_test {
 namespace {
 
 TEST_CASE("the integer program serves what fits, to the last request") {
@@ -58,4 +58,4 @@ TEST_CASE("exact and the integer program say the same of small demands") {
   CHECK(infeasible > 10);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::partition_cbc_test

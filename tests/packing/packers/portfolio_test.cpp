@@ -6,7 +6,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::portfolio_test {
 namespace {
 
 TEST_CASE("the portfolio serves all that elastic serves, and more") {
@@ -34,4 +34,4 @@ TEST_CASE("it can be stopped") {
   CHECK(asked > 0);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::portfolio_test

@@ -8,7 +8,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::rounded_cover_test {
 namespace {
 
 TEST_CASE("many devices are filled as the linear program says, and the plan passes the verifier") {
@@ -52,4 +52,4 @@ TEST_CASE("where no rest can be packed, what whole devices carry is not a plan")
   CHECK(rounded.excludes({}));
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::rounded_cover_test

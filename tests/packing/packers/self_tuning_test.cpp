@@ -7,7 +7,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::self_tuning_test {
 namespace {
 
 TEST_CASE("no two models share a gpu-let, so small rates need more of them than with elastic") {
@@ -48,4 +48,4 @@ TEST_CASE("plans for random demands pass the verifier and share nothing") {
   CHECK(feasible > 60);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::self_tuning_test

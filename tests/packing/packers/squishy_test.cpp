@@ -6,7 +6,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::squishy_test {
 namespace {
 using test::halves;
 using test::unit_model;
@@ -103,4 +103,4 @@ TEST_CASE("plans for random demands pass the verifier") {
   CHECK(feasible > 100);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::squishy_test

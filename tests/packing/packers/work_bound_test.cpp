@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace cohort::packing {
+namespace cohort::packing::work_bound_test {
 namespace {
 
 TEST_CASE("one model is bounded by its largest throughput on the best way to cut a device") {
@@ -72,4 +72,4 @@ TEST_CASE("what is served is never above the bound; with more devices the bound 
   }
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::work_bound_test

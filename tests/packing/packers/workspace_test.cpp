@@ -5,7 +5,7 @@
 
 #include <packing/random_demand.hpp>
 
-namespace cohort::packing::detail {
+namespace cohort::packing::detail::workspace_test {
 namespace {
 
 TEST_CASE("a cut leaves the rest free; the smallest free gpu-let that is large enough is best") {
@@ -60,4 +60,4 @@ TEST_CASE("the rest of a rate goes where most fits, of equals to the smallest gp
   CHECK(w.take_largest(0, 2000) == doctest::Approx(8000 / 9.0));  // The free device.
 }
 }  // namespace
-}  // namespace cohort::packing::detail
+}  // namespace cohort::packing::detail::workspace_test

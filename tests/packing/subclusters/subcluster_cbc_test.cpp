@@ -11,7 +11,7 @@
 #include <packing/subcluster_cbc.hpp>
 #include <packing/subclusters/random_subclusters.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::subcluster_cbc_test {
 namespace {
 
 TEST_CASE("the solver, the complete search and the anytime search agree on small problems") {
@@ -81,4 +81,4 @@ TEST_CASE("what a solver cannot be asked is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::subcluster_cbc_test

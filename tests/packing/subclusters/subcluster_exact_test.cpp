@@ -5,7 +5,7 @@
 
 #include <packing/subclusters/random_subclusters.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::subcluster_exact_test {
 namespace {
 
 /// The best of all count^models assignments.
@@ -55,4 +55,4 @@ TEST_CASE("a search that is cut proves nothing") {
   CHECK_FALSE(subcluster_exact{p, 20}.solve().complete);
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::subcluster_exact_test

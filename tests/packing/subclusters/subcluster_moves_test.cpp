@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace cohort::packing {
+namespace cohort::packing::subcluster_moves_test {
 namespace {
 
 TEST_CASE("a current assignment that is worth as much is kept") {
@@ -61,4 +61,4 @@ TEST_CASE("of all ways to number the sub-clusters none moves less") {
   }
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::subcluster_moves_test

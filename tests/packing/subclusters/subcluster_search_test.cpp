@@ -6,7 +6,7 @@
 
 #include <packing/subclusters/random_subclusters.hpp>
 
-namespace cohort::packing {
+namespace cohort::packing::subcluster_search_test {
 namespace {
 
 /// Runs a search for a number of steps instead of a time.
@@ -111,4 +111,4 @@ TEST_CASE("without rates, without memory, or with one sub-cluster there is still
   }
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::subcluster_search_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::packing {
+namespace cohort::packing::subcluster_test {
 namespace {
 using list = std::vector<std::string>;
 
@@ -76,4 +76,4 @@ TEST_CASE("problems out of range are errors") {
   refused([](auto& p) { p.weight = std::nan(""); });
 }
 }  // namespace
-}  // namespace cohort::packing
+}  // namespace cohort::packing::subcluster_test

@@ -6,7 +6,7 @@
 #include "../executor_conformance.hpp"
 #include "cuda_fixture.hpp"
 
-namespace cohort::runtime::conformance {
+namespace cohort::runtime::conformance::conformance_test {
 namespace {
 
 // Buffers that the host can read: the driver's copies over managed memory, and kernels over memory
@@ -41,4 +41,4 @@ TEST_CASE("1000 random graphs of kernels over streams and events read what was w
   }
 }
 }  // namespace
-}  // namespace cohort::runtime::conformance
+}  // namespace cohort::runtime::conformance::conformance_test

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace cohort::runtime {
+namespace cohort::runtime::device_test {
 namespace {
 
 TEST_CASE("there are devices, or one line says why not") {
@@ -79,4 +79,4 @@ TEST_CASE("errors that stay are told from those that do not") {
   }
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::device_test

@@ -17,7 +17,7 @@
 
 #include "cuda_fixture.hpp"
 
-namespace cohort::runtime {
+namespace cohort::runtime::executor_test {
 namespace {
 
 using conformance::cuda_notified;
@@ -232,4 +232,4 @@ TEST_CASE("more memory than the device has is an error that names what is free")
                        doctest::Contains("are free"), cuda::cuda_error);
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::executor_test

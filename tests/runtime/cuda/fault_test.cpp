@@ -10,7 +10,7 @@
 #include "../host_fixture.hpp"
 #include "cuda_fixture.hpp"
 
-namespace cohort::runtime {
+namespace cohort::runtime::fault_test {
 namespace {
 
 TEST_CASE("a kernel that faults fails the batches of its device, and nothing else") {
@@ -47,4 +47,4 @@ TEST_CASE("a kernel that faults fails the batches of its device, and nothing els
   CHECK(ran == 1);
 }
 }  // namespace
-}  // namespace cohort::runtime
+}  // namespace cohort::runtime::fault_test

@@ -12,7 +12,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::runtime::cuda {
+namespace cohort::runtime::cuda::partition_test {
 namespace {
 
 using steps = std::vector<unsigned>;
@@ -87,4 +87,4 @@ TEST_CASE("for any shares that sum to at most the device, none overlap") {
   }
 }
 }  // namespace
-}  // namespace cohort::runtime::cuda
+}  // namespace cohort::runtime::cuda::partition_test

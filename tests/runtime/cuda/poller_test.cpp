@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::runtime::detail {
+namespace cohort::runtime::detail::poller_test {
 namespace {
 
 struct counted : completion {
@@ -83,4 +83,4 @@ TEST_CASE("only errors that stay make a device unhealthy, and the first one is r
   CHECK(health.failure().starts_with("cudaEventQuery: an illegal memory access"));
 }
 }  // namespace
-}  // namespace cohort::runtime::detail
+}  // namespace cohort::runtime::detail::poller_test

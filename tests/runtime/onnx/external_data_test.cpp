@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::runtime::onnx::detail {
+namespace cohort::runtime::onnx::detail::external_data_test {
 namespace {
 
 /// A field of bytes: its tag, their number, they themselves; both numbers in one or two bytes.
@@ -106,4 +106,4 @@ TEST_CASE("a location must be below the model's folder") {
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx::detail
+}  // namespace cohort::runtime::onnx::detail::external_data_test

@@ -11,7 +11,7 @@
 
 // Each case but those about what is really there opens libraries that are not ONNX Runtime: this
 // test needs none.
-namespace cohort::runtime::onnx {
+namespace cohort::runtime::onnx::library_test {
 namespace {
 
 std::string refusal(const std::string& path) {
@@ -67,4 +67,4 @@ TEST_CASE("without a path the environment names the library") {
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx
+}  // namespace cohort::runtime::onnx::library_test

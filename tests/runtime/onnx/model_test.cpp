@@ -16,7 +16,7 @@
 
 #include "onnx_fixture.hpp"
 
-namespace cohort::runtime::onnx {
+namespace cohort::runtime::onnx::model_test {
 namespace {
 
 using host_model = onnx_model<host_executor>;
@@ -143,6 +143,52 @@ TEST_CASE("a slice of a size reads and writes that much of each row, and no more
             .find("indices element out of data bounds") != std::string::npos);
 }
 
+TEST_CASE("rows whose values cannot be computed are told, and the others are computed") {
+  constexpr std::uint32_t n = 6;
+  host_executor e{{.pool_bytes = 1U << 20U}};
+  auto stream = e.make_stream();
+  const auto s = load(test::encoder(), {.max_size = 16});
+  host_model m{e, s, n};
+  const std::size_t in_row = std::size_t{16} * 8;
+  const std::size_t out_row = std::size_t{16} * 32;
+  // Every set of rows; those of the largest size lie densely.
+  for (unsigned set = 0; set < 2U << n; ++set) {
+    const unsigned bad = set >> 1U;
+    const std::uint32_t length = set % 2 == 0 ? 4 : 16;
+    CAPTURE(bad);
+    CAPTURE(length);
+    std::vector<std::byte> in(n * in_row);
+    std::vector<std::byte> out(n * out_row);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::int64_t id = (bad >> i & 1U) != 0 ? test::encoder_words : i + 1;
+      put<std::int64_t>(in, i * in_row, {1, 2, id, 3});
+    }
+    std::vector<std::uint8_t> unfit(n - 1, 0);
+    // Without the first row.
+    CHECK(run(e, stream, m,
+              {.input = in.data(),
+               .output = out.data(),
+               .input_stride = in_row,
+               .output_stride = out_row,
+               .first = 1,
+               .count = n - 1,
+               .size = length,
+               .unfit = unfit.data()}) == "");
+    for (std::uint32_t i = 1; i < n; ++i) {
+      const bool is_bad = (bad >> i & 1U) != 0;
+      CHECK(unfit[i - 1] == (is_bad ? 1 : 0));
+      if (is_bad) continue;
+      std::vector<std::int64_t> ids{1, 2, i + 1, 3};
+      ids.resize(length);
+      const auto alone = values_of<float>(answers(*s, {bytes_of(ids)}, 1, length)[0]);
+      const std::vector<float> among = get<float>(out, i * out_row, std::size_t{length} * 8);
+      for (std::size_t k = 0; k < alone.size(); ++k) {
+        CHECK(among[k] == doctest::Approx(alone[k]).epsilon(1e-4));
+      }
+    }
+  }
+}
+
 TEST_CASE("zeros behind a text change its tokens by rounding alone") {
   const auto s = load(test::encoder(), {.max_size = 128});
   const std::vector<std::int64_t> words{5, 6, 7, 8, 9};
@@ -215,4 +261,4 @@ TEST_CASE("a run that fails fails its stream with the runtime's words, and the n
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx
+}  // namespace cohort::runtime::onnx::model_test

@@ -27,7 +27,7 @@
 #include "onnx_fixture.hpp"
 #include "plain_session.hpp"
 
-namespace cohort::runtime::onnx {
+namespace cohort::runtime::onnx::requests_test {
 namespace {
 using namespace std::chrono_literals;
 using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
@@ -271,4 +271,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx
+}  // namespace cohort::runtime::onnx::requests_test

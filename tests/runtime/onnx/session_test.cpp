@@ -14,7 +14,7 @@
 
 #include "onnx_fixture.hpp"
 
-namespace cohort::runtime::onnx {
+namespace cohort::runtime::onnx::session_test {
 namespace {
 using formats::onnx_dimension;
 using test::onnx_builder;
@@ -323,4 +323,4 @@ TEST_CASE("one session answers several threads at once") {
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx
+}  // namespace cohort::runtime::onnx::session_test

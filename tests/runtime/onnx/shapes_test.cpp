@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::runtime::onnx::detail {
+namespace cohort::runtime::onnx::detail::shapes_test {
 namespace {
 
 using tensors = std::vector<declared_tensor>;
@@ -185,4 +185,4 @@ TEST_CASE("padding that is asked for needs the size before all other dimensions"
 }
 
 }  // namespace
-}  // namespace cohort::runtime::onnx::detail
+}  // namespace cohort::runtime::onnx::detail::shapes_test

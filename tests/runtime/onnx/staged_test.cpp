@@ -16,11 +16,11 @@
 
 #include "onnx_fixture.hpp"
 
-namespace cohort::runtime::onnx {
+namespace cohort::runtime::onnx::staged_test {
 namespace {
 
 using host_stages = onnx_stages<host_executor>;
-static_assert(staged_model<host_stages, host_executor::stream>);
+static_assert(exiting_model<host_stages, host_executor::stream>);
 
 const formats::onnx_dimension rows{.value = -1, .name = "batch"};
 const formats::onnx_dimension three{.value = 3};
@@ -151,5 +151,70 @@ TEST_CASE("tensors of requests are described, others are not") {
   CHECK_FALSE(found[4]);  // [batch, 2 · length].
 }
 
+/// x [batch, 3] -> x + 1 as `early` and 3 x as `other`; then their sum, `late`.
+formats::onnx_model first_half() {
+  test::onnx_builder b{"halves"};
+  b.input("x", data_type::f32, {rows, three});
+  b.node("Add", {"x", b.constant({}, {1.0F})}, {}, "early");
+  b.node("Mul", {"x", b.constant({}, {3.0F})}, {}, "other");
+  b.output("other", data_type::f32, {rows, three});
+  b.output("early", data_type::f32, {rows, three});
+  return b.done();
+}
+formats::onnx_model second_half() {
+  test::onnx_builder b{"halves"};
+  b.input("other", data_type::f32, {rows, three});
+  b.input("early", data_type::f32, {rows, three});
+  b.node("Add", {"early", "other"}, {}, "late");
+  b.output("late", data_type::f32, {rows, three});
+  b.output("early", data_type::f32, {rows, three});
+  return b.done();
+}
+
+TEST_CASE("an output that is there before the end is an exit, in its place of the model's rows") {
+  host_executor e{{.pool_bytes = 1U << 20U}};
+  auto stream = e.make_stream();
+  const std::vector<std::shared_ptr<const session>> both{load(first_half()), load(second_half())};
+  host_stages m{e, both, 4};
+  CHECK(m.has_exit(0));
+  CHECK(m.outputs_after(0) == 2);  // Of late and early, the second.
+  CHECK_FALSE(m.has_exit(1));
+  CHECK(m.outputs_after(1) == 0);
+  const row_layout between{both[0]->interface().outputs, 1};
+  const row_layout result{both[1]->interface().outputs, 1};
+  REQUIRE(m.boundary_bytes(1) == between.bytes());
+  std::vector<std::byte> hidden(4 * between.bytes());
+  std::vector<std::byte> out(4 * result.bytes(), std::byte{0xEE});
+  const std::vector<std::byte> untouched = out;
+  std::vector<float> x;
+  for (int i = 0; i < 12; ++i) x.push_back(static_cast<float>(i));
+  m.enqueue(0, stream,
+            {.input = reinterpret_cast<std::byte*>(x.data()),
+             .output = hidden.data(),
+             .input_stride = 12,
+             .output_stride = between.bytes(),
+             .first = 1,
+             .count = 2});
+  m.enqueue_exit(0, stream,
+                 {.input = hidden.data(),
+                  .output = out.data(),
+                  .input_stride = between.bytes(),
+                  .output_stride = result.bytes(),
+                  .first = 1,
+                  .count = 2});
+  REQUIRE(finish(e, stream));
+  for (std::size_t r = 0; r < 4; ++r) {
+    const std::byte* const row = out.data() + r * result.bytes();
+    if (r == 0 || r == 3) {
+      CHECK(std::memcmp(row, untouched.data(), result.bytes()) == 0);
+      continue;
+    }
+    CHECK(std::memcmp(row, untouched.data(), result.offset(1)) == 0);
+    float early[3];
+    std::memcpy(early, row + result.offset(1), sizeof(early));
+    for (std::size_t k = 0; k < 3; ++k) CHECK(early[k] == x[3 * r + k] + 1);
+  }
+}
+
 }  // namespace
-}  // namespace cohort::runtime::onnx
+}  // namespace cohort::runtime::onnx::staged_test

@@ -14,7 +14,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::sim {
+namespace cohort::sim::method_simulation_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -414,4 +414,4 @@ TEST_CASE("bad requests and options are refused") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::method_simulation_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::sim {
+namespace cohort::sim::methods_test {
 namespace {
 
 TEST_CASE("every method has the name that the command takes") {
@@ -15,4 +15,4 @@ TEST_CASE("every method has the name that the command takes") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::methods_test

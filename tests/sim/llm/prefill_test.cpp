@@ -8,7 +8,7 @@
 #include <chrono>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::prefill_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -30,4 +30,4 @@ TEST_CASE("time that no simulation reaches is refused") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::prefill_test

@@ -13,7 +13,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::sim {
+namespace cohort::sim::service_simulation_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -249,4 +249,4 @@ TEST_CASE("a promise is kept, to the nanosecond, whoever comes later, and none i
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::service_simulation_test

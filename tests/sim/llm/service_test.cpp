@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace cohort::sim {
+namespace cohort::sim::service_test {
 namespace {
 
 TEST_CASE("the share of good requests is that of all, those given up included") {
@@ -15,4 +15,4 @@ TEST_CASE("the share of good requests is that of all, those given up included") 
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::service_test

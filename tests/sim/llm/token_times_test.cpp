@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::token_times_test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -32,4 +32,4 @@ TEST_CASE("quantiles of first tokens and of gaps are by rank") {
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::token_times_test

@@ -6,7 +6,7 @@
 
 #include "packing/random_demand.hpp"
 
-namespace cohort::sim {
+namespace cohort::sim::closed_loop_test {
 namespace {
 using packing::elastic;
 using packing::latency_grid;
@@ -155,4 +155,4 @@ TEST_CASE("options out of range are errors") {
   refused({.outages = {{.gpu = device_id{0}, .lasts_ms = 0}}});
 }
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::closed_loop_test

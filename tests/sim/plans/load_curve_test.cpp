@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace cohort::sim {
+namespace cohort::sim::load_curve_test {
 namespace {
 
 TEST_CASE("a load curve is linear between its points and constant outside") {
@@ -43,4 +43,4 @@ TEST_CASE("two waves: a quarter, seven tenths at 300 s of 1800, all of it at 132
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::load_curve_test

@@ -5,7 +5,7 @@
 
 #include "packing/random_demand.hpp"
 
-namespace cohort::sim {
+namespace cohort::sim::plan_simulation_test {
 namespace {
 using packing::gpulet;
 using packing::latency_grid;
@@ -143,4 +143,4 @@ TEST_CASE("an application fails with any of its parts, once") {
                   config_error);
 }
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::plan_simulation_test

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::request_flow_test {
 namespace {
 using graph = packing::request_graph;
 using state = request_flow::state;
@@ -123,4 +123,4 @@ TEST_CASE("on random graphs every request runs each of its parts once, in order,
   }
 }
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::request_flow_test

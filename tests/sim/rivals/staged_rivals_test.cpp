@@ -15,7 +15,7 @@
 
 #include <support/random_source.hpp>
 
-namespace cohort::sim {
+namespace cohort::sim::staged_rivals_test {
 namespace {
 using namespace batching;
 
@@ -86,4 +86,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::staged_rivals_test

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::pipeline_simulation_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -91,4 +91,4 @@ TEST_CASE("the tuned window is the smallest of those near the best") {
   CHECK_THROWS_AS((void)tune_delay({}, 0.05, [](duration) { return 1.0; }), config_error);
 }
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::pipeline_simulation_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace cohort::sim {
+namespace cohort::sim::stage_trial_test {
 namespace {
 using namespace std::chrono_literals;
 using batching::batch_time;
@@ -103,4 +103,4 @@ TEST_CASE("options outside their range and operators without measurements are re
 }
 
 }  // namespace
-}  // namespace cohort::sim
+}  // namespace cohort::sim::stage_trial_test

@@ -125,6 +125,8 @@ class basic_tuned_scheduler {
     return std::min(next_, scheduler_.next_wake());
   }
 
+  [[nodiscard]] time_point quiet_until() const noexcept { return scheduler_.quiet_until(); }
+
   [[nodiscard]] const auto& models() const noexcept { return scheduler_.models(); }
   [[nodiscard]] const rank& devices() const noexcept { return scheduler_.devices(); }
   [[nodiscard]] const batch_times& times() const noexcept { return scheduler_.times(); }
@@ -145,8 +147,9 @@ class basic_tuned_scheduler {
   static constexpr std::size_t least_to_try = 200;  // Requests: of fewer little can be told.
 
   void note_arrival(const request& r, time_point now) noexcept {
-    record_.add(now, r.deadline - now, r.model);
-    if (load_.add(now)) {
+    last_arrival_ = std::max(last_arrival_, std::min(r.arrival, now));
+    record_.add(last_arrival_, r.deadline - last_arrival_, r.model);
+    if (load_.add(last_arrival_)) {
       tuner_.wake();
       if (!is_trying_) next_ = std::max(now, job_->start.now + tuner_.pause(job_->cost));
     }
@@ -267,6 +270,7 @@ class basic_tuned_scheduler {
   adaptive_scheduler scheduler_;
   load_watch load_;
   arrival_record record_{most_arrivals};
+  time_point last_arrival_ = distant_past;
   std::unique_ptr<tuning_job> job_;
   Runner runner_;
   bool is_trying_ = false;

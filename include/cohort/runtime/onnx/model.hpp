@@ -36,8 +36,10 @@ concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)(
 /// must be of the slice's size. Rows that are one tensor and lie densely are read and written where
 /// they are; others are moved through work space, made at construction. `enqueue` allocates
 /// nothing; the run on the stream's thread allocates as ONNX Runtime does, and fails the stream
-/// with a `device_error` in its words. Sessions may be shared by models. Thread safety: none; a
-/// model is used on one stream at a time. Models: `staged_model`.
+/// with a `device_error` in its words; or, if it is asked (`slice::unfit`) and runs on a row of
+/// zeros, finds those rows that do not run alone, such as with an id that is out of range, and
+/// computes the others: 2 log n runs of parts for one among n. Sessions may be shared by models.
+/// Thread safety: none; a model is used on one stream at a time. Models: `staged_model`.
 template <executor Executor>
 requires requirement::launches_host_work<Executor>
 class onnx_model {
@@ -126,6 +128,19 @@ class onnx_model {
       }
     }
 
+    /// Of one row, where each of its tensors is.
+    [[nodiscard]] std::vector<std::byte*> tensors_of(std::byte* row) const {
+      std::vector<std::byte*> all;
+      for (std::size_t i = 0; i < tensors.size(); ++i) all.push_back(row + layout.offset(i));
+      return all;
+    }
+    /// The dense tensors without their first rows.
+    [[nodiscard]] std::vector<std::byte*> behind(std::uint32_t rows, std::uint32_t size) const {
+      std::vector<std::byte*> all = dense;
+      for (std::size_t i = 0; i < tensors.size(); ++i) all[i] += rows * tensors[i].bytes(size);
+      return all;
+    }
+
     std::span<const tensor_info> tensors;
     row_layout layout;
     typename Executor::buffer work;
@@ -143,12 +158,56 @@ class onnx_model {
                });
     }
     const bool stays = out_.place(to, s.output_stride, s.count, size);
-    session_->run(in_.dense, out_.dense, s.count, size);
+    if (s.unfit == nullptr) {
+      session_->run(in_.dense, out_.dense, s.count, size);
+    } else {
+      run_fit(s, size);
+    }
     if (stays) return;
     out_.each(to, s.output_stride, s.count, size,
               [](std::byte* row, const std::byte* dense, std::size_t bytes) {
                 std::memcpy(row, dense, bytes);
               });
+  }
+
+  /// Runs the dense rows. If that fails, but not on zeros, the model itself and the device are
+  /// well: those that fail alone are unfit.
+  void run_fit(const slice& s, std::uint32_t size) {
+    try {
+      return session_->run(in_.dense, out_.dense, s.count, size);
+    } catch (const device_error&) {
+      if (!runs_zeros(size)) throw;
+    }
+    find_unfit(s.unfit, 0, s.count, size);
+  }
+  [[nodiscard]] bool runs_zeros(std::uint32_t size) {
+    std::vector<std::byte> in(in_.layout.bytes());
+    std::vector<std::byte> out(out_.layout.bytes());
+    return runs(in_.tensors_of(in.data()), out_.tensors_of(out.data()), 1, size);
+  }
+  /// Of a part that fails, in halves: one among n costs 2 log2 n runs.
+  void find_unfit(std::uint8_t* unfit, std::uint32_t first, std::uint32_t count,
+                  std::uint32_t size) {
+    const auto try_part = [&](std::uint32_t from, std::uint32_t n) {
+      if (runs(in_.behind(from, size), out_.behind(from, size), n, size)) return;
+      if (n == 1) {
+        unfit[from] = 1;
+      } else {
+        find_unfit(unfit, from, n, size);
+      }
+    };
+    const std::uint32_t half = count / 2;
+    if (half > 0) try_part(first, half);
+    try_part(first + half, count - half);
+  }
+  [[nodiscard]] bool runs(const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
+                          std::uint32_t count, std::uint32_t size) const {
+    try {
+      session_->run(in, out, count, size);
+      return true;
+    } catch (const device_error&) {
+      return false;
+    }
   }
 
   Executor* executor_;

@@ -85,6 +85,11 @@ class session {
   std::unique_ptr<const state> state_;
 };
 
+/// Whether requests of a model may run among longer ones, if its maker says so of it.
+/// @throws config_error If he says `padding::zeros` though some tensor's open dimension is an inner
+/// one, so that a short request does not lie at the start of a longer one's row: names it.
+[[nodiscard]] bool pads(const model_interface& m, padding asked);
+
 /// What the outputs of a model are in the rows of requests, whatever else it gives: found by
 /// running it on zeros, twice, with other numbers of rows and sizes. None for an output that is no
 /// tensor of plain numbers, or that does not have one part for each request of a shape that is

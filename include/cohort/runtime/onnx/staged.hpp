@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -59,8 +60,9 @@ namespace cohort::runtime::onnx {
 }
 
 /// Sessions as the stages of one model, each an `onnx_model`: at boundary i are rows of what
-/// session i − 1 gives and session i takes. Sessions may be shared by models. Thread safety: none;
-/// a stage is used on one stream at a time. Models: `staged_model`.
+/// session i − 1 gives and session i takes. Where an output of the whole model is given before its
+/// end there is an exit, whose rows have such outputs and nothing else. Sessions may be shared by
+/// models. Thread safety: none; a stage is used on one stream at a time. Models: `exiting_model`.
 template <executor Executor>
 requires requirement::launches_host_work<Executor>
 class onnx_stages {
@@ -70,10 +72,14 @@ class onnx_stages {
   /// @throws config_error As `interface_of` and `onnx_model`.
   /// @throws resource_error If the executor has no memory left for the work space.
   onnx_stages(Executor& e, std::span<const std::shared_ptr<const session>> of,
-              std::uint32_t batch_max) {
-    (void)interface_of(of);
+              std::uint32_t batch_max)
+      : executor_{&e} {
+    const model_interface whole = interface_of(of);
+    const row_layout result{whole.outputs, whole.max_size};
     for (const std::shared_ptr<const session>& s : of) {
       stages_.push_back(std::make_unique<onnx_model<Executor>>(e, s, batch_max));
+      exits_.emplace_back();
+      if (stages_.size() < of.size()) exits_.back() = exit_of(s->interface(), whole, result);
     }
   }
 
@@ -87,9 +93,53 @@ class onnx_stages {
   void enqueue(std::size_t stage, typename Executor::stream& stream, const slice& s) {
     stages_[stage]->enqueue(0, stream, s);
   }
+  /// Which of the model's outputs there are after a stage, by bit; of the first 63. 0 of the last.
+  [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept {
+    std::uint64_t there = 0;
+    for (const moved_tensor& t : exits_[stage]) {
+      if (t.output < 63) there |= std::uint64_t{1} << t.output;
+    }
+    return there;
+  }
+  [[nodiscard]] bool has_exit(std::size_t stage) const noexcept { return !exits_[stage].empty(); }
+  void enqueue_exit(std::size_t stage, typename Executor::stream& stream, const slice& s) {
+    const std::uint32_t max_size = stages_.front()->interface().max_size;
+    const std::uint32_t size = s.size == 0 ? max_size : s.size;
+    executor_->launch(stream, [this, stage, s, size] {
+      for (std::uint32_t i = s.first; i < s.first + s.count; ++i) {
+        for (const moved_tensor& t : exits_[stage]) {
+          std::memcpy(s.output + i * s.output_stride + t.to, s.input + i * s.input_stride + t.from,
+                      t.of.bytes(size));
+        }
+      }
+    });
+  }
 
  private:
+  /// An output of the model in a row of a stage.
+  struct moved_tensor {
+    tensor_info of;
+    std::size_t output;
+    std::size_t from;
+    std::size_t to;
+  };
+
+  static std::vector<moved_tensor> exit_of(const model_interface& stage,
+                                           const model_interface& whole, const row_layout& result) {
+    const row_layout row{stage.outputs, stage.max_size};
+    std::vector<moved_tensor> all;
+    for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
+      for (std::size_t k = 0; k < stage.outputs.size(); ++k) {
+        if (stage.outputs[k] != whole.outputs[i]) continue;
+        all.push_back({whole.outputs[i], i, row.offset(k), result.offset(i)});
+      }
+    }
+    return all;
+  }
+
+  Executor* executor_;
   std::vector<std::unique_ptr<onnx_model<Executor>>> stages_;
+  std::vector<std::vector<moved_tensor>> exits_;  // By stage; the last has none.
 };
 
 }  // namespace cohort::runtime::onnx

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The model repository extension of the Open Inference Protocol: what the bodies of its calls ask.
+#pragma once
+
+#include <cohort/serve/infer_request.hpp>
+
+#include <string_view>
+#include <variant>
+
+namespace cohort::serve {
+
+/// The calls that have a body.
+enum class repository_call { index, load, unload };
+
+/// What a call asks beyond its path.
+struct repository_request {
+  bool only_ready = false;  ///< `ready` of an index: models that are not ready are left out.
+};
+
+/// Parses the body of a call: empty, or a JSON object. What would change what is loaded,
+/// `parameters.config` and `parameters.file:...`, is refused by name, for nothing here does it;
+/// `parameters.unload_dependents` may be either, since no model depends on another. Fields that the
+/// protocol does not know are refused as well, lest a misspelt one be taken for done. Any thread.
+[[nodiscard]] std::variant<repository_request, protocol_error> parse_repository_request(
+    repository_call call, std::string_view body);
+
+}  // namespace cohort::serve

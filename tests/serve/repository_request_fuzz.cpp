@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any body of a call is read, or refused with a message of one line.
+#include <cohort/serve/repository_request.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <variant>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace cohort::serve;
+  if (size == 0) return 0;
+  const auto call = static_cast<repository_call>(data[0] % 3);
+  const auto r =
+      parse_repository_request(call, {reinterpret_cast<const char*>(data) + 1, size - 1});
+  if (const auto* e = std::get_if<protocol_error>(&r);
+      e != nullptr &&
+      (e->status != 400 || e->message.empty() || e->message.find('\n') != std::string::npos)) {
+    std::abort();
+  }
+  return 0;
+}

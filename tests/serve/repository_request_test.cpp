@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/repository_request.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace cohort::serve::repository_request_test {
+namespace {
+
+using enum repository_call;
+
+/// What is wrong; empty: nothing.
+std::string why_not(repository_call call, std::string_view body) {
+  const auto r = parse_repository_request(call, body);
+  const auto* const e = std::get_if<protocol_error>(&r);
+  if (e == nullptr) return {};
+  CHECK(e->status == 400);
+  return e->message;
+}
+bool only_ready(std::string_view body) {
+  return std::get<repository_request>(parse_repository_request(index, body)).only_ready;
+}
+
+TEST_CASE("an index is of all models, or of those that are ready") {
+  CHECK(!only_ready(""));
+  CHECK(!only_ready("{}"));
+  CHECK(!only_ready(R"({"ready": false})"));
+  CHECK(only_ready(R"({"ready": true})"));
+}
+
+TEST_CASE("bodies that ask for nothing more are taken by every call") {
+  for (const repository_call call : {index, load, unload}) {
+    CHECK(why_not(call, "").empty());
+    CHECK(why_not(call, "{}").empty());
+  }
+  CHECK(why_not(load, R"({"parameters": {}})").empty());
+  CHECK(why_not(unload, R"({"parameters": {"unload_dependents": true}})").empty());
+}
+
+TEST_CASE("what a load would have to do otherwise than the files say is refused by its name") {
+  CHECK(why_not(load, R"({"parameters": {"config": "{}"}})") ==
+        R"("parameters.config" is not supported: a model is loaded as its files are)");
+  CHECK(why_not(load, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
+        R"("parameters.file:1/model.onnx" is not supported: a model is loaded as its files are)");
+}
+
+TEST_CASE("what is not of the protocol is named") {
+  CHECK(why_not(index, R"({"ready": 1})") == "ready must be a boolean, not a number");
+  CHECK(why_not(index, R"({"raedy": true})") == R"("raedy" is unknown)");
+  CHECK(why_not(index, R"({"parameters": {}})") == R"("parameters" is unknown)");
+  CHECK(why_not(load, R"({"parameters": []})") == "parameters must be an object, not an array");
+  CHECK(why_not(load, R"({"parameters": {"unload_dependents": true}})") ==
+        R"("parameters.unload_dependents" is unknown)");
+  CHECK(why_not(unload, R"({"parameters": {"unload_dependents": "yes"}})") ==
+        "parameters.unload_dependents must be a boolean, not a string");
+  CHECK(why_not(load, "[]") == "the body must be an object, not an array");
+  CHECK(why_not(load, "{").starts_with("the body is not valid JSON: "));
+  CHECK(why_not(load, std::string(100'000, '[')).starts_with("the body is not valid JSON: "));
+}
+
+}  // namespace
+}  // namespace cohort::serve::repository_request_test
