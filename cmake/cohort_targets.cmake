@@ -1,12 +1,12 @@
-# Flags for cohort's own code. Never exported: users of cohort::cohort do not see them. Not -Wshadow where
-# sources are joined: what it found would be the names of neighbours. Nor does GCC know there that what has a
-# member of an unnamed namespace is in no other source.
+# Flags for cohort's own code. Never exported: users of cohort::cohort do not see them. Where sources are
+# joined only what shadows a local name is told: the rest would be the names of neighbours. Nor does GCC know
+# there that what has a member of an unnamed namespace is in no other source.
 add_library(cohort_dev INTERFACE)
 target_compile_options(
   cohort_dev
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion>"
             "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<BOOL:${COHORT_JOIN_SOURCES}>>>:-Wshadow>"
-            $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${COHORT_JOIN_SOURCES}>>:-Wno-subobject-linkage>
+            "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${COHORT_JOIN_SOURCES}>>:-Wno-subobject-linkage;-Wshadow=local>"
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
@@ -48,8 +48,12 @@ function(cohort_is_asked_for source variable)
   set(${variable} ${asked_for} PARENT_SCOPE)
 endfunction()
 
-# cohort_prove_header(<layer>/<name>_test.cpp): the header that the test includes first compiles alone.
+# cohort_prove_header(<layer>/<name>_test.cpp): the header that the test includes first compiles alone, unless
+# another test comes before it.
 function(cohort_prove_header source)
+  if(COHORT_JOIN_SOURCES)
+    return()
+  endif()
   cohort_own_header("${PROJECT_SOURCE_DIR}" "${source}" header)
   if(header)
     cohort_includes_first("${CMAKE_CURRENT_SOURCE_DIR}/${source}" "${header}" first)
@@ -123,7 +127,7 @@ function(cohort_join_tests layer)
     set(program "${layer}.tests.${number}")
   endwhile()
   add_executable(${program} ${arg_SOURCES})
-  set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
   cohort_test_needs(${program} ${ARGN})
   foreach(source IN LISTS arg_SOURCES)
     cohort_name_of("${source}" name)

@@ -74,10 +74,12 @@ class basic_loop {
     if (!d.open.load(std::memory_order_acquire)) {
       return inbox_.is_closed() ? refusal::draining : refusal::unknown_model;
     }
-    if (r.size > d.max_request_size) return refusal::too_big;
+    // Asked again on the loop's thread: the model may just have made way for another.
+    if (r.size > d.max_request_size.load(std::memory_order_relaxed)) return refusal::too_big;
     if (now + d.least_time.load(std::memory_order_relaxed) > r.deadline)
       return refusal::deadline_infeasible;
-    if (d.waiting.fetch_add(1, std::memory_order_relaxed) >= d.capacity) {
+    if (d.waiting.fetch_add(1, std::memory_order_relaxed) >=
+        d.capacity.load(std::memory_order_relaxed)) {
       d.waiting.fetch_sub(1, std::memory_order_relaxed);
       return refusal::queue_full;
     }
@@ -149,8 +151,8 @@ class basic_loop {
     ++models_;
     ids_ = std::max(ids_, id.value() + 1);
     door& d = doors_[id.index()];
-    d.capacity = capacity;
-    d.max_request_size = max_size;
+    d.capacity.store(capacity, std::memory_order_relaxed);
+    d.max_request_size.store(max_size, std::memory_order_relaxed);
     d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
     d.has_device.store(core_.has_device(id), std::memory_order_relaxed);
     // `waiting` stays: who is on the way to an earlier model of the id is counted there, and will
@@ -309,8 +311,8 @@ class basic_loop {
     std::atomic<bool> open{false};
     std::atomic<std::uint32_t> waiting{0};
     std::atomic<bool> has_device{false};
-    std::uint32_t capacity = 0;
-    std::uint32_t max_request_size = 0;
+    std::atomic<std::uint32_t> capacity{0};
+    std::atomic<std::uint32_t> max_request_size{0};
     std::atomic<duration> least_time{duration{0}};
     std::function<void()> gone;
   };
