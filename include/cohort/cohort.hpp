@@ -194,6 +194,11 @@
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/rivals/cellular.hpp>
+#include <cohort/sim/rivals/clockwork.hpp>
+#include <cohort/sim/rivals/nexus.hpp>
+#include <cohort/sim/rivals/rival_queues.hpp>
+#include <cohort/sim/rivals/rival_simulation.hpp>
+#include <cohort/sim/rivals/shepherd.hpp>
 #include <cohort/sim/rivals/staged_rivals.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/staged/pipeline_peak.hpp>

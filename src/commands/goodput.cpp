@@ -105,6 +105,7 @@ int goodput_command(const goodput_options& o) {
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_devices(o.devices, w);
   apply_reality(o.reality, o.file, w);
+  refuse_faults(policies, w);
   refuse_trace(o.file, w, "goodput");
   apply_duration(o.duration_s, w);
 

@@ -38,7 +38,7 @@ std::string packers() { return "How models are placed:\n" + packer_names().help(
 std::string slo_rules() { return "What a model waits for [own]:\n" + slo_rule_names().help(); }
 std::string pads() { return "With interference [worst-neighbour]:\n" + pad_names().help(); }
 std::string policies() {
-  return "When a batch is sent [as the workload says]:\n" + policy_names().help();
+  return "When a batch is sent [as the workload says]:\n" + simulated_policy_names().help();
 }
 
 /// A subcommand with an example below its help.

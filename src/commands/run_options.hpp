@@ -45,14 +45,14 @@ struct checked_workload {
 }
 
 /// The policies that the user asked for; without any, the workload's.
-/// @param parse `parse_policies` or `parse_searched_policies`.
+/// @param parse `parse_simulated_policies` or `parse_searched_policies`.
 [[nodiscard]] inline std::vector<registry::policy> chosen_policies(
-    decltype(registry::parse_policies)& parse, const text_option& list,
+    decltype(registry::parse_searched_policies)& parse, const text_option& list,
     const registry::policy_options& how, const std::string& file, const sim::workload& w) {
   if (list) return parse(*list, how);
   const sim::policy_values& p = w.policy;
   if (p.name.empty()) {
-    throw input_error{"--policy: missing: expected " + registry::policy_names().names()};
+    throw input_error{"--policy: missing: expected " + registry::simulated_policy_names().names()};
   }
   const auto said = [](const text_option& here, const std::string& there) {
     return here || there.empty() ? here : text_option{there};
@@ -84,6 +84,14 @@ inline void apply_devices(const text_option& devices, sim::workload& w) {
   w.devices = static_cast<std::uint32_t>(
       parse_integer("--devices", *devices, {.low = 1, .high = 1'000'000}));
   std::erase_if(w.reality.faults, [&](const fault& f) { return f.device.value() >= w.devices; });
+}
+
+/// Refuses devices that fail where a rival is asked for: it has no rule for them.
+inline void refuse_faults(const std::vector<registry::policy>& policies, const sim::workload& w) {
+  if (w.reality.faults.empty()) return;
+  for (const registry::policy& p : policies) {
+    if (p.is_rival) fail("--policy", quote_short(p.name), "a policy of cohort with reality.faults");
+  }
 }
 
 /// Lets --duration-s replace the workload's duration.

@@ -44,12 +44,14 @@ int simulate_command(const simulate_options& o) {
   }
   checked_workload input = read_checked_workload(o.file, o.json);
   sim::workload& w = input.load;
-  const std::vector<policy> policies = chosen_policies(parse_policies, o.policy, o.how, o.file, w);
+  const std::vector<policy> policies =
+      chosen_policies(parse_simulated_policies, o.policy, o.how, o.file, w);
   if (policies.size() != 1) {
     fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");
   }
   apply_devices(o.devices, w);
   apply_reality(o.reality, o.file, w);
+  refuse_faults(policies, w);
   apply_duration(o.duration_s, w);
   options.rate = parse_rate(o, w);
 

@@ -7,11 +7,12 @@ namespace cohort::registry {
 
 std::string listed_name::form() const {
   if (parameter.symbol.empty()) return std::string{name};
+  if (parameter.otherwise) return fmt::format("{}[:{}]", name, parameter.symbol);
   return fmt::format("{}:{}", name, parameter.symbol);
 }
 
 std::string listed_name::sample() const {
-  if (parameter.symbol.empty()) return std::string{name};
+  if (parameter.symbol.empty() || parameter.otherwise) return std::string{name};
   return fmt::format("{}:{}", name, parameter.range.low);
 }
 
@@ -35,11 +36,11 @@ choice name_list::choose(std::string_view option, std::string_view text) const {
   const std::size_t colon = text.find(':');
   for (std::size_t i = 0; i < names_.size(); ++i) {
     const listed_name& n = names_[i];
-    const bool has_parameter = !n.parameter.symbol.empty();
-    if (has_parameter != (colon != std::string_view::npos) || text.substr(0, colon) != n.name) {
-      continue;
-    }
-    choice c{.name = std::string{text}, .row = i};
+    const bool has_parameter = colon != std::string_view::npos;
+    const bool may_have = !n.parameter.symbol.empty();
+    const bool must_have = may_have && !n.parameter.otherwise;
+    if (text.substr(0, colon) != n.name || (has_parameter ? !may_have : must_have)) continue;
+    choice c{.name = std::string{text}, .row = i, .parameter = n.parameter.otherwise.value_or(0)};
     if (has_parameter) {
       c.parameter = formats::parse_number(fmt::format("{} {}", option, n.name),
                                           text.substr(colon + 1), n.parameter.range);

@@ -6,6 +6,7 @@
 #include <formats/text.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ template <class Names>
 struct name_parameter {
   std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
   formats::number_range range{};
+  std::optional<double> otherwise{};  ///< What it is if the name stands alone, if that may be.
 };
 
 /// A row of a table, without what it makes.
@@ -35,7 +37,7 @@ struct listed_name {
   std::string_view help;  ///< What it is, in a few words.
   name_parameter parameter{};
 
-  /// "timeout:F".
+  /// "timeout:F", "clockwork[:MS]".
   [[nodiscard]] std::string form() const;
   /// The least that the user can write: "eager", "timeout:0".
   [[nodiscard]] std::string sample() const;

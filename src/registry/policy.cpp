@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "policies.hpp"
+#include "rivals.hpp"
 
 namespace cohort::registry {
 using namespace formats;
@@ -96,6 +97,15 @@ const name_list& policy_names() {
   return names;
 }
 
+const name_list& simulated_policy_names() {
+  static const name_list names = [] {
+    std::vector<listed_name> all = policy_names().all();
+    for (const listed_name& n : rival_names().all()) all.push_back(n);
+    return name_list{std::move(all)};
+  }();
+  return names;
+}
+
 const name_list& gather_names() {
   static const name_list names = gathers.list();
   return names;
@@ -120,23 +130,27 @@ std::string default_gathers() {
   return out;
 }
 
-std::vector<policy> parse_policies(std::string_view list, const policy_options& o) {
+namespace {
+
+std::vector<policy> parse(std::string_view list, const policy_options& o, const name_list& names) {
   std::optional<std::size_t> chosen;
   if (o.gather) chosen = gather_names().choose("--gather", *o.gather).row;
   std::vector<policy> out;
-  for (choice& c : policy_names().choose_all("--policy", list)) {
+  for (choice& c : names.choose_all("--policy", list)) {
     if (std::ranges::find(out, c.name, &policy::name) != out.end()) {
       fail("--policy", quote_short(c.name), "each policy once");
     }
-    const row_gather own = gather_of(c.row);
+    const bool is_rival = c.row >= policy_names().all().size();
+    if (is_rival) c.row -= policy_names().all().size();
+    const row_gather own = is_rival ? row_gather{0, true} : gather_of(c.row);
     if (chosen && own.is_fixed) {
       fail("--gather", *o.gather,
            fmt::format("no --gather with {}, which has a rule of its own", c.name));
     }
-    policy& p = out.emplace_back(policy{std::move(c)});
+    policy& p = out.emplace_back(policy{std::move(c), is_rival});
     p.gather = chosen.value_or(own.row);
   }
-  const auto tunes = [](const policy& p) { return can_tune(p.row); };
+  const auto tunes = [](const policy& p) { return !p.is_rival && can_tune(p.row); };
   const deferred::tuning_options tuning = parse_tuning(o, std::ranges::any_of(out, tunes));
   for (policy& p : out) {
     if (tunes(p)) p.tuning = tuning;
@@ -144,14 +158,24 @@ std::vector<policy> parse_policies(std::string_view list, const policy_options& 
   return out;
 }
 
+}  // namespace
+
+std::vector<policy> parse_policies(std::string_view list, const policy_options& o) {
+  return parse(list, o, policy_names());
+}
+
+std::vector<policy> parse_simulated_policies(std::string_view list, const policy_options& o) {
+  return parse(list, o, simulated_policy_names());
+}
+
 std::vector<policy> parse_searched_policies(std::string_view list, const policy_options& o) {
   policy_options plain = o;
   const bool asked =
       o.gather && searched_gather_names().choose("--gather", *o.gather).name == best_gather;
   if (asked) plain.gather.reset();
-  std::vector<policy> out = parse_policies(list, plain);
+  std::vector<policy> out = parse_simulated_policies(list, plain);
   if (!asked && (o.gather || out.size() == 1)) return out;
-  for (policy& p : out) p.tries_gathers = !gather_of(p.row).is_fixed;
+  for (policy& p : out) p.tries_gathers = !p.is_rival && !gather_of(p.row).is_fixed;
   if (asked && std::ranges::none_of(out, &policy::tries_gathers)) {
     fail("--gather", best_gather,
          fmt::format("no --gather with {}, which has a rule of its own", out.front().name));

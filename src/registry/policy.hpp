@@ -21,8 +21,10 @@
 
 namespace cohort::registry {
 
-/// The values of --policy.
+/// The values of --policy where requests are served.
 [[nodiscard]] const name_list& policy_names();
+/// The same where they are simulated: those, and then the rivals, other systems' rules.
+[[nodiscard]] const name_list& simulated_policy_names();
 /// The values of --gather.
 [[nodiscard]] const name_list& gather_names();
 /// The same of a search, which may take the best of them.
@@ -32,12 +34,13 @@ namespace cohort::registry {
 
 /// A policy as the user chose it.
 struct policy : choice {
+  bool is_rival = false;       ///< `row` is one of the rivals.
   std::size_t gather = 0;      ///< Row of the gather rules.
   bool tries_gathers = false;  ///< A search is to take the best of them; `gather` comes first.
   std::optional<deferred::tuning_options> tuning{};  ///< If it can tune itself.
 
   [[nodiscard]] std::string_view gather_name() const noexcept {
-    return gather_names().all()[gather].name;
+    return is_rival ? "own" : gather_names().all()[gather].name;
   }
 };
 
@@ -55,6 +58,10 @@ struct policy_options {
 /// @throws input_error If one is unknown or given twice, or an option is not one or of none of
 /// them.
 [[nodiscard]] std::vector<policy> parse_policies(std::string_view list, const policy_options& o);
+
+/// The same where they are simulated.
+[[nodiscard]] std::vector<policy> parse_simulated_policies(std::string_view list,
+                                                           const policy_options& o);
 
 /// The same for a search, which can compare: with --gather best, and of several policies without a
 /// --gather, those whose gather rule may be chosen are to be tried with each.
@@ -87,7 +94,8 @@ template <class Search, class Better>
 /// Hears the simulated time now and then. Called on the thread that runs.
 using progress_function = std::function<void(time_point)>;
 
-/// One run in virtual time. Deterministic; callable from several threads at once.
+/// One run in virtual time. Deterministic; callable from several threads at once. Rivals know no
+/// faults of devices, nor refusals.
 [[nodiscard]] sim::run_result run_policy(const policy& p, const sim::workload& w,
                                          const sim::run_options& options,
                                          const progress_function& progress);

@@ -317,11 +317,11 @@ TEST_CASE("help and errors name all that an option takes") {
     std::string sub;
     std::string option;
     const name_list& names;
-  } tables[]{{"simulate", "--policy", policy_names()},
+  } tables[]{{"simulate", "--policy", simulated_policy_names()},
              {"simulate", "--gather", gather_names()},
-             {"goodput", "--policy", policy_names()},
+             {"goodput", "--policy", simulated_policy_names()},
              {"goodput", "--gather", searched_gather_names()},
-             {"min-devices", "--policy", policy_names()},
+             {"min-devices", "--policy", simulated_policy_names()},
              {"pipeline", "--policy", staged_policy_names()},
              {"decode", "--method", decode_methods.list()},
              {"decode", "--pick", decode_picks.list()},
@@ -378,6 +378,9 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
   const std::string broken = "{\"devices\": 8,";
   const std::string negative =
       R"({"devices":8,"models":[{"name":"m","alpha_ms":-1,"beta_ms":1,"slo_ms":9}]})";
+  const std::string failing =
+      R"({"devices":1,"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}],)"
+      R"("reality":{"faults":[{"at_s":1,"device":0,"kind":"fail","for_s":1}]}})";
   const row rows[] = {
       {"frobnicate", nothing, "\"frobnicate\" is not a subcommand"},
       {"--frobnicate", nothing, "\"--frobnicate\" is not allowed"},
@@ -404,6 +407,12 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"simulate - --policy adaptive --rate 10 --gather head", brief, "--gather: head"},
       {"simulate - --policy deferred,eager --rate 10", brief, "expected one policy"},
       {"simulate - --policy best --rate 10", brief, "--policy: \"best\" is not allowed"},
+      {"simulate - --policy clockwork:-1 --rate 10", brief,
+       "--policy clockwork: -1 is not allowed: expected a number from 0 to"},
+      {"goodput - --policy shepherd --gather head", brief,
+       "--gather: head is not allowed: expected no --gather with shepherd"},
+      {"simulate - --policy nexus --rate 10", failing,
+       "--policy: \"nexus\" is not allowed: expected a policy of cohort with reality.faults"},
       {"simulate - --policy timeout:2 --rate 10", brief,
        "--policy timeout: 2 is not allowed: expected a number from 0 to 1"},
       {"simulate - --policy deferred --rate 10 --json=no", brief, "--json"},

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 std::vector<std::string> policy_samples() {
   std::vector<std::string> out;
-  for (const listed_name& n : policy_names().all()) out.push_back(n.sample());
+  for (const listed_name& n : simulated_policy_names().all()) out.push_back(n.sample());
   return out;
 }
 
@@ -97,6 +97,36 @@ TEST_CASE("what is no policy is refused with those that are") {
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.gather = "head"}), input_error);
 }
 
+TEST_CASE("what is simulated may also be a rival, with a rule of its own") {
+  const auto all = parse_simulated_policies("eager,clockwork,clockwork:5,shepherd,nexus", {});
+  REQUIRE(all.size() == 5);
+  CHECK_FALSE(all[0].is_rival);
+  CHECK(all[1].is_rival);
+  CHECK(all[1].gather_name() == "own");
+  CHECK(all[1].parameter == 3.6e6);  // All is committed at arrival.
+  CHECK(all[2].parameter == 5);
+  CHECK(all[2].name == "clockwork:5");
+  CHECK(all[2].row == all[1].row);
+  CHECK(all[4].row == 2);
+  for (const policy& p : parse_searched_policies("shepherd,eager", {.gather = "best"})) {
+    CHECK(gather_variants(p).size() == (p.is_rival ? 1 : 2));
+  }
+  CHECK(simulated_policy_names().names() ==
+        "deferred, adaptive, eager, timeout:F, clockwork[:MS], shepherd or nexus");
+  for (const char* bad :
+       {"clockwork:", "clockwork:-1", "clockwork:x", "shepherd:3", "nexus,nexus"}) {
+    INFO(std::string{bad});
+    CHECK_THROWS_AS((void)parse_simulated_policies(bad, {}), input_error);
+  }
+  CHECK_THROWS_WITH_AS((void)parse_simulated_policies("nexus", {.gather = "head"}),
+                       "--gather: head is not allowed: expected no --gather with nexus, which has "
+                       "a rule of its own",
+                       input_error);
+  CHECK_THROWS_WITH_AS((void)parse_simulated_policies("nexus", {.tune = "on"}),
+                       "--tune: \"on\" is not allowed: expected it with adaptive alone",
+                       input_error);
+}
+
 TEST_CASE("adaptive alone tunes itself, unless told not to") {
   const auto all = parse_policies("adaptive,eager", {.objective = "devices"});
   REQUIRE(all[0].tuning.has_value());
@@ -137,13 +167,14 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
   w.measured = 1s;
   for (const std::string& name : policy_samples()) {
     std::vector<std::optional<std::string>> asked{std::nullopt};
-    if (default_gathers().find(name + ": always") == std::string::npos) {
+    if (!parse_simulated_policies(name, {}).front().is_rival &&
+        default_gathers().find(name + ": always") == std::string::npos) {
       for (const listed_name& g : gather_names().all()) asked.emplace_back(g.name);
     }
     for (const auto& gather : asked) {
       INFO(name);
       INFO(gather.value_or("its own gather rule"));
-      const auto p = parse_policies(name, {.gather = gather});
+      const auto p = parse_simulated_policies(name, {.gather = gather});
       int heard = 0;
       const sim::run_result r =
           run_policy(p[0], w, {.rate = 300, .seed = 3}, [&](time_point) { ++heard; });

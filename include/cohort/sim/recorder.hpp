@@ -80,6 +80,11 @@ class recorder {
     dispatches_.push_back(std::move(d));
   }
 
+  /// A batch that would have run until `finish` has stopped.
+  void preempted(time_point now, time_point finish) {
+    busy_ -= std::max(duration{0}, std::min(finish, end_) - std::max(now, begin_));
+  }
+
   void ended(const request& r, outcome how, time_point at) {
     if (!is_measured(r.arrival)) return;
     tally& t = per_model_[r.model.index()];

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Other systems' schedulers in virtual time, on the workloads that ours are simulated on.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/device_course.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/noise_source.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/recorder.hpp>
+#include <cohort/sim/result.hpp>
+#include <cohort/sim/simulation.hpp>
+#include <cohort/sim/workload.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace cohort::sim {
+
+/// What a rival is told of a model.
+struct rival_model {
+  latency_curve run;   ///< ℓ(b).
+  latency_curve sent;  ///< ℓ(b), and before it the delay from the decision to the start.
+  duration slo;        ///< Less the delay of the result.
+  double rate = 0;     ///< Requests a second that are offered, on average over the run.
+};
+
+/// What it is told before the run.
+struct rival_facts {
+  std::vector<rival_model> models;
+  std::uint32_t devices = 1;
+  duration after{0};  ///< From the end on the device to the moment at which the deadline is judged.
+};
+
+namespace requirement {
+/// Stands for what a rival gives orders to where only the form of a call is asked. Never defined.
+struct any_rival_orders {
+  [[nodiscard]] time_point now() const noexcept;
+  [[nodiscard]] time_point free_at(device_id d) const noexcept;
+  void run(device_id d, model_id m, request_list&& requests);
+  request_list preempt(device_id d);
+  void drop(request& r);
+};
+
+template <class R>
+concept rival_takes_arrivals = requires(R& r, request& q, any_rival_orders& o) {
+  r.on_arrival(q, o);
+};
+template <class R>
+concept rival_hears_of_free_devices = requires(R& r, device_id d, any_rival_orders& o) {
+  r.on_free(d, o);
+};
+template <class R>
+concept rival_decides = requires(R& r, any_rival_orders& o) {
+  r.decide(o);
+};
+template <class R>
+concept rival_tells_next_wake = requires(const R& r) {
+  { r.next_wake() } -> std::same_as<time_point>;
+};
+}  // namespace requirement
+
+/// A scheduler that only the simulator runs: another system's rules, to compare with. It is made of
+/// `rival_facts` and told of arrivals and of devices that have nothing left to do; after all events
+/// of an instant, and at `next_wake()`, it decides. Orders:
+/// * `run(device, model, requests)`: behind what the device has. At least one request.
+/// * `preempt(device)`: its only batch stops at once, its work is lost, and the requests are back.
+/// * `drop(request)`: it is given up.
+/// * `now()`, and `free_at(device)`: when the device ends what it has as far as profiles say; in
+/// the
+///   past if it has nothing.
+/// A value; deterministic. Models: `clockwork`, `shepherd`, `nexus`.
+template <class R>
+concept rival = std::move_constructible<R> && requirement::rival_takes_arrivals<R> &&
+    requirement::rival_hears_of_free_devices<R> && requirement::rival_decides<R> &&
+    requirement::rival_tells_next_wake<R>;
+
+/// What rivals of a workload are told. Delays are those that policies are told of.
+[[nodiscard]] inline rival_facts facts_of(const workload& w, double rate) {
+  const deferred::network_delays delays = w.told_delays();
+  rival_facts f{.models = {}, .devices = w.devices, .after = delays.after()};
+  const std::vector<double> part = w.normalised_shares();
+  for (std::size_t i = 0; i < w.models.size(); ++i) {
+    const model_spec& m = w.models[i];
+    const latency_curve run{[&m](std::uint32_t b) noexcept { return m.latency_of(b); },
+                            effective_max_batch(m)};
+    f.models.push_back({.run = run,
+                        .sent = run.plus(delays.control, delays.data_per_request),
+                        .slo = m.slo - delays.after(),
+                        .rate = part[i] * rate});
+  }
+  if (w.arrivals == arrival_process::trace) {
+    for (rival_model& m : f.models) m.rate = 0;
+    const duration lasts = w.warmup + w.measured;
+    for (const trace_row& row : w.trace) {
+      if (row.at < time_point{} + lasts) f.models[row.model].rate += 1 / to_seconds(lasts);
+    }
+  }
+  return f;
+}
+
+/// Drives a rival through a workload, as `simulation` does the engine. Devices do not fail here:
+/// no rule of these systems says what then. Timers are never late, and queues hold all that wait,
+/// whatever the model says. Single use: construct, `run`.
+template <rival Rival>
+class rival_simulation {
+ public:
+  /// @param make Of `rival_facts`.
+  template <class Make>
+  rival_simulation(const workload& w, const Make& make, const run_options& options)
+      : workload_{w},
+        facts_{facts_of(w, options.rate)},
+        rival_{make(facts_)},
+        arrivals_{w, options.rate, options.seed},
+        completions_{w.devices},
+        noise_{w.reality.noise, options.seed, w.reality.models},
+        recorder_{w, options.rate, options.record_dispatches},
+        devices_(w.devices),
+        sequences_(w.models.size()) {}
+
+  template <class Progress>
+  run_result run(Progress&& progress) {
+    time_point report{};
+    for (;;) {
+      const time_point now = std::min({arrivals_.next(), completions_.next(), rival_.next_wake()});
+      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
+      clock_ = now;
+      while (arrivals_.next() == now) arrive();
+      for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d);
+      rival_.decide(*this);
+      if (now >= report) {
+        progress(now);
+        report = now + std::chrono::milliseconds{100};
+      }
+    }
+    return recorder_.result();
+  }
+
+  // The rival's orders.
+  [[nodiscard]] time_point now() const noexcept { return clock_; }
+  [[nodiscard]] time_point free_at(device_id d) const noexcept {
+    return devices_[d.index()].expected_end;
+  }
+  void run(device_id to, model_id m, request_list&& requests) {
+    device& d = devices_[to.index()];
+    const auto size = static_cast<std::uint32_t>(requests.size());
+    const rival_model& told = facts_.models[m.index()];
+    work& w = d.has.emplace_back();
+    w.batch.model = m;
+    w.batch.device = to;
+    w.batch.requests = std::move(requests);
+    w.batch.first_sequence = w.batch.requests.front().sequence;
+    w.batch.work = w.batch.expected = told.run(size);
+    w.batch.exec_at =
+        std::max(clock_ + (told.sent(size) - told.run(size)), std::max(clock_, d.expected_end));
+    time_point earliest = never;
+    for (request& r : w.batch.requests) {
+      r.state = request_state::running;
+      earliest = std::min(earliest, r.deadline);
+    }
+    w.batch.latest = earliest - facts_.after - w.batch.expected;
+    d.expected_end = w.batch.exec_at + w.batch.expected;
+    w.ready_at = clock_ + workload_.network.before(size);
+    if (d.has.size() == 1) start(d);
+  }
+  [[nodiscard]] request_list preempt(device_id from) {
+    device& d = devices_[from.index()];
+    COHORT_ASSERT(d.has.size() == 1);
+    completions_.disarm(from.index());
+    recorder_.preempted(clock_, d.has.front().end);
+    request_list back = std::move(d.has.front().batch.requests);
+    d.has.clear();
+    d.expected_end = clock_;
+    for (request& r : back) {
+      r.state = request_state::queued;
+      ++r.attempts;
+    }
+    return back;
+  }
+  void drop(request& r) { end(r, outcome::dropped); }
+
+ private:
+  struct work {
+    deferred::batch batch{};
+    time_point ready_at{};  // Its input is on the device.
+    time_point end{};
+  };
+  struct device {
+    std::deque<work> has;  // The first one runs.
+    time_point expected_end = distant_past;
+  };
+
+  void start(device& d) {
+    work& w = d.has.front();
+    const time_point at = std::max(clock_, w.ready_at);
+    const double factor = noise_.draw(w.batch.model, at);
+    w.end = at + duration{std::llround(static_cast<double>(w.batch.work.count()) * factor)};
+    recorder_.launched(w.batch, clock_, at, w.end);
+    completions_.arm(w.batch.device.index(), w.end);
+  }
+  void arrive() {
+    if (idle_.empty()) idle_.push_back(pool_.emplace_back());
+    request& r = idle_.front();
+    idle_.pop_front();
+    r.model = model_id{arrivals_.take()};
+    r.arrival = clock_;
+    r.deadline = clock_ + workload_.models[r.model.index()].slo;
+    r.sequence = ++sequences_[r.model.index()];
+    r.attempts = 0;
+    r.state = request_state::queued;
+    recorder_.arrived(r.model, clock_);
+    rival_.on_arrival(r, *this);
+  }
+  void finish(std::uint32_t which) {
+    device& d = devices_[which];
+    request_list done = std::move(d.has.front().batch.requests);
+    d.has.pop_front();
+    while (!done.empty()) {
+      request& r = done.front();
+      done.pop_front();
+      const bool is_late = clock_ + workload_.network.response > r.deadline;
+      end(r, is_late ? outcome::late : outcome::completed);
+    }
+    if (!d.has.empty()) {
+      d.expected_end = clock_;
+      for (const work& w : d.has) {
+        d.expected_end = std::max(d.expected_end, w.ready_at) + w.batch.expected;
+      }
+      return start(d);
+    }
+    d.expected_end = clock_;
+    rival_.on_free(device_id{which}, *this);
+  }
+  void end(request& r, outcome how) {
+    r.state = request_state::idle;
+    recorder_.ended(r, how, clock_ + workload_.network.response);
+    idle_.push_back(r);
+  }
+
+  std::deque<request> pool_;  // First: outlives the batches.
+  const workload& workload_;
+  rival_facts facts_;
+  Rival rival_;
+  arrival_stream arrivals_;
+  timer_queue completions_;
+  noise_source noise_;
+  recorder recorder_;
+  std::vector<device> devices_;
+  std::vector<std::uint64_t> sequences_;
+  request_list idle_;
+  time_point clock_{};
+};
+
+/// One run of a workload under the rival that `make(rival_facts)` returns.
+template <class Make, class Progress>
+run_result simulate_rival(const workload& w, const Make& make, const run_options& options,
+                          Progress&& progress) {
+  using rival_type = decltype(make(std::declval<const rival_facts&>()));
+  return rival_simulation<rival_type>{w, make, options}.run(std::forward<Progress>(progress));
+}
+
+}  // namespace cohort::sim
