@@ -10,6 +10,16 @@ target_compile_options(
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
+# cohort_compile_quickly(<target>...): without optimisation under sanitizers, where that is more than half of
+# compiling. For what does little at run time but wait.
+function(cohort_compile_quickly)
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE -O0)
+    endforeach()
+  endif()
+endfunction()
+
 # core/ids_test.cpp -> core.ids_test: the name of the target, the program and the ctest.
 function(cohort_name_of source out)
   string(REGEX REPLACE "\\.cpp$" "" name "${source}")
@@ -116,21 +126,22 @@ function(cohort_add_test source)
   cohort_test_runs(${name} ${ARGN})
 endfunction()
 
-# cohort_join_tests(<layer> SOURCES source... [what cohort_add_test takes]): one program of several tests, which instantiate
-# much the same, compiled as one. Each is a ctest by itself, named as ever.
+# cohort_join_tests(<layer> SOURCES source... [SUFFIX suffix] [what cohort_add_test takes]): one program of several tests, which instantiate
+# much the same, compiled as one. Each is a ctest by itself, named as ever and with the suffix.
 function(cohort_join_tests layer)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
-  set(program "${layer}.tests")
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT;SUFFIX" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
+  set(program "${layer}.tests${arg_SUFFIX}")
   set(number 1)
   while(TARGET ${program})
     math(EXPR number "${number} + 1")
-    set(program "${layer}.tests.${number}")
+    set(program "${layer}.tests.${number}${arg_SUFFIX}")
   endwhile()
   add_executable(${program} ${arg_SOURCES})
   set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
   cohort_test_needs(${program} ${ARGN})
   foreach(source IN LISTS arg_SOURCES)
     cohort_name_of("${source}" name)
+    string(APPEND name "${arg_SUFFIX}")
     add_test(NAME ${name} COMMAND ${program} "--source-file=*/tests/${source}")
     cohort_test_runs(${name} ${ARGN})
     # A name that fits no file must not pass for a test that passes.
@@ -188,14 +199,17 @@ function(cohort_add_tests_without_assertions layer)
   if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
     return()
   endif()
-  foreach(test IN LISTS ARGN)
-    set(name "${layer}.${test}_test.ndebug")
-    add_executable(${name} "${layer}/${test}_test.cpp")
-    target_compile_definitions(${name} PRIVATE NDEBUG)
-    target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev cohort_test_main)
-    add_dependencies(cohort_tests ${name})
-    add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 120)
+  list(TRANSFORM ARGN REPLACE "(.+)" "${layer}/\\1_test.cpp" OUTPUT_VARIABLE sources)
+  if(COHORT_JOIN_SOURCES)
+    cohort_join_tests(${layer} SUFFIX .ndebug SOURCES ${sources} DEFINITIONS NDEBUG)
+    return()
+  endif()
+  foreach(source IN LISTS sources)
+    cohort_name_of("${source}" name)
+    add_executable(${name}.ndebug "${source}")
+    add_test(NAME ${name}.ndebug COMMAND ${name}.ndebug)
+    cohort_test_needs(${name}.ndebug DEFINITIONS NDEBUG)
+    cohort_test_runs(${name}.ndebug)
   endforeach()
 endfunction()
 

@@ -4,11 +4,8 @@ cohort_add_tests_without_assertions(
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(engine/allocation_test.cpp)
 endif()
-cohort_add_test(engine/partition_host_test.cpp LIBS cohort_host)
-cohort_add_test(engine/executor_backend_test.cpp LIBS cohort_host)
-cohort_add_test(engine/hanging_host_test.cpp LIBS cohort_host)
-cohort_add_test(engine/measured_model_test.cpp LIBS cohort_host)
-cohort_add_test(engine/thread_chaos_test.cpp LIBS cohort_host TIMEOUT 300)
+cohort_add_tests(engine NAMES executor_backend hanging_host measured_model partition_host thread_chaos LIBS cohort_host
+                 TIMEOUT 300)
 if(TARGET cohort_models)
   cohort_add_test(engine/staged_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
 endif()
