@@ -41,3 +41,9 @@ add_executable(sim.affine_optimum sim/affine_optimum.cpp)
 target_link_libraries(sim.affine_optimum PRIVATE cohort_dev fmt::fmt)
 add_test(NAME sim.affine_optimum COMMAND sim.affine_optimum --quick)
 set_tests_properties(sim.affine_optimum PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
+# How many devices a load needs, and a load that is followed: some minutes.
+add_executable(sim.autoscale_bars sim/autoscale_bars.cpp sim/drawn_workload.cpp)
+target_link_libraries(sim.autoscale_bars PRIVATE cohort_registry cohort_formats cohort_dev)
+add_test(NAME sim.autoscale_bars COMMAND sim.autoscale_bars --quick)
+set_tests_properties(sim.autoscale_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)

@@ -177,6 +177,8 @@
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/runtime/tensor.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/autoscaled.hpp>
+#include <cohort/sim/demand.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>
 #include <cohort/sim/llm/methods.hpp>

@@ -85,6 +85,26 @@ struct min_devices_options {
 };
 int min_devices_command(const min_devices_options& o);
 
+struct autoscale_options {
+  std::string file;
+  text_option policy;
+  text_option rate;
+  text_option load;
+  text_option devices;
+  registry::policy_options how;
+  text_option duration_s = "1800";
+  text_option reality;
+  std::string delay_s = "60";
+  std::string window_s = "10";
+  std::string calm_windows = "3";
+  std::string limit = "4096";
+  std::string least = "on";
+  text_option svg;
+  std::string seed = "1";
+  bool json = false;
+};
+int autoscale_command(const autoscale_options& o);
+
 struct profile_options {
   std::string model;
   std::string executor = "host";

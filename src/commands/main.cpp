@@ -160,6 +160,37 @@ void add_min_devices(CLI::App& app, min_devices_options& o) {
   add_search_options(sub, o);
 }
 
+void add_autoscale(CLI::App& app, autoscale_options& o) {
+  CLI::App* sub =
+      add(app, "autoscale", "Run a load that changes, on devices that come and go with it",
+          "cohort autoscale a100.json --policy adaptive --rate 10000 --load day.csv");
+  option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
+  option(sub, "--policy", o.policy,
+         "When a batch is sent [as the workload says]:\n" + policy_names().help(), "P");
+  option(sub, "--rate", o.rate, rate_help, "RPS");
+  option(sub, "--load", o.load,
+         "FILE.csv (time_s,part; linear between rows): the part of the rate that comes "
+         "[reality.load of the workload]",
+         "FILE");
+  option(sub, "--devices", o.devices, "At the start [the workload's]", "N");
+  option(sub, "--delay-s", o.delay_s, "From advice to a device that serves [60]", "S");
+  option(sub, "--window-s", o.window_s, "Each window of measurements gives advice [10]", "S");
+  option(sub, "--calm-windows", o.calm_windows,
+         "So many in a row must spare devices before they are released [3]", "N");
+  option(sub, "--limit", o.limit, "Most devices [4096]", "N");
+  option(sub, "--least", o.least, "Whether to search for the fewest devices, to compare with [on]",
+         "on|off");
+  option(sub, "--gather", o.how.gather,
+         fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
+         "RULE");
+  option(sub, "--duration-s", o.duration_s, "Length of the measured part [1800]", "S");
+  option(sub, "--reality", o.reality, reality_file, "FILE");
+  add_tuning_options(sub, o.how);
+  option(sub, "--seed", o.seed, "Fixes everything random [1]", "N");
+  option(sub, "--svg", o.svg, "Draw the devices over time", "FILE");
+  flag(sub, "--json", o.json, "Print JSON");
+}
+
 void add_pipeline(CLI::App& app, pipeline_command_options& o) {
   CLI::App* sub = add(app, "pipeline", "Run batches that requests enter and leave between stages",
                       "cohort pipeline unet.json --policy dvabatch --rate 1000");
@@ -513,6 +544,8 @@ int run(int argc, char** argv) {
   add_simulate(app, simulate);
   add_goodput(app, goodput);
   add_min_devices(app, min_devices);
+  autoscale_options autoscale;
+  add_autoscale(app, autoscale);
   load_command_options load;
   page_options page;
   add_pipeline(app, pipeline);
@@ -547,6 +580,7 @@ int run(int argc, char** argv) {
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
   if (name == "min-devices") return min_devices_command(min_devices);
+  if (name == "autoscale") return autoscale_command(autoscale);
   if (name == "pipeline") return pipeline_command(pipeline);
   if (name == "load") return load_command(load);
   if (name == "decode") return decode_command(decode);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <drawings/table.hpp>
 #include <drawings/wave_picture.hpp>
-#include <formats/csv.hpp>
 #include <formats/demand_file.hpp>
 #include <formats/json_writer.hpp>
+#include <formats/load_file.hpp>
 #include <formats/naming.hpp>
 #include <formats/profile_dir.hpp>
 #include <formats/text.hpp>
@@ -32,23 +32,6 @@ namespace {
 using packing::latency_grid;
 
 constexpr number_range lengths_s{.low = 0, .high = 1e6, .above_low = true};
-
-/// FILE.csv: time_s,part, times rising.
-sim::load_curve read_load(const std::string& path) {
-  const std::string text = read_file(path);
-  const std::string name = path == "-" ? "standard input" : path;
-  csv_reader csv{name, text, {"time_s", "part"}};
-  std::vector<sim::load_curve::point> points;
-  while (csv.next()) {
-    const double at = parse_number(csv.place(0), csv.field(0), {.low = 0, .high = 1e9});
-    if (!points.empty() && at <= points.back().at_s) {
-      fail(csv.place(0), csv.field(0), "times that rise");
-    }
-    points.push_back({at, parse_number(csv.place(1), csv.field(1), {.low = 0, .high = 1000})});
-  }
-  if (points.empty()) throw input_error{name + ": no rows: expected at least one point"};
-  return sim::load_curve{std::move(points)};
-}
 
 /// Poisson arrivals of every model: its rate times the load, each model somewhat later than the one
 /// before.
@@ -249,7 +232,7 @@ int replan_command(const replan_options& o) {
     fail("--load", quote("-"), "a file, since DEMAND is standard input");
   }
   std::optional<sim::load_curve> load;
-  if (o.load) load = read_load(*o.load);
+  if (o.load) load = read_load_curve(*o.load);
 
   const profile_dir profiles = read_profile_dir(o.pack.profiles, algorithm.interference);
   print_warnings("cohort", profiles.repairs);

@@ -5,6 +5,7 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
+#include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/workload.hpp>
@@ -99,5 +100,11 @@ using progress_function = std::function<void(time_point)>;
 [[nodiscard]] sim::run_result run_policy(const policy& p, const sim::workload& w,
                                          const sim::run_options& options,
                                          const progress_function& progress);
+
+/// As `sim::run_autoscaled`. Not of rivals.
+[[nodiscard]] sim::scaling_result run_policy_autoscaled(const policy& p, const sim::workload& w,
+                                                        const sim::run_options& options,
+                                                        const sim::scaling_options& scaling,
+                                                        const progress_function& progress);
 
 }  // namespace cohort::registry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place that instantiates the simulation of our policies, once for each policy and gather
 // rule.
+#include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/goodput.hpp>
 
 #include "policies.hpp"
@@ -9,21 +10,40 @@
 
 namespace cohort::registry {
 
+namespace {
+
+/// `use(make)` for a policy, where `make(network_delays)` is its scheduler.
+template <class Use>
+auto with_simulated(const policy& p, Use use) {
+  return policies.visit(p.row, [&](const auto& row) {
+    const auto with = [&](const auto& gather) {
+      return use([&](const deferred::network_delays& delays) {
+        return row.make(p, gather).template scheduler<deferred::inline_trials>(delays);
+      });
+    };
+    if constexpr (decltype(row.gather)::is_fixed) {
+      return with(row.gather.rule);
+    } else {
+      return gathers.visit(p.gather, [&](const auto& rule) { return with(rule.make); });
+    }
+  });
+}
+
+}  // namespace
+
 sim::run_result run_policy(const policy& p, const sim::workload& w, const sim::run_options& options,
                            const progress_function& progress) {
   if (p.is_rival) return run_rival(p, w, options, progress);
-  return policies.visit(p.row, [&](const auto& row) {
-    const auto run = [&](const auto& gather) {
-      const auto make = [&](const deferred::network_delays& delays) {
-        return row.make(p, gather).template scheduler<deferred::inline_trials>(delays);
-      };
-      return sim::simulate(w, make, options, progress);
-    };
-    if constexpr (decltype(row.gather)::is_fixed) {
-      return run(row.gather.rule);
-    } else {
-      return gathers.visit(p.gather, [&](const auto& rule) { return run(rule.make); });
-    }
+  return with_simulated(
+      p, [&](const auto& make) { return sim::simulate(w, make, options, progress); });
+}
+
+sim::scaling_result run_policy_autoscaled(const policy& p, const sim::workload& w,
+                                          const sim::run_options& options,
+                                          const sim::scaling_options& scaling,
+                                          const progress_function& progress) {
+  return with_simulated(p, [&](const auto& make) {
+    return sim::run_autoscaled(w, make, options, scaling, progress);
   });
 }
 

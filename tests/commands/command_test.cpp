@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include <registry/admission.hpp>
@@ -308,6 +309,44 @@ TEST_CASE("the mixes divide the zoo by how much its models gain from batching") 
   for (const json& m : weak["models"]) {
     CHECK(m["beta_ms"].get<double>() <= 2 * m["alpha_ms"].get<double>());
   }
+}
+
+TEST_CASE("autoscale follows a load, and sets beside it the fewest devices that would do") {
+  const std::string load = test::scratch("load.csv");
+  test::spill(load, "time_s,part\n0,1\n60,2\n120,1\n");
+  const std::string run =
+      "autoscale - --policy deferred --rate 3000 --duration-s 118 --delay-s 20 --load " + load;
+  const json a = answer_of(cohort_command(run + " --json", resnet));
+  CHECK(a["policy"] == "deferred");
+  CHECK(a["windows"].size() == 12);
+  CHECK(a["windows"][0]["end_s"] == 10);
+  CHECK(a["most_devices"].get<int>() > a["fewest_devices"].get<int>());
+  CHECK(a["device_hours"].get<double>() > a["least_device_hours"].get<double>());
+  CHECK(a["device_hours"].get<double>() < 2 * a["least_device_hours"].get<double>());
+  CHECK(answer_of(cohort_command(run + " --json --least off", resnet))["least_device_hours"]
+            .is_null());
+  const std::string picture = test::scratch("devices.svg");
+  const auto text = cohort_command(run + " --svg " + picture, resnet);
+  CHECK(text.out.find("device-hours") != std::string::npos);
+  CHECK(text.out.find("at the least") != std::string::npos);
+  CHECK(test::slurp(picture).starts_with("<svg"));
+  std::filesystem::remove(load);
+  std::filesystem::remove(picture);
+  const std::string bad[][2]{
+      {"--load /no/such.csv", "/no/such.csv: cannot be read"},
+      {"--load -", "--load: \"-\" is not allowed"},
+      {"--delay-s -1", "--delay-s: -1 is not allowed"},
+      {"--window-s 0", "--window-s: 0 is not allowed"},
+      {"--calm-windows 0", "--calm-windows: 0 is not allowed"},
+      {"--limit 4", "--devices: 8 is not allowed: expected at most --limit, 4"},
+      {"--least maybe", "--least: \"maybe\" is not allowed"}};
+  for (const auto& [option, why] : bad) {
+    CAPTURE(option);
+    const auto r = cohort_command("autoscale - --policy eager --rate 100 " + option, resnet);
+    CHECK(r.status == 2);
+    CHECK(r.err.find(why) != std::string::npos);
+  }
+  CHECK(cohort_command("autoscale - --policy nexus --rate 100", resnet).status == 2);
 }
 
 TEST_CASE("help and errors name all that an option takes") {

@@ -4,25 +4,30 @@
 #pragma once
 
 #include <cohort/core/error.hpp>
+#include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace cohort::deferred {
 
 /// What the devices of a pool should become.
 struct autoscale_advice {
-  double bad_rate = 0;       ///< Share of requests dropped or late.
+  double bad_rate = 0;       ///< Share of requests dropped, refused or late.
   double idle_fraction = 0;  ///< Share of device time without work.
   std::int64_t devices = 0;  ///< Devices to add (above 0) or to release (below 0).
 };
 
 /// The signals of a pool of N devices: with bad rate r above a threshold, add N r / (1 − r); else,
 /// with idle fraction f, release N f, largest ids first (deferred scheduling keeps those idle).
-/// Symphony, section 3.5.
+/// Right where r is (o − p) / o at offered rate o and peak p, and f is (p − o) / p: not far from
+/// the peak. Symphony, section 3.5.
 /// @param bad_threshold Bad rate up to which nothing is added; 0 to 1.
 [[nodiscard]] inline autoscale_advice advise(std::uint32_t devices, double bad_rate,
                                              double idle_fraction,
@@ -40,56 +45,135 @@ struct autoscale_advice {
   return a;
 }
 
-/// Advice from a stream of measurements, with hysteresis: devices are added when a window was bad,
-/// released only when `calm_windows` windows in a row agree, and then only what all of them could
-/// spare. A value; feed it from an observer. Thread safety: none.
+/// One model's part of the load.
+struct model_demand {
+  const latency_curve* latency;  ///< ℓ(b), with the delays before a batch starts.
+  duration slo;                  ///< Less the delay of a result; above 0.
+  double rate = 0;               ///< Requests a second that come, whatever becomes of them.
+};
+
+/// The device time that a load takes in a second, and how it is spread.
+struct work_demand {
+  double devices = 0;    ///< Seconds of work a second.
+  double deviation = 0;  ///< Standard deviation of that over the slack of a request, by chance.
+  double models = 0;     ///< (Σ w)² / Σ w² over the models' work w: as `pool_view` has it.
+};
+
+/// Each model in batches as large as N devices that start them in turns allow, (1 + 1/N) ℓ(b) ≤
+/// SLO, and as come within the SLO, (b − 1) / rate + ℓ(b) ≤ SLO. Complexity: O(models · log batch).
+[[nodiscard]] inline work_demand work_of(std::span<const model_demand> models,
+                                         double devices) noexcept {
+  work_demand w;
+  double variance = 0;
+  double squares = 0;
+  for (const model_demand& m : models) {
+    if (!(m.rate > 0)) continue;
+    const double slo = to_seconds(m.slo);
+    const latency_curve& l = *m.latency;
+    std::uint32_t low = 1;
+    std::uint32_t high =
+        std::max(1U, l.largest_within(from_seconds(slo * devices / (devices + 1))));
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low + 1) / 2;
+      if ((middle - 1) / m.rate + to_seconds(l(middle)) <= slo) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const double each = to_seconds(l(low)) / low;
+    const double slack = std::max(slo - to_seconds(l(low)), slo / 10);
+    w.devices += m.rate * each;
+    squares += m.rate * each * m.rate * each;
+    variance += m.rate * each * each / slack;
+  }
+  w.deviation = std::sqrt(variance);
+  if (squares > 0) w.models = w.devices * w.devices / squares;
+  return w;
+}
+
+/// About the fewest devices with which 1 % of a load is bad: its work; a device and more for models
+/// that share them, since batches are whole; and room for chance. The three numbers are fitted to
+/// what searches in virtual time found for `adaptive` on random loads, and hold on others:
+/// bench/sim/autoscale_bars. Other policies, bursts and noise need more.
+/// @param factor Times all of it. @param growth Times the load. Both above 0.
+[[nodiscard]] inline std::uint32_t devices_needed(std::span<const model_demand> models,
+                                                  double factor = 1, double growth = 1) noexcept {
+  const auto needed = [&](double n) {
+    const work_demand w = work_of(models, n);
+    if (w.devices <= 0) return 1.0;
+    return factor * (growth * w.devices + 1.2 + 0.1 * std::sqrt(w.models) +
+                     0.05 * std::sqrt(growth) * w.deviation);
+  };
+  // More devices allow larger batches, and so need less work.
+  double n = std::max(1.0, std::round(needed(1e9)));
+  while (n < 1e6 && std::round(needed(n)) > n) n = std::max(n + 1, std::floor(n * 1.005));
+  return static_cast<std::uint32_t>(n);
+}
+
+/// Advice from windows of measurements. What is needed follows from what comes, not from what is
+/// lost, so it holds however far off the number of devices is. A growing load is followed to where
+/// it will be when a device that is asked for serves; devices are released only when several
+/// windows in a row could spare them. Where requests are bad although there should be enough
+/// devices, by noise, bursts or profiles that promise too much, more are asked for from then on,
+/// and less again as windows stay calm. A value; feed it from an observer. Thread safety: none.
 class autoscale_advisor {
  public:
   struct options {
     duration window = std::chrono::seconds{10};  ///< Width of a measurement; above 0.
-    double bad_threshold = 0.01;     ///< Bad rate above which devices are added; 0 to 1.
-    double keep_idle = 0.1;          ///< Idle share kept as head room when releasing; 0 to 1.
+    duration lead{0};                ///< From advice to a device that serves; at least 0.
+    double bad_threshold = 0.01;     ///< Bad rate above which devices are missing; 0 to 1.
     std::uint32_t calm_windows = 3;  ///< Windows in a row before devices are released; at least 1.
   };
 
   /// @throws config_error If an option is outside its range.
   explicit autoscale_advisor(options o) : options_{o} {
     expects(o.window > duration{0}, "autoscale_advisor: window must be above 0");
+    expects(o.lead >= duration{0}, "autoscale_advisor: lead must be at least 0");
     expects(o.bad_threshold >= 0 && o.bad_threshold <= 1,
             "autoscale_advisor: bad_threshold must be in 0 to 1");
-    expects(o.keep_idle >= 0 && o.keep_idle <= 1, "autoscale_advisor: keep_idle must be in 0 to 1");
     expects(o.calm_windows > 0, "autoscale_advisor: calm_windows must be at least 1");
+    needed_.reserve(o.calm_windows);
+    work_.reserve(most_work);
   }
   autoscale_advisor() : autoscale_advisor{options{}} {}
 
-  /// A request ended, well or not.
-  void on_end(bool bad) noexcept {
-    ++ended_;
+  /// So many requests ended or were refused, so many of them not well.
+  void on_ends(std::uint64_t ended, std::uint64_t bad) noexcept {
+    ended_ += ended;
     bad_ += bad;
   }
   /// Devices did `busy` of work in total, within the current window.
   void on_busy(duration busy) noexcept { busy_ += busy; }
 
-  /// Closes the window if it is over. @returns Whether `advice()` is new.
-  bool advance(time_point now, std::uint32_t devices) noexcept {
+  /// When the current window ends, or `distant_past` before the first.
+  [[nodiscard]] time_point window_end() const noexcept {
+    return start_ == distant_past ? distant_past : start_ + options_.window;
+  }
+  /// Closes the window if it is over. @param devices That serve. @param models With the rates of
+  /// this window. @returns Whether `advice()` is new.
+  bool advance(time_point now, std::uint32_t devices,
+               std::span<const model_demand> models) noexcept {
     if (start_ == distant_past) start_ = now;
     if (now - start_ < options_.window || devices == 0) return false;
     const double capacity = to_seconds(now - start_) * devices;
     const double idle = std::clamp(1 - to_seconds(busy_) / capacity, 0.0, 1.0);
     const double bad = ended_ > 0 ? static_cast<double>(bad_) / static_cast<double>(ended_) : 0.0;
-    const autoscale_advice raw =
-        advise(devices, bad, std::max(0.0, idle - options_.keep_idle), options_.bad_threshold);
+    judge(bad, devices, devices_needed(models, factor_));
+
+    const double work = work_of(models, devices).devices;
+    const std::uint32_t now_needed = devices_needed(models, factor_);
+    const std::uint32_t soon_needed =
+        devices_needed(models, factor_, 1 + growth(work, now - start_));
+    push(needed_, options_.calm_windows, std::max(now_needed, soon_needed));
+    const std::uint32_t most = *std::ranges::max_element(needed_);
+    const bool is_calm = needed_.size() == options_.calm_windows && most < devices;
+    const std::int64_t present = devices;
     advice_ = {
-        .bad_rate = bad, .idle_fraction = idle, .devices = std::max<std::int64_t>(0, raw.devices)};
-    if (raw.devices < 0) {
-      spare_ = calm_ == 0 ? raw.devices : std::max(spare_, raw.devices);
-      if (++calm_ >= options_.calm_windows) {
-        advice_.devices = spare_;
-        calm_ = 0;
-      }
-    } else {
-      calm_ = 0;
-    }
+        .bad_rate = bad,
+        .idle_fraction = idle,
+        .devices = is_calm ? most - present : std::max<std::int64_t>(0, needed_.back() - present)};
+    had_ = devices;
     start_ = now;
     ended_ = bad_ = 0;
     busy_ = duration{0};
@@ -97,16 +181,72 @@ class autoscale_advisor {
   }
 
   [[nodiscard]] const autoscale_advice& advice() const noexcept { return advice_; }
+  /// How many times what loads usually need this one does; at least 1.
+  [[nodiscard]] double factor() const noexcept { return factor_; }
 
  private:
+  static constexpr std::uint32_t most_raises = 4;  // Until they must have helped.
+  static constexpr std::size_t most_work = 6;      // Windows by which a trend is told.
+
+  template <class T>
+  static void push(std::vector<T>& into, std::size_t most, T value) noexcept {
+    if (into.size() == most) into.erase(into.begin());
+    into.push_back(value);
+  }
+
+  /// Whether what is needed was enough.
+  void judge(double bad, std::uint32_t devices, std::uint32_t needed) noexcept {
+    if (bad > options_.bad_threshold) {
+      quiet_ = 0;
+      // With devices that came in this window it says nothing.
+      if (devices < needed || had_ < needed) return;
+      if (raises_ == most_raises && bad > 0.5 * bad_before_) {  // More did not help.
+        factor_ = 1;
+        return;
+      }
+      if (raises_ == most_raises) raises_ = 0;
+      if (raises_++ == 0) bad_before_ = bad;
+      factor_ *= 1 + std::clamp(2 * bad, std::max(0.05, 1.0 / devices), 0.25);
+      factor_ = std::min(factor_, 4.0);
+    } else {
+      raises_ = 0;
+      if (devices > needed || ++quiet_ < options_.calm_windows) return;
+      quiet_ = 0;
+      factor_ = std::max(1.0, factor_ * 0.99);
+    }
+  }
+
+  /// How much the work will have grown when a device that is asked for now serves, by a line
+  /// through the last windows.
+  double growth(double work, duration window) noexcept {
+    push(work_, most_work, work);
+    const auto n = static_cast<double>(work_.size());
+    if (work_.size() < 3 || work <= 0) return 0;
+    double sum = 0;
+    double moment = 0;
+    for (std::size_t i = 0; i < work_.size(); ++i) {
+      sum += work_[i];
+      moment += (static_cast<double>(i) - (n - 1) / 2) * work_[i];
+    }
+    const double slope = 12 * moment / (n * (n * n - 1));  // A window.
+    const double ahead = 0.5 + to_seconds(options_.lead) / to_seconds(window);
+    const double then = sum / n + slope * ((n - 1) / 2 + ahead);
+    return std::clamp(then / work - 1, 0.0, 1.0);
+  }
+
   options options_;
   autoscale_advice advice_;
   time_point start_ = distant_past;
   std::uint64_t ended_ = 0;
   std::uint64_t bad_ = 0;
   duration busy_{0};
-  std::uint32_t calm_ = 0;
-  std::int64_t spare_ = 0;
+  double factor_ = 1;
+  std::uint32_t raises_ = 0;           // Of the factor, since there was enough,
+  double bad_before_ = 0;              // and how bad it was before them.
+  std::uint32_t had_ = 0;              // Devices in the window before.
+  std::uint32_t quiet_ = 0;            // Windows in a row.
+  std::vector<std::uint32_t> needed_;  // By the last windows.
+  std::vector<double> work_;           // As well.
 };
 
 }  // namespace cohort::deferred

@@ -8,6 +8,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/autoscale.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/sim/demand.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/workload.hpp>
 
@@ -154,13 +155,25 @@ class recorder {
     out.served_p50_ms = percentile(latencies, 0.5);
     out.served_p90_ms = percentile(latencies, 0.9);
     out.served_p99_ms = percentile(latencies, 0.99);
-    out.advice = deferred::advise(workload_.devices, out.bad_rate, 1 - out.busy_fraction);
+    out.advice = advice(out, seconds);
     out.dispatches = std::move(dispatches_);
     out.simulated_requests = simulated_;
     return out;
   }
 
  private:
+  [[nodiscard]] deferred::autoscale_advice advice(const run_result& r, double seconds) const {
+    deferred::autoscale_advice a{.bad_rate = r.bad_rate, .idle_fraction = 1 - r.busy_fraction};
+    const std::int64_t present = workload_.devices;
+    demand_of_models demand{workload_};
+    a.devices = std::int64_t{deferred::devices_needed(demand.at([&](std::size_t i) {
+                  return static_cast<double>(r.per_model[i].arrived) / seconds;
+                }))} -
+                present;
+    if (r.bad_rate > 0.01) a.devices = std::max<std::int64_t>(a.devices, 1);
+    return a;
+  }
+
   struct tally {
     double offered = 0;
     std::uint64_t arrived = 0;

@@ -37,6 +37,14 @@ struct run_options {
   engine::refusal_options refusals{};
 };
 
+/// What happened in a while.
+struct recent_events {
+  std::vector<std::uint64_t> arrived{};  ///< By model.
+  std::uint64_t ended = 0;               ///< And refused.
+  std::uint64_t bad = 0;                 ///< Of these, dropped, late, failed or refused.
+  duration busy{0};                      ///< Of batches that were sent.
+};
+
 /// Drives an engine core through a workload: the code that serves is the code that is simulated.
 /// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
 /// measured part until every measured request has ended; those of batches that hang do so when the
@@ -56,11 +64,12 @@ class simulation {
         lateness_{w.reality.timers, options.seed},
         recorder_{w, options.rate, options.record_dispatches} {
     drawn_.devices.resize(w.devices);
+    recent_.arrived.resize(w.models.size());
     for (std::uint32_t i = 0; i < w.models.size(); ++i) {
       drawn_.models.push_back({.bias = noise_.bias(model_id{i})});
     }
     for (std::uint32_t i = 0; i < w.devices; ++i) {
-      core_.add_device(time_point{});
+      serving_.push_back(core_.add_device(time_point{}));
       devices_.push_back({.course = device_course{w.reality.faults, device_id{i}}});
     }
     const std::vector<std::uint32_t> capacities = queue_capacities();
@@ -74,14 +83,15 @@ class simulation {
     }
   }
 
+  /// Goes on until just before an instant. @returns Whether there is more to do after it.
   /// @param progress Called now and then with the simulated time, for long runs.
   template <class Progress>
-  run_result run(Progress&& progress) {
-    time_point report = time_point{};
+  bool run_until(time_point until, Progress&& progress) {
     for (;;) {
       const time_point now =
           std::min({arrivals_.next(), completions_.next(), probes_.next(), next_wake()});
-      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
+      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) return false;
+      if (now >= until) return true;
       while (arrivals_.next() == now) arrive(now);
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
       for (std::uint32_t d; (d = probes_.pop_due(now)) != timer_queue::none;) {
@@ -89,11 +99,19 @@ class simulation {
       }
       clock_ = now;
       core_.advance(now, *this);
-      if (now >= report) {
+      if (now >= report_) {
         progress(now);
-        report = now + std::chrono::milliseconds{100};
+        report_ = now + std::chrono::milliseconds{100};
       }
     }
+  }
+  template <class Progress>
+  run_result run(Progress&& progress) {
+    run_until(never, progress);
+    return result();
+  }
+  /// What came of it; the simulation is spent.
+  run_result result() {
     run_result out = recorder_.result();
     if (!workload_.reality.is_ideal()) out.drawn = std::move(drawn_);
     if constexpr (requires { core_.scheduler().changes(); }) {
@@ -106,6 +124,24 @@ class simulation {
   }
 
   [[nodiscard]] auto& core() noexcept { return core_; }
+  /// What has happened since it was asked last, measured or not.
+  [[nodiscard]] recent_events take_recent() noexcept {
+    recent_events out = std::exchange(recent_, {});
+    recent_.arrived.resize(out.arrived.size());
+    return out;
+  }
+  /// Before the first request, and between instants: so many devices serve, at most those of the
+  /// workload. The last ones go first, and end what they have.
+  void set_devices(std::uint32_t count, time_point now) {
+    clock_ = std::max(clock_, now);
+    while (serving_.size() > count) {
+      core_.remove_device(serving_.back(), now);
+      serving_.pop_back();
+    }
+    while (serving_.size() < count) serving_.push_back(core_.add_device(now));
+    std::ranges::sort(serving_);
+    core_.advance(now, *this);
+  }
 
   // The engine core's sink.
   void launch(const deferred::batch& b) noexcept {
@@ -117,6 +153,7 @@ class simulation {
                                           ? device_course::ending{never}
                                           : d.course.end(start, duration{std::llround(takes)});
     recorder_.launched(b, clock_, start, end.at);
+    if (end.at != never) recent_.busy += end.at - start;
     drawn_.drew(b.model, factor);
     drawn_.sent(b.device, end.failed, end.at == never);
     d.free_at = end.at;
@@ -125,6 +162,8 @@ class simulation {
   }
   void ended(request& r, outcome how) noexcept {
     recorder_.ended(r, how, clock_ + workload_.network.response);
+    ++recent_.ended;
+    recent_.bad += how != outcome::completed;
     idle_.push_back(r);
   }
   void model_removed(model_id) noexcept {}
@@ -174,6 +213,7 @@ class simulation {
     r.arrival = now;
     r.deadline = now + workload_.models[r.model.index()].slo;
     recorder_.arrived(r.model, now);
+    ++recent_.arrived[r.model.index()];
     if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
       ended(r, *why == refusal::overloaded ? outcome::refused : outcome::dropped);
     }
@@ -217,6 +257,9 @@ class simulation {
   timer_queue completions_;
   timer_queue probes_;  // By device: when its probe ends.
   std::vector<simulated_device> devices_;
+  std::vector<device_id> serving_;  // In the order of their ids.
+  recent_events recent_;
+  time_point report_{};
   noise_source noise_;
   lateness_source lateness_;
   reality_record drawn_;
