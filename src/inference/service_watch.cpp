@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_watch.hpp"
 
+#include <cohort/core/clock.hpp>
+#include <cohort/deferred/autoscale.hpp>
 #include <cohort/deferred/twin/learned_state.hpp>
 #include <cohort/sim/observed_workload.hpp>
 
@@ -110,6 +112,25 @@ std::optional<deferred::settings> service_watch::settings() {
   return known->learned.tuned->present;
 }
 
+void service_watch::show_advice(serve::metrics& on, const service_state& known) {
+  const auto runs_one = [](const deferred::learned_state::device& d) { return d.capacity == 1; };
+  if (!std::ranges::all_of(known.learned.devices, runs_one)) return;
+  const time_point now = steady_clock{}.now();
+  const duration elsewhere = known.arrival_delay + duration{std::llround(way_back_ns_)};
+  std::vector<latency_curve> usual = known.profiles;
+  std::vector<deferred::model_demand> demand;
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    const served_model& m = service_->models()[i];
+    const double factor = known.learned.models[i].learned.quantile(0.5);
+    usual[i].follow(known.profiles[i], duration{0}, duration{0},
+                    [factor](std::uint32_t) { return factor; });
+    demand.push_back({.latency = &usual[i],
+                      .slo = std::max(m.meta.slo - elsewhere, duration{1}),
+                      .rate = loads_[m.id.index()].measure(now).rate});
+  }
+  on.devices_advised.set({}, deferred::devices_needed(demand));
+}
+
 void service_watch::show(serve::metrics& on) {
   const std::optional<service_state> known = surveyor_.ask();
   if (!known) return;
@@ -132,6 +153,7 @@ void service_watch::show(serve::metrics& on) {
   for (const deferred::learned_state::device& d : known->learned.devices) {
     on.device_factor.set({{"device", fmt::to_string(d.id.value())}}, d.factor);
   }
+  show_advice(on, *known);
   using engine::device_state;
   for (std::size_t i = 0; i < known->health.size(); ++i) {
     const std::string device = fmt::to_string(known->learned.devices[i].id.value());

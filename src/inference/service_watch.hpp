@@ -90,6 +90,9 @@ class service_watch {
   [[nodiscard]] std::size_t hanging_devices() { return surveyor_.hanging_devices(); }
 
  private:
+  /// How many devices the present load needs, where a device runs one batch at a time.
+  void show_advice(serve::metrics& on, const service_state& known);
+
   const options& options_;
   model_service* service_ = nullptr;
   surveyor surveyor_;

@@ -88,7 +88,8 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
         R"(cohort_latency_correction{model="BERT",quantile="0.5"} 1)",
         R"(cohort_latency_batches{model="BERT"} 0)", R"(cohort_latency_shifts{model="BERT"} 0)",
         R"(cohort_device_factor{device="0"} )", R"(cohort_wake_late_seconds{quantile="0.99"} )",
-        "cohort_wake_margin_seconds ", R"(cohort_handover_seconds{way="back"} )",
+        "cohort_devices_advised ", "cohort_wake_margin_seconds ",
+        R"(cohort_handover_seconds{way="back"} )",
         R"(cohort_request_quantile_seconds{quantile="0.5"} 0.0)"}) {
     CAPTURE(std::string{line});
     CHECK(metrics.find("\n" + std::string{line}) != std::string::npos);

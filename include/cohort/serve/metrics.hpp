@@ -106,6 +106,10 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_device_state",
        .help = "1 for the state that a device is in: healthy, suspect or quarantined; else 0"}};
+  changing_gauge devices_advised{
+      *this,
+      {.name = "cohort_devices_advised",
+       .help = "About the fewest devices with which 1 % of the present load would be bad"}};
   changing_gauge device_planned{
       *this,
       {.name = "cohort_device_planned",
