@@ -187,6 +187,7 @@
 #include <cohort/sim/llm/service_simulation.hpp>
 #include <cohort/sim/llm/token_times.hpp>
 #include <cohort/sim/load_steps.hpp>
+#include <cohort/sim/network_jitter.hpp>
 #include <cohort/sim/observed_workload.hpp>
 #include <cohort/sim/plans/closed_loop.hpp>
 #include <cohort/sim/plans/load_curve.hpp>

@@ -161,8 +161,8 @@ std::vector<sim::model_spec> read_models(const json_cursor& at,
 }
 
 void read_network(const json_cursor& at, sim::workload& w) {
-  at.only(
-      {"control_us", "data_us_per_request", "response_us", "response_margin_us", "wake_margin_us"});
+  at.only({"control_us", "data_us_per_request", "response_us", "response_margin_us",
+           "wake_margin_us", "jitter"});
   const auto read = [&](std::string_view name, auto& into) {
     if (const auto us = at.find(name)) into = from_ms(us->number(delays_us) / 1e3);
   };
@@ -171,6 +171,14 @@ void read_network(const json_cursor& at, sim::workload& w) {
   read("response_us", w.network.response);
   read("response_margin_us", w.response_margin);
   read("wake_margin_us", w.network.wake_margin);
+  if (const auto jitter = at.find("jitter")) {
+    jitter->only({"sigma", "tail_us", "tail_share"});
+    if (const auto s = jitter->find("sigma")) w.jitter.sigma = s->number({.low = 0, .high = 3});
+    if (const auto t = jitter->find("tail_us")) w.jitter.tail = from_ms(t->number(delays_us) / 1e3);
+    if (const auto s = jitter->find("tail_share")) {
+      w.jitter.tail_share = s->number({.low = 0, .high = 1});
+    }
+  }
 }
 
 /// Values of the command's options: what they mean is not known here.

@@ -148,7 +148,16 @@ std::string write_workload(const sim::workload& w) {
       .field("data_us_per_request", to_us(w.network.data_per_request))
       .field("response_us", to_us(w.network.response));
   if (w.response_margin) out.field("response_margin_us", to_us(*w.response_margin));
-  out.field("wake_margin_us", to_us(w.network.wake_margin)).end_object();
+  out.field("wake_margin_us", to_us(w.network.wake_margin));
+  if (!w.jitter.is_none()) {
+    out.key("jitter")
+        .begin_object(layout::line)
+        .field("sigma", w.jitter.sigma)
+        .field("tail_us", to_us(w.jitter.tail))
+        .field("tail_share", w.jitter.tail_share)
+        .end_object();
+  }
+  out.end_object();
   if (!w.reality.noise.is_none() || !w.reality.timers.is_none() || !w.reality.faults.empty()) {
     write_reality(out, w.reality);
   }

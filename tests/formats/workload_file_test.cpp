@@ -239,7 +239,16 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
        "$.network.control_us: -1 is not allowed: expected a number from 0 to 1000000000"},
       {with_field(R"("network":{"delay_us":1})"),
        "$.network.delay_us: unknown field: expected control_us, data_us_per_request, response_us, "
-       "response_margin_us, wake_margin_us"},
+       "response_margin_us, wake_margin_us, jitter"},
+      {with_field(R"("network":{"jitter":{"sigma":4}})"),
+       "$.network.jitter.sigma: 4 is not allowed: expected a number from 0 to 3"},
+      {with_field(R"("network":{"jitter":{"tail_share":2}})"),
+       "$.network.jitter.tail_share: 2 is not allowed: expected a number from 0 to 1"},
+      {with_field(R"("network":{"jitter":{"tail_us":-1}})"),
+       "$.network.jitter.tail_us: -1 is not allowed: expected a number from 0 to 1000000000"},
+      {with_field(R"("network":{"jitter":1})"),
+       "$.network.jitter: 1 is not allowed: expected an object with fields among sigma, tail_us, "
+       "tail_share"},
       {with_field(R"("network":{"control_us":20000})"),
        "$.models[0].slo_ms: 25 is not allowed: expected at least 26.125, the latency of a batch of "
        "1 with its network delays"},
@@ -362,7 +371,8 @@ TEST_CASE("what a server says of itself is read") {
                  "arrivals": {"process": "gamma", "shape": 3},
                  "noise": {"sigma": 0.1, "straggler_share": 0.01, "straggler_factor": 4}},
                 {"name": "b", "alpha_ms": 1, "beta_ms": 5, "slo_ms": 20} ],
-    "network": {"response_us": 300, "response_margin_us": 2000, "wake_margin_us": 200},
+    "network": {"response_us": 300, "response_margin_us": 2000, "wake_margin_us": 200,
+                "jitter": {"sigma": 0.3, "tail_us": 700, "tail_share": 0.02}},
     "reality": {"noise": {"bias": 1.5}} })");
   CHECK(w.rate == 120);
   CHECK(w.policy.name == "adaptive");
@@ -382,6 +392,9 @@ TEST_CASE("what a server says of itself is read") {
   CHECK(w.network.response == 300us);
   CHECK(w.told_delays().response == 2ms);
   CHECK(w.told_delays().wake_margin == 200us);
+  CHECK(w.jitter.sigma == 0.3);
+  CHECK(w.jitter.tail == 700us);
+  CHECK(w.jitter.tail_share == 0.02);
   CHECK(parse(with_field(R"("network": {"response_us": 7})")).told_delays().response == 7us);
 }
 

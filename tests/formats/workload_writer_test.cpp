@@ -31,6 +31,7 @@ sim::workload full() {
   w.measured = 5s;
   w.network = {.control = 10us, .data_per_request = 2us, .response = 300us, .wake_margin = 50us};
   w.response_margin = 2ms;
+  w.jitter = {.sigma = 0.25, .tail = 3ms, .tail_share = 0.01};
   w.reality.noise = {.sigma = 0.2, .bias = 1.1, .bias_spread = 0.1, .correlation = 2ms};
   w.reality.models = {{.sigma = 0.1, .straggler_share = 0.01, .straggler_factor = 5}, {}};
   w.reality.timers = {.mean = 60us, .tail = 2ms, .tail_share = 0.01};
@@ -60,6 +61,8 @@ TEST_CASE("what was written is read as it was") {
   CHECK(r.policy.quantile == "0.97");
   CHECK(r.network.response == 300us);
   CHECK(r.told_delays().response == 2ms);
+  CHECK(r.jitter.sigma == 0.25);
+  CHECK(r.jitter.tail == 3ms);
   CHECK(r.reality.noise.correlation == 2ms);
   CHECK(r.reality.models[0].straggler_factor == 5);
   CHECK(r.reality.models[1].is_none());

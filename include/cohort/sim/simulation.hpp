@@ -13,6 +13,7 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/network_jitter.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/workload.hpp>
@@ -62,6 +63,7 @@ class simulation {
         probes_{w.devices},
         noise_{w.reality.noise, options.seed, w.reality.models},
         lateness_{w.reality.timers, options.seed},
+        jitter_{w.jitter, options.seed},
         recorder_{w, options.rate, options.record_dispatches} {
     drawn_.devices.resize(w.devices);
     recent_.arrived.resize(w.models.size());
@@ -146,7 +148,8 @@ class simulation {
   // The engine core's sink.
   void launch(const deferred::batch& b) noexcept {
     simulated_device& d = devices_[b.device.index()];
-    const time_point start = std::max(clock_ + workload_.network.before(b.size()), d.free_at);
+    const time_point start =
+        std::max(clock_ + jitter_.draw(workload_.network.before(b.size())), d.free_at);
     const double factor = noise_.draw(b.model, start);
     const auto takes = static_cast<double>(b.work.count()) * factor;
     const device_course::ending end = start == never
@@ -262,6 +265,7 @@ class simulation {
   time_point report_{};
   noise_source noise_;
   lateness_source lateness_;
+  jitter_source jitter_;
   reality_record drawn_;
   time_point due_ = distant_past;  // For which `wake_` was drawn.
   time_point wake_{};

@@ -8,6 +8,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/sim/load_steps.hpp>
+#include <cohort/sim/network_jitter.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -87,6 +88,7 @@ struct workload {
   duration warmup = std::chrono::seconds{2};
   duration measured = std::chrono::seconds{20};
   deferred::network_delays network;
+  network_jitter jitter;  ///< Of the way to devices.
   /// What policies leave of each deadline for `network.response`; without it, just that.
   std::optional<duration> response_margin;
   cohort::reality reality;  ///< How devices and timers differ from what policies are told.

@@ -14,6 +14,7 @@
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/sim/arrivals.hpp>
+#include <cohort/sim/network_jitter.hpp>
 #include <cohort/sim/recorder.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
@@ -128,6 +129,7 @@ class rival_simulation {
         arrivals_{w, options.rate, options.seed},
         completions_{w.devices},
         noise_{w.reality.noise, options.seed, w.reality.models},
+        jitter_{w.jitter, options.seed},
         recorder_{w, options.rate, options.record_dispatches},
         devices_(w.devices),
         sequences_(w.models.size()) {}
@@ -174,7 +176,7 @@ class rival_simulation {
     }
     w.batch.latest = earliest - facts_.after - w.batch.expected;
     d.expected_end = w.batch.exec_at + w.batch.expected;
-    w.ready_at = clock_ + workload_.network.before(size);
+    w.ready_at = clock_ + jitter_.draw(workload_.network.before(size));
     if (d.has.size() == 1) start(d);
   }
   [[nodiscard]] request_list preempt(device_id from) {
@@ -258,6 +260,7 @@ class rival_simulation {
   arrival_stream arrivals_;
   timer_queue completions_;
   noise_source noise_;
+  jitter_source jitter_;
   recorder recorder_;
   std::vector<device> devices_;
   std::vector<std::uint64_t> sequences_;
