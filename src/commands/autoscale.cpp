@@ -35,11 +35,13 @@ using layout = json_writer::layout;
 constexpr number_range seconds_range{.low = 0, .high = 1e6};
 constexpr number_range widths_s{.low = 0.1, .high = 1e5};
 
-/// The load in steps of a tenth of a window, which the simulator draws arrivals by.
+/// The load in steps of a tenth of a window, or a millionth of the run, which the simulator draws
+/// arrivals by.
 sim::load_steps steps_of(const sim::load_curve& load, double length_s, double window_s) {
   std::vector<sim::load_step> steps;
-  const double width = window_s / 10;
-  const auto count = static_cast<std::size_t>(std::min(1e6, std::ceil(length_s / width)));
+  constexpr double most = 1e6;
+  const double width = std::max(window_s / 10, length_s / most);
+  const auto count = static_cast<std::size_t>(std::ceil(length_s / width));
   for (std::size_t i = 0; i <= count; ++i) {
     const double at = static_cast<double>(i) * width;
     steps.push_back({from_seconds(at), load(at + width / 2)});
@@ -132,7 +134,7 @@ std::string as_json(const answer& a, const registry::policy& p, double rate,
 }
 
 std::string as_text(const answer& a, const registry::policy& p, const sim::workload& w, double rate,
-                    const sim::scaling_options& s) {
+                    const sim::scaling_options& s, bool is_asked) {
   const sim::run_result& r = a.run.run;
   std::string out = fmt::format(
       "{} ({}), {} r/s times the load, for {:.0f} s; advice each {} s, taken after {} s\n\n",
@@ -142,6 +144,8 @@ std::string as_text(const answer& a, const registry::policy& p, const sim::workl
   if (a.least_hours) {
     out += fmt::format(", {:.2f} at the least: {:+.1f} %", *a.least_hours,
                        100 * (a.run.device_hours / *a.least_hours - 1));
+  } else if (is_asked) {
+    out += fmt::format("; {} devices do not suffice for all of the load", s.limit);
   }
   out +=
       fmt::format("\ndevices       {} at the start, {} to {} after\n", s.devices, a.fewest, a.most);
@@ -205,11 +209,13 @@ int autoscale_command(const autoscale_options& o) {
          "\"trace\"", "poisson, gamma or uniform: autoscale changes the rate");
   }
   if (!w.reality.faults.empty()) {
-    throw input_error{
-        fmt::format("{}: reality.faults: not allowed: devices come and go here", o.file)};
+    throw input_error{fmt::format("{}: faults: not allowed: expected none, as devices come and go",
+                                  o.reality.value_or(o.file))};
   }
   if (w.devices > s.limit) {
-    fail("--devices", fmt::to_string(w.devices), fmt::format("at most --limit, {}", s.limit));
+    fail(o.devices ? "--devices"
+                   : fmt::format("{}: $.devices", o.file == "-" ? "standard input" : o.file),
+         fmt::to_string(w.devices), fmt::format("at most --limit, {}", s.limit));
   }
   s.devices = w.devices;
   const double length_s = to_seconds(w.warmup + w.measured);
@@ -229,6 +235,7 @@ int autoscale_command(const autoscale_options& o) {
   double low = 1e300;
   double high = 0;
   for (const sim::scaling_window& x : a.run.windows) {
+    if (x.end <= time_point{} + w.warmup) continue;
     a.fewest = std::min(a.fewest, x.devices);
     a.most = std::max(a.most, x.devices);
     a.worst_bad = std::max(a.worst_bad, x.bad_rate);
@@ -257,7 +264,7 @@ int autoscale_command(const autoscale_options& o) {
   }
   if (o.svg) write_file(*o.svg, as_svg(a));
   print(o.json ? as_json(a, policies[0], options.rate, s, input.repairs)
-               : as_text(a, policies[0], w, options.rate, s));
+               : as_text(a, policies[0], w, options.rate, s, o.least == "on"));
   return 0;
 }
 

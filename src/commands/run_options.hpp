@@ -52,7 +52,10 @@ struct checked_workload {
   if (list) return parse(*list, how);
   const sim::policy_values& p = w.policy;
   if (p.name.empty()) {
-    throw input_error{"--policy: missing: expected " + registry::simulated_policy_names().names()};
+    const bool may_be_rivals = &parse != &registry::parse_policies;
+    const registry::name_list& names =
+        may_be_rivals ? registry::simulated_policy_names() : registry::policy_names();
+    throw input_error{"--policy: missing: expected " + names.names()};
   }
   const auto said = [](const text_option& here, const std::string& there) {
     return here || there.empty() ? here : text_option{there};

@@ -80,6 +80,54 @@ TEST_CASE("never more than the limit, and never none") {
   CHECK_THROWS_AS((void)play(usual(1s), 10, {.delay = -1s}), config_error);
 }
 
+TEST_CASE("devices that are released with long batches keep their places until those end") {
+  workload w;
+  w.models.push_back(
+      {.name = "m", .latency = linear_latency{60s, 1s}, .slo = 400s, .max_batch = 8});
+  w.arrivals = arrival_process::gamma;
+  w.shape = 0.05;
+  w.warmup = 0s;
+  w.measured = 20'000s;
+  scaling_options s{.delay = 0s, .devices = 1, .limit = 2};
+  s.advisor.calm_windows = 1;
+  const scaling_result r = run_autoscaled(
+      w,
+      [](const deferred::network_delays& d) {
+        return deferred::basic_scheduler<deferred::eager, deferred::head>{d};
+      },
+      {.rate = 0.05, .seed = 1}, s, [](time_point) {});
+  CHECK(r.run.arrived > 500);
+  CHECK(r.run.completed + r.run.late + r.run.dropped + r.run.refused == r.run.arrived);
+  std::size_t changes = 0;
+  for (std::size_t i = 1; i < r.windows.size(); ++i) {
+    changes += r.windows[i].devices != r.windows[i - 1].devices;
+    CHECK(r.windows[i].devices <= 2);
+  }
+  CHECK(changes > 50);
+}
+
+TEST_CASE("a load that has ended leaves one device") {
+  workload w = usual(300s);
+  w.load = load_steps{{{0s, 1}, {100s, 0}}};
+  const scaling_result r = play(w, 6000, {.devices = 9});
+  REQUIRE(r.windows.size() == 31);
+  CHECK(r.windows.back().devices == 1);
+  CHECK(r.windows.back().rate_rps == 0);
+  // Nine for 90 s, and for three calm windows; one for the other 170.
+  CHECK(r.device_hours < (9 * 130 + 170 + 10) / 3600.0);
+}
+
+TEST_CASE("the last window is as short as it must be, and counts") {
+  workload w = usual(5s);
+  w.warmup = 0s;
+  const scaling_result r = play(w, 30'000, {.devices = 4});
+  REQUIRE(r.windows.size() == 1);
+  CHECK(r.windows[0].end == time_point{5s});
+  CHECK(r.windows[0].rate_rps == doctest::Approx(30'000).epsilon(0.02));
+  CHECK(r.windows[0].bad_rate > 0.3);
+  CHECK(play(usual(10s), 100, {.devices = 4}).windows.size() == 2);
+}
+
 TEST_CASE("a run is the same each time") {
   const scaling_result a = play(usual(60s), 6000, {.devices = 4});
   const scaling_result b = play(usual(60s), 6000, {.devices = 4});

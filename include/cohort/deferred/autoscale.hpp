@@ -96,7 +96,7 @@ struct work_demand {
 /// that share them, since batches are whole; and room for chance. The three numbers are fitted to
 /// what searches in virtual time found for `adaptive` on random loads, and hold on others:
 /// bench/sim/autoscale_bars. Other policies, bursts and noise need more.
-/// @param factor Times all of it. @param growth Times the load. Both above 0.
+/// @param factor Times all of it. @param growth Times the load. Both above 0. @returns 1 to 10⁶.
 [[nodiscard]] inline std::uint32_t devices_needed(std::span<const model_demand> models,
                                                   double factor = 1, double growth = 1) noexcept {
   const auto needed = [&](double n) {
@@ -106,8 +106,9 @@ struct work_demand {
                      0.05 * std::sqrt(growth) * w.deviation);
   };
   // More devices allow larger batches, and so need less work.
-  double n = std::max(1.0, std::round(needed(1e9)));
-  while (n < 1e6 && std::round(needed(n)) > n) n = std::max(n + 1, std::floor(n * 1.005));
+  constexpr double most = 1e6;
+  double n = std::clamp(std::round(needed(1e9)), 1.0, most);
+  while (n < most && std::round(needed(n)) > n) n = std::max(n + 1, std::floor(n * 1.005));
   return static_cast<std::uint32_t>(n);
 }
 
@@ -206,7 +207,7 @@ class autoscale_advisor {
       }
       if (raises_ == most_raises) raises_ = 0;
       if (raises_++ == 0) bad_before_ = bad;
-      factor_ *= 1 + std::clamp(2 * bad, std::max(0.05, 1.0 / devices), 0.25);
+      factor_ *= 1 + std::clamp(2 * bad, 0.05, 0.25);
       factor_ = std::min(factor_, 4.0);
     } else {
       raises_ = 0;

@@ -29,7 +29,7 @@ struct scaling_options {
   std::uint32_t limit = 4096;                 ///< Most that there ever are.
 };
 
-/// One window of measurements.
+/// One window of measurements; the last may be shorter.
 struct scaling_window {
   time_point end;
   double rate_rps = 0;
@@ -56,11 +56,9 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
           "scaling_options: devices must be from 1 to limit");
   expects(scaling.delay >= duration{0}, "scaling_options: delay must be at least 0");
   demand_of_models demand{w};
-  // A device that is released keeps its place until it has ended what it has.
-  w.devices = 2 * scaling.limit;
+  w.devices = scaling.devices;
   simulation s{w, make(w.told_delays()), options};
   std::uint32_t serving = scaling.devices;
-  s.set_devices(serving, time_point{});
   auto how = scaling.advisor;
   how.lead = scaling.delay;
   deferred::autoscale_advisor advisor{how};
@@ -77,11 +75,31 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
     out.device_hours += to_seconds(to - since) / 3600 * serving;
     since = to;
   };
+  const auto note = [&](time_point now, double seconds, const recent_events& r, double idle) {
+    std::uint64_t arrived = 0;
+    for (const std::uint64_t n : r.arrived) arrived += n;
+    out.windows.push_back(
+        {.end = now,
+         .rate_rps = static_cast<double>(arrived) / seconds,
+         .bad_rate = r.ended > 0 ? static_cast<double>(r.bad) / static_cast<double>(r.ended) : 0.0,
+         .idle_fraction = idle,
+         .devices = serving,
+         .asked = serving + on_their_way});
+  };
+  const double window_s = to_seconds(how.window);
+  time_point last_window{};
   for (;;) {
     const time_point now =
-        std::min(advisor.window_end(), coming.empty() ? never : coming.front().first);
-    if (!s.run_until(now, progress)) break;
+        std::min({advisor.window_end(), coming.empty() ? never : coming.front().first, end});
+    s.run_until(now, progress);  // Though nothing may come any more, devices go on.
     count_until(now);
+    if (now == end && now != advisor.window_end()) {
+      const double seconds = to_seconds(now - last_window);
+      const recent_events r = s.take_recent();
+      const double busy = to_seconds(r.busy) / (seconds * serving);
+      if (seconds > 0) note(now, seconds, r, std::clamp(1 - busy, 0.0, 1.0));
+      break;
+    }
     if (!coming.empty() && coming.front().first == now) {
       serving += coming.front().second;
       on_their_way -= coming.front().second;
@@ -89,14 +107,12 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
       s.set_devices(serving, now);
     }
     if (now != advisor.window_end()) continue;
+    last_window = now;
     const recent_events r = s.take_recent();
-    std::uint64_t arrived = 0;
-    for (const std::uint64_t n : r.arrived) arrived += n;
     advisor.on_ends(r.ended, r.bad);
     advisor.on_busy(r.busy);
-    const double seconds = to_seconds(how.window);
     (void)advisor.advance(now, serving, demand.at([&](std::size_t i) {
-      return static_cast<double>(r.arrived[i]) / seconds;
+      return static_cast<double>(r.arrived[i]) / window_s;
     }));
     const deferred::autoscale_advice& a = advisor.advice();
     const std::int64_t wanted = std::clamp<std::int64_t>(serving + a.devices, 1, scaling.limit);
@@ -112,14 +128,10 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
       serving = static_cast<std::uint32_t>(wanted);
       s.set_devices(serving, now);
     }
-    out.windows.push_back({.end = now,
-                           .rate_rps = static_cast<double>(arrived) / seconds,
-                           .bad_rate = a.bad_rate,
-                           .idle_fraction = a.idle_fraction,
-                           .devices = serving,
-                           .asked = serving + on_their_way});
+    note(now, window_s, r, a.idle_fraction);
+    if (now == end) break;
   }
-  count_until(end);
+  s.run_until(never, progress);
   out.run = s.result();
   return out;
 }

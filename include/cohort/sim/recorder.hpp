@@ -81,10 +81,15 @@ class recorder {
     dispatches_.push_back(std::move(d));
   }
 
-  /// A batch that would have run until `finish` has stopped.
-  void preempted(time_point now, time_point finish) {
-    busy_ -= std::max(duration{0}, std::min(finish, end_) - std::max(now, begin_));
+  /// A batch of a device that began at `start` and would have run until `finish` has stopped.
+  void preempted(device_id d, time_point now, time_point start, time_point finish) {
+    busy_ -= std::max(duration{0}, std::min(finish, end_) - std::max({now, start, begin_}));
+    const auto last = std::ranges::find(dispatches_.rbegin(), dispatches_.rend(), d.value(),
+                                        &dispatch_record::device);
+    if (last != dispatches_.rend()) last->finish = now;
   }
+  /// Devices may have ids below this.
+  void expect_devices(std::size_t most) { used_.resize(std::max(most, used_.size()), false); }
 
   void ended(const request& r, outcome how, time_point at) {
     if (!is_measured(r.arrival)) return;

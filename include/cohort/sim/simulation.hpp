@@ -132,15 +132,18 @@ class simulation {
     recent_.arrived.resize(out.arrived.size());
     return out;
   }
-  /// Before the first request, and between instants: so many devices serve, at most those of the
-  /// workload. The last ones go first, and end what they have.
+  /// Before the first request, and between instants: so many devices serve. The last ones go first,
+  /// and end what they have. Those of the workload alone have faults.
   void set_devices(std::uint32_t count, time_point now) {
     clock_ = std::max(clock_, now);
     while (serving_.size() > count) {
       core_.remove_device(serving_.back(), now);
       serving_.pop_back();
     }
-    while (serving_.size() < count) serving_.push_back(core_.add_device(now));
+    while (serving_.size() < count) {
+      serving_.push_back(core_.add_device(now));
+      make_room(serving_.back().index() + 1);
+    }
     std::ranges::sort(serving_);
     core_.advance(now, *this);
   }
@@ -180,6 +183,16 @@ class simulation {
   }
 
  private:
+  /// For devices below an id: one that is released keeps its own until it has ended what it has.
+  void make_room(std::size_t devices) {
+    if (devices <= devices_.size()) return;
+    devices_.resize(devices);
+    completions_.resize(devices);
+    probes_.resize(devices);
+    drawn_.devices.resize(devices);
+    recorder_.expect_devices(devices);
+  }
+
   static auto latency_of(const model_spec& m) {
     return [&m](std::uint32_t b) noexcept { return m.latency_of(b); };
   }

@@ -183,7 +183,7 @@ class rival_simulation {
     device& d = devices_[from.index()];
     COHORT_ASSERT(d.has.size() == 1);
     completions_.disarm(from.index());
-    recorder_.preempted(clock_, d.has.front().end);
+    recorder_.preempted(from, clock_, d.has.front().start, d.has.front().end);
     request_list back = std::move(d.has.front().batch.requests);
     d.has.clear();
     d.expected_end = clock_;
@@ -199,6 +199,7 @@ class rival_simulation {
   struct work {
     deferred::batch batch{};
     time_point ready_at{};  // Its input is on the device.
+    time_point start{};
     time_point end{};
   };
   struct device {
@@ -208,10 +209,10 @@ class rival_simulation {
 
   void start(device& d) {
     work& w = d.has.front();
-    const time_point at = std::max(clock_, w.ready_at);
-    const double factor = noise_.draw(w.batch.model, at);
-    w.end = at + duration{std::llround(static_cast<double>(w.batch.work.count()) * factor)};
-    recorder_.launched(w.batch, clock_, at, w.end);
+    w.start = std::max(clock_, w.ready_at);
+    const double factor = noise_.draw(w.batch.model, w.start);
+    w.end = w.start + duration{std::llround(static_cast<double>(w.batch.work.count()) * factor)};
+    recorder_.launched(w.batch, clock_, w.start, w.end);
     completions_.arm(w.batch.device.index(), w.end);
   }
   void arrive() {
