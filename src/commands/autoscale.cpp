@@ -62,7 +62,7 @@ class least_devices {
     for (int i = 0; i < levels; ++i) {
       const double part = levels == 1 ? high : low + (high - low) * i / (levels - 1);
       if (part <= 0) {
-        points_.push_back({part, 1});
+        points_.emplace_back(part, 1);
         continue;
       }
       sim::search_options search{.seeds = 1, .judge = sim::judged::total};
@@ -72,7 +72,7 @@ class least_devices {
         points_.clear();
         return;
       }
-      points_.push_back({part, static_cast<double>(*n)});
+      points_.emplace_back(part, *n);
     }
   }
   [[nodiscard]] bool is_known() const noexcept { return !points_.empty(); }
