@@ -338,7 +338,8 @@ TEST_CASE("autoscale follows a load, and sets beside it the fewest devices that 
       {"--delay-s -1", "--delay-s: -1 is not allowed"},
       {"--window-s 0", "--window-s: 0 is not allowed"},
       {"--calm-windows 0", "--calm-windows: 0 is not allowed"},
-      {"--limit 4", "--devices: 8 is not allowed: expected at most --limit, 4"},
+      {"--limit 4", "standard input: $.devices: 8 is not allowed: expected at most --limit, 4"},
+      {"--limit 4 --devices 9", "--devices: 9 is not allowed: expected at most --limit, 4"},
       {"--least maybe", "--least: \"maybe\" is not allowed"}};
   for (const auto& [option, why] : bad) {
     CAPTURE(option);
