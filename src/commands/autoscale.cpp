@@ -205,16 +205,16 @@ int autoscale_command(const autoscale_options& o) {
   apply_reality(o.reality, o.file, w);
   apply_duration(o.duration_s, w);
   if (w.arrivals == sim::arrival_process::trace) {
-    fail(fmt::format("{}: $.arrivals.process", o.file == "-" ? "standard input" : o.file),
-         "\"trace\"", "poisson, gamma or uniform: autoscale changes the rate");
+    fail(fmt::format("{}: $.arrivals.process", input_name(o.file)), "\"trace\"",
+         "poisson, gamma or uniform: autoscale changes the rate");
   }
   if (!w.reality.faults.empty()) {
-    throw input_error{fmt::format("{}: faults: not allowed: expected none, as devices come and go",
-                                  o.reality.value_or(o.file))};
+    fail(o.reality ? fmt::format("{}: $.faults", input_name(*o.reality))
+                   : fmt::format("{}: $.reality.faults", input_name(o.file)),
+         fmt::format("{} of them", w.reality.faults.size()), "none, as devices come and go here");
   }
   if (w.devices > s.limit) {
-    fail(o.devices ? "--devices"
-                   : fmt::format("{}: $.devices", o.file == "-" ? "standard input" : o.file),
+    fail(o.devices ? "--devices" : fmt::format("{}: $.devices", input_name(o.file)),
          fmt::to_string(w.devices), fmt::format("at most --limit, {}", s.limit));
   }
   s.devices = w.devices;

@@ -140,11 +140,9 @@ int decode_command(const decode_command_options& o) {
     if (*o.cost == "-" && o.file == "-") {
       fail("--cost", "\"-\"", "a file: standard input has the requests");
     }
-    options.cost =
-        parse_decode_cost(*o.cost == "-" ? "standard input" : *o.cost, read_file(*o.cost));
+    options.cost = parse_decode_cost(input_name(*o.cost), read_file(*o.cost));
   }
-  const decode_requests in =
-      parse_decode_requests(o.file == "-" ? "standard input" : o.file, read_file(o.file));
+  const decode_requests in = parse_decode_requests(input_name(o.file), read_file(o.file));
   const std::vector<served_requests> served = serve_requests(o, in, options);
   std::uint64_t tokens = 0;
   for (const sim::decode_request& r : in.requests) tokens += r.output;

@@ -268,7 +268,7 @@ void write_answer(json_writer& out, const pack_job& job, const demand& d, const 
 
 int pack_scenarios(const pack_options& o, const pack_job& job) {
   const std::string text = read_file(*o.scenarios);
-  const std::string name = *o.scenarios == "-" ? "standard input" : *o.scenarios;
+  const std::string name = input_name(*o.scenarios);
   std::vector<demand> demands;
   std::vector<std::string> places;
   std::size_t line = 0;
@@ -329,7 +329,7 @@ void refuse_beside_verify(const pack_options& o) {
 int pack_verify(const pack_options& o) {
   refuse_beside_verify(o);
   const std::string text = read_file(*o.verify);
-  const std::string name = *o.verify == "-" ? "standard input" : *o.verify;
+  const std::string name = input_name(*o.verify);
   const profile_dir profiles = read_profile_dir(o.profiles, schedule_has_interference(name, text));
   print_warnings("cohort", profiles.repairs);
   const schedule s = parse_schedule(name, text, profiles);
@@ -377,7 +377,7 @@ int pack_command(const pack_options& o) {
   print_warnings("cohort", job.profiles.repairs);
   if (o.scenarios) return pack_scenarios(o, job);
 
-  const std::string name = o.file == "-" ? "standard input" : o.file;
+  const std::string name = input_name(o.file);
   const demand d = parse_demand(name, read_file(o.file), job.profiles);
   check_demand(name, o, job, d);
   grid_cache grids{job.profiles, algorithm.padded};

@@ -25,8 +25,6 @@ namespace {
 
 constexpr integer_range request_counts{.low = 1, .high = 10'000'000};
 
-std::string file_name(const std::string& path) { return path == "-" ? "standard input" : path; }
-
 std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o,
                                                const staged_model_spec& m, std::uint64_t seed) {
   if (o.arrivals) {
@@ -36,7 +34,7 @@ std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o
     if (*o.arrivals == "-" && o.file == "-") {
       fail("--arrivals", "\"-\"", "a file, since standard input holds the model");
     }
-    return parse_staged_arrivals(file_name(*o.arrivals), read_file(*o.arrivals), m);
+    return parse_staged_arrivals(input_name(*o.arrivals), read_file(*o.arrivals), m);
   }
   if (!o.rate) throw input_error{"--rate: missing: expected --rate or --arrivals"};
   const double rate = parse_number("--rate", *o.rate, rates);
@@ -50,7 +48,7 @@ std::vector<sim::staged_arrival> read_arrivals(const pipeline_command_options& o
     if (*o.lengths == "-" && o.file == "-") {
       fail("--lengths", "\"-\"", "a file, since standard input holds the model");
     }
-    lengths = parse_lengths(file_name(*o.lengths), read_file(*o.lengths), m);
+    lengths = parse_lengths(input_name(*o.lengths), read_file(*o.lengths), m);
   } else if (!m.buckets.empty()) {
     throw input_error{"--lengths: missing: expected a file, since the model has sizes"};
   }
@@ -212,7 +210,7 @@ int pipeline_command(const pipeline_command_options& o) {
         parse_integer("--buffer-sets", *o.buffer_sets, {.low = 1, .high = 64}));
   }
   const std::vector<sim::staged_arrival> arrivals = read_arrivals(o, m, settings.seed);
-  const auto made = naming(o.file == "-" ? "standard input" : o.file,
+  const auto made = naming(input_name(o.file),
                            [&] { return std::make_unique<const staged_runner>(std::move(m)); });
   const staged_runner& runner = *made;
   sim::staged_result r;

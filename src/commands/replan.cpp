@@ -236,7 +236,7 @@ int replan_command(const replan_options& o) {
 
   const profile_dir profiles = read_profile_dir(o.pack.profiles, algorithm.interference);
   print_warnings("cohort", profiles.repairs);
-  const std::string name = o.pack.file == "-" ? "standard input" : o.pack.file;
+  const std::string name = input_name(o.pack.file);
   run_settings s{.algorithm = algorithm.name,
                  .loop = loop,
                  .asked = parse_demand(name, read_file(o.pack.file), profiles),

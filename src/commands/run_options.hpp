@@ -68,8 +68,7 @@ struct checked_workload {
                           .window = said(how.window, p.window),
                           .quantile = said(how.quantile, p.quantile)});
   } catch (const input_error& e) {
-    throw input_error{
-        fmt::format("{}: $.policy: {}", file == "-" ? "standard input" : file, e.what())};
+    throw input_error{fmt::format("{}: $.policy: {}", input_name(file), e.what())};
   }
 }
 
@@ -142,7 +141,7 @@ inline void refuse_trace(const std::string& file, const sim::workload& w, std::s
         fmt::format("{}: reality.load: not allowed: {} searches with a constant load", file, what)};
   }
   if (w.arrivals != sim::arrival_process::trace) return;
-  fail(fmt::format("{}: $.arrivals.process", file == "-" ? "standard input" : file), "\"trace\"",
+  fail(fmt::format("{}: $.arrivals.process", input_name(file)), "\"trace\"",
        fmt::format("poisson, gamma or uniform: {} changes the rate", what));
 }
 

@@ -43,7 +43,7 @@ struct named_models {
 
 /// The models of the file, into the problem; their names apart.
 named_models read_models(const std::string& path, packing::subcluster_problem& p) {
-  const std::string file = path == "-" ? "standard input" : path;
+  const std::string file = input_name(path);
   const std::string text = read_file(path);
   const std::string_view header = std::string_view{text}.substr(0, text.find('\n'));
   const bool costs = header.find("move_cost") != std::string_view::npos;
@@ -76,7 +76,7 @@ named_models read_models(const std::string& path, packing::subcluster_problem& p
 /// The current assignment: an object of sub-clusters by model, or an answer of this command.
 void read_current(const std::string& path, const named_models& named,
                   packing::subcluster_problem& p) {
-  const std::string file = path == "-" ? "standard input" : path;
+  const std::string file = input_name(path);
   const json_value document = parse_json(file, read_file(path));
   const json_cursor root{file, document};
   const auto inner = root.find("assignment");

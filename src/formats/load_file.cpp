@@ -11,7 +11,7 @@ namespace cohort::formats {
 
 sim::load_curve read_load_curve(const std::string& path) {
   const std::string text = read_file(path);
-  const std::string name = path == "-" ? "standard input" : path;
+  const std::string name = input_name(path);
   csv_reader csv{name, text, {"time_s", "part"}};
   std::vector<sim::load_curve::point> points;
   while (csv.next()) {

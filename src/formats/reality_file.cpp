@@ -123,7 +123,7 @@ reality_spec parse_reality(const json_cursor& at, std::uint32_t devices) {
 }
 
 reality_spec read_reality(const std::string& path, std::uint32_t devices) {
-  const std::string name = path == "-" ? "standard input" : path;
+  const std::string name = input_name(path);
   const json_value document = parse_json(name, read_file(path));
   return parse_reality({name, document}, devices);
 }

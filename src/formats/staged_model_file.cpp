@@ -191,7 +191,7 @@ std::vector<std::vector<std::uint32_t>> staged_model_spec::steps() const {
 }
 
 staged_model_spec parse_staged_model(const std::string& file, std::string_view text) {
-  const std::string name = file == "-" ? "standard input" : file;
+  const std::string name = input_name(file);
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"name", "batch_max", "slo_ms", "buffer_sets", "stages", "sizes", "window_ms",

@@ -142,10 +142,12 @@ struct closer {
 };
 }  // namespace
 
+std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
+
 std::string read_file(const std::string& path) {
   constexpr std::size_t most = std::size_t{256} << 20U;
   const bool standard = path == "-";
-  const std::string name = standard ? "standard input" : path;
+  const std::string name = input_name(path);
   const auto give_up = [&](const char* why) {
     throw input_error{fmt::format("{}: cannot be read: {}", name, why)};
   };

@@ -69,6 +69,9 @@ struct integer_range {
 /// @throws input_error If the path is a folder, or its folder is missing or not writable.
 void check_writable(const std::string& path);
 
+/// How errors name an input: its path, or "standard input" for "-".
+[[nodiscard]] std::string input_name(const std::string& path);
+
 /// A whole file, or standard input if `path` is "-".
 /// @throws input_error If it cannot be read or is larger than 256 MiB.
 [[nodiscard]] std::string read_file(const std::string& path);

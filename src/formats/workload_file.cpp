@@ -223,7 +223,7 @@ void read_trace(const std::string& file, const json_cursor& at, sim::workload& w
   } catch (const input_error& e) {
     throw input_error{fmt::format("{}: {}", at.place(), e.what())};
   }
-  w.trace = parse_trace(path == "-" ? "standard input" : path, text, w.models);
+  w.trace = parse_trace(input_name(path), text, w.models);
 }
 
 void read_arrivals(const std::string& file, const json_cursor& at, sim::workload& w) {
@@ -248,7 +248,7 @@ void read_arrivals(const std::string& file, const json_cursor& at, sim::workload
 }  // namespace
 
 sim::workload parse_workload(const std::string& file, std::string_view text, warnings* repairs) {
-  const std::string name = file == "-" ? "standard input" : file;
+  const std::string name = input_name(file);
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"devices", "models", "arrivals", "popularity", "zipf_exponent", "warmup_s",

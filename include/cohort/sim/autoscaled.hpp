@@ -40,7 +40,7 @@ struct scaling_window {
 };
 
 struct scaling_result {
-  run_result run;
+  run_result run;           ///< Its `busy_fraction` and `advice` are by the devices at the start.
   double device_hours = 0;  ///< Of the measured part, of devices that served.
   std::vector<scaling_window> windows;
 };
