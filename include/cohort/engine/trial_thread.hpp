@@ -5,6 +5,8 @@
 
 #include <cohort/deferred/twin/trial_runner.hpp>
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -16,8 +18,9 @@
 
 namespace cohort::engine {
 
-/// Runs rounds of trials on a thread of its own, of low priority: on a busy machine it gets about a
-/// tenth of a core. It measures their CPU time, so that whoever starts them can keep to a budget.
+/// Runs rounds of trials on a thread of its own, which runs only where a core would idle: on a
+/// machine without a core to spare trials are late, and then void, but take nothing from requests.
+/// It measures their CPU time, so that whoever starts them can keep to a budget.
 /// Starting and asking take one atomic operation and a wake-up, no lock. A `trial_runner`.
 class trial_thread {
  public:
@@ -50,7 +53,7 @@ class trial_thread {
       now.notify_all();
     }
     void run() noexcept {
-      setpriority(PRIO_PROCESS, 0, 10);  // Of this thread; where that is refused, all the same.
+      yield_to_all();
       for (;;) {
         now.wait(state::idle);
         if (now.load() == state::over) return;
@@ -59,6 +62,15 @@ class trial_thread {
         job->cost = cpu_time() - before;
         tell(state::idle);
       }
+    }
+    /// Of this thread; where it is refused, all the same.
+    static void yield_to_all() noexcept {
+#ifdef SCHED_IDLE
+      const sched_param none{};
+      pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+#else
+      setpriority(PRIO_PROCESS, 0, 19);
+#endif
     }
     static std::chrono::nanoseconds cpu_time() noexcept {
       timespec t{};
