@@ -39,7 +39,7 @@ struct bench {
             .expected = work,
             .work = work};
     b.requests.push_back(requests.back());
-    times.on_dispatch(b, now);
+    times.on_dispatch(b.at(), b.event(), now);
     b.requests.clear();
   }
   double end(time_point now, std::uint32_t entry = 0, bool failed = false) {

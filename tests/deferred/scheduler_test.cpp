@@ -15,77 +15,14 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <support/random_source.hpp>
+#include <support/scheduler_suite.hpp>
 
 namespace cohort::deferred::scheduler_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
-
-/// Drives a scheduler in virtual time with devices that take as long as expected.
-template <class Scheduler>
-struct driver {
-  explicit driver(Scheduler s) : scheduler{std::move(s)} {}
-  ~driver() {
-    for (auto& [d, batches] : running) {
-      for (batch& b : batches) b.requests.clear();
-    }
-  }
-
-  void dispatch(batch&& b) noexcept {
-    for (const request& r : b.requests) {
-      order.push_back(r.sequence);
-      fate.emplace(&r, 'r').second ? void() : void(twice = true);
-      late |= now + delays.before(b.size()) + b.expected + delays.after() > r.deadline;
-    }
-    sent.emplace_back(now, b.device.value(), b.size(), b.first_sequence);
-    running[b.device.value()].push_back(std::move(b));
-    crowded |= running[b.device.value()].size() > rank::entry_depth;
-  }
-  void drop(request& r) noexcept {
-    if (!fate.emplace(&r, 'd').second) twice = true;
-    dropped.push_back(r.sequence);
-  }
-  void finish_first(std::uint32_t device) {
-    batch& b = running[device].front();
-    for (request& r : b.requests) r.state = request_state::idle;
-    b.requests.clear();
-    running[device].erase(running[device].begin());
-    scheduler.on_complete(device_id{device}, now);
-  }
-  /// The next completion by expectation, or `never`.
-  [[nodiscard]] std::pair<time_point, std::uint32_t> next_end() const {
-    std::pair<time_point, std::uint32_t> next{never, 0};
-    for (const auto& [d, batches] : running) {
-      if (!batches.empty()) {
-        next = std::min(next, {batches.front().exec_at + batches.front().expected, d});
-      }
-    }
-    return next;
-  }
-  void run_until(time_point until) {
-    for (;;) {
-      const auto [end, device] = next_end();
-      const time_point next = std::min(end, scheduler.next_wake());
-      if (next > until) break;
-      now = std::max(now, next);
-      if (end <= now) finish_first(device);
-      if (next_end().first > now) scheduler.advance(now, *this);
-    }
-    now = until;
-  }
-
-  Scheduler scheduler;
-  network_delays delays{};
-  time_point now = t0;
-  std::map<std::uint32_t, std::vector<batch>> running;
-  std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>> sent;
-  std::vector<std::uint64_t> order;
-  std::vector<std::uint64_t> dropped;
-  std::map<const request*, char> fate;
-  bool twice = false;
-  bool late = false;
-  bool crowded = false;
-};
+using test::check_random_operations;
+using test::driver;
 
 /// The example of the paper's section 3.3.
 template <class Scheduler>
@@ -140,95 +77,6 @@ TEST_CASE("after three missing requests deferred scheduling recovers and eager d
   std::vector<std::uint64_t> given_up = example<eager_head>({13, 14, 15}, 70);
   std::erase_if(given_up, [](std::uint64_t i) { return i > 48; });
   CHECK(given_up == std::vector<std::uint64_t>{37, 38, 39, 40, 42, 45, 46, 47, 48});
-}
-
-/// Random arrivals with varied deadlines, cancellations, batches that end early or late, devices
-/// that come and go: what must hold holds for every policy.
-template <class Scheduler>
-void check_random_operations(network_delays delays) {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    CAPTURE(seed);
-    test::random_source random{seed};
-    std::deque<request> pool;
-    driver<Scheduler> d{Scheduler{delays}};
-    d.delays = delays;
-    const std::uint32_t models = 1 + random.below(3U);
-    for (std::uint32_t i = 0; i < models; ++i) {
-      d.scheduler.add_model(
-          {.latency = latency_curve{linear_latency{1ms * (1 + random.below(5)),
-                                                   100us * (1 + random.below(10))},
-                                    1 + random.below(8U)},
-           .slo = 30ms,
-           .queue_capacity = 64});
-    }
-    std::set<std::uint32_t> present;
-    for (int i = 0; i < 3; ++i) present.insert(d.scheduler.add_device(t0).value());
-    std::set<request*> cancelled;
-    for (int step = 0; step < 800; ++step) {
-      d.now += 1us * random.below(2000);
-      switch (random.below(8)) {
-        case 0:
-          if (!pool.empty()) {
-            request& r = pool[random.below(pool.size())];
-            if (r.state == request_state::queued) {
-              REQUIRE(d.scheduler.on_cancel(r, d.now, d));
-              REQUIRE(cancelled.insert(&r).second);
-            } else {
-              REQUIRE_FALSE(d.scheduler.on_cancel(r, d.now, d));
-            }
-          }
-          break;
-        case 1:
-        case 2: {
-          std::vector<std::uint32_t> busy;
-          for (const auto& [dev, batches] : d.running) {
-            if (!batches.empty()) busy.push_back(dev);
-          }
-          if (!busy.empty()) d.finish_first(busy[random.below(busy.size())]);
-          break;
-        }
-        case 3:
-          if (random.one_in(20) && present.size() > 1) {
-            d.scheduler.remove_device(device_id{*present.begin()}, d.now);
-            present.erase(present.begin());
-          } else if (random.one_in(20) && present.size() < 5) {
-            const std::uint32_t id = d.scheduler.add_device(d.now).value();
-            REQUIRE(present.insert(id).second);
-            REQUIRE(d.running[id].empty());
-          }
-          break;
-        default: {
-          request& r = pool.emplace_back();
-          r.model = model_id{random.below(models)};
-          r.arrival = d.now;
-          r.deadline = d.now + 12ms + 1ms * random.below(30);
-          if (!d.scheduler.models().is_full(r.model)) {
-            d.scheduler.on_arrival(r, d.now, d);
-          } else {
-            pool.pop_back();
-          }
-        }
-      }
-      d.scheduler.advance(d.now, d);
-      REQUIRE(d.scheduler.next_wake() > d.now);  // Nothing is left to do now.
-      REQUIRE_FALSE(d.twice);
-      REQUIRE_FALSE(d.late);
-      REQUIRE_FALSE(d.crowded);
-    }
-    for (int i = 0; i < 2000 && d.scheduler.next_wake() != never; ++i) {
-      const auto [end, device] = d.next_end();
-      d.now = std::max(d.now, std::min(end, d.scheduler.next_wake()));
-      if (end <= d.now) d.finish_first(device);
-      d.scheduler.advance(d.now, d);
-    }
-    for (auto& [device, batches] : d.running) {
-      while (!batches.empty()) d.finish_first(device);
-    }
-    for (const request& r : pool) {
-      REQUIRE(r.state == request_state::idle);
-      REQUIRE(d.fate.contains(&r) != cancelled.contains(const_cast<request*>(&r)));
-    }
-  }
 }
 
 TEST_CASE("each request runs, is dropped or is cancelled, once and in time: deferred") {

@@ -6,8 +6,8 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/latency_estimator.hpp>
+#include <cohort/core/observer.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
 
 #include <algorithm>
@@ -49,15 +49,16 @@ class batch_times {
     devices_[d.index()] = device{.lanes = std::vector<lane>(capacity)};
   }
 
-  void on_dispatch(const batch& b, time_point now) noexcept {
-    device& d = devices_[b.device.index()];
-    lane& l = d.lanes[b.entry];
+  /// A batch was sent to an entry.
+  void on_dispatch(device_entry at, const dispatch_event& b, time_point now) noexcept {
+    device& d = devices_[at.device.index()];
+    lane& l = d.lanes[at.entry];
     d.pass(now);
     if (l.count == 0) ++d.at_work;
     COHORT_ASSERT(l.count < l.batches.size());
     const double until_start = to_seconds(std::max(duration{0}, b.exec_at - now));
     l.batches[l.count++] = {.model = b.model,
-                            .size = b.size(),
+                            .size = b.size,
                             .work = to_seconds(b.work),
                             .start = d.clock + until_start / d.at_work};
   }

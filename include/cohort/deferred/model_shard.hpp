@@ -6,7 +6,6 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
-#include <cohort/core/rate_tracker.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_times.hpp>
@@ -15,6 +14,7 @@
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
+#include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/sink.hpp>
@@ -64,12 +64,25 @@ class basic_model_shard {
     expects(m.latency.sent()(1) <= m.slo,
             "model_config: slo must be at least the latency of batch 1");
     expects(m.longest_wait >= duration{0}, "model_config: longest_wait must be at least 0");
-    if (id.index() >= models_.size()) {
-      models_.resize(id.index() + 1);
-      refresh_.resize(id.index() + 1);
-    }
-    COHORT_ASSERT(!models_[id.index()]);
-    retarget(models_[id.index()].emplace(std::move(m)));
+    retarget(place(id, std::move(m)));
+  }
+
+  /// Hands a model over with all that waits for it, for `put_model` of another shard. No grant may
+  /// be outstanding for it.
+  template <shard_sink Sink>
+  model_state take_model(model_id id, Sink& sink) noexcept {
+    model m = std::move(*models_[id.index()]);
+    publish(id, m, candidate{}, distant_past, sink);
+    models_[id.index()].reset();
+    return m;
+  }
+  /// Takes over a model of a shard with the same delays, under an id that is free here. Its
+  /// candidate follows at the next `advance`. Allocates.
+  void put_model(model_id id, model_state m, time_point now) {
+    model& mine = place(id, std::move(m));
+    mine.latency.correct(learning_);
+    retarget(mine);
+    refresh_.arm(id.index(), now);
   }
 
   /// Changes the `sharing` of the models for which `is_meant(model_id)`. Their candidates follow at
@@ -272,29 +285,16 @@ class basic_model_shard {
   [[nodiscard]] time_point next_wake() const noexcept { return refresh_.next(); }
 
  private:
-  struct model {
-    model(const model_config& c, std::uint32_t sharing, const network_delays& delays)
-        : slo{c.slo - delays.after()},
-          longest_wait{c.longest_wait},
-          latency{c.latency, slo, sharing, delays},
-          queue{c.queue_capacity},
-          rate{c.rate_window} {}
+  using model = model_state;
 
-    /// Follows the share of dropped requests over about the last 512.
-    void resolved(bool dropped) noexcept {
-      load.bad_rate += ((dropped ? 1.0 : 0.0) - load.bad_rate) / 512;
+  model& place(model_id id, model m) {
+    if (id.index() >= models_.size()) {
+      models_.resize(id.index() + 1);
+      refresh_.resize(id.index() + 1);
     }
-
-    duration slo;  // Less the delay after the end.
-    duration longest_wait;
-    learned_latency latency;
-    request_queue queue;
-    rate_tracker rate;
-    load_view load{};
-    std::uint32_t target = 1;
-    std::uint64_t arrivals = 0;
-    candidate published{};
-  };
+    COHORT_ASSERT(!models_[id.index()]);
+    return models_[id.index()].emplace(std::move(m));
+  }
 
   void retarget(model& m) noexcept {
     m.load.rate = m.rate.rate();

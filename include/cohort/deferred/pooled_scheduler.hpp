@@ -216,7 +216,7 @@ class basic_pooled_scheduler {
       self.rank_of(at.pool).on_grant_returned(at.local, self.devices_[d.index()].local, now);
     }
     void dispatch(batch&& b) noexcept {
-      self.times_.on_dispatch(b, now);
+      self.times_.on_dispatch(b.at(), b.event(), now);
       sink.dispatch(std::move(b));
     }
     void drop(request& r) noexcept { sink.drop(r); }

@@ -134,10 +134,7 @@ class basic_scheduler {
   /// before `now`. Its end is told by `on_complete`, as failed.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     rank_.occupy(at, until, now);
-    batch b{};
-    b.device = at.device;
-    b.entry = at.entry;
-    times_.on_dispatch(b, now);
+    times_.on_dispatch(at, {}, now);
   }
   /// Takes over what another scheduler has measured of models, pool and timers, of the same ids.
   void assume(const basic_scheduler& other, time_point now) {
@@ -200,7 +197,7 @@ class basic_scheduler {
       self.rank_.on_grant_returned(id, d, now);
     }
     void dispatch(batch&& b) noexcept {
-      self.times_.on_dispatch(b, now);
+      self.times_.on_dispatch(b.at(), b.event(), now);
       sink.dispatch(std::move(b));
     }
     void drop(request& r) noexcept { sink.drop(r); }

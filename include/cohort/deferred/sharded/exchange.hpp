@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What model shards and the rank say to each other from threads of their own: `exchange`.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/batch_times.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/sharded/dirty_set.hpp>
+#include <cohort/deferred/sharded/latest_value.hpp>
+#include <cohort/deferred/sharded/ring.hpp>
+#include <cohort/deferred/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// What became of a grant.
+struct grant_answer {
+  std::uint32_t number = 0;  ///< Of the grant, counted by model from 1; 0: none yet.
+  std::uint32_t size = 0;    ///< Of the batch; 0: the grant was returned.
+  time_point exec_at;        ///< When the batch is to start.
+  duration expected{0};      ///< How long it should run.
+  duration work{0};          ///< ℓ(size).
+  usual_time usual{};        ///< What such batches usually take.
+};
+
+/// What a shard last said of a model. A later word makes the ones before it void, for at most one
+/// grant is outstanding for a model: the answer to it stands until there is another.
+struct model_word {
+  candidate best;
+  grant_answer answer{};
+  std::uint32_t shard = 0;  ///< Who says it.
+  bool is_leaving = false;  ///< The shard asks to be let go of the model.
+};
+
+/// What the rank says to one shard, in order.
+struct rank_mail {
+  /// An offer, or else the leave that the shard has asked for: no grant for the model is on its
+  /// way, nor will be until a shard speaks of it again.
+  bool is_grant = true;
+  std::uint32_t number = 0;  ///< Of the grant.
+  grant offer{};             ///< Of a leave the model alone.
+};
+
+/// What the rank says to all shards.
+struct pool_news {
+  pool_view pool{};
+  duration wake_margin{-1};  ///< How late the rank's timers fire; below 0: not known.
+};
+
+/// The memory that some shards and one rank share, and all of it: a mailbox for each model with its
+/// newest word, and which of them have news; a queue of grants for each shard; what the rank
+/// measures. Everything is allocated when it is made. Nobody waits for anybody.
+/// Thread safety: one thread a shard, and one for the rank; each uses its own side.
+class exchange {
+ public:
+  /// @param shards How many; at least 1. @param models Ids of models are below this; at least 1.
+  /// @throws config_error If one of them is 0.
+  exchange(std::uint32_t shards, std::uint32_t models)
+      : models_{models}, words_{std::make_unique<latest_value<model_word>[]>(models)} {
+    expects(shards > 0, "exchange: shards must be at least 1");
+    expects(models > 0, "exchange: models must be at least 1");
+    for (std::uint32_t i = 0; i < shards; ++i) sides_.push_back(std::make_unique<side>(models));
+  }
+
+  [[nodiscard]] std::uint32_t shards() const noexcept {
+    return static_cast<std::uint32_t>(sides_.size());
+  }
+  [[nodiscard]] std::uint32_t models() const noexcept { return models_; }
+
+  /// @name A shard's side
+  /// @{
+  void say(model_id id, const model_word& word) noexcept {
+    words_[id.index()].store(word);
+    sides_[word.shard]->news.mark(id.value());
+  }
+  bool take_mail(std::uint32_t shard, rank_mail& mail) noexcept {
+    return sides_[shard]->mail.pop(mail);
+  }
+  bool take_measured(std::uint32_t shard, batch_time& t) noexcept {
+    return sides_[shard]->measured.pop(t);
+  }
+  /// Whether there is mail; what was measured can wait.
+  [[nodiscard]] bool has_mail(std::uint32_t shard) const noexcept {
+    return !sides_[shard]->mail.empty();
+  }
+  [[nodiscard]] const latest_value<pool_news>& news() const noexcept { return pool_; }
+  /// @}
+
+  /// @name The rank's side
+  /// @{
+  /// `f(model_id)` for each model of which there are new words.
+  template <class F>
+  bool take_news(F&& f) noexcept {
+    bool any = false;
+    for (auto& s : sides_) any |= s->news.take_all([&](std::uint32_t id) { f(model_id{id}); });
+    return any;
+  }
+  [[nodiscard]] bool has_news() const noexcept {
+    for (const auto& s : sides_) {
+      if (s->news.any()) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] model_word word(model_id id) const noexcept { return words_[id.index()].load(); }
+  /// There is room: for each model one grant and one leave.
+  void send(std::uint32_t shard, const rank_mail& mail) noexcept {
+    [[maybe_unused]] const bool fits = sides_[shard]->mail.push(mail);
+    COHORT_ASSERT(fits);
+  }
+  /// A batch has ended. Of a shard that does not keep up some are lost: they are samples.
+  void send_measured(std::uint32_t shard, const batch_time& t) noexcept {
+    sides_[shard]->measured.push(t);
+  }
+  void tell(const pool_news& news) noexcept { pool_.store(news); }
+  /// @}
+
+ private:
+  struct side {
+    explicit side(std::uint32_t models) : news{models}, mail{2 * std::size_t{models}} {}
+
+    dirty_set news;
+    ring<rank_mail> mail;
+    ring<batch_time> measured{1024};
+  };
+
+  std::uint32_t models_;
+  std::unique_ptr<latest_value<model_word>[]> words_;
+  std::vector<std::unique_ptr<side>> sides_;
+  latest_value<pool_news> pool_;
+};
+
+}  // namespace cohort::deferred

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A rank that talks to model shards through an `exchange`: `rank_half`.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/observer.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/batch_times.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/rank.hpp>
+#include <cohort/deferred/sharded/exchange.hpp>
+#include <cohort/deferred/wake_lateness.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// The half of a sharded scheduler that sees devices; see `exchange` for the other. A value but for
+/// the exchange: it owns no thread and reads no clock. Its thread tells it of ends and calls `step`
+/// after them, when shards have news, and at `next_wake()`.
+/// Cost: that of `rank` for each model of which there is news. Allocates in `add_device` alone.
+/// Thread safety: none.
+class rank_half {
+ public:
+  /// Shards hear at most this often what the rank measures.
+  static constexpr duration tells_after = std::chrono::milliseconds{1};
+
+  /// @param between Outlives this.
+  explicit rank_half(exchange& between) : between_{between}, models_(between.models()) {
+    rank_.reserve_models(between.models());
+  }
+
+  /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
+  /// O(devices). @param capacity How many batches it may run at one time; at least 1, and at most
+  /// the `sharing` with which the models were added.
+  /// @throws config_error If capacity is 0.
+  device_id add_device(time_point now, std::uint32_t capacity = 1) {
+    expects(capacity > 0, "add_device: capacity must be at least 1");
+    std::uint32_t id = 0;
+    while (id < lanes_.size() && is_in_use(device_id{id})) ++id;
+    if (id == lanes_.size()) lanes_.emplace_back();
+    lanes_[id].assign(capacity, {});
+    rank_.add_device(device_id{id}, now, capacity);
+    times_.add_device(device_id{id}, capacity);
+    is_news_ = true;
+    return device_id{id};
+  }
+  /// Gives a device no more work. What it has still ends.
+  void remove_device(device_id d, time_point now) noexcept {
+    rank_.remove_device(d, now);
+    is_news_ = true;
+  }
+  /// Gives a device that is present no work for a while, or again.
+  void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    rank_.set_in_service(d, is_in_service, now);
+    is_news_ = true;
+  }
+
+  /// The oldest batch of the entry ended; `failed` if without results.
+  void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
+    lane& l = lanes_[at.device.index()][at.entry];
+    if (l.offered_to) hear(*l.offered_to, now);  // It may be that batch which has ended.
+    rank_.on_complete(at, now);
+    const batch_time t = times_.on_complete(at, now, failed, l);
+    l.usual_of[0] = l.usual_of[1];
+    --l.count;
+    if (t.is_known) between_.send_measured(models_[t.model.index()].shard, t);
+    rank_.set_slow(at.device, failed || (learns_ && times_.is_slow(at.device)));
+  }
+
+  /// Whether slow devices are told apart and timers' lateness allowed for.
+  void set_learning(bool is_on) noexcept { learns_ = is_on; }
+
+  /// Hears the shards, does all that is due, and offers devices. @returns Whether any was offered
+  /// or a shard let go of a model.
+  bool step(time_point now) noexcept {
+    const std::uint64_t sent = sent_;
+    between_.take_news([&](model_id id) { hear(id, now); });
+    if (learns_ && lateness_.woke(now)) wake_margin_ = lateness_.margin();
+    rank_.advance(now, *this);
+    tell(now);
+    if (learns_) lateness_.ask(rank_.next_wake());
+    return sent_ != sent;
+  }
+  /// When `step` must be called next, or `never`. News and ends also call for it.
+  [[nodiscard]] time_point next_wake() const noexcept {
+    // Shards must hear that a pool idles, though nothing happens.
+    const bool changes = rank_.pool().idle_fraction < 0.999 && rank_.entries() > 0;
+    return changes ? std::min(rank_.next_wake(), told_ + pool_meter::period) : rank_.next_wake();
+  }
+
+  /// For questions only.
+  [[nodiscard]] const rank& devices() const noexcept { return rank_; }
+  [[nodiscard]] const batch_times& times() const noexcept { return times_; }
+  [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
+  [[nodiscard]] std::uint32_t shard_of(model_id id) const noexcept {
+    return models_[id.index()].shard;
+  }
+
+  /// As the rank's sink.
+  void grant(deferred::grant g) noexcept {
+    model& m = models_[g.model.index()];
+    m.at = {g.device, g.entry};
+    m.is_open = true;
+    lanes_[g.device.index()][g.entry].offered_to = g.model;
+    if (learns_) g.slowness = times_.device_factor(g.device);
+    send(m, {.is_grant = true, .number = ++m.granted, .offer = g});
+  }
+
+ private:
+  struct model {
+    std::uint32_t shard = 0;    // Which speaks of it.
+    std::uint32_t granted = 0;  // The number of its last grant,
+    bool is_open = false;       // which has no answer yet,
+    device_entry at;            // and what it offered.
+    bool is_let_go = false;
+  };
+  /// What an entry has, oldest first, and to whom it is offered.
+  struct lane {
+    std::array<usual_time, rank::entry_depth> usual_of{};
+    std::uint32_t count = 0;
+    std::optional<model_id> offered_to;
+
+    [[nodiscard]] usual_time usual(model_id, std::uint32_t) const noexcept { return usual_of[0]; }
+  };
+
+  [[nodiscard]] bool is_in_use(device_id d) const noexcept {
+    return rank_.has_device(d) || rank_.outstanding(d) > 0 ||
+           std::ranges::any_of(lanes_[d.index()],
+                               [](const lane& l) { return l.offered_to.has_value(); });
+  }
+  void send(const model& m, const rank_mail& mail) noexcept {
+    between_.send(m.shard, mail);
+    ++sent_;
+  }
+  /// There are new words of a model.
+  void hear(model_id id, time_point now) noexcept {
+    model& m = models_[id.index()];
+    const model_word word = between_.word(id);
+    m.shard = word.shard;
+    rank_.on_candidate(id, word.best, now);
+    if (m.is_open && word.answer.number == m.granted) close(id, m, word.answer, now);
+    if (!word.is_leaving) {
+      m.is_let_go = false;
+    } else if (!m.is_open && !m.is_let_go) {
+      m.is_let_go = true;
+      send(m, {.is_grant = false, .offer = {.model = id, .device = {}, .free_at = {}}});
+    }
+  }
+  /// Its grant has an answer.
+  void close(model_id id, model& m, const grant_answer& answer, time_point now) noexcept {
+    m.is_open = false;
+    lane& l = lanes_[m.at.device.index()][m.at.entry];
+    l.offered_to.reset();
+    if (answer.size == 0) return rank_.on_grant_returned(id, m.at.device, now);
+    COHORT_ASSERT(l.count < l.usual_of.size());
+    l.usual_of[l.count++] = answer.usual;
+    times_.on_dispatch(m.at,
+                       {.model = id,
+                        .device = m.at.device,
+                        .size = answer.size,
+                        .first_sequence = 0,
+                        .exec_at = answer.exec_at,
+                        .latest = answer.exec_at,
+                        .expected = answer.expected,
+                        .work = answer.work},
+                       now);
+    rank_.on_grant_used(id, m.at.device, answer.exec_at, answer.expected, now);
+  }
+  void tell(time_point now) noexcept {
+    if (!is_news_ && now - told_ < tells_after) return;
+    rank_.look(now);
+    between_.tell({.pool = rank_.pool(), .wake_margin = wake_margin_});
+    told_ = now;
+    is_news_ = false;
+  }
+
+  exchange& between_;
+  rank rank_;
+  batch_times times_;
+  wake_lateness lateness_;
+  std::vector<model> models_;             // By id.
+  std::vector<std::vector<lane>> lanes_;  // By device and entry.
+  duration wake_margin_{-1};              // Below 0: not known.
+  time_point told_ = time_point{} - tells_after;
+  std::uint64_t sent_ = 0;
+  bool learns_ = false;
+  bool is_news_ = true;
+};
+
+}  // namespace cohort::deferred

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A queue from one thread to another: `ring`.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+/// A bounded queue. Neither side waits, locks or allocates; each reads the other's position only
+/// when the last it knew does not suffice. Thread safety: one thread may push while one pops.
+template <class T>
+class ring {
+ public:
+  /// @param capacity At least this many fit: it is rounded up to a power of two.
+  explicit ring(std::size_t capacity) : places_(std::bit_ceil(capacity)) {}
+
+  /// @returns False if it is full.
+  bool push(T value) noexcept {
+    const std::size_t at = end_.load(std::memory_order_relaxed);
+    if (at - known_begin_ == places_.size()) {
+      known_begin_ = begin_.load(std::memory_order_acquire);
+      if (at - known_begin_ == places_.size()) return false;
+    }
+    places_[at & (places_.size() - 1)] = std::move(value);
+    end_.store(at + 1);  // In one order with whatever tells a sleeper, see `parker`.
+    return true;
+  }
+  /// @returns False if it is empty.
+  bool pop(T& value) noexcept {
+    const std::size_t at = begin_.load(std::memory_order_relaxed);
+    if (at == known_end_) {
+      known_end_ = end_.load();
+      if (at == known_end_) return false;
+    }
+    value = std::move(places_[at & (places_.size() - 1)]);
+    begin_.store(at + 1, std::memory_order_release);
+    return true;
+  }
+  /// For whoever pops.
+  [[nodiscard]] bool empty() const noexcept {
+    return begin_.load(std::memory_order_relaxed) == end_.load();
+  }
+
+ private:
+  std::vector<T> places_;
+  alignas(64) std::atomic<std::size_t> begin_{0};
+  std::size_t known_end_ = 0;  // To whoever pops.
+  alignas(64) std::atomic<std::size_t> end_{0};
+  std::size_t known_begin_ = 0;  // To whoever pushes.
+};
+
+}  // namespace cohort::deferred

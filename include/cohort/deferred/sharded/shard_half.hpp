@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// A model shard that talks to its rank through an `exchange`: `basic_shard_half`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/batch_times.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
+#include <cohort/deferred/model_shard.hpp>
+#include <cohort/deferred/model_state.hpp>
+#include <cohort/deferred/sharded/exchange.hpp>
+#include <cohort/deferred/sink.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort::deferred {
+
+namespace requirement {
+template <class S>
+concept sink_takes_models = requires(S& s, model_id id, model_state&& m) {
+  { s.left(id, std::move(m)) }
+  noexcept;
+};
+}  // namespace requirement
+
+/// Carries out what a shard half decides: a `scheduler_sink`, and `left(model_id, model_state&&)`:
+/// a model that was given up is the caller's, with all that waits for it; the rank has no grant for
+/// it on the way.
+template <class S>
+concept shard_half_sink = scheduler_sink<S> && requirement::sink_takes_models<S>;
+
+/// The half of a sharded scheduler that sees the requests of some models; see `exchange` for the
+/// other. A value but for the exchange: it owns no thread and reads no clock. Its thread tells it
+/// of arrivals and calls `step` after them, when there is mail, and at `next_wake()`.
+/// Words leave in `step`: of all that happened to a model since the last the rank hears the
+/// outcome alone. Batches leave after the words about them, so that no device ends one of which
+/// the rank has not heard.
+/// Cost: that of `basic_model_shard`, and a store of 15 words for each model of which there is
+/// news. Allocates in `add_model` and `put_model` alone. Thread safety: none.
+template <window_policy Window = frontrun, gather_policy Gather = drop_head,
+          target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
+class basic_shard_half {
+ public:
+  /// @param between Outlives this. @param number Of the shard in it.
+  explicit basic_shard_half(exchange& between, std::uint32_t number, network_delays delays = {},
+                            Window window = {}, Gather gather = {}, Target target = {},
+                            Priority priority = {})
+      : between_{between},
+        number_{number},
+        shard_{delays, std::move(window), std::move(gather), std::move(target),
+               std::move(priority)},
+        voices_(between.models()) {
+    unsaid_.reserve(between.models());
+    unsent_.reserve(between.models());
+  }
+
+  /// Adds a model under an id that no shard has. @throws config_error As `basic_model_shard`.
+  void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
+    expects(id.index() < voices_.size(), "sharded: more models than the exchange has room for");
+    shard_.add_model(id, config, sharing);
+    begin(id);
+  }
+  /// Takes over what another shard let go of.
+  void put_model(model_id id, model_state&& m, time_point now) {
+    shard_.put_model(id, std::move(m), now);
+    begin(id);
+  }
+  /// Asks the rank to let go of a model of this shard. It is served on; when the rank has answered
+  /// the sink hears `left`. Asking twice is asking once.
+  void give_up(model_id id) noexcept {
+    voices_[id.index()].word.is_leaving = true;
+    change(id);
+  }
+
+  template <shard_half_sink Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, sink};
+    shard_.on_arrival(r, now, j);
+  }
+  /// @returns Whether the request was still queued; then it is idle.
+  template <shard_half_sink Sink>
+  bool on_cancel(request& r, time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, sink};
+    return shard_.on_cancel(r, now, j);
+  }
+  void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
+
+  /// From now on learns latencies so. @throws config_error If a field is outside its range.
+  void learn(const learning& how, time_point now) { shard_.learn(how, now); }
+
+  /// Reads the mail, does what is due, and tells the rank what has changed.
+  /// @returns Whether the rank was told anything.
+  template <shard_half_sink Sink>
+  bool step(time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, sink};
+    if (const std::uint64_t v = between_.news().version(); v != heard_) {
+      heard_ = v;
+      news_ = between_.news().load();
+      if (shard_.learns() && news_.wake_margin >= duration{0}) {
+        shard_.set_wake_margin(news_.wake_margin);
+      }
+    }
+    for (batch_time t; between_.take_measured(number_, t);) shard_.on_measured(t, now);
+    for (rank_mail mail; between_.take_mail(number_, mail);) {
+      if (mail.is_grant) {
+        voices_[mail.offer.model.index()].word.answer = grant_answer{.number = mail.number, .exec_at = {}};
+        shard_.on_grant(mail.offer, now, j);
+      } else {
+        leave(mail.offer.model, j, sink);
+      }
+    }
+    shard_.advance(now, j);
+    return tell(sink);
+  }
+  /// When `step` must be called next, or `never`. Mail also calls for it.
+  [[nodiscard]] time_point next_wake() const noexcept { return shard_.next_wake(); }
+
+  /// For questions only.
+  [[nodiscard]] const auto& models() const noexcept { return shard_; }
+
+ private:
+  /// What is to be said of a model.
+  struct voice {
+    model_word word;
+    bool is_changed = false;
+  };
+
+  template <shard_half_sink Sink>
+  struct joint {
+    basic_shard_half& self;
+    Sink& sink;
+
+    [[nodiscard]] pool_view pool(model_id) const noexcept { return self.news_.pool; }
+    void candidate_changed(model_id id, const candidate& c) noexcept {
+      self.voices_[id.index()].word.best = c;
+      self.change(id);
+    }
+    void dispatch(batch&& b) noexcept {
+      grant_answer& answer = self.voices_[b.model.index()].word.answer;
+      answer.size = b.size();
+      answer.work = b.work;
+      answer.usual = self.shard_.usual(b.model, b.size());
+      self.unsent_.push_back(std::move(b));
+    }
+    void grant_used(model_id id, device_id, time_point exec_at, duration expected) noexcept {
+      grant_answer& answer = self.voices_[id.index()].word.answer;
+      answer.exec_at = exec_at;
+      answer.expected = expected;
+      self.change(id);
+    }
+    void grant_returned(model_id id, device_id) noexcept { self.change(id); }
+    void drop(request& r) noexcept { sink.drop(r); }
+  };
+
+  void begin(model_id id) noexcept {
+    voices_[id.index()].word = model_word{.best = {}, .shard = number_};
+    change(id);
+  }
+  void change(model_id id) noexcept {
+    voice& v = voices_[id.index()];
+    if (std::exchange(v.is_changed, true)) return;
+    unsaid_.push_back(id);
+  }
+  template <class Joint, class Sink>
+  void leave(model_id id, Joint& j, Sink& sink) noexcept {
+    model_state m = shard_.take_model(id, j);
+    // From here on another shard speaks of it.
+    if (voices_[id.index()].is_changed) std::erase(unsaid_, id);
+    voices_[id.index()] = {};
+    sink.left(id, std::move(m));
+  }
+  template <class Sink>
+  bool tell(Sink& sink) noexcept {
+    for (const model_id id : unsaid_) {
+      voice& v = voices_[id.index()];
+      v.is_changed = false;
+      model_word word = v.word;
+      if (word.is_leaving) word.best = {};
+      between_.say(id, word);
+    }
+    const bool any = !unsaid_.empty();
+    unsaid_.clear();
+    for (batch& b : unsent_) sink.dispatch(std::move(b));
+    unsent_.clear();
+    return any;
+  }
+
+  exchange& between_;
+  std::uint32_t number_;
+  basic_model_shard<Window, Gather, Target, Priority> shard_;
+  std::vector<voice> voices_;     // By model.
+  std::vector<model_id> unsaid_;  // Those of which there is news.
+  std::vector<batch> unsent_;
+  pool_news news_{};
+  std::uint64_t heard_ = 0;
+};
+
+/// Symphony's policies.
+using shard_half = basic_shard_half<>;
+
+}  // namespace cohort::deferred
