@@ -182,6 +182,8 @@ TEST_CASE("in whatever order shards and rank act each request ends once and noth
   explore({arrival, arrival, shard0, rank, time, rank}, 5);
   // One is on its way while the model is to move, and a batch runs.
   explore({arrival, arrival, shard0, rank, shard0, arrival, shard0, rank, move}, 5);
+  // It has moved, and is to move back before the rank has heard of it.
+  explore({arrival, arrival, move, shard0, rank, shard0, move}, 5);
 }
 
 }  // namespace

@@ -36,7 +36,10 @@ struct grant_answer {
 struct model_word {
   candidate best;
   grant_answer answer{};
-  std::uint32_t shard = 0;  ///< Who says it.
+  std::uint32_t shard = 0;  ///< Who says it,
+  /// and since when: counted by the shard at each model that it takes. So a shard that asks to be
+  /// let go is known from the one before, though the rank has heard no other word of it.
+  std::uint32_t tenure = 0;
   bool is_leaving = false;  ///< The shard asks to be let go of the model.
 };
 

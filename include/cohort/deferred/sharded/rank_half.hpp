@@ -116,12 +116,17 @@ class rank_half {
   }
 
  private:
+  struct speaker {
+    std::uint32_t shard = 0;
+    std::uint32_t tenure = 0;
+    friend bool operator==(const speaker&, const speaker&) = default;
+  };
   struct model {
     std::uint32_t shard = 0;    // Which speaks of it.
     std::uint32_t granted = 0;  // The number of its last grant,
     bool is_open = false;       // which has no answer yet,
     device_entry at;            // and what it offered.
-    bool is_let_go = false;
+    speaker let_go{};                   // To whom a leave was sent last.
   };
   /// What an entry has, oldest first, and to whom it is offered.
   struct lane {
@@ -148,10 +153,9 @@ class rank_half {
     m.shard = word.shard;
     rank_.on_candidate(id, word.best, now);
     if (m.is_open && word.answer.number == m.granted) close(id, m, word.answer, now);
-    if (!word.is_leaving) {
-      m.is_let_go = false;
-    } else if (!m.is_open && !m.is_let_go) {
-      m.is_let_go = true;
+    const speaker who{word.shard, word.tenure};
+    if (word.is_leaving && !m.is_open && m.let_go != who) {
+      m.let_go = who;
       send(m, {.is_grant = false, .offer = {.model = id, .device = {}, .free_at = {}}});
     }
   }

@@ -6,6 +6,7 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
+#include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/learning.hpp>
@@ -15,6 +16,8 @@
 #include <cohort/deferred/sharded/exchange.hpp>
 #include <cohort/deferred/sink.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <utility>
@@ -41,13 +44,18 @@ concept shard_half_sink = scheduler_sink<S> && requirement::sink_takes_models<S>
 /// of arrivals and calls `step` after them, when there is mail, and at `next_wake()`.
 /// Words leave in `step`: of all that happened to a model since the last the rank hears the
 /// outcome alone. Batches leave after the words about them, so that no device ends one of which
-/// the rank has not heard.
-/// Cost: that of `basic_model_shard`, and a store of 15 words for each model of which there is
-/// news. Allocates in `add_model` and `put_model` alone. Thread safety: none.
+/// the rank has not heard. Arrivals move a window's opening; of that the rank hears `tells_ahead`
+/// before it opens, and of windows that are open as often: who waits for his window costs no word
+/// a request, and each word costs a few cache lines that go from core to core.
+/// Cost: that of `basic_model_shard`, O(log models) for an arrival that is not told, and a store of
+/// 15 words for one that is. Allocates in `add_model` and `put_model` alone. Thread safety: none.
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
 class basic_shard_half {
  public:
+  /// So long before a window opens the rank knows of it: time to wake up.
+  static constexpr duration tells_ahead = std::chrono::microseconds{200};
+
   /// @param between Outlives this. @param number Of the shard in it.
   explicit basic_shard_half(exchange& between, std::uint32_t number, network_delays delays = {},
                             Window window = {}, Gather gather = {}, Target target = {},
@@ -56,8 +64,9 @@ class basic_shard_half {
         number_{number},
         shard_{delays, std::move(window), std::move(gather), std::move(target),
                std::move(priority)},
-        voices_(between.models()) {
-    unsaid_.reserve(between.models());
+        voices_(between.models()),
+        untold_{between.models()} {
+    changed_.reserve(between.models());
     unsent_.reserve(between.models());
   }
 
@@ -76,7 +85,7 @@ class basic_shard_half {
   /// the sink hears `left`. Asking twice is asking once.
   void give_up(model_id id) noexcept {
     voices_[id.index()].word.is_leaving = true;
-    change(id);
+    change(id, true);
   }
 
   template <shard_half_sink Sink>
@@ -117,10 +126,21 @@ class basic_shard_half {
       }
     }
     shard_.advance(now, j);
-    return tell(sink);
+    for (std::uint32_t i; (i = untold_.pop_due(now)) != timer_queue::none;) say(model_id{i}, now);
+    return tell(now, sink);
+  }
+  /// The end: those who wait are dropped, and no model is served any more.
+  template <shard_half_sink Sink>
+  void close(Sink& sink) noexcept {
+    joint<Sink> j{*this, sink};
+    for (std::uint32_t i = 0; i < voices_.size(); ++i) {
+      if (shard_.is_served(model_id{i})) shard_.remove_model(model_id{i}, j);
+    }
   }
   /// When `step` must be called next, or `never`. Mail also calls for it.
-  [[nodiscard]] time_point next_wake() const noexcept { return shard_.next_wake(); }
+  [[nodiscard]] time_point next_wake() const noexcept {
+    return std::min(shard_.next_wake(), untold_.next());
+  }
 
   /// For questions only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
@@ -130,6 +150,9 @@ class basic_shard_half {
   struct voice {
     model_word word;
     bool is_changed = false;
+    bool is_urgent = false;  // Not only that its window has moved.
+    time_point opens;        // What the rank knows: when the window opens, or `never`;
+    time_point told;         // and since when.
   };
 
   template <shard_half_sink Sink>
@@ -140,7 +163,7 @@ class basic_shard_half {
     [[nodiscard]] pool_view pool(model_id) const noexcept { return self.news_.pool; }
     void candidate_changed(model_id id, const candidate& c) noexcept {
       self.voices_[id.index()].word.best = c;
-      self.change(id);
+      self.change(id, c.is_empty());
     }
     void dispatch(batch&& b) noexcept {
       grant_answer& answer = self.voices_[b.model.index()].word.answer;
@@ -153,51 +176,76 @@ class basic_shard_half {
       grant_answer& answer = self.voices_[id.index()].word.answer;
       answer.exec_at = exec_at;
       answer.expected = expected;
-      self.change(id);
+      self.change(id, true);
     }
-    void grant_returned(model_id id, device_id) noexcept { self.change(id); }
+    void grant_returned(model_id id, device_id) noexcept { self.change(id, true); }
     void drop(request& r) noexcept { sink.drop(r); }
   };
 
   void begin(model_id id) noexcept {
-    voices_[id.index()].word = model_word{.best = {}, .shard = number_};
-    change(id);
+    voices_[id.index()].word = model_word{.best = {}, .shard = number_, .tenure = ++tenures_};
+    change(id, true);
   }
-  void change(model_id id) noexcept {
+  void change(model_id id, bool is_urgent) noexcept {
     voice& v = voices_[id.index()];
+    v.is_urgent |= is_urgent;
     if (std::exchange(v.is_changed, true)) return;
-    unsaid_.push_back(id);
+    changed_.push_back(id);
   }
   template <class Joint, class Sink>
   void leave(model_id id, Joint& j, Sink& sink) noexcept {
     model_state m = shard_.take_model(id, j);
     // From here on another shard speaks of it.
-    if (voices_[id.index()].is_changed) std::erase(unsaid_, id);
+    if (voices_[id.index()].is_changed) std::erase(changed_, id);
     voices_[id.index()] = {};
+    untold_.disarm(id.index());
     sink.left(id, std::move(m));
   }
+
+  /// When the rank must hear what has changed.
+  [[nodiscard]] static time_point due(const voice& v, time_point now) noexcept {
+    const time_point opens = v.word.best.send_at();
+    if (v.is_urgent || opens > v.opens) return now;
+    if (v.opens <= now) return v.told + tells_ahead;  // It knows that the window is open.
+    return opens - tells_ahead;
+  }
+  void say(model_id id, time_point now) noexcept {
+    voice& v = voices_[id.index()];
+    model_word word = v.word;
+    if (word.is_leaving) word.best = {};
+    v.is_urgent = false;
+    v.opens = word.best.is_empty() ? never : word.best.send_at();
+    v.told = now;
+    between_.say(id, word);
+    has_said_ = true;
+  }
   template <class Sink>
-  bool tell(Sink& sink) noexcept {
-    for (const model_id id : unsaid_) {
+  bool tell(time_point now, Sink& sink) noexcept {
+    for (const model_id id : changed_) {
       voice& v = voices_[id.index()];
       v.is_changed = false;
-      model_word word = v.word;
-      if (word.is_leaving) word.best = {};
-      between_.say(id, word);
+      if (const time_point at = due(v, now); at > now) {
+        untold_.arm(id.index(), at);
+      } else {
+        untold_.disarm(id.index());
+        say(id, now);
+      }
     }
-    const bool any = !unsaid_.empty();
-    unsaid_.clear();
+    changed_.clear();
     for (batch& b : unsent_) sink.dispatch(std::move(b));
     unsent_.clear();
-    return any;
+    return std::exchange(has_said_, false);
   }
 
   exchange& between_;
   std::uint32_t number_;
   basic_model_shard<Window, Gather, Target, Priority> shard_;
   std::vector<voice> voices_;     // By model.
-  std::vector<model_id> unsaid_;  // Those of which there is news.
+  std::vector<model_id> changed_;  // Since the last step.
+  timer_queue untold_;             // When the rank must hear of those that changed before.
   std::vector<batch> unsent_;
+  std::uint32_t tenures_ = 0;
+  bool has_said_ = false;
   pool_news news_{};
   std::uint64_t heard_ = 0;
 };

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What is to be done on another thread now and then: `controls`.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// Actions for a thread that has other things to do: while there is none they cost it one load a
+/// turn. Thread safety: any thread posts; one takes.
+class controls {
+ public:
+  using action = std::function<void(time_point)>;
+
+  /// Has `act(now)` done soon; `wake()` is called after it was posted.
+  template <class Wake>
+  void post(action act, Wake&& wake) {
+    {
+      const std::lock_guard lock{mutex_};
+      waiting_.push_back(std::move(act));
+      has_any_.store(true);
+    }
+    wake();
+  }
+  /// The same, and waits until it is done. @throws What it throws.
+  template <class Act, class Wake>
+  void run(Act&& act, Wake&& wake) {
+    std::promise<void> done;
+    post(
+        [&](time_point now) {
+          try {
+            act(now);
+            done.set_value();
+          } catch (...) {
+            done.set_exception(std::current_exception());
+          }
+        },
+        std::forward<Wake>(wake));
+    done.get_future().get();
+  }
+
+  /// Does all that was posted. @returns Whether there was anything.
+  bool take(time_point now) {
+    if (!has_any()) return false;
+    std::vector<action> taken;
+    {
+      const std::lock_guard lock{mutex_};
+      taken.swap(waiting_);
+      has_any_.store(false);
+    }
+    for (const action& act : taken) act(now);
+    return true;
+  }
+  [[nodiscard]] bool has_any() const noexcept { return has_any_.load(); }
+
+  /// The thread is to end.
+  void stop() noexcept {
+    is_stopped_.store(true);
+    has_any_.store(true);  // Whoever sleeps must look.
+  }
+  [[nodiscard]] bool is_stopped() const noexcept {
+    return is_stopped_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<action> waiting_;
+  std::atomic<bool> has_any_{false};
+  std::atomic<bool> is_stopped_{false};
+};
+
+}  // namespace cohort::engine
