@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -34,18 +35,21 @@ class controls {
   /// The same, and waits until it is done. @throws What it throws.
   template <class Act, class Wake>
   void run(Act&& act, Wake&& wake) {
-    std::promise<void> done;
+    // Shared: who keeps the promise may still be at it when the other goes on.
+    const auto done = std::make_shared<std::promise<void>>();
+    std::exception_ptr error;  // Here, so that it is destroyed here.
     post(
-        [&](time_point now) {
+        [&act, &error, done](time_point now) {
           try {
             act(now);
-            done.set_value();
           } catch (...) {
-            done.set_exception(std::current_exception());
+            error = std::current_exception();
           }
+          done->set_value();
         },
         std::forward<Wake>(wake));
-    done.get_future().get();
+    done->get_future().get();
+    if (error) std::rethrow_exception(std::move(error));
   }
 
   /// Does all that was posted. @returns Whether there was anything.

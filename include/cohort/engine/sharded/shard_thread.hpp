@@ -27,7 +27,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -151,18 +150,18 @@ class shard_thread {
     parts_.backend.drop(r);
   }
   void left(model_id id, deferred::model_state&& m) noexcept {
-    COHORT_ASSERT(leaving_ && leaving_->id == id);
-    shard_thread* const to = leaving_->to;
+    COHORT_ASSERT(leaving_.done && leaving_.id == id);
+    const auto done = std::move(leaving_.done);
+    shard_thread* const to = leaving_.to;
     if (to == nullptr) {
       while (!m.queue.empty()) drop(m.queue.pop());
-      leaving_->done.set_value();
-      return;
+      return done->set_value();
     }
     const auto state = std::make_shared<deferred::model_state>(std::move(m));
     to->controls_.post(
-        [this, to, id, state](time_point now) {
+        [to, id, state, done](time_point now) {
           to->half_.put_model(id, std::move(*state), now);
-          leaving_->done.set_value();
+          done->set_value();
         },
         [to] { to->wake(); });
   }
@@ -170,8 +169,8 @@ class shard_thread {
  private:
   struct leave {
     model_id id;
-    shard_thread* to;  // None: it is removed.
-    std::promise<void> done{};
+    shard_thread* to = nullptr;  // None: it is removed.
+    std::shared_ptr<std::promise<void>> done{};
   };
 
   template <class F>
@@ -179,9 +178,12 @@ class shard_thread {
     controls_.run(std::forward<F>(f), [this] { wake(); });
   }
   void give_up(model_id id, shard_thread* to) {
-    leaving_.emplace(leave{.id = id, .to = to});
-    on_thread([&](time_point) { half_.give_up(id); });
-    leaving_->done.get_future().get();
+    const auto done = std::make_shared<std::promise<void>>();
+    on_thread([&](time_point) {
+      leaving_ = {.id = id, .to = to, .done = done};
+      half_.give_up(id);
+    });
+    done->get_future().get();
     --models;
   }
 
@@ -253,7 +255,7 @@ class shard_thread {
   controls controls_;
   std::vector<shard_message> held_;  // Which cannot be seen to yet.
   const std::vector<std::unique_ptr<shard_thread>>* all_ = nullptr;
-  std::optional<leave> leaving_;
+  leave leaving_;  // One at a time.
   std::thread thread_;
 };
 
