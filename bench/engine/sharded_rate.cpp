@@ -189,11 +189,13 @@ int main(int argc, char** argv) {
     run(rate, seconds, models, devices, r);
     const std::uint64_t bad = r.counts.late + r.counts.dropped + r.unseen;
     fmt::print(
-        "  {:>9.0f}/s offered: {:>9.0f}/s good, bad {:.4f}, mean batch {:.0f}, model thread behind by {:.1f} ms "
+        "  {:>9.0f}/s offered: {:>9.0f}/s good, bad {:.4f}, mean batch {:.0f}, model thread behind "
+        "by {:.1f} ms "
         "at most, rank thread: {:.0f} % its own work, {:.0f} % the devices'\n",
         rate, static_cast<double>(r.counts.good) / seconds,
         static_cast<double>(bad) / static_cast<double>(r.arrived),
-        static_cast<double>(r.counts.good + r.counts.late) / static_cast<double>(std::max<std::uint64_t>(1, r.counts.batches)),
+        static_cast<double>(r.counts.good + r.counts.late) /
+            static_cast<double>(std::max<std::uint64_t>(1, r.counts.batches)),
         r.behind_ms, 100 * r.rank_share, 100 * r.device_share);
   }
 }

@@ -91,7 +91,9 @@ class quick_devices {
 static_assert(shard_backend<quick_devices>);
 
 deferred::model_config some_model() {
-  return {.latency = latency_curve{linear_latency{100us, 10us}, 16}, .slo = 50ms, .queue_capacity = 1 << 12};
+  return {.latency = latency_curve{linear_latency{100us, 10us}, 16},
+          .slo = 50ms,
+          .queue_capacity = 1 << 12};
 }
 void submit(sharded_scheduler<quick_devices>& s, counted& r, model_id m) {
   r.model = m;
@@ -164,7 +166,8 @@ TEST_CASE("whatever moves, comes and goes, each request ends once") {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     CAPTURE(seed);
     quick_devices d;
-    sharded_scheduler<quick_devices> s{d, {.shards = 2, .inlet = 64, .learning = {.is_on = seed % 2 == 0}}};
+    sharded_scheduler<quick_devices> s{
+        d, {.shards = 2, .inlet = 64, .learning = {.is_on = seed % 2 == 0}}};
     d.start(s);
     std::vector<model_id> models;
     for (int i = 0; i < 4; ++i) models.push_back(s.add_model(some_model()));
@@ -185,7 +188,8 @@ TEST_CASE("whatever moves, comes and goes, each request ends once") {
           r.arrival = steady_clock{}.now();
           r.deadline = r.arrival + 1ms * (1 + random.below(50));
           bool is_taken = s.submit(r);
-          for (int k = 0; k < 100 && !is_taken; ++k, is_taken = s.submit(r)) std::this_thread::yield();
+          for (int k = 0; k < 100 && !is_taken; ++k, is_taken = s.submit(r))
+            std::this_thread::yield();
           taken += is_taken;
           if (random.one_in(4)) s.cancel(pools[t][random.below(i + 1)]);
         }
@@ -217,7 +221,8 @@ TEST_CASE("whatever moves, comes and goes, each request ends once") {
       }
     }
     CHECK(ended == taken);
-    MESSAGE(turns << " turns, " << d.in_batches.load() << " in batches, " << d.dropped.load() << " dropped, " << d.cancels.load() << " cancelled");
+    MESSAGE(turns << " turns, " << d.in_batches.load() << " in batches, " << d.dropped.load()
+                  << " dropped, " << d.cancels.load() << " cancelled");
   }
 }
 

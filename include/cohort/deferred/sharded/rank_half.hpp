@@ -126,7 +126,7 @@ class rank_half {
     std::uint32_t granted = 0;  // The number of its last grant,
     bool is_open = false;       // which has no answer yet,
     device_entry at;            // and what it offered.
-    speaker let_go{};                   // To whom a leave was sent last.
+    speaker let_go{};           // To whom a leave was sent last.
   };
   /// What an entry has, oldest first, and to whom it is offered.
   struct lane {

@@ -119,7 +119,8 @@ class basic_shard_half {
     for (batch_time t; between_.take_measured(number_, t);) shard_.on_measured(t, now);
     for (rank_mail mail; between_.take_mail(number_, mail);) {
       if (mail.is_grant) {
-        voices_[mail.offer.model.index()].word.answer = grant_answer{.number = mail.number, .exec_at = {}};
+        voices_[mail.offer.model.index()].word.answer =
+            grant_answer{.number = mail.number, .exec_at = {}};
         shard_.on_grant(mail.offer, now, j);
       } else {
         leave(mail.offer.model, j, sink);
@@ -240,7 +241,7 @@ class basic_shard_half {
   exchange& between_;
   std::uint32_t number_;
   basic_model_shard<Window, Gather, Target, Priority> shard_;
-  std::vector<voice> voices_;     // By model.
+  std::vector<voice> voices_;      // By model.
   std::vector<model_id> changed_;  // Since the last step.
   timer_queue untold_;             // When the rank must hear of those that changed before.
   std::vector<batch> unsent_;

@@ -24,7 +24,8 @@ namespace cohort::engine {
 /// Thread safety: `open`, `close`, `move` by one thread at a time; the rest by any.
 class model_routes {
  public:
-  explicit model_routes(std::uint32_t models) : routes_{std::make_unique<route[]>(models)}, models_{models} {}
+  explicit model_routes(std::uint32_t models)
+      : routes_{std::make_unique<route[]>(models)}, models_{models} {}
 
   void open(model_id id, std::uint32_t shard) noexcept {
     routes_[id.index()].shard.store(shard);

@@ -103,8 +103,7 @@ class basic_sharded_scheduler {
     rank_thread_ = std::thread{[this] { run_rank(); }};
     bind_to_core(rank_thread_, options.first_core);
     for (std::uint32_t i = 0; i < options.shards; ++i) {
-      shards_[i]->start(options.first_core < 0 ? -1
-                                               : options.first_core + 1 + static_cast<int>(i));
+      shards_[i]->start(options.first_core < 0 ? -1 : options.first_core + 1 + static_cast<int>(i));
     }
   }
   basic_sharded_scheduler(const basic_sharded_scheduler&) = delete;
