@@ -11,3 +11,12 @@ add_executable(engine.recovery_bars engine/recovery_bars.cpp)
 target_link_libraries(engine.recovery_bars PRIVATE cohort::cohort cohort_dev)
 add_test(NAME engine.recovery_bars COMMAND engine.recovery_bars 20)
 set_tests_properties(engine.recovery_bars PROPERTIES TIMEOUT 120 LABELS bench RUN_SERIAL TRUE)
+
+# What threads of their own sustain: half a minute by hand, a moment in the short pass, which judges nothing.
+foreach(bench sharded_rate submit_rate)
+  add_executable(engine.${bench} engine/${bench}.cpp)
+  target_link_libraries(engine.${bench} PRIVATE cohort::cohort cohort_dev)
+endforeach()
+add_test(NAME engine.sharded_rate COMMAND engine.sharded_rate 100000 0.2 8 64)
+add_test(NAME engine.submit_rate COMMAND engine.submit_rate 0.2 1)
+set_tests_properties(engine.sharded_rate engine.submit_rate PROPERTIES TIMEOUT 60 LABELS bench RUN_SERIAL TRUE)

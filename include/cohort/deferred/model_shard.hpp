@@ -24,7 +24,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -55,8 +54,7 @@ class basic_model_shard {
   }
 
   /// Adds a model under an id that is free (see `is_served`). Allocates.
-  /// @param sharing How many batches a device of the model's may run at one time; at least 1. All
-  ///                its latencies count that many times.
+  /// @param sharing How many batches a device of its may run at one time: so often latencies count.
   /// @throws config_error If the SLO cannot be met by a batch of one, or `longest_wait` is
   /// negative.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
@@ -105,10 +103,8 @@ class basic_model_shard {
   /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
   template <shard_sink Sink>
   void remove_model(model_id id, Sink& sink) {
-    model& m = *models_[id.index()];
-    while (!m.queue.empty()) drop_first(m, sink);
-    publish(id, m, candidate{}, distant_past, sink);
-    models_[id.index()].reset();
+    while (!queue(id).empty()) drop_first(*models_[id.index()], sink);
+    take_model(id, sink);
   }
 
   [[nodiscard]] bool is_served(model_id id) const noexcept {
@@ -163,7 +159,7 @@ class basic_model_shard {
     learning_ = how;
     for_each([&](model& m, std::uint32_t slot) { correct(m, slot, now); });
   }
-  /// Whether decisions are by what was learned; and the delays that they are told of.
+  /// Whether decisions are by what was learned; and the delays that they allow for.
   [[nodiscard]] bool learns() const noexcept { return learning_.is_on; }
   [[nodiscard]] const network_delays& delays() const noexcept { return delays_; }
   /// From now on decides by these policies. Candidates follow at the next `advance`.
@@ -331,8 +327,7 @@ class basic_model_shard {
   [[nodiscard]] static std::uint32_t shortened(const model& m, std::uint32_t size, time_point now,
                                                const grant& g) noexcept {
     const duration left = m.queue.deadline(0) - std::max(now, g.free_at);
-    const std::uint32_t fits = m.latency.sent().largest_within(stretched(left, 1 / g.slowness));
-    return std::clamp(fits, 1U, size);
+    return std::clamp(m.latency.sent().largest_within(stretched(left, 1 / g.slowness)), 1U, size);
   }
 
   template <shard_sink Sink>

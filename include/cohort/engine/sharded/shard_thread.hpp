@@ -86,7 +86,7 @@ struct shard_parts {
 /// One model thread of `basic_sharded_scheduler`: takes requests of its models, and passes those of
 /// models that have moved on to where they are. Thread safety: `post` and `wake` from any thread;
 /// the rest, but for `start`'s own, from one.
-template <shard_backend Backend, class Clock, class Half>
+template <class Backend, class Clock, class Half>
 class shard_thread {
  public:
   shard_thread(std::uint32_t number, shard_parts<Backend, Clock> parts, Half half,

@@ -69,12 +69,14 @@ struct sharded_options {
 /// those that call the backend; one such call at a time, others wait.
 ///
 /// @tparam Backend A `shard_backend`.
-template <shard_backend Backend, clock Clock = steady_clock,
+template <class Backend, clock Clock = steady_clock,
           deferred::window_policy Window = deferred::frontrun,
           deferred::gather_policy Gather = deferred::drop_head,
           deferred::target_policy Target = deferred::staggered_target,
           deferred::priority_policy Priority = deferred::earliest_latest>
 class basic_sharded_scheduler {
+  // Asserted, not required: a backend may hold a pointer to its scheduler.
+  static_assert(shard_backend<Backend>);
   using half = deferred::basic_shard_half<Window, Gather, Target, Priority>;
   using shard = shard_thread<Backend, Clock, half>;
 
@@ -260,7 +262,7 @@ class basic_sharded_scheduler {
 };
 
 /// Symphony's policies on the machine's clock.
-template <shard_backend Backend>
+template <class Backend>
 using sharded_scheduler = basic_sharded_scheduler<Backend>;
 
 }  // namespace cohort::engine
