@@ -32,13 +32,14 @@ class rate_tracker {
   bool add(time_point now) noexcept {
     now = std::max(now, last_);
     const bool ticked = advance(now);
-    ++counts_[current_];
+    part& p = parts_[current_];
+    ++p.events;
     ++total_;
     if (last_ != distant_past) {
       const double gap = static_cast<double>((now - last_).count());
-      gap_sum_[current_] += gap;
-      gap_squares_[current_] += gap * gap;
-      ++gaps_[current_];
+      p.gap_sum += gap;
+      p.gap_squares += gap * gap;
+      ++p.gaps;
     }
     last_ = now;
     return ticked;
@@ -58,10 +59,8 @@ class rate_tracker {
       const bool whole = current_age_ + 1 >= ticks;
       if (!whole) ++current_age_;
       current_ = (current_ + 1) % ticks;
-      total_ -= counts_[current_];
-      counts_[current_] = 0;
-      gap_sum_[current_] = gap_squares_[current_] = 0;
-      gaps_[current_] = 0;
+      total_ -= parts_[current_].events;
+      parts_[current_] = {};
     }
     recompute();
     return true;
@@ -75,16 +74,24 @@ class rate_tracker {
   [[nodiscard]] double variability() const noexcept { return variability_; }
 
  private:
+  /// What came within a tick: together, as each event changes all of it.
+  struct part {
+    std::uint32_t events = 0;
+    std::uint32_t gaps = 0;
+    double gap_sum = 0;
+    double gap_squares = 0;
+  };
+
   void recompute() noexcept {
     const double width = to_seconds(tick_ * static_cast<std::int64_t>(current_age_));
     rate_ = static_cast<double>(total_) / width;
     double sum = 0;
     double squares = 0;
     std::uint64_t n = 0;
-    for (std::size_t i = 0; i < ticks; ++i) {
-      sum += gap_sum_[i];
-      squares += gap_squares_[i];
-      n += gaps_[i];
+    for (const part& p : parts_) {
+      sum += p.gap_sum;
+      squares += p.gap_squares;
+      n += p.gaps;
     }
     if (n < 32 || sum <= 0) return;
     const double mean = sum / static_cast<double>(n);
@@ -97,13 +104,10 @@ class rate_tracker {
   time_point last_ = distant_past;
   std::size_t current_ = 0;
   std::size_t current_age_ = 0;  // Complete ticks before the current one, at most ticks − 1.
-  std::array<std::uint32_t, ticks> counts_{};
-  std::array<std::uint32_t, ticks> gaps_{};
-  std::array<double, ticks> gap_sum_{};
-  std::array<double, ticks> gap_squares_{};
   std::uint64_t total_ = 0;
   double rate_ = 0;
   double variability_ = 1;
+  std::array<part, ticks> parts_{};
 };
 
 }  // namespace cohort

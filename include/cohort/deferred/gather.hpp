@@ -28,6 +28,12 @@ class reach {
   [[nodiscard]] time_point finish(std::uint32_t size) const noexcept {
     return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
   }
+  /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is `size`,
+  /// as it is for most requests that come to a batch that grows.
+  [[nodiscard]] std::uint32_t largest_by(time_point deadline, std::uint32_t size) const noexcept {
+    if (finish(size) <= deadline) return size;
+    return std::min(size, largest_by(deadline));
+  }
   /// The largest batch that would end by `deadline`, or 0.
   [[nodiscard]] std::uint32_t largest_by(time_point deadline) const noexcept {
     const std::uint32_t fits = sent_->largest_within(deadline - now_);
@@ -81,7 +87,7 @@ struct head {
     std::uint32_t drop = 0;
     while (drop < queue.size() && queue.deadline(drop) < alone) ++drop;
     if (drop == queue.size()) return {drop, 0};
-    return {drop, std::min(queue.size() - drop, r.largest_by(queue.deadline(drop)))};
+    return {drop, r.largest_by(queue.deadline(drop), queue.size() - drop)};
   }
 };
 static_assert(gather_policy<head>);
@@ -104,7 +110,7 @@ struct drop_head {
       const time_point needed = r.finish(std::min(target, tail));
       while (queue.deadline(drop) < needed) ++drop;  // Stops at the tail's first at the latest.
     }
-    return {drop, std::min(n - drop, r.largest_by(queue.deadline(drop)))};
+    return {drop, r.largest_by(queue.deadline(drop), n - drop)};
   }
 
  private:
