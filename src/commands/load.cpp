@@ -25,10 +25,15 @@ namespace {
 
 using layout = json_writer::layout;
 
-void parse_url(const std::string& url, serve::load_options& o) {
+struct place {
+  std::string host;
+  std::string port;
+};
+place parse_url(const std::string& option, const std::string& url) {
   constexpr std::string_view scheme = "http://";
   std::string_view rest = url;
-  if (!rest.starts_with(scheme)) fail("--url", quote_short(url), "http://HOST[:PORT]");
+  if (!rest.starts_with(scheme)) fail(option, quote_short(url), "http://HOST[:PORT]");
+  place o;
   rest.remove_prefix(scheme.size());
   if (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t literal = rest.starts_with('[') ? rest.find(']') : 0;  // An IPv6 address.
@@ -37,9 +42,10 @@ void parse_url(const std::string& url, serve::load_options& o) {
   o.port = colon == std::string_view::npos ? "80" : rest.substr(colon + 1);
   if (literal > 0 && literal < rest.size()) o.host = rest.substr(1, literal - 1);
   if (o.host.empty() || o.host.find('/') != std::string::npos) {
-    fail("--url", quote_short(url), "http://HOST[:PORT]");
+    fail(option, quote_short(url), "http://HOST[:PORT]");
   }
-  (void)parse_integer("--url: port", o.port, {.low = 1, .high = 65535});
+  (void)parse_integer(option + ": port", o.port, {.low = 1, .high = 65535});
+  return o;
 }
 
 std::vector<std::string> split(std::string_view list) {
@@ -186,7 +192,14 @@ std::string to_text(serve::load_result& r, double rate, bool asked_to_verify) {
 
 int load_command(const load_command_options& o) {
   serve::load_options run;
-  parse_url(o.url, run);
+  const place service = parse_url("--url", o.url);
+  run.host = service.host;
+  run.port = service.port;
+  if (o.management_url) {
+    const place management = parse_url("--management-url", *o.management_url);
+    run.management_host = management.host;
+    run.management_port = management.port;
+  }
   const number_range positive{.low = 0, .high = 1e7, .above_low = true};
   run.rate = parse_number("--rate", o.rate, positive);
   run.duration_s =

@@ -368,6 +368,8 @@ void add_load(CLI::App& app, load_command_options& o) {
   CLI::App* sub = add(app, "load", "Load a server in an open loop and report its goodput",
                       "cohort load --url http://127.0.0.1:8000 --rate 200 --duration-s 10");
   option(sub, "--url", o.url, "The server [http://127.0.0.1:8000]", "URL");
+  option(sub, "--management-url", o.management_url,
+         "Where its metrics are, if it has a port for them", "URL");
   option(sub, "--rate", o.rate, "Requests a second over all models", "RPS")->required();
   option(sub, "--duration-s", o.duration_s, "Length of sending [10]", "S");
   option(sub, "--arrivals", o.arrivals, "poisson, gamma (bursty) or uniform [poisson]", "PROCESS");

@@ -106,7 +106,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
           const std::string& name, runtime::host_executor& e, const std::string& /*weights*/) {
         const formats::repository_model m = formats::scan_model(o.repository, name);
         if (m.versions.empty()) throw config_error{m.problem};
-        for (const std::string& note : notes_on(m)) tell_operator(note);
+        for (const std::string& note : notes_on(m)) log_line(note);
         return load_version(m, m.versions.back(), library, e).factory;
       },
       listener, counters);

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "log_line.hpp"
 #include "placements.hpp"
 #include "plan.hpp"
 #include "staged_service.hpp"
@@ -213,7 +213,7 @@ class planned_service final : public model_service {
         said.clear();
       } catch (const std::exception& e) {
         counters_.planned(true);
-        if (said != e.what()) std::fprintf(stderr, "plan: %s; trying again\n", e.what());
+        if (said != e.what()) log_line(fmt::format("plan: {}; trying again", e.what()));
         said = e.what();
       }
       tell_of_devices();
@@ -227,17 +227,19 @@ class planned_service final : public model_service {
   /// What a new plan does not serve, and whom it interrupts.
   void tell_of_plan() {
     counters_.planned(false);
-    const auto name = [this](std::size_t m) { return plan_->profiles.models[m].name.c_str(); };
+    const auto name = [this](std::size_t m) -> const std::string& {
+      return plan_->profiles.models[m].name;
+    };
     for (const model_id m : follower_.interrupted()) {
-      std::fprintf(stderr, "plan: %s is not served until it is loaded again\n", name(m.index()));
+      log_line(fmt::format("plan: {} is not served until it is loaded again", name(m.index())));
     }
     const packing::shortfall& missing = planner_.missing();
     for (const auto& m : missing.left_out) {
-      std::fprintf(stderr, "plan: %s is left out: %s\n", name(m.model), m.reason.c_str());
+      log_line(fmt::format("plan: {} is left out: {}", name(m.model), m.reason));
     }
     if (missing.part < 1) {
-      std::fprintf(stderr, "plan: for %.0f %% of the load: %s\n", 100 * missing.part,
-                   missing.reason.c_str());
+      log_line(
+          fmt::format("plan: for {:.0f} % of the load: {}", 100 * missing.part, missing.reason));
     }
   }
 
@@ -260,18 +262,17 @@ class planned_service final : public model_service {
         who += fmt::format("{}partition {} {}", who.empty() ? "" : ", ", p.partition.value(),
                            p.warms_up ? "does not end a first run" : "is out");
       }
-      tell(fmt::format("plan: device {}: {}: {}\n", d.value(),
-                       who.empty() ? "a partition was out" : who,
-                       plans_anew_ ? "planned without it, " + rest : "left as it is"));
+      log_line(fmt::format("plan: device {}: {}: {}", d.value(),
+                           who.empty() ? "a partition was out" : who,
+                           plans_anew_ ? "planned without it, " + rest : "left as it is"));
     }
     for (const device_id d : before) {
       if (std::ranges::find(set_aside_, d) != set_aside_.end()) continue;
       show_planned(d, true);
-      tell(fmt::format("plan: device {} is back{}\n", d.value(),
-                       plans_anew_ ? ": planned with it, " + rest : ""));
+      log_line(fmt::format("plan: device {} is back{}", d.value(),
+                           plans_anew_ ? ": planned with it, " + rest : ""));
     }
   }
-  static void tell(const std::string& line) { std::fputs(line.c_str(), stderr); }
   void show_planned(device_id d, bool is) {
     counters_.device_planned.set({{"device", std::to_string(d.value())}}, is ? 1 : 0);
   }

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +25,7 @@
 #include <vector>
 
 #include "default_slo.hpp"
+#include "log_line.hpp"
 #include "model_service.hpp"
 #include "options.hpp"
 #include "start_cache.hpp"
@@ -77,10 +77,6 @@ struct staged_parts {
       const std::string& name, Executor& e, const std::string& weights)>
       make_factory;
 };
-
-inline void tell_operator(const std::string& line) {
-  std::fprintf(stderr, "inference_server: %s\n", line.c_str());
-}
 
 /// Has the policy start with the settings that are kept for such a server, if it was told none.
 inline void warm_settings(prepared_models& p, const options& o, const std::string& platform,
@@ -177,7 +173,7 @@ template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,
                         std::uint32_t capacity) {
-  const auto cache = std::make_shared<start_cache>(o.cache_dir, tell_operator);
+  const auto cache = std::make_shared<start_cache>(o.cache_dir, log_line);
   prepared_models out{
       .models = {}, .policy = o.policy, .settings = {}, .cache = cache, .notes = {}};
   std::vector<profile_points> profiles;

@@ -146,7 +146,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
                     .ready = {.models = {},
                               .policy = o.policy,
                               .settings = {},
-                              .cache = std::make_shared<start_cache>(o.cache_dir, tell_operator),
+                              .cache = std::make_shared<start_cache>(o.cache_dir, log_line),
                               .notes = {}},
                     .profiles = {},
                     .plans = {},
@@ -154,12 +154,12 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
                     .measured = {}};
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    for (const std::string& note : notes_on(m)) tell_operator(note);
+    for (const std::string& note : notes_on(m)) log_line(note);
     try {
       open_one(all, o, m, given, library);
     } catch (const std::exception& e) {
       // The others are served all the same.
-      tell_operator(fmt::format("model '{}' is not served: {}", m.name, e.what()));
+      log_line(fmt::format("model '{}' is not served: {}", m.name, e.what()));
     }
   }
   if (all.ready.models.empty()) {

@@ -9,20 +9,18 @@
 #include <formats/text.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <set>
 #include <span>
 
 #include "default_slo.hpp"
+#include "log_line.hpp"
 #include "onnx_loader.hpp"
 #include "prepared_models.hpp"
 #include "profile_run.hpp"
 
 namespace cohort::inference {
 namespace {
-
-void tell(const std::string& line) { fmt::print(stderr, "inference_server: {}\n", line); }
 
 /// As long as each row took alone: of a model that nobody has measured yet.
 std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
@@ -45,7 +43,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
     : options_{o},
       counters_{counters},
       library_{runtime::onnx::library::open(o.onnx_library)},
-      cache_{o.cache_dir, tell} {
+      cache_{o.cache_dir, log_line} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
   const unsigned devices = devices_for(o, all);
   executor_ = std::make_unique<runtime::host_executor>(
@@ -56,7 +54,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
                              devices == 1 ? "" : "s");
   for (const formats::repository_model& m : all) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    if (const std::string why = load_now(m.name); !why.empty()) tell(why);
+    if (const std::string why = load_now(m.name); !why.empty()) log_line(why);
   }
   for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
   keeper_ = std::thread{[this] { keep(); }};
@@ -88,7 +86,7 @@ void repository_service::later(std::function<void()> command) {
 void repository_service::load(const std::string& name, answer done) {
   later([this, name, done = std::move(done)] {
     const std::string why = load_now(name);
-    if (problems_.contains(name)) tell(why);  // Of names that clients invent nothing is.
+    if (problems_.contains(name)) log_line(why);  // Of names that clients invent nothing is.
     done(why);
   });
 }
@@ -233,8 +231,8 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
     const duration least = std::max(possible, least_default_slo(options_.http_margin_us));
     meta.slo = std::max(d.slo, least);
-    tell(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
-                     d.slo >= least ? d.reason : "the least that leaves HTTP its time"));
+    log_line(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
+                         d.slo >= least ? d.reason : "the least that leaves HTTP its time"));
   }
   i.how.slo = meta.slo;
 }
@@ -272,7 +270,7 @@ void repository_service::retire(instance i) {
 
 std::string repository_service::load_now(const std::string& name) {
   const formats::repository_model m = formats::scan_model(options_.repository, name);
-  for (const std::string& note : notes_on(m)) tell(note);
+  for (const std::string& note : notes_on(m)) log_line(note);
   std::string why = m.problem;
   std::vector<std::pair<name_and_version, instance>> fresh;
   try {
@@ -351,7 +349,7 @@ std::vector<repository_entry> repository_service::index_now() const {
       add(m.name, m.problem.empty() ? "unloaded" : m.problem);
     }
   } catch (const error& e) {
-    tell(e.what());  // What is served is known all the same.
+    log_line(e.what());  // What is served is known all the same.
   }
   std::ranges::sort(all, {}, &repository_entry::name);
   return all;
@@ -375,8 +373,8 @@ void repository_service::measure_some() {
   } catch (const std::exception& e) {
     run_.reset();
     // It goes on in small batches, with what is known of those.
-    tell(fmt::format("model '{}': cannot be measured: {}{}", at->first.first, e.what(),
-                     length_hint(i.factory->info().max_size)));
+    log_line(fmt::format("model '{}': cannot be measured: {}{}", at->first.first, e.what(),
+                         length_hint(i.factory->info().max_size)));
     i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
   }
 }
@@ -400,7 +398,7 @@ void repository_service::measured(const name_and_version& which,
   instance gone = std::exchange(old, std::move(fresh));
   gone.bytes = 0;  // It shares its weights with the one that is served.
   retire(std::move(gone));
-  tell(fmt::format("model '{}': measured, batches of up to {}", which.first, old.max_batch));
+  log_line(fmt::format("model '{}': measured, batches of up to {}", which.first, old.max_batch));
 }
 
 }  // namespace cohort::inference

@@ -14,13 +14,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "log_line.hpp"
 
 namespace cohort::inference {
 
@@ -30,9 +31,9 @@ inline void log_device(device_id d, engine::device_state s, std::string_view why
                        std::optional<device_id> partition = {}) noexcept {
   try {
     const std::string part = partition ? fmt::format("partition {}: ", partition->value()) : "";
-    fmt::print(stderr, "device {}: {}{}: {}\n", d.value(), part, engine::to_string(s), why);
+    log_line(fmt::format("device {}: {}{}: {}", d.value(), part, engine::to_string(s), why));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // The log cannot be written; the metrics have it.
+    // No memory for a line; the metrics have it.
   }
 }
 
@@ -48,7 +49,7 @@ class failure_log {
       if (last.why == why && now - last.at < std::chrono::seconds{1}) return;
       last.why = why;
       last.at = now;
-      fmt::print(stderr, "device {}: a batch failed: {}\n", d.value(), why);
+      log_line(fmt::format("device {}: a batch failed: {}", d.value(), why));
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // As above.
     }

@@ -39,11 +39,12 @@ std::chrono::milliseconds patience(const load_options& o) {
 }
 
 /// One GET, for metadata and metrics; gives up after `o.give_up_s`.
-std::string get(const load_options& o, const std::string& path) {
+std::string get(const load_options& o, const std::string& host, const std::string& port,
+                const std::string& path) {
   asio::io_context context;
   beast::tcp_stream stream{context};
   http::request<http::empty_body> request{http::verb::get, path, 11};
-  request.set(http::field::host, o.host);
+  request.set(http::field::host, host);
   request.set(http::field::connection, "close");
   beast::flat_buffer buffer;
   http::response<http::string_body> answer;
@@ -57,7 +58,7 @@ std::string get(const load_options& o, const std::string& path) {
       }
     };
   };
-  const auto endpoints = tcp::resolver{context}.resolve(o.host, o.port, failed);
+  const auto endpoints = tcp::resolver{context}.resolve(host, port, failed);
   if (!failed) {
     stream.expires_after(patience(o));
     const auto read = [&] { http::async_read(stream, buffer, answer, next([] {})); };
@@ -67,10 +68,10 @@ std::string get(const load_options& o, const std::string& path) {
   }
   if (failed) {
     throw resource_error{
-        fmt::format("cannot read http://{}:{}{}: {}", o.host, o.port, path, failed.message())};
+        fmt::format("cannot read http://{}:{}{}: {}", host, port, path, failed.message())};
   }
   if (answer.result() != http::status::ok) {
-    const std::string what = fmt::format("http://{}:{}{} answers {}: {}", o.host, o.port, path,
+    const std::string what = fmt::format("http://{}:{}{} answers {}: {}", host, port, path,
                                          answer.result_int(), answer.body().substr(0, 200));
     if (answer.result_int() >= 500) throw resource_error{what};
     throw config_error{what};
@@ -348,7 +349,9 @@ std::optional<snapshot> read_metrics(const load_options& o) {
   snapshot s;
   std::string text;
   try {
-    text = get(o, "/metrics");
+    const bool is_apart = !o.management_port.empty();
+    text = get(o, is_apart ? o.management_host : o.host, is_apart ? o.management_port : o.port,
+               "/metrics");
   } catch (const error&) {
     return std::nullopt;
   }
@@ -391,7 +394,7 @@ load_result run_load(const load_options& o) {
           "load: input, and check to verify, must be given");
   simdjson::dom::parser parser;
   simdjson::dom::element server;
-  const std::string about = get(o, "/v2");
+  const std::string about = get(o, o.host, o.port, "/v2");
   if (parser.parse(about).get(server) != simdjson::SUCCESS) metadata_not_understood("itself");
   std::vector<std::string> names = o.models;
   std::string_view executor;
@@ -409,7 +412,7 @@ load_result run_load(const load_options& o) {
   if (names.empty()) throw config_error{"load: the server does not say which models it serves"};
   std::vector<load_target> targets;
   for (const std::string& name : names) {
-    targets.push_back(make_load_target(o, name, get(o, "/v2/models/" + name)));
+    targets.push_back(make_load_target(o, name, get(o, o.host, o.port, "/v2/models/" + name)));
   }
   const std::optional<snapshot> before = read_metrics(o);
   load_options sending = o;

@@ -2,9 +2,13 @@
 // How the inference server starts and ends, as its probes, clients and whoever stops it see it.
 #include <doctest/doctest.h>
 
+#include <cohort/serve/load.hpp>
+
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -156,6 +160,21 @@ TEST_CASE("no client of the service's port keeps a probe from the management por
   connection one_more{server.port()};
   one_more.send("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
   CHECK(one_more.answer().first == 503);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("a load generator finds the metrics where they are") {
+  child server{{"--management-port", "0"}};
+  serve::load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 50;
+  o.duration_s = 0.5;
+  o.give_up_s = 300;
+  o.input = [](const serve::model_meta&, std::uint64_t) { return std::vector<std::byte>(4); };
+  CHECK(serve::run_load(o).devices == 0);  // Not at the service's port.
+  o.management_host = "127.0.0.1";
+  o.management_port = std::to_string(server.management_port());
+  CHECK(serve::run_load(o).devices == 1);
   CHECK(server.stop() == 0);
 }
 

@@ -182,7 +182,7 @@ double planned_on(test::connection& c, const std::string& device) {
   return metric(c, R"(cohort_device_planned{device=")" + device + R"("})");
 }
 bool has_line(const std::string& said, const std::string& line) {
-  return ("\n" + said).find("\n" + line + "\n") != std::string::npos;
+  return ("\n" + said).find("\ninference_server: " + line + "\n") != std::string::npos;
 }
 
 TEST_CASE("where a device is out its models get places on the others, and the log says so") {
