@@ -47,3 +47,9 @@ add_executable(sim.autoscale_bars sim/autoscale_bars.cpp sim/drawn_workload.cpp)
 target_link_libraries(sim.autoscale_bars PRIVATE cohort_registry cohort_formats cohort_dev)
 add_test(NAME sim.autoscale_bars COMMAND sim.autoscale_bars --quick)
 set_tests_properties(sim.autoscale_bars PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+
+# The papers' figures: each at a tiny size, which judges nothing and looks whether all pages are whole.
+if(TARGET cohort_command)
+  add_test(NAME scripts.reproduce COMMAND "${PROJECT_SOURCE_DIR}/scripts/reproduce" --smoke --build "${PROJECT_BINARY_DIR}")
+  set_tests_properties(scripts.reproduce PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+endif()
