@@ -201,6 +201,7 @@ int autoscale_command(const autoscale_options& o) {
   if (policies.size() != 1) {
     fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");
   }
+  refuse_pools(o.file, w, "autoscale");
   apply_devices(o.devices, w);
   apply_reality(o.reality, o.file, w);
   apply_duration(o.duration_s, w);

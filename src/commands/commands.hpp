@@ -45,6 +45,7 @@ struct simulate_options {
   registry::policy_options how;
   text_option refuse_early;
   text_option duration_s;
+  text_option subclusters;
   text_option reality;
   std::string seed = "1";
   bool dispatches = false;
@@ -59,6 +60,7 @@ struct goodput_options {
   text_option devices;
   registry::policy_options how;
   text_option duration_s;
+  text_option subclusters;
   text_option reality;
   std::string precision = "0.01";
   std::string bad_limit = "0.01";

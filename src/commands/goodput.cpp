@@ -104,8 +104,9 @@ int goodput_command(const goodput_options& o) {
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_devices(o.devices, w);
+  apply_subclusters(o.subclusters, o.file, w);
   apply_reality(o.reality, o.file, w);
-  refuse_faults(policies, w);
+  refuse_for_rivals(policies, w);
   refuse_trace(o.file, w, "goodput");
   apply_duration(o.duration_s, w);
 

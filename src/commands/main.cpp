@@ -105,6 +105,9 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   option(sub, "--policy", o.policy, policies(), "P");
   option(sub, "--rate", o.rate, rate_help, "RPS");
   option(sub, "--devices", o.devices, "Instead of the workload's", "N");
+  option(sub, "--subclusters", o.subclusters,
+         "An answer of cohort subclusters: its sub-clusters are pools of as many devices each",
+         "FILE");
   option(sub, "--gather", o.how.gather,
          fmt::format("Who is in a batch [{}]:\n{}", default_gathers(), gather_names().help()),
          "RULE");
@@ -145,6 +148,9 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   option(sub, "WORKLOAD", o.file, workload_file, "FILE")->required();
   option(sub, "--policy", o.policy, policies(), "P[,Q...]");
   option(sub, "--devices", o.devices, "Instead of the workload's", "N");
+  option(sub, "--subclusters", o.subclusters,
+         "An answer of cohort subclusters: its sub-clusters are pools of as many devices each",
+         "FILE");
   option(sub, "--precision", o.precision, "Width of the last bracket, relative to the rate [0.01]",
          "X");
   add_search_options(sub, o);

@@ -31,8 +31,9 @@ int min_devices_command(const min_devices_options& o) {
   const std::vector<policy> policies =
       chosen_policies(parse_searched_policies, o.policy, o.how, o.file, w);
   apply_reality(o.reality, o.file, w);
-  refuse_faults(policies, w);
+  refuse_for_rivals(policies, w);
   refuse_trace(o.file, w, "min-devices");
+  refuse_pools(o.file, w, "min-devices");
   apply_duration(o.duration_s, w);
   const double rate = chosen_rate(o.rate, w);
 

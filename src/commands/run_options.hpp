@@ -3,6 +3,7 @@
 /// Options that several subcommands share.
 #pragma once
 
+#include <formats/pools_file.hpp>
 #include <formats/reality_file.hpp>
 #include <formats/text.hpp>
 #include <formats/workload_file.hpp>
@@ -83,17 +84,48 @@ struct checked_workload {
 /// Lets --devices replace the workload's. Faults of devices that are no more are none.
 inline void apply_devices(const text_option& devices, sim::workload& w) {
   if (!devices) return;
+  if (!w.pools.empty() || !w.classes.empty()) {
+    fail("--devices", *devices,
+         fmt::format("none, as {} of the workload say how many",
+                     w.pools.empty() ? "device_classes" : "pools"));
+  }
   w.devices = static_cast<std::uint32_t>(
       parse_integer("--devices", *devices, {.low = 1, .high = 1'000'000}));
   std::erase_if(w.reality.faults, [&](const fault& f) { return f.device.value() >= w.devices; });
 }
 
-/// Refuses devices that fail where a rival is asked for: it has no rule for them.
-inline void refuse_faults(const std::vector<registry::policy>& policies, const sim::workload& w) {
-  if (w.reality.faults.empty()) return;
+/// Refuses what rivals have no rule for where one is asked for: devices that fail, or differ, and
+/// pools.
+inline void refuse_for_rivals(const std::vector<registry::policy>& policies,
+                              const sim::workload& w) {
+  const std::string_view what = !w.reality.faults.empty() ? "reality.faults"
+                                : !w.pools.empty()        ? "pools"
+                                : !w.classes.empty()      ? "device_classes"
+                                                          : "";
+  if (what.empty()) return;
   for (const registry::policy& p : policies) {
-    if (p.is_rival) fail("--policy", quote_short(p.name), "a policy of cohort with reality.faults");
+    if (p.is_rival) {
+      fail("--policy", quote_short(p.name), fmt::format("a policy of cohort with {}", what));
+    }
   }
+}
+/// Refuses devices that are not all alike where their number is the question.
+/// @param what The subcommand.
+inline void refuse_pools(const std::string& file, const sim::workload& w, std::string_view what) {
+  if (w.pools.empty() && w.classes.empty()) return;
+  throw input_error{
+      fmt::format("{}: $.{}: not allowed: {} is about one pool of devices that are alike",
+                  input_name(file), w.pools.empty() ? "device_classes" : "pools", what)};
+}
+
+/// Lets --subclusters replace the workload's pools.
+inline void apply_subclusters(const text_option& file, const std::string& workload_file,
+                              sim::workload& w) {
+  if (!file) return;
+  if (*file == "-" && workload_file == "-") {
+    fail("--subclusters", "-", "a file, since standard input holds the workload");
+  }
+  read_subclusters(*file, w);
 }
 
 /// Lets --duration-s replace the workload's duration.

@@ -50,8 +50,9 @@ int simulate_command(const simulate_options& o) {
     fail("--policy", quote_short(o.policy.value_or(w.policy.name)), "one policy");
   }
   apply_devices(o.devices, w);
+  apply_subclusters(o.subclusters, o.file, w);
   apply_reality(o.reality, o.file, w);
-  refuse_faults(policies, w);
+  refuse_for_rivals(policies, w);
   apply_duration(o.duration_s, w);
   options.rate = parse_rate(o, w);
 

@@ -2,6 +2,7 @@
 #include "workload_file.hpp"
 
 #include "json_reader.hpp"
+#include "pools_file.hpp"
 #include "profile_check.hpp"
 #include "reality_file.hpp"
 #include "text.hpp"
@@ -252,7 +253,7 @@ sim::workload parse_workload(const std::string& file, std::string_view text, war
   const json_value document = parse_json(name, text);
   const json_cursor root{name, document};
   root.only({"devices", "models", "arrivals", "popularity", "zipf_exponent", "warmup_s",
-             "duration_s", "network", "reality", "rate_rps", "policy"});
+             "duration_s", "network", "reality", "rate_rps", "policy", "pools", "device_classes"});
   sim::workload w;
   w.devices = static_cast<std::uint32_t>(
       root.require("devices", device_counts.describe()).integer(device_counts));
@@ -263,6 +264,8 @@ sim::workload parse_workload(const std::string& file, std::string_view text, war
   if (const auto repaired = check.warning(); repaired && repairs != nullptr) {
     repairs->push_back(*repaired);
   }
+  if (const auto pools = root.find("pools")) read_pools(*pools, w);
+  if (const auto classes = root.find("device_classes")) read_device_classes(*classes, w);
   if (const auto how = root.find("popularity")) {
     constexpr sim::popularity all[] = {sim::popularity::given, sim::popularity::equal,
                                        sim::popularity::zipf};

@@ -109,6 +109,17 @@ inline constexpr name_table policies{
                name_parameter{"F", {.low = 0, .high = 1}}},
 };
 
+/// `use(composition)` for a policy with the gather rule that it was told.
+template <class Use>
+auto with_composition(const policy& p, Use use) {
+  return policies.visit(p.row, [&](const auto& row) {
+    if constexpr (decltype(row.gather)::is_fixed) {
+      return use(row.make(p, row.gather.rule));
+    } else {
+      return gathers.visit(p.gather, [&](const auto& rule) { return use(row.make(p, rule.make)); });
+    }
+  });
+}
 /// `use(composition)` for a policy with the gather rule of its row. Every policy costs the caller
 /// an instantiation of `use`.
 template <class Use>

@@ -101,7 +101,13 @@ using progress_function = std::function<void(time_point)>;
                                          const sim::run_options& options,
                                          const progress_function& progress);
 
-/// As `sim::run_autoscaled`. Not of rivals.
+/// As `run_policy`, of a workload with pools, and not of a rival. One that tunes itself learns, and
+/// keeps its settings.
+[[nodiscard]] sim::run_result run_pooled_policy(const policy& p, const sim::workload& w,
+                                                const sim::run_options& options,
+                                                const progress_function& progress);
+
+/// As `sim::run_autoscaled`. Not of rivals, nor of workloads with pools.
 [[nodiscard]] sim::scaling_result run_policy_autoscaled(const policy& p, const sim::workload& w,
                                                         const sim::run_options& options,
                                                         const sim::scaling_options& scaling,

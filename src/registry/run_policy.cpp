@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place that instantiates the simulation of our policies, once for each policy and gather
-// rule.
+// rule; run_pooled_policy.cpp does so over pools.
 #include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/goodput.hpp>
 
@@ -15,17 +15,10 @@ namespace {
 /// `use(make)` for a policy, where `make(network_delays)` is its scheduler.
 template <class Use>
 auto with_simulated(const policy& p, Use use) {
-  return policies.visit(p.row, [&](const auto& row) {
-    const auto with = [&](const auto& gather) {
-      return use([&](const deferred::network_delays& delays) {
-        return row.make(p, gather).template scheduler<deferred::inline_trials>(delays);
-      });
-    };
-    if constexpr (decltype(row.gather)::is_fixed) {
-      return with(row.gather.rule);
-    } else {
-      return gathers.visit(p.gather, [&](const auto& rule) { return with(rule.make); });
-    }
+  return with_composition(p, [&](const auto& c) {
+    return use([&](const deferred::network_delays& delays) {
+      return c.template scheduler<deferred::inline_trials>(delays);
+    });
   });
 }
 
@@ -34,6 +27,7 @@ auto with_simulated(const policy& p, Use use) {
 sim::run_result run_policy(const policy& p, const sim::workload& w, const sim::run_options& options,
                            const progress_function& progress) {
   if (p.is_rival) return run_rival(p, w, options, progress);
+  if (!w.pools.empty()) return run_pooled_policy(p, w, options, progress);
   return with_simulated(
       p, [&](const auto& make) { return sim::simulate(w, make, options, progress); });
 }

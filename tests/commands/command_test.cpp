@@ -2,9 +2,11 @@
 // The contract of the command: what goes in, what comes out, and the exit status.
 #include <doctest/doctest.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -115,6 +117,49 @@ TEST_CASE("a workload may say its rate and its policy, which options replace") {
   CHECK(g["goodput"][0]["policy"] == "timeout:0.5");
   CHECK(g["goodput"][0]["at_peak"]["devices"] == 1);
   CHECK(answer_of(cohort_command("min-devices - --json", own))["min_devices"][0]["devices"] == 1);
+}
+
+TEST_CASE(
+    "models of a pool run on its devices, by every policy of cohort, and rivals refuse pools") {
+  const std::string pools = R"({"devices":3,"warmup_s":0.5,"duration_s":2,"models":[)"
+                            R"({"name":"a","alpha_ms":1,"beta_ms":5,"slo_ms":25},)"
+                            R"({"name":"b","alpha_ms":1,"beta_ms":5,"slo_ms":25}],)"
+                            R"("pools":[{"name":"x","devices":1,"models":["b"]},)"
+                            R"({"name":"y","devices":2,"models":["a"]}]})";
+  for (const char* policy : {"deferred", "adaptive", "eager", "timeout:0.1"}) {
+    const auto run = answer_of(cohort_command(
+        fmt::format("simulate - --policy {} --rate 500 --dispatches --json", policy), pools));
+    CHECK(run["completed"].get<int>() > 900);
+    for (const auto& d : run["dispatches"]) {
+      CHECK((d["model"] == "b") == (d["device"].get<int>() == 0));
+    }
+  }
+  const std::string answer = test::scratch("assignment");
+  test::spill(answer, R"({"status":"optimal","assignment":{"ResNet50":3}})");
+  const auto one = answer_of(
+      cohort_command("simulate - --policy eager --rate 500 --json --subclusters " + answer, brief));
+  CHECK(one["devices_used"] == 8);
+  const auto other =
+      cohort_command("simulate - --policy eager --rate 500 --subclusters " + answer, pools);
+  CHECK(other.status == 2);
+  CHECK(other.err.ends_with("\"ResNet50\" is not allowed: expected models of the workload\n"));
+  std::remove(answer.c_str());
+
+  const auto refusal = [&](const std::string& arguments) {
+    const auto r = cohort_command(arguments, pools);
+    CHECK(r.status == 2);
+    return r.err;
+  };
+  CHECK(refusal("simulate - --policy shepherd --rate 5") ==
+        "cohort: --policy: \"shepherd\" is not allowed: expected a policy of cohort with pools\n");
+  CHECK(refusal("simulate - --policy eager --rate 5 --devices 4") ==
+        "cohort: --devices: 4 is not allowed: expected none, as pools of the workload say how "
+        "many\n");
+  for (const std::string what : {"min-devices", "autoscale"}) {
+    CHECK(refusal(what + " - --policy eager --rate 5") ==
+          "cohort: standard input: $.pools: not allowed: " + what +
+              " is about one pool of devices that are alike\n");
+  }
 }
 
 TEST_CASE("--trace writes a span for each batch and a name for each device") {

@@ -130,7 +130,8 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
   const row rows[] = {
       {"[]",
        "$: [] is not allowed: expected an object with fields among devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy, "
+       "pools, device_classes"},
       {R"({"models":[]})", "$.devices: missing: expected an integer from 1 to 1000000"},
       {R"({"devices":0})", "$.devices: 0 is not allowed: expected an integer from 1 to 1000000"},
       {R"({"devices":-8})", "$.devices: -8 is not allowed: expected an integer from 1 to 1000000"},
@@ -262,6 +263,64 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
   }
 }
 
+/// A workload of two models on four devices with more fields.
+std::string with_fields(const std::string& more) {
+  return R"({"devices":4,"models":[{"name":"a","alpha_ms":1,"beta_ms":1,"slo_ms":9},)"
+         R"({"name":"b","alpha_ms":1,"beta_ms":1,"slo_ms":9}],)" +
+         more + "}";
+}
+TEST_CASE("pools and classes of devices are read") {
+  const sim::workload w = parse_workload(
+      "w.json", with_fields(R"("pools":[{"name":"x","devices":3,"models":["b"]},)"
+                            R"({"name":"y","devices":1,"models":["a"]}],)"
+                            R"("device_classes":[{"name":"k80","count":4,"factor":2.5}])"));
+  REQUIRE(w.pools.size() == 2);
+  CHECK(w.pools[0].name == "x");
+  CHECK(w.pools[0].devices == 3);
+  CHECK(w.pools[0].models == std::vector<std::uint32_t>{1});
+  CHECK(w.pools[1].models == std::vector<std::uint32_t>{0});
+  REQUIRE(w.classes.size() == 1);
+  CHECK(w.classes[0].count == 4);
+  CHECK(w.classes[0].factor == 2.5);
+}
+TEST_CASE("pools that overlap, leave out or name what is not there are refused by place") {
+  const auto refused = [](const std::string& more) {
+    try {
+      parse_workload("w.json", with_fields(more));
+    } catch (const input_error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"taken"};
+  };
+  const auto pools = [](const std::string& items) { return R"("pools":[)" + items + "]"; };
+  const std::string x = R"({"name":"x","devices":2,"models":["a"]})";
+  CHECK(refused(pools("")) ==
+        "w.json: $.pools: [] is not allowed: expected an array of at least one pool");
+  CHECK(refused(pools(x + R"(,{"name":"y","devices":2,"models":["a","b"]})")) ==
+        "w.json: $.pools[1].models[0]: \"a\" is not allowed: expected a model that is in no other "
+        "pool");
+  CHECK(refused(pools(x + R"(,{"name":"y","devices":2,"models":["c"]})")) ==
+        "w.json: $.pools[1].models[0]: \"c\" is not allowed: expected the name of a model of the "
+        "workload");
+  CHECK(refused(pools(x)) ==
+        "w.json: $.pools: model \"b\" is in no pool: expected each model in one");
+  CHECK(refused(pools(x + R"(,{"name":"x","devices":2,"models":["b"]})")) ==
+        "w.json: $.pools[1].name: \"x\" is not allowed: expected names that differ from pool to "
+        "pool");
+  CHECK(refused(pools(x + R"(,{"name":"y","devices":1,"models":["b"]})")) ==
+        "w.json: $.pools: 3 devices in all pools are not allowed: expected 4, as devices says");
+  CHECK(refused(pools(x + R"(,{"name":"y","devices":0,"models":["b"]})")) ==
+        "w.json: $.pools[1].devices: 0 is not allowed: expected an integer from 1 to 1000000");
+  CHECK(
+      refused(R"("device_classes":[{"name":"k","count":3,"factor":1}])") ==
+      "w.json: $.device_classes: 3 devices in all classes are not allowed: expected 4, as devices "
+      "says");
+  CHECK(
+      refused(R"("device_classes":[{"name":"k","count":4,"factor":0}])") ==
+      "w.json: $.device_classes[0].factor: 0 is not allowed: expected a number from 0.01 to 1000");
+  CHECK(refused(R"("device_classes":[{"name":"k","count":4}])") ==
+        "w.json: $.device_classes[0].factor: missing: expected a number from 0.01 to 1000");
+}
 TEST_CASE("shares do not matter where popularity ignores them") {
   const std::string text =
       R"({"devices":1,"models":[{"name":"m","alpha_ms":1,"beta_ms":5,"slo_ms":9,"share":0}],)"

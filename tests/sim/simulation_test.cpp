@@ -5,6 +5,7 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/window.hpp>
 
@@ -13,6 +14,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
+#include <vector>
 
 namespace cohort::sim::simulation_test {
 namespace {
@@ -206,6 +209,56 @@ TEST_CASE("equal seeds give equal runs") {
   for (std::size_t i = 0; i < a.dispatches.size(); ++i) {
     CHECK(a.dispatches[i].exec_at == b.dispatches[i].exec_at);
     CHECK(a.dispatches[i].requests == b.dispatches[i].requests);
+  }
+}
+
+/// What was sent of a model: when, which size, until when, and where but for `first` devices.
+auto sent_of(const run_result& r, std::uint32_t model, std::uint32_t first) {
+  std::vector<std::tuple<time_point, std::uint32_t, time_point, std::uint32_t>> out;
+  for (const dispatch_record& d : r.dispatches) {
+    if (d.model == model) out.emplace_back(d.at, d.size, d.finish, d.device - first);
+  }
+  return out;
+}
+TEST_CASE("a pool decides what it would decide alone, and a model stays in its own") {
+  std::mt19937_64 random{3};
+  workload both = two_on_one({});
+  both.devices = 5;
+  both.pools = {{.name = "x", .devices = 2, .models = {1}},
+                {.name = "y", .devices = 3, .models = {0}}};
+  workload a = two_on_one({});
+  a.models.pop_back();
+  a.devices = 3;
+  workload b = two_on_one({});
+  b.models.erase(b.models.begin());
+  b.devices = 2;
+  time_point at{};
+  for (int i = 0; i < 1500; ++i) {
+    at += 1us * (random() % 700);
+    const auto model = static_cast<std::uint32_t>(random() % 2);
+    both.trace.push_back({at, model});
+    (model == 0 ? a : b).trace.push_back({at, 0});
+  }
+  const run_result joined = run(both, deferred::pooled_scheduler{});
+  CHECK(joined.dropped > 0);
+  CHECK(sent_of(joined, 0, 2) == sent_of(run(a, deferred::scheduler{}), 0, 0));
+  CHECK(sent_of(joined, 1, 0) == sent_of(run(b, deferred::scheduler{}), 0, 0));
+  // Advice is the sum over pools, each of which shares nothing.
+  const auto needed = [](const workload& w) {
+    return run(w, deferred::scheduler{}).advice.devices + w.devices;
+  };
+  CHECK(joined.advice.devices + 5 == needed(a) + needed(b));
+}
+TEST_CASE("batches take as long on a device as its class says") {
+  workload w = two_on_one({{0, 0}, {0, 1}});
+  w.devices = 2;
+  w.classes = {{.name = "old", .count = 1, .factor = 2},
+               {.name = "new", .count = 1, .factor = 0.5}};
+  const run_result r = run(w, deferred::basic_scheduler<deferred::eager, deferred::head>{});
+  REQUIRE(r.dispatches.size() == 2);
+  for (const dispatch_record& d : r.dispatches) {
+    const duration alone = d.model == 0 ? 3ms : 6ms;
+    CHECK(d.finish - d.exec_at == (d.device == 0 ? 2 * alone : alone / 2));
   }
 }
 

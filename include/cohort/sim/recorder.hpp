@@ -169,12 +169,17 @@ class recorder {
  private:
   [[nodiscard]] deferred::autoscale_advice advice(const run_result& r, double seconds) const {
     deferred::autoscale_advice a{.bad_rate = r.bad_rate, .idle_fraction = 1 - r.busy_fraction};
-    const std::int64_t present = workload_.devices;
     demand_of_models demand{workload_};
-    a.devices = std::int64_t{deferred::devices_needed(demand.at([&](std::size_t i) {
-                  return static_cast<double>(r.per_model[i].arrived) / seconds;
-                }))} -
-                present;
+    const auto rate = [&](std::size_t i) {
+      return static_cast<double>(r.per_model[i].arrived) / seconds;
+    };
+    a.devices = -std::int64_t{workload_.devices};
+    if (workload_.pools.empty()) a.devices += deferred::devices_needed(demand.at(rate));
+    for (const pool_spec& p : workload_.pools) {
+      a.devices += deferred::devices_needed(demand.at([&](std::size_t i) {
+        return std::ranges::find(p.models, i) != p.models.end() ? rate(i) : 0.0;
+      }));
+    }
     if (r.bad_rate > 0.01) a.devices = std::max<std::int64_t>(a.devices, 1);
     return a;
   }

@@ -11,6 +11,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/network_jitter.hpp>
@@ -50,7 +51,8 @@ struct recent_events {
 /// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
 /// measured part until every measured request has ended; those of batches that hang do so when the
 /// engine gives them up. Models are repeatable. What policies are told is what a server would tell
-/// them: profiles, arrivals and completions. Deterministic. Single use: construct, `run`.
+/// them: profiles, arrivals and completions. Pools count only for schedulers that have them.
+/// Deterministic. Single use: construct, `run`.
 template <deferred::batch_scheduler Scheduler>
 class simulation {
  public:
@@ -71,18 +73,15 @@ class simulation {
       drawn_.models.push_back({.bias = noise_.bias(model_id{i})});
     }
     for (std::uint32_t i = 0; i < w.devices; ++i) {
-      serving_.push_back(core_.add_device(time_point{}));
       devices_.push_back({.course = device_course{w.reality.faults, device_id{i}}});
     }
-    const std::vector<std::uint32_t> capacities = queue_capacities();
-    for (std::size_t i = 0; i < w.models.size(); ++i) {
-      const model_spec& m = w.models[i];
-      core_.add_model(
-          {.scheduling = {.latency = latency_curve{latency_of(m), effective_max_batch(m)},
-                          .slo = m.slo,
-                          .queue_capacity = capacities[i]},
-           .is_repeatable = true});
+    std::uint32_t first = 0;
+    for (const device_class& c : w.classes) {
+      for (std::uint32_t i = first; i < first + c.count; ++i) devices_[i].factor = c.factor;
+      first += c.count;
     }
+    add_devices();
+    add_models();
   }
 
   /// Goes on until just before an instant. @returns Whether there is more to do after it.
@@ -154,7 +153,7 @@ class simulation {
     const time_point start =
         std::max(clock_ + jitter_.draw(workload_.network.before(b.size())), d.free_at);
     const double factor = noise_.draw(b.model, start);
-    const auto takes = static_cast<double>(b.work.count()) * factor;
+    const auto takes = static_cast<double>(b.work.count()) * factor * d.factor;
     const device_course::ending end = start == never
                                           ? device_course::ending{never}
                                           : d.course.end(start, duration{std::llround(takes)});
@@ -191,6 +190,45 @@ class simulation {
     probes_.resize(devices);
     drawn_.devices.resize(devices);
     recorder_.expect_devices(devices);
+  }
+
+  /// Whether the scheduler keeps pools apart.
+  static constexpr bool has_pools = requires(Scheduler & s) {
+    s.add_device(time_point{}, deferred::pool_id{});
+  };
+
+  void add_devices() {
+    if constexpr (has_pools) {
+      for (std::uint32_t p = 0; p < workload_.pools.size(); ++p) {
+        for (std::uint32_t i = 0; i < workload_.pools[p].devices; ++i) {
+          serving_.push_back(core_.add_device(time_point{}, deferred::pool_id{p}));
+        }
+      }
+    } else {
+      for (std::uint32_t i = 0; i < workload_.devices; ++i) {
+        serving_.push_back(core_.add_device(time_point{}));
+      }
+    }
+  }
+  void add_models() {
+    std::vector<std::uint32_t> pool_of(workload_.models.size(), 0);
+    for (std::uint32_t p = 0; p < workload_.pools.size(); ++p) {
+      for (const std::uint32_t m : workload_.pools[p].models) pool_of[m] = p;
+    }
+    const std::vector<std::uint32_t> capacities = queue_capacities();
+    for (std::size_t i = 0; i < workload_.models.size(); ++i) {
+      const model_spec& m = workload_.models[i];
+      const engine::model_config config{
+          .scheduling = {.latency = latency_curve{latency_of(m), effective_max_batch(m)},
+                         .slo = m.slo,
+                         .queue_capacity = capacities[i]},
+          .is_repeatable = true};
+      if constexpr (has_pools) {
+        core_.add_model(config, deferred::pool_id{pool_of[i]});
+      } else {
+        core_.add_model(config);
+      }
+    }
   }
 
   static auto latency_of(const model_spec& m) {
@@ -259,6 +297,7 @@ class simulation {
 
   struct simulated_device {
     device_course course;
+    double factor = 1;                                                      // Of its class.
     std::array<device_course::ending, deferred::rank::entry_depth> ends{};  // Of its batches.
     std::uint32_t sent = 0;
     time_point free_at{};

@@ -53,6 +53,20 @@ struct model_spec {
   }
 };
 
+/// Some of the devices, and the models that run there and nowhere else.
+struct pool_spec {
+  std::string name;
+  std::uint32_t devices = 0;            ///< At least 1. Pools take them in order of their ids.
+  std::vector<std::uint32_t> models{};  ///< Indices into workload::models; at least one.
+};
+
+/// Some of the devices, on which batches take `factor` times as long as profiles say.
+struct device_class {
+  std::string name;
+  std::uint32_t count = 0;  ///< At least 1. Classes take devices in order of their ids.
+  double factor = 1;        ///< Above 0.
+};
+
 /// How the offered rate is divided over the models.
 enum class popularity : std::uint8_t { given, equal, zipf };
 
@@ -87,6 +101,9 @@ struct workload {
   double zipf_exponent = 0.9;
   duration warmup = std::chrono::seconds{2};
   duration measured = std::chrono::seconds{20};
+  std::vector<pool_spec> pools;  ///< Each model in one; none: all models run on all devices.
+  std::vector<device_class>
+      classes;  ///< Which policies are not told of; none: all are as profiled.
   deferred::network_delays network;
   network_jitter jitter;  ///< Of the way to devices.
   /// What policies leave of each deadline for `network.response`; without it, just that.

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pools_file.hpp"
+
+#include "text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::formats {
+namespace {
+
+constexpr integer_range device_counts{.low = 1, .high = 1'000'000};
+constexpr number_range device_factors{.low = 0.01, .high = 1000};
+
+/// The models of a pool, of which none may be in another.
+std::vector<std::uint32_t> read_pool_models(const json_cursor& at, const sim::workload& w,
+                                            std::vector<bool>& is_placed) {
+  std::vector<std::uint32_t> found;
+  for (const json_cursor& item : at.items("an array of at least one name of a model")) {
+    const std::string& name = item.string("the name of a model");
+    const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
+    if (m == w.models.end()) item.refuse("the name of a model of the workload");
+    const auto index = static_cast<std::size_t>(m - w.models.begin());
+    if (is_placed[index]) item.refuse("a model that is in no other pool");
+    is_placed[index] = true;
+    found.push_back(static_cast<std::uint32_t>(index));
+  }
+  return found;
+}
+
+}  // namespace
+
+void read_pools(const json_cursor& at, sim::workload& w) {
+  std::vector<bool> is_placed(w.models.size(), false);
+  std::uint64_t devices = 0;
+  for (const json_cursor& item : at.items("an array of at least one pool")) {
+    item.only({"name", "devices", "models"});
+    sim::pool_spec p;
+    p.name = item.require("name", "a name").string("a name that is not empty");
+    if (std::ranges::find(w.pools, p.name, &sim::pool_spec::name) != w.pools.end()) {
+      item.require("name", "").refuse("names that differ from pool to pool");
+    }
+    p.devices = static_cast<std::uint32_t>(
+        item.require("devices", device_counts.describe()).integer(device_counts));
+    p.models = read_pool_models(item.require("models", "an array of names"), w, is_placed);
+    devices += p.devices;
+    w.pools.push_back(std::move(p));
+  }
+  const auto left = std::ranges::find(is_placed, false);
+  if (left != is_placed.end()) {
+    const auto index = static_cast<std::size_t>(left - is_placed.begin());
+    throw input_error{fmt::format("{}: model {} is in no pool: expected each model in one",
+                                  at.place(), quote_short(w.models[index].name))};
+  }
+  if (devices != w.devices) {
+    throw input_error{
+        fmt::format("{}: {} devices in all pools are not allowed: expected {}, as "
+                    "devices says",
+                    at.place(), devices, w.devices)};
+  }
+}
+
+void read_device_classes(const json_cursor& at, sim::workload& w) {
+  std::uint64_t devices = 0;
+  for (const json_cursor& item : at.items("an array of at least one class")) {
+    item.only({"name", "count", "factor"});
+    sim::device_class c;
+    c.name = item.require("name", "a name").string("a name that is not empty");
+    if (std::ranges::find(w.classes, c.name, &sim::device_class::name) != w.classes.end()) {
+      item.require("name", "").refuse("names that differ from class to class");
+    }
+    c.count = static_cast<std::uint32_t>(
+        item.require("count", device_counts.describe()).integer(device_counts));
+    c.factor = item.require("factor", device_factors.describe()).number(device_factors);
+    devices += c.count;
+    w.classes.push_back(std::move(c));
+  }
+  if (devices != w.devices) {
+    throw input_error{
+        fmt::format("{}: {} devices in all classes are not allowed: expected {}, as "
+                    "devices says",
+                    at.place(), devices, w.devices)};
+  }
+}
+
+void read_subclusters(const std::string& path, sim::workload& w) {
+  const std::string file = input_name(path);
+  const json_value document = parse_json(file, read_file(path));
+  const json_cursor root{file, document};
+  const json_cursor at = root.require("assignment", "an answer of cohort subclusters");
+  std::map<std::uint64_t, sim::pool_spec> found;  // By sub-cluster.
+  std::vector<bool> is_placed(w.models.size(), false);
+  for (const auto& [name, cell] : at.members("an object with the sub-cluster of each model")) {
+    const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
+    if (m == w.models.end()) fail(at.place(), quote_short(name), "models of the workload");
+    const std::uint64_t number = cell.integer({.low = 0, .high = 999'999});
+    const auto index = static_cast<std::size_t>(m - w.models.begin());
+    is_placed[index] = true;
+    sim::pool_spec& p = found[number];
+    p.name = fmt::format("sub-cluster {}", number);
+    p.models.push_back(static_cast<std::uint32_t>(index));
+  }
+  const auto left = std::ranges::find(is_placed, false);
+  if (left != is_placed.end()) {
+    const auto index = static_cast<std::size_t>(left - is_placed.begin());
+    throw input_error{fmt::format("{}: model {}: missing: expected the sub-cluster of each model",
+                                  at.place(), quote_short(w.models[index].name))};
+  }
+  if (found.size() > w.devices) {
+    throw input_error{
+        fmt::format("{}: {} sub-clusters are not allowed: expected at most {}, a "
+                    "device of the workload for each",
+                    at.place(), found.size(), w.devices)};
+  }
+  w.pools.clear();
+  auto rest = static_cast<std::uint32_t>(w.devices % found.size());
+  for (auto& [number, p] : found) {
+    p.devices = static_cast<std::uint32_t>(w.devices / found.size()) + (rest > 0 ? 1 : 0);
+    if (rest > 0) --rest;
+    w.pools.push_back(std::move(p));
+  }
+}
+
+}  // namespace cohort::formats
