@@ -103,7 +103,7 @@ class shard_thread {
   void stop() {
     controls_.stop();
     wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   /// When all threads have ended.
   void drop_what_is_left() noexcept {

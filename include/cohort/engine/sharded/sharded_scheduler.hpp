@@ -82,7 +82,8 @@ class basic_sharded_scheduler {
 
  public:
   /// Starts the threads. @param backend Outlives this.
-  /// @throws config_error If an option is outside its range.
+  /// @throws config_error If an option is outside its range. @throws std::system_error If there is
+  /// no thread to be had.
   explicit basic_sharded_scheduler(Backend& backend, const sharded_options& options = {},
                                    Clock time = {}, const Window& window = {},
                                    const Gather& gather = {}, const Target& target = {},
@@ -102,10 +103,11 @@ class basic_sharded_scheduler {
       shards_.back()->learn(options.learning, clock_.now());
     }
     for (auto& s : shards_) s->know(shards_);
-    rank_thread_ = std::thread{[this] { run_rank(); }};
-    bind_to_core(rank_thread_, options.first_core);
-    for (std::uint32_t i = 0; i < options.shards; ++i) {
-      shards_[i]->start(options.first_core < 0 ? -1 : options.first_core + 1 + static_cast<int>(i));
+    try {
+      start();
+    } catch (...) {
+      stop();  // Of the threads that there are.
+      throw;
     }
   }
   basic_sharded_scheduler(const basic_sharded_scheduler&) = delete;
@@ -119,14 +121,15 @@ class basic_sharded_scheduler {
     for (auto& s : shards_) s->stop();
     rank_controls_.stop();
     rank_parker_.unpark();
-    rank_thread_.join();
+    if (rank_thread_.joinable()) rank_thread_.join();
     for (auto& s : shards_) s->drop_what_is_left();
   }
 
   /// Adds a model to the shard with the fewest. @throws config_error If a batch of one cannot meet
-  /// the SLO, or above `max_models`.
+  /// the SLO, above `max_models`, or after `stop`.
   model_id add_model(const deferred::model_config& config) {
     const std::lock_guard lock{control_};
+    expects(!is_stopped_, "add_model: the scheduler has been stopped");
     expects(next_model_ < options_.max_models, "add_model: more models than max_models");
     const model_id id{next_model_};
     const auto to = std::ranges::min_element(shards_, {}, [](const auto& s) { return s->models; });
@@ -211,12 +214,20 @@ class basic_sharded_scheduler {
     bool failed = false;
   };
 
+  void start() {
+    const int first = options_.first_core;
+    rank_thread_ = std::thread{[this] { run_rank(); }};
+    bind_to_core(rank_thread_, first);
+    for (std::uint32_t i = 0; i < shards_.size(); ++i) {
+      shards_[i]->start(first < 0 ? first : first + 1 + static_cast<int>(i));
+    }
+  }
   static const sharded_options& checked(const sharded_options& o) {
     o.validate();
     return o;
   }
   [[nodiscard]] bool is_served(model_id id) const noexcept {
-    return id.value() < next_model_ && routes_.is_open(id);
+    return !is_stopped_ && id.value() < next_model_ && routes_.is_open(id);
   }
   template <class F>
   void on_rank(F&& f) {
