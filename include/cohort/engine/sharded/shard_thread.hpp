@@ -235,15 +235,13 @@ class shard_thread {
   /// Of a model that is elsewhere, or on its way, or gone.
   void pass_on(const shard_message& m) noexcept {
     const std::uint32_t where = parts_.routes.shard_of(m.model);
-    if (where != number_) {
-      if (!(*all_)[where]->post(m)) held_.push_back(m);
-    } else if (parts_.routes.is_open(m.model)) {
-      held_.push_back(m);
-    } else if (!m.is_cancel) {
-      drop(*m.about);
-    } else if (!parts_.routes.is_lost(*m.about)) {
-      held_.push_back(m);
+    const bool is_elsewhere = where != number_;
+    if (is_elsewhere && (*all_)[where]->post(m)) return;
+    if (!is_elsewhere && !parts_.routes.is_open(m.model)) {
+      if (!m.is_cancel) return drop(*m.about);
+      if (parts_.routes.is_lost(*m.about)) return;
     }
+    held_.push_back(m);
   }
 
   std::uint32_t number_;

@@ -222,7 +222,7 @@ class basic_sharded_scheduler {
       shards_[i]->start(first < 0 ? first : first + 1 + static_cast<int>(i));
     }
   }
-  static const sharded_options& checked(const sharded_options& o) {
+  static sharded_options checked(const sharded_options& o) {
     o.validate();
     return o;
   }
