@@ -222,6 +222,19 @@ TEST_CASE("a driver that wakes up late by no more than its margin misses no wind
     CHECK_FALSE(d.late);
   }
 }
+TEST_CASE("of a model that is removed no timer is left, whatever the window") {
+  driver<adaptive_scheduler> d{make_adaptive_scheduler()};
+  request r;
+  const model_id m =
+      d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 40ms});
+  r.arrival = t0;
+  r.deadline = t0 + 40ms;
+  d.scheduler.on_arrival(r, t0, d);
+  d.scheduler.remove_model(m, t0, d);
+  CHECK(d.dropped.size() == 1);
+  CHECK(d.scheduler.next_wake() == never);
+  d.scheduler.advance(t0 + 1s, d);
+}
 TEST_CASE("devices get the smallest id that is neither present nor at work") {
   request r;
   driver<scheduler> d{scheduler{}};

@@ -255,7 +255,9 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
        "1 with its network delays"},
       {with_field(R"("speed":1)"),
        "$.speed: unknown field: expected devices, models, arrivals, "
-       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy"},
+       "popularity, zipf_exponent, warmup_s, duration_s, network, reality, rate_rps, policy, "
+       "pools, "
+       "device_classes"},
   };
   for (const row& r : rows) {
     CAPTURE(r.text);

@@ -197,8 +197,8 @@ TEST_CASE("why a batch fails is in the log in full, and of it the client hears t
   CHECK_MESSAGE(said.find(text) != std::string::npos, said);
   CHECK_MESSAGE(said.find(text) == said.rfind(text), said);
   const std::string lines = "\n" + said;
-  CHECK_MESSAGE((lines.find("\ndevice 0" + text) != std::string::npos ||
-                 lines.find("\ndevice 1" + text) != std::string::npos),
+  CHECK_MESSAGE((lines.find("\ninference_server: device 0" + text) != std::string::npos ||
+                 lines.find("\ninference_server: device 1" + text) != std::string::npos),
                 said);
 }
 

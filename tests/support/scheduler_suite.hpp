@@ -98,6 +98,14 @@ template <class Scheduler>
 void check_random_operations(deferred::network_delays delays) {
   using namespace std::chrono_literals;
   constexpr time_point t0{};
+  const auto config = [](random_source& random) {
+    return deferred::model_config{
+        .latency = latency_curve{linear_latency{1ms * (1 + random.below(5)),
+                                                100us * (1 + random.below(10))},
+                                 1 + random.below(8U)},
+        .slo = 30ms,
+        .queue_capacity = 64};
+  };
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     random_source random{seed};
@@ -106,12 +114,7 @@ void check_random_operations(deferred::network_delays delays) {
     d.delays = delays;
     const std::uint32_t models = 1 + random.below(3U);
     for (std::uint32_t i = 0; i < models; ++i) {
-      d.scheduler.add_model(
-          {.latency = latency_curve{linear_latency{1ms * (1 + random.below(5)),
-                                                   100us * (1 + random.below(10))},
-                                    1 + random.below(8U)},
-           .slo = 30ms,
-           .queue_capacity = 64});
+      d.scheduler.add_model(config(random));
     }
     std::set<std::uint32_t> present;
     for (int i = 0; i < 3; ++i) present.insert(d.scheduler.add_device(t0).value());
@@ -143,7 +146,11 @@ void check_random_operations(deferred::network_delays delays) {
           if constexpr (requires { d.scheduler.move_model(model_id{0}, random); }) {
             if (random.one_in(2)) d.scheduler.move_model(model_id{random.below(models)}, random);
           }
-          if (random.one_in(20) && present.size() > 1) {
+          if (random.one_in(20)) {  // Another model takes its place.
+            const model_id gone{random.below(models)};
+            d.scheduler.remove_model(gone, d.now, d);
+            REQUIRE(d.scheduler.add_model(config(random)) == gone);
+          } else if (random.one_in(20) && present.size() > 1) {
             d.scheduler.remove_device(device_id{*present.begin()}, d.now);
             present.erase(present.begin());
           } else if (random.one_in(20) && present.size() < 5) {

@@ -51,8 +51,8 @@ struct request {
   /// Of the real-time engine, under its inbox's lock.
   bool in_engine = false;
   bool cancel_posted = false;
-  /// Of the sharded scheduler: whether it has ended, or its cancellation is on its way.
-  std::uint8_t fate = 0;
+  /// Of the sharded scheduler: whether it has ended, or which cancellation is on its way.
+  std::uint32_t fate = 0;
   /// Of the loop: counted among those that wait for a batch. It sees batches as const.
   mutable bool is_waiting = false;
 

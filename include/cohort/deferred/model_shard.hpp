@@ -380,7 +380,7 @@ class basic_model_shard {
     // One past the last start: at it, the candidate is still valid and would re-arm for ever.
     time_point look = c.is_empty() ? never : c.send_by() + duration{1};
     if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
-      if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
+      if (!c.is_empty() && c.exec_at > now) look = std::min(look, now + Window::looks_again);
     }
     refresh_.arm(id.index(), look);
     if (!is_same) sink.candidate_changed(id, c);

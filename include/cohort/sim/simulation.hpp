@@ -204,10 +204,9 @@ class simulation {
           serving_.push_back(core_.add_device(time_point{}, deferred::pool_id{p}));
         }
       }
-    } else {
-      for (std::uint32_t i = 0; i < workload_.devices; ++i) {
-        serving_.push_back(core_.add_device(time_point{}));
-      }
+    }
+    while (serving_.size() < workload_.devices) {
+      serving_.push_back(core_.add_device(time_point{}));
     }
   }
   void add_models() {

@@ -80,6 +80,22 @@ TEST_CASE("a batch may end before the rank has read that it was sent") {
   CHECK(r.devices().outstanding(device_id{0}) == 0);
   CHECK(r.step(t0 + 5ms));
 }
+TEST_CASE("a batch is timed from its start, though the rank hears of that late") {
+  exchange e{1, 1};
+  rank_half r{e};
+  r.add_device(t0);
+  e.say(m0, word_of(0, 1));
+  r.step(t0);
+  model_word answer = word_of(0, 1);
+  answer.answer = used(mail_of(e, 0)->number);
+  e.say(m0, answer);
+  r.step(t0 + 2ms);
+  r.on_complete(device_id{0}, t0 + 5ms);
+  batch_time t;
+  REQUIRE(e.take_measured(0, t));
+  CHECK(t.is_known);
+  CHECK(t.log_ratio == doctest::Approx(0));
+}
 TEST_CASE("a model is let go when no grant is on its way, once for each that asks") {
   exchange e{2, 1};
   rank_half r{e};

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
 namespace cohort::engine::model_routes_test {
 namespace {
 
@@ -20,28 +22,42 @@ TEST_CASE("a model's shard is known also when it is closed, and what never was i
 TEST_CASE("of end and cancellation whoever comes second knows of the first") {
   model_routes r{1};
   request a;
-  CHECK_FALSE(model_routes::begin_cancel(a));  // It was never taken.
+  CHECK(r.begin_cancel(a) == 0);  // It was never taken.
   model_routes::begin(a);
-  CHECK(model_routes::begin_cancel(a));
-  CHECK_FALSE(model_routes::begin_cancel(a));  // One is on its way.
-  CHECK_FALSE(r.is_lost(a));
+  const std::uint32_t first = r.begin_cancel(a);
+  CHECK(first > 0);
+  CHECK(r.begin_cancel(a) == 0);  // One is on its way.
+  CHECK_FALSE(r.is_lost(a, first));
   r.end(a);
-  CHECK_FALSE(model_routes::begin_cancel(a));
-  CHECK(r.is_lost(a));
-  CHECK_FALSE(r.is_lost(a));  // Told once.
+  CHECK(r.begin_cancel(a) == 0);
+  CHECK(r.is_lost(a, first));
+  CHECK_FALSE(r.is_lost(a, first));  // Told once.
 
   model_routes::begin(a);
   r.end(a);
-  CHECK_FALSE(model_routes::begin_cancel(a));
-  CHECK_FALSE(r.is_lost(a));
+  CHECK(r.begin_cancel(a) == 0);
 
   model_routes::begin(a);
-  CHECK(model_routes::begin_cancel(a));
-  r.take_back_cancel(a);  // It could not be sent: all is as before.
-  CHECK(model_routes::begin_cancel(a));
+  const std::uint32_t unsent = r.begin_cancel(a);
+  r.take_back_cancel(a, unsent);  // It could not be sent: all is as before.
+  const std::uint32_t late = r.begin_cancel(a);
+  CHECK(late > 0);
   r.end(a);
-  r.take_back_cancel(a);
-  CHECK_FALSE(r.is_lost(a));
+  r.take_back_cancel(a, late);
+  CHECK_FALSE(r.is_lost(a, late));
+}
+TEST_CASE(
+    "a request that is used again is not taken for the one before, whose cancellation is late") {
+  model_routes r{1};
+  request a;
+  model_routes::begin(a);
+  const std::uint32_t first = r.begin_cancel(a);
+  r.end(a);  // Its message is still on its way.
+  model_routes::begin(a);
+  const std::uint32_t second = r.begin_cancel(a);
+  CHECK(second != first);
+  CHECK_FALSE(r.is_lost(a, second));  // That one counts.
+  CHECK(r.is_lost(a, first));
 }
 
 }  // namespace

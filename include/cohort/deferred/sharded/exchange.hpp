@@ -49,6 +49,7 @@ struct rank_mail {
   /// way, nor will be until a shard speaks of it again.
   bool is_grant = true;
   std::uint32_t number = 0;  ///< Of the grant.
+  time_point at{};           ///< When it was made: the shard's clock may have been read before.
   grant offer{};             ///< Of a leave the model alone.
 };
 

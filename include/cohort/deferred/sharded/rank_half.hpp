@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -83,6 +84,7 @@ class rank_half {
   /// or a shard let go of a model.
   bool step(time_point now) noexcept {
     const std::uint64_t sent = sent_;
+    now_ = now;
     between_.take_news([&](model_id id) { hear(id, now); });
     if (learns_ && lateness_.woke(now)) wake_margin_ = lateness_.margin();
     rank_.advance(now, *this);
@@ -97,6 +99,12 @@ class rank_half {
     return changes ? std::min(rank_.next_wake(), told_ + pool_meter::period) : rank_.next_wake();
   }
 
+  /// Devices that are present, offered or at work. O(devices).
+  [[nodiscard]] std::size_t in_use() const noexcept {
+    std::size_t n = 0;
+    for (std::uint32_t i = 0; i < lanes_.size(); ++i) n += is_in_use(device_id{i});
+    return n;
+  }
   /// For questions only.
   [[nodiscard]] const rank& devices() const noexcept { return rank_; }
   [[nodiscard]] const batch_times& times() const noexcept { return times_; }
@@ -112,7 +120,7 @@ class rank_half {
     m.is_open = true;
     lanes_[g.device.index()][g.entry].offered_to = g.model;
     if (learns_) g.slowness = times_.device_factor(g.device);
-    send(m, {.is_grant = true, .number = ++m.granted, .offer = g});
+    send(m, {.is_grant = true, .number = ++m.granted, .at = now_, .offer = g});
   }
 
  private:
@@ -176,7 +184,7 @@ class rank_half {
                         .latest = answer.exec_at,
                         .expected = answer.expected,
                         .work = answer.work},
-                       now);
+                       std::min(now, answer.exec_at));  // When it began, not when that is heard.
     rank_.on_grant_used(id, m.at.device, answer.exec_at, answer.expected, now);
   }
   void tell(time_point now) noexcept {
@@ -195,6 +203,7 @@ class rank_half {
   std::vector<std::vector<lane>> lanes_;  // By device and entry.
   duration wake_margin_{-1};              // Below 0: not known.
   time_point told_ = time_point{} - tells_after;
+  time_point now_{};  // Of this step.
   std::uint64_t sent_ = 0;
   bool learns_ = false;
   bool is_news_ = true;

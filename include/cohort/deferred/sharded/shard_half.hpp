@@ -121,7 +121,7 @@ class basic_shard_half {
       if (mail.is_grant) {
         voices_[mail.offer.model.index()].word.answer =
             grant_answer{.number = mail.number, .exec_at = {}};
-        shard_.on_grant(mail.offer, now, j);
+        shard_.on_grant(mail.offer, std::max(now, mail.at), j);
       } else {
         leave(mail.offer.model, j, sink);
       }
@@ -153,6 +153,7 @@ class basic_shard_half {
     bool is_changed = false;
     bool is_urgent = false;  // Not only that its window has moved.
     time_point opens;        // What the rank knows: when the window opens, or `never`;
+    time_point latest;       // until when it is open;
     time_point told;         // and since when.
   };
 
@@ -206,7 +207,8 @@ class basic_shard_half {
   /// When the rank must hear what has changed.
   [[nodiscard]] static time_point due(const voice& v, time_point now) noexcept {
     const time_point opens = v.word.best.send_at();
-    if (v.is_urgent || opens > v.opens) return now;
+    // At the end of the window that it knows of the rank forgets the model.
+    if (v.is_urgent || opens > v.opens || v.word.best.latest > v.latest) return now;
     if (v.opens <= now) return v.told + tells_ahead;  // It knows that the window is open.
     return opens - tells_ahead;
   }
@@ -216,6 +218,7 @@ class basic_shard_half {
     if (word.is_leaving) word.best = {};
     v.is_urgent = false;
     v.opens = word.best.is_empty() ? never : word.best.send_at();
+    v.latest = word.best.is_empty() ? never : word.best.latest;
     v.told = now;
     between_.say(id, word);
     has_said_ = true;

@@ -54,7 +54,7 @@ class controls {
 
   /// Does all that was posted. @returns Whether there was anything.
   bool take(time_point now) {
-    if (!has_any()) return false;
+    if (!has_any_.load()) return false;
     std::vector<action> taken;
     {
       const std::lock_guard lock{mutex_};
@@ -64,13 +64,11 @@ class controls {
     for (const action& act : taken) act(now);
     return true;
   }
-  [[nodiscard]] bool has_any() const noexcept { return has_any_.load(); }
+  /// Whether the thread must not sleep.
+  [[nodiscard]] bool has_any() const noexcept { return has_any_.load() || is_stopped_.load(); }
 
   /// The thread is to end.
-  void stop() noexcept {
-    is_stopped_.store(true);
-    has_any_.store(true);  // Whoever sleeps must look.
-  }
+  void stop() noexcept { is_stopped_.store(true); }
   [[nodiscard]] bool is_stopped() const noexcept {
     return is_stopped_.load(std::memory_order_relaxed);
   }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace cohort::engine {
@@ -45,21 +46,26 @@ class model_routes {
   static void begin(request& r) noexcept {
     std::atomic_ref{r.fate}.store(live, std::memory_order_relaxed);
   }
-  /// @returns Whether a cancellation is to be sent: the request had not ended, nor was one sent.
-  static bool begin_cancel(request& r) noexcept {
-    std::uint8_t expected = live;
-    return std::atomic_ref{r.fate}.compare_exchange_strong(expected, cancelling);
+  /// @returns The number of a cancellation that is to be sent; 0: the request has ended, or one was
+  /// sent.
+  std::uint32_t begin_cancel(request& r) noexcept {
+    std::uint32_t expected = live;
+    std::uint32_t number = next_.fetch_add(1, std::memory_order_relaxed);
+    while (number <= live) number = next_.fetch_add(1, std::memory_order_relaxed);  // It wraps.
+    return std::atomic_ref{r.fate}.compare_exchange_strong(expected, number) ? number : 0;
   }
   /// The request ends, or goes into its batch: a cancellation has no effect any more.
   void end(request& r) noexcept {
-    if (std::atomic_ref{r.fate}.exchange(ended) != cancelling) return;
+    const std::uint32_t was = std::atomic_ref{r.fate}.exchange(ended);
+    if (was <= live) return;
     const std::lock_guard lock{mutex_};
-    lost_.push_back(&r);
+    lost_.emplace_back(&r, was);
   }
-  /// A cancellation has arrived. @returns Whether its request has ended, and is not to be touched.
-  [[nodiscard]] bool is_lost(const request& r) noexcept {
+  /// A cancellation has arrived. @returns Whether its request has ended, and is not to be touched:
+  /// it may be another's by now.
+  [[nodiscard]] bool is_lost(const request& r, std::uint32_t number) noexcept {
     const std::lock_guard lock{mutex_};
-    const auto at = std::ranges::find(lost_, &r);
+    const auto at = std::ranges::find(lost_, std::pair{&r, number});
     if (at == lost_.end()) return false;
     lost_.erase(at);
     return true;
@@ -69,14 +75,16 @@ class model_routes {
     std::atomic_ref{r.fate}.store(ended, std::memory_order_relaxed);
   }
   /// A cancellation could not be sent after all.
-  void take_back_cancel(request& r) noexcept {
-    std::uint8_t expected = cancelling;
+  void take_back_cancel(request& r, std::uint32_t number) noexcept {
+    std::uint32_t expected = number;
     if (std::atomic_ref{r.fate}.compare_exchange_strong(expected, live)) return;
-    while (!is_lost(r)) std::this_thread::yield();  // Whoever ended it is about to note it.
+    while (!is_lost(r, number)) std::this_thread::yield();  // Whoever ended it is about to note it.
   }
 
  private:
-  enum : std::uint8_t { ended, live, cancelling };
+  static constexpr std::uint32_t ended = 0;  // Above `live`: the number of a cancellation.
+  static constexpr std::uint32_t live = 1;
+
   struct route {
     std::atomic<std::uint32_t> shard{0};
     std::atomic<bool> is_open{false};
@@ -85,7 +93,9 @@ class model_routes {
   std::unique_ptr<route[]> routes_;
   std::uint32_t models_;
   std::mutex mutex_;
-  std::vector<const request*> lost_;  // Ended while a cancellation was on its way: few.
+  /// Ended while a cancellation was on its way, and its number: few.
+  std::vector<std::pair<const request*, std::uint32_t>> lost_;
+  std::atomic<std::uint32_t> next_{live + 1};
 };
 
 }  // namespace cohort::engine

@@ -17,6 +17,7 @@
 #include <cohort/engine/sharded/inlet.hpp>
 #include <cohort/engine/sharded/model_routes.hpp>
 #include <cohort/engine/sharded/parker.hpp>
+#include <cohort/engine/wake_histogram.hpp>
 
 #ifdef __linux__
 #include <pthread.h>
@@ -69,8 +70,10 @@ inline void bind_to_core([[maybe_unused]] std::thread& t, [[maybe_unused]] int c
 /// What a request is to its shard, or its cancellation.
 struct shard_message {
   request* about = nullptr;
-  model_id model;  // The request may be gone when its cancellation is read.
-  bool is_cancel = false;
+  model_id model;            // The request may be gone when its cancellation is read.
+  std::uint32_t cancel = 0;  // Its number, if it is one.
+
+  [[nodiscard]] bool is_cancel() const noexcept { return cancel > 0; }
 };
 
 /// What the threads of a sharded scheduler share. All outlive them.
@@ -109,7 +112,7 @@ class shard_thread {
   void drop_what_is_left() noexcept {
     for (shard_message m; inlet_.pop(m);) held_.push_back(m);
     for (const shard_message& m : held_) {
-      if (!m.is_cancel) drop(*m.about);
+      if (!m.is_cancel()) drop(*m.about);
     }
     held_.clear();
     half_.close(*this);
@@ -188,6 +191,7 @@ class shard_thread {
   }
 
   void run() noexcept {
+    set_precise_sleep();
     time_point awake_until = distant_past;
     while (!controls_.is_stopped()) {
       const time_point now = parts_.time.now();
@@ -220,11 +224,11 @@ class shard_thread {
   }
   void take(const shard_message& m, time_point now) noexcept {
     if (!half_.models().is_served(m.model)) return pass_on(m);
-    if (!m.is_cancel) {
+    if (!m.is_cancel()) {
       if (half_.models().is_full(m.model)) return drop(*m.about);
       return half_.on_arrival(*m.about, now, *this);
     }
-    if (parts_.routes.is_lost(*m.about)) return;
+    if (parts_.routes.is_lost(*m.about, m.cancel)) return;
     if (half_.on_cancel(*m.about, now, *this)) {
       model_routes::take_back(*m.about);
       parts_.backend.cancelled(*m.about);
@@ -238,8 +242,8 @@ class shard_thread {
     const bool is_elsewhere = where != number_;
     if (is_elsewhere && (*all_)[where]->post(m)) return;
     if (!is_elsewhere && !parts_.routes.is_open(m.model)) {
-      if (!m.is_cancel) return drop(*m.about);
-      if (parts_.routes.is_lost(*m.about)) return;
+      if (!m.is_cancel()) return drop(*m.about);
+      if (parts_.routes.is_lost(*m.about, m.cancel)) return;
     }
     held_.push_back(m);
   }

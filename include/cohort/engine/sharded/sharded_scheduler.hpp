@@ -163,7 +163,7 @@ class basic_sharded_scheduler {
   device_id add_device() {
     device_id id{};
     on_rank([&](time_point now) {
-      expects(rank_.devices().devices() < most_devices, "add_device: more than 4096 devices");
+      expects(rank_.in_use() < most_devices, "add_device: more than 4096 devices");
       id = rank_.add_device(now, options_.device_capacity);
     });
     return id;
@@ -187,7 +187,7 @@ class basic_sharded_scheduler {
   [[nodiscard]] bool submit(request& r) noexcept {
     if (!routes_.is_open(r.model)) return false;
     model_routes::begin(r);
-    if (shards_[routes_.shard_of(r.model)]->post({&r, r.model, false})) return true;
+    if (shards_[routes_.shard_of(r.model)]->post({&r, r.model})) return true;
     model_routes::take_back(r);
     return false;
   }
@@ -196,14 +196,18 @@ class basic_sharded_scheduler {
   /// memory is there. @returns False if the shard does not keep up: then nothing happens.
   bool cancel(request& r) noexcept {
     const model_id of = r.model;
-    if (!model_routes::begin_cancel(r)) return true;
-    if (shards_[routes_.shard_of(of)]->post({&r, of, true})) return true;
-    routes_.take_back_cancel(r);
+    const std::uint32_t number = routes_.begin_cancel(r);
+    if (number == 0) return true;
+    if (shards_[routes_.shard_of(of)]->post({&r, of, number})) return true;
+    routes_.take_back_cancel(r, number);
     return false;
   }
   /// The oldest batch of the entry ended; `failed` if without results. Once for each batch.
   void complete(device_entry at, bool failed = false) noexcept {
-    while (!ends_.push({at, failed})) std::this_thread::yield();  // More ends than batches.
+    while (!ends_.push({at, failed})) {  // More ends than batches.
+      if (rank_controls_.is_stopped()) return;
+      std::this_thread::yield();
+    }
     rank_parker_.unpark();
   }
 
@@ -237,6 +241,7 @@ class basic_sharded_scheduler {
   }
 
   void run_rank() {
+    set_precise_sleep();
     time_point awake_until = distant_past;
     while (!rank_controls_.is_stopped()) {
       const time_point now = clock_.now();
