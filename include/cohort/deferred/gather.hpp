@@ -28,8 +28,8 @@ class reach {
   [[nodiscard]] time_point finish(std::uint32_t size) const noexcept {
     return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
   }
-  /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is `size`,
-  /// as it is for most requests that come to a batch that grows.
+  /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is
+  /// `size`, as it is for most requests that come to a batch that grows.
   [[nodiscard]] std::uint32_t largest_by(time_point deadline, std::uint32_t size) const noexcept {
     if (finish(size) <= deadline) return size;
     return std::min(size, largest_by(deadline));
