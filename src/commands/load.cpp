@@ -44,7 +44,7 @@ place parse_url(const std::string& option, const std::string& url) {
   if (o.host.empty() || o.host.find('/') != std::string::npos) {
     fail(option, quote_short(url), "http://HOST[:PORT]");
   }
-  (void)parse_integer(option + ": port", o.port, {.low = 1, .high = 65535});
+  (void)parse_integer(fmt::format("{}: port", option), o.port, {.low = 1, .high = 65535});
   return o;
 }
 
