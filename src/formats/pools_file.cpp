@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,18 +21,38 @@ namespace {
 constexpr integer_range device_counts{.low = 1, .high = 1'000'000};
 constexpr number_range device_factors{.low = 0.01, .high = 1000};
 
+/// Where a model is in the workload, if it is there.
+std::optional<std::size_t> index_of(const sim::workload& w, std::string_view name) {
+  const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
+  if (m == w.models.end()) return std::nullopt;
+  return static_cast<std::size_t>(m - w.models.begin());
+}
+/// The first model without a place, if there is one: its name, for an error.
+std::optional<std::string> left_out(const sim::workload& w, const std::vector<bool>& is_placed) {
+  const auto left = std::ranges::find(is_placed, false);
+  if (left == is_placed.end()) return std::nullopt;
+  return quote_short(w.models[static_cast<std::size_t>(left - is_placed.begin())].name);
+}
+/// @param what "pools" or "classes".
+void expect_all_devices(const json_cursor& at, std::string_view what, std::uint64_t devices,
+                        const sim::workload& w) {
+  if (devices == w.devices) return;
+  throw input_error{
+      fmt::format("{}: {} devices in all {} are not allowed: expected {}, as devices says",
+                  at.place(), devices, what, w.devices)};
+}
+
 /// The models of a pool, of which none may be in another.
 std::vector<std::uint32_t> read_pool_models(const json_cursor& at, const sim::workload& w,
                                             std::vector<bool>& is_placed) {
   std::vector<std::uint32_t> found;
   for (const json_cursor& item : at.items("an array of at least one name of a model")) {
     const std::string& name = item.string("the name of a model");
-    const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
-    if (m == w.models.end()) item.refuse("the name of a model of the workload");
-    const auto index = static_cast<std::size_t>(m - w.models.begin());
-    if (is_placed[index]) item.refuse("a model that is in no other pool");
-    is_placed[index] = true;
-    found.push_back(static_cast<std::uint32_t>(index));
+    const std::optional<std::size_t> index = index_of(w, name);
+    if (!index) item.refuse("the name of a model of the workload");
+    if (is_placed[*index]) item.refuse("a model that is in no other pool");
+    is_placed[*index] = true;
+    found.push_back(static_cast<std::uint32_t>(*index));
   }
   return found;
 }
@@ -53,18 +75,11 @@ void read_pools(const json_cursor& at, sim::workload& w) {
     devices += p.devices;
     w.pools.push_back(std::move(p));
   }
-  const auto left = std::ranges::find(is_placed, false);
-  if (left != is_placed.end()) {
-    const auto index = static_cast<std::size_t>(left - is_placed.begin());
-    throw input_error{fmt::format("{}: model {} is in no pool: expected each model in one",
-                                  at.place(), quote_short(w.models[index].name))};
-  }
-  if (devices != w.devices) {
+  if (const auto left = left_out(w, is_placed)) {
     throw input_error{
-        fmt::format("{}: {} devices in all pools are not allowed: expected {}, as "
-                    "devices says",
-                    at.place(), devices, w.devices)};
+        fmt::format("{}: model {} is in no pool: expected each model in one", at.place(), *left)};
   }
+  expect_all_devices(at, "pools", devices, w);
 }
 
 void read_device_classes(const json_cursor& at, sim::workload& w) {
@@ -82,12 +97,7 @@ void read_device_classes(const json_cursor& at, sim::workload& w) {
     devices += c.count;
     w.classes.push_back(std::move(c));
   }
-  if (devices != w.devices) {
-    throw input_error{
-        fmt::format("{}: {} devices in all classes are not allowed: expected {}, as "
-                    "devices says",
-                    at.place(), devices, w.devices)};
-  }
+  expect_all_devices(at, "classes", devices, w);
 }
 
 void read_subclusters(const std::string& path, sim::workload& w) {
@@ -98,20 +108,17 @@ void read_subclusters(const std::string& path, sim::workload& w) {
   std::map<std::uint64_t, sim::pool_spec> found;  // By sub-cluster.
   std::vector<bool> is_placed(w.models.size(), false);
   for (const auto& [name, cell] : at.members("an object with the sub-cluster of each model")) {
-    const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
-    if (m == w.models.end()) fail(at.place(), quote_short(name), "models of the workload");
+    const std::optional<std::size_t> index = index_of(w, name);
+    if (!index) fail(at.place(), quote_short(name), "models of the workload");
     const std::uint64_t number = cell.integer({.low = 0, .high = 999'999});
-    const auto index = static_cast<std::size_t>(m - w.models.begin());
-    is_placed[index] = true;
+    is_placed[*index] = true;
     sim::pool_spec& p = found[number];
     p.name = fmt::format("sub-cluster {}", number);
-    p.models.push_back(static_cast<std::uint32_t>(index));
+    p.models.push_back(static_cast<std::uint32_t>(*index));
   }
-  const auto left = std::ranges::find(is_placed, false);
-  if (left != is_placed.end()) {
-    const auto index = static_cast<std::size_t>(left - is_placed.begin());
+  if (const auto left = left_out(w, is_placed)) {
     throw input_error{fmt::format("{}: model {}: missing: expected the sub-cluster of each model",
-                                  at.place(), quote_short(w.models[index].name))};
+                                  at.place(), *left)};
   }
   if (found.size() > w.devices) {
     throw input_error{
