@@ -1,10 +1,9 @@
 if(TARGET llm_server)
   cohort_add_tests(chat NAMES chat chat_app device_watch loop_chaos memory protocol text_service LIBS cohort_chat
                    nlohmann_json::nlohmann_json)
-  cohort_add_test(chat/service_chaos_test.cpp LIBS cohort_chat TIMEOUT 300)
+  cohort_add_test(chat/service_chaos_test.cpp LIBS cohort_chat)
   # They start the server, and are its clients over raw sockets.
-  set(needs LIBS nlohmann_json::nlohmann_json DEFINITIONS "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"" DEPENDS llm_server
-            TIMEOUT 300 SERIAL)
+  set(needs LIBS nlohmann_json::nlohmann_json DEFINITIONS "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"" DEPENDS llm_server SERIAL)
   cohort_add_tests(chat NAMES disconnect llm_server ${needs})
   cohort_add_test(chat/hung_device_test.cpp ${needs})
   cohort_blocks_calls(chat.hung_device_test)

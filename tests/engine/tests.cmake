@@ -4,8 +4,7 @@ cohort_add_tests_without_assertions(
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
   cohort_add_test(engine/allocation_test.cpp)
 endif()
-cohort_add_tests(engine NAMES executor_backend hanging_host measured_model partition_host thread_chaos LIBS cohort_host
-                 TIMEOUT 300)
+cohort_add_tests(engine NAMES executor_backend hanging_host measured_model partition_host thread_chaos LIBS cohort_host)
 if(TARGET cohort_models)
-  cohort_add_test(engine/staged_test.cpp LIBS cohort_models cohort_host TIMEOUT 300)
+  cohort_add_test(engine/staged_test.cpp LIBS cohort_models cohort_host)
 endif()

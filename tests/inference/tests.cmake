@@ -6,12 +6,10 @@ if(TARGET inference_server)
     NAMES life_server plan_server server workload_server
     LIBS cohort_serve cohort_models cohort_registry
     DEFINITIONS "${server}"
-    DEPENDS inference_server
-    TIMEOUT 300 SERIAL)
-  cohort_add_test(inference/warm_server_test.cpp LIBS cohort_inference DEFINITIONS "${server}" DEPENDS inference_server
-                  TIMEOUT 300 SERIAL)
+    DEPENDS inference_server SERIAL)
+  cohort_add_test(inference/warm_server_test.cpp LIBS cohort_inference DEFINITIONS "${server}" DEPENDS inference_server SERIAL)
   cohort_add_test(inference/hung_device_test.cpp LIBS cohort_serve cohort_models cohort_registry DEFINITIONS "${server}"
-                  DEPENDS inference_server TIMEOUT 300 SERIAL)
+                  DEPENDS inference_server SERIAL)
   cohort_blocks_calls(inference.hung_device_test)
   if(TARGET cohort_onnx_models)
     # They cut their models as a user does.
@@ -21,8 +19,7 @@ if(TARGET inference_server)
       LIBS cohort_models cohort_onnx cohort_onnx_models
       DEFINITIONS "${server}" "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\""
       DEPENDS inference_server cohort_command
-      LABELS onnx
-      TIMEOUT 300 SERIAL)
+      LABELS onnx SERIAL)
   endif()
 endif()
 if(TARGET cohort_inference)

@@ -1,7 +1,7 @@
 if(TARGET cohort_llama)
   find_package(nlohmann_json REQUIRED)
   cohort_add_tests(llama NAMES basic_generator compare generator kernels llama sampler tokenizer weights LIBS
-                   cohort_llama nlohmann_json::nlohmann_json TIMEOUT 300)
+                   cohort_llama nlohmann_json::nlohmann_json)
 endif()
 if(TARGET cohort_llama_gpu)
   cohort_add_test(llama/make_generator_test.cpp LIBS cohort_llama_gpu)
