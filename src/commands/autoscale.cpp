@@ -89,7 +89,7 @@ class least_devices {
   std::vector<std::pair<double, double>> points_;  // Parts and devices.
 };
 
-struct answer {
+struct followed {
   sim::scaling_result run;
   std::optional<double> least_hours{};
   std::vector<std::pair<double, double>> least{};  ///< Seconds and devices.
@@ -98,7 +98,7 @@ struct answer {
   std::uint32_t most = 0;
 };
 
-std::string as_json(const answer& a, const registry::policy& p, double rate,
+std::string as_json(const followed& a, const registry::policy& p, double rate,
                     const sim::scaling_options& s, const warnings& repairs) {
   const sim::run_result& r = a.run.run;
   json_writer out;
@@ -133,7 +133,7 @@ std::string as_json(const answer& a, const registry::policy& p, double rate,
   return out.end_object().take();
 }
 
-std::string as_text(const answer& a, const registry::policy& p, const sim::workload& w, double rate,
+std::string as_text(const followed& a, const registry::policy& p, const sim::workload& w, double rate,
                     const sim::scaling_options& s, bool is_asked) {
   const sim::run_result& r = a.run.run;
   std::string out = fmt::format(
@@ -163,7 +163,7 @@ std::string as_text(const answer& a, const registry::policy& p, const sim::workl
 }
 
 /// Devices over time, and the fewest that would do.
-std::string as_svg(const answer& a) {
+std::string as_svg(const followed& a) {
   drawings::chart c;
   c.title = "Devices over time";
   c.x_label = "seconds";
@@ -225,7 +225,7 @@ int autoscale_command(const autoscale_options& o) {
   }
   options.rate = chosen_rate(o.rate, w);
 
-  answer a;
+  followed a;
   {
     progress_bar bar{policies[0].name, "simulated s"};
     a.run = registry::run_policy_autoscaled(policies[0], w, options, s, [&](time_point now) {

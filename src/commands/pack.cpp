@@ -66,7 +66,7 @@ class grid_cache {
   std::shared_ptr<const latency_grid> grid_;
 };
 
-struct answer {
+struct packed {
   packing_result result{};
   double seconds = 0;
   std::optional<std::vector<sim::plan_counts>> simulated{};  ///< By model.
@@ -87,7 +87,7 @@ packing_problem problem_of(const demand& d, packing::slo_rule rule) {
 }
 
 /// The plan under Poisson arrivals of the rates asked for, with interference if it was planned for.
-void simulate(const pack_job& job, const demand& d, const latency_grid& grid, answer& a) {
+void simulate(const pack_job& job, const demand& d, const latency_grid& grid, packed& a) {
   std::vector<double> apart = d.rates_rps;  // What does not come from applications.
   for (const named_application& app : d.applications) {
     app.what.graph.for_each_model(
@@ -154,14 +154,14 @@ void check_demand(const std::string& where, const pack_options& o, const pack_jo
   }
 }
 
-answer solve(const pack_job& job, const demand& d, grid_cache& grids) {
+packed solve(const pack_job& job, const demand& d, grid_cache& grids) {
   const pack_algorithm& algorithm = job.algorithm;
   using clock = std::chrono::steady_clock;
   const latency_grid& grid = grids.get(d);
   packing_problem problem = problem_of(d, algorithm.rule);
   problem.rates_rps = job.margin.plan_rps(grid, std::move(problem.rates_rps));
   const clock::time_point start = clock::now();
-  answer a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
+  packed a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
   // The bound is one of the rates with their margin. Of t times the demand these grow by t at most
   // and by its root at least (the other way round where t is below 1).
@@ -194,7 +194,7 @@ double violation_rate(const std::vector<sim::plan_counts>& counts) {
   return all.violation_rate();
 }
 
-void write_answer(json_writer& out, const pack_job& job, const demand& d, const answer& a,
+void write_answer(json_writer& out, const pack_job& job, const demand& d, const packed& a,
                   json_writer::layout layout) {
   const pack_algorithm& algorithm = job.algorithm;
   const profile_dir& profiles = job.profiles;
@@ -289,7 +289,7 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
   std::string answers;  // Printed once all are known to be good: no partial result beside an error.
   progress_bar bar{job.algorithm.name, "demands"};
   for (std::size_t i = 0; i < demands.size(); ++i) {
-    const answer a = naming(places[i], [&] { return solve(job, demands[i], grids); });
+    const packed a = naming(places[i], [&] { return solve(job, demands[i], grids); });
     all = all && a.result.schedulable();
     json_writer out;
     write_answer(out, job, demands[i], a, json_writer::layout::line);
@@ -381,7 +381,7 @@ int pack_command(const pack_options& o) {
   const demand d = parse_demand(name, read_file(o.file), job.profiles);
   check_demand(name, o, job, d);
   grid_cache grids{job.profiles, algorithm.padded};
-  const answer a = naming(name, [&] { return solve(job, d, grids); });
+  const packed a = naming(name, [&] { return solve(job, d, grids); });
   if (o.svg && a.result.schedulable()) {
     write_file(*o.svg, plan_svg(grids.get(d), d.gpus, a.result.plan));
   }

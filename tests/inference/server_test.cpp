@@ -451,7 +451,7 @@ TEST_CASE("sequences padded to less than the model takes have the model's answer
   o.port = std::to_string(server.port());
   o.rate = 100;
   o.duration_s = 0.5;
-  o.verify = 40;
+  o.verify = 12;
   o.give_up_s = 300;  // Checking answers takes long under sanitizers, and holds up reading them.
   o.input = [&](const model_meta&, std::uint64_t variant) {
     return models::sample_input(info, variant);
@@ -471,7 +471,7 @@ TEST_CASE("sequences padded to less than the model takes have the model's answer
   };
   const load_result r = run_load(o);
   CHECK(r.all.good + r.all.late == r.all.sent);
-  CHECK(r.verified >= 20);
+  CHECK(r.verified >= 6);
   CHECK(r.wrong == 0);
   CHECK(sizes.size() > 2);  // Short ones and long ones were among them.
   CHECK(server.stop() == 0);
