@@ -2,7 +2,9 @@
 // Question: is the advice of how many devices a load needs right, from 0.3 to 3 times the load that
 // a pool was made for, and what does following it cost while a load changes? On workloads drawn at
 // random: 24 from seed 1, or `--draws N` from `--seed S`. Prints a line for each and the bars; the
-// exit status is 1 if one is missed. `--quick` runs a short pass and judges nothing.
+// exit status is 1 if one is missed. `--quick` runs a short pass and judges nothing. `--pool
+// DEVICES MODELS` follows one load alone, of so many models of the 1080 Ti's table on up to so many
+// devices.
 #include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/goodput.hpp>
 
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -125,12 +128,12 @@ sim::load_steps course(std::uint64_t seed, double each_minute, double length_s) 
   return sim::load_steps{std::move(steps)};
 }
 
-void follow(std::uint64_t from, std::size_t count, double each_minute, bool is_judged) {
+void follow(const std::vector<drawn>& loads, double each_minute, bool is_judged) {
   fmt::print("\na load that changes by {:.0f} % a minute, devices that come after 60 s\n",
              100 * each_minute);
   double worst_hours = 0;
   double worst_bad = 0;
-  for (const drawn& d : draws(from, count, 12'000)) {
+  for (const drawn& d : loads) {
     sim::workload w = d.w;
     w.warmup = 60s;
     w.measured = quick ? 60s : 1740s;
@@ -162,11 +165,24 @@ void follow(std::uint64_t from, std::size_t count, double each_minute, bool is_j
   judge("bad share, worst", worst_bad, -any, 0.01);
 }
 
+/// The first models of the 1080 Ti's table, as many requests of each, and a load for which so many
+/// devices are needed at three times its usual rate, which its course stays below.
+drawn large_pool(std::uint32_t devices, std::size_t models, std::uint64_t seed) {
+  sim::workload w = zoo("1080ti", devices);
+  w.models.erase(w.models.begin() + static_cast<std::ptrdiff_t>(std::min(models, w.models.size())),
+                 w.models.end());
+  const double rate = rate_for(w) / 3;
+  w.devices = needed_at(w, rate);
+  return {seed, std::move(w), rate};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::uint64_t seed = 1;
   std::size_t count = 24;
+  std::uint32_t devices = 0;
+  std::size_t models = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg == "--quick") {
@@ -174,10 +190,18 @@ int main(int argc, char** argv) {
       count = 1;
     }
     if (arg == "--draws" && i + 1 < argc) count = std::strtoul(argv[++i], nullptr, 10);
+    if (arg == "--pool" && i + 2 < argc) {
+      devices = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+      models = std::strtoul(argv[++i], nullptr, 10);
+    }
     if (arg == "--seed" && i + 1 < argc) seed = std::strtoull(argv[++i], nullptr, 10);
   }
+  if (devices > 0) {
+    follow({large_pool(devices, models, seed)}, 0.05, true);
+    return missed ? 1 : 0;
+  }
   advice(seed, count);
-  follow(seed, (count + 1) / 2, 0.05, true);
-  follow(seed, (count + 5) / 6, 0.2, false);
+  follow(draws(seed, (count + 1) / 2, 12'000), 0.05, true);
+  follow(draws(seed, (count + 5) / 6, 12'000), 0.2, false);
   return missed ? 1 : 0;
 }

@@ -133,8 +133,8 @@ std::string as_json(const followed& a, const registry::policy& p, double rate,
   return out.end_object().take();
 }
 
-std::string as_text(const followed& a, const registry::policy& p, const sim::workload& w, double rate,
-                    const sim::scaling_options& s, bool is_asked) {
+std::string as_text(const followed& a, const registry::policy& p, const sim::workload& w,
+                    double rate, const sim::scaling_options& s, bool is_asked) {
   const sim::run_result& r = a.run.run;
   std::string out = fmt::format(
       "{} ({}), {} r/s times the load, for {:.0f} s; advice each {} s, taken after {} s\n\n",

@@ -23,6 +23,34 @@ TEST_CASE("an empty queue is never due") {
   CHECK_FALSE(timers.is_armed(2));
 }
 
+TEST_CASE("nothing fires at never, before and after timers and more slots") {
+  timer_queue timers{1};
+  CHECK(timers.pop_due(never) == timer_queue::none);
+  timers.arm(0, t0);
+  timers.resize(3);
+  CHECK(timers.slots() == 3);
+  timers.arm(2, t0 + 1ms);
+  CHECK(timers.pop_due(never) == 0);
+  CHECK(timers.pop_due(never) == 2);
+  CHECK(timers.pop_due(never) == timer_queue::none);
+  CHECK(timers.next() == never);
+}
+
+TEST_CASE("what is kept at its instant keeps its place among equals; what moves is the newest") {
+  timer_queue timers{3};
+  timers.arm(0, t0 + 5ms);
+  timers.arm(1, t0 + 5ms);
+  timers.keep(0, t0 + 5ms);
+  CHECK(timers.next_slot() == 0);
+  timers.arm(0, t0 + 5ms);
+  CHECK(timers.next_slot() == 1);
+  timers.keep(2, t0 + 6ms);
+  timers.keep(2, t0 + 4ms);
+  CHECK(timers.next_slot() == 2);
+  timers.keep(2, never);
+  CHECK_FALSE(timers.is_armed(2));
+}
+
 TEST_CASE("a timer fires at its instant, not before, and once") {
   timer_queue timers{2};
   timers.arm(1, t0 + 10ms);

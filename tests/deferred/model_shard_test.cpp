@@ -69,6 +69,28 @@ TEST_CASE("a candidate follows the queue: size, opening, last start") {
   CHECK(f.sink.candidates.back().exec_at == t0 + 3ms);
   CHECK(f.sink.candidates.back().latest == t0 + 4ms);
 }
+/// That of a shard whose rank tells what waits for a device.
+struct told : recorder {
+  static constexpr bool tells_what_waits = true;
+};
+static_assert(telling_what_waits<told> && !telling_what_waits<recorder>);
+
+TEST_CASE("a shard that is told what waits keeps no time until a window opens without a device") {
+  fixture f;
+  told sink;
+  f.shard.on_arrival(f.make(0ms, 12ms), t0, sink);
+  CHECK(f.shard.next_wake() == never);
+  f.shard.on_waiting(m);
+  CHECK(f.shard.next_wake() == t0 + 6ms + 1ns);  // Past the last start.
+  f.shard.advance(t0 + 6ms + 1ns, sink);
+  CHECK(sink.dropped.size() == 1);
+  CHECK(f.shard.next_wake() == never);
+  f.shard.on_waiting(m);  // There is nothing any more.
+  CHECK(f.shard.next_wake() == never);
+  f.shard.on_arrival(f.make(10ms, 6ms), t0 + 10ms, sink);  // Its window is open: 16 - l(2) = 9 ms.
+  CHECK(f.shard.next_wake() == t0 + 10ms + 1ns);
+}
+
 /// Opens at once, and tells what it was shown of the load.
 struct watching {
   load_view* last;

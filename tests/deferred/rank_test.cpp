@@ -13,6 +13,7 @@ constexpr time_point t0{};
 struct recorder {
   std::vector<deferred::grant> grants;
   void grant(const deferred::grant& g) noexcept { grants.push_back(g); }
+  void waits(model_id) noexcept {}
 };
 
 candidate opening(duration exec, duration latest, duration lead = 0ms) {

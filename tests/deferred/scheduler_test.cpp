@@ -115,6 +115,7 @@ struct slow_join {
   void grant(const deferred::grant& g) noexcept {
     post([this, g] { shards[g.model.value() % 2].on_grant(g, now, *this); });
   }
+  void waits(model_id) noexcept {}
   // The shards' sink.
   [[nodiscard]] pool_view pool(model_id) const noexcept { return {}; }
   void candidate_changed(model_id m, const candidate& c) noexcept {

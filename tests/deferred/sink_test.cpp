@@ -33,7 +33,9 @@ struct least_shard_sink : least_scheduler_sink {
 };
 struct least_rank_sink {
   std::vector<device_id> granted;
+  std::vector<model_id> waiting;
   void grant(const deferred::grant& g) noexcept { granted.push_back(g.device); }
+  void waits(model_id id) noexcept { waiting.push_back(id); }
 };
 static_assert(scheduler_sink<least_scheduler_sink> && !shard_sink<least_scheduler_sink>);
 static_assert(shard_sink<least_shard_sink> && scheduler_sink<least_shard_sink>);
@@ -81,14 +83,18 @@ TEST_CASE("the least shard sink is told of candidates, and answers grants") {
   CHECK(sink.returned == 1);
   sink.running.clear();
 }
-TEST_CASE("the least rank sink is told of grants") {
+TEST_CASE("the least rank sink is told of grants, and of what waits for a device") {
   rank ranking;
   least_rank_sink sink;
   ranking.reserve_models(1);
-  ranking.add_device(device_id{0}, t0);
   ranking.on_candidate(m, {.size = 1, .exec_at = t0, .latest = t0 + 1ms, .urgency = t0}, t0);
   ranking.advance(t0, sink);
+  CHECK(sink.granted.empty());
+  CHECK(sink.waiting == std::vector<model_id>{m});
+  ranking.add_device(device_id{0}, t0);
+  ranking.advance(t0, sink);
   CHECK(sink.granted == std::vector<device_id>{device_id{0}});
+  CHECK(sink.waiting.size() == 1);
 }
 
 }  // namespace

@@ -5,8 +5,11 @@
 
 #include <cohort/core/assert.hpp>
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace cohort {
@@ -14,7 +17,9 @@ namespace cohort {
 /// A set of slots 0 to n − 1, each with at most one key, ordered by key and, at equal keys, by the
 /// order in which they were set. An indexed 4-ary heap: setting, changing and removing cost
 /// O(log n), the first costs O(1), nothing allocates after `resize`. Thread safety: none.
-template <class Key>
+/// @tparam Order Counts calls of `set`; after as many as it holds, more than there are slots, one
+///               costs O(n log n).
+template <class Key, std::unsigned_integral Order = std::uint32_t>
 class indexed_heap {
  public:
   static constexpr std::uint32_t absent = UINT32_MAX;
@@ -41,38 +46,34 @@ class indexed_heap {
 
   /// Sets or changes the key of a slot. A change counts as the newest among equal keys.
   void set(std::size_t slot, const Key& key) noexcept {
+    if (!set_in_place(slot, key)) move(slot, key);
+  }
+  /// Sets the key of a slot if that is all there is to do: what comes a little earlier than it did
+  /// mostly keeps its place. @returns Whether it was.
+  bool set_in_place(std::size_t slot, const Key& key) noexcept {
     COHORT_ASSERT(slot < position_.size());
-    const entry e{key, next_order_++, static_cast<std::uint32_t>(slot)};
     const std::uint32_t at = position_[slot];
-    if (at == absent) {
-      heap_.push_back(e);  // Within the capacity reserved by resize().
-      sift_up(heap_.size() - 1, e);
-    } else if (e < heap_[at]) {
-      sift_up(at, e);
-    } else {
-      sift_down(at, e);
+    if (at == absent || !(key < heap_[at].key) || (at > 0 && key < heap_[parent(at)].key) ||
+        next_order_ == last_order) {
+      return false;
     }
+    heap_[at].key = key;
+    heap_[at].order = next_order_++;
+    return true;
   }
 
   /// Removes a slot's key, if it has one.
   void erase(std::size_t slot) noexcept {
-    const std::uint32_t at = position_[slot];
-    if (at == absent) return;
-    position_[slot] = absent;
-    const entry last = heap_.back();
-    heap_.pop_back();
-    if (at == heap_.size()) return;
-    if (at > 0 && last < heap_[parent(at)]) {
-      sift_up(at, last);
-    } else {
-      sift_down(at, last);
-    }
+    if (position_[slot] != absent) remove(slot);
   }
 
  private:
+  static constexpr Order last_order = std::numeric_limits<Order>::max();
+
+  /// Four to a cache line: the children of one.
   struct entry {
     Key key;
-    std::uint64_t order;
+    Order order;
     std::uint32_t slot;
     friend bool operator<(const entry& a, const entry& b) noexcept {
       return a.key < b.key || (!(b.key < a.key) && a.order < b.order);
@@ -84,6 +85,52 @@ class indexed_heap {
   void place(std::size_t i, const entry& e) noexcept {
     heap_[i] = e;
     position_[e.slot] = static_cast<std::uint32_t>(i);
+  }
+
+  void move(std::size_t slot, const Key& key) noexcept {
+    if (next_order_ == last_order) count_anew();
+    const entry e{key, next_order_++, static_cast<std::uint32_t>(slot)};
+    const std::uint32_t at = position_[slot];
+    if (at == absent) {
+      heap_.push_back(e);  // Within the capacity reserved by resize().
+      rise(heap_.size() - 1, e);
+    } else if (key < heap_[at].key) {
+      rise(at, e);
+    } else {
+      sift_down(at, e);
+    }
+  }
+
+  void remove(std::size_t slot) noexcept {
+    const std::uint32_t at = position_[slot];
+    position_[slot] = absent;
+    const entry last = heap_.back();
+    heap_.pop_back();
+    if (at == heap_.size()) return;
+    if (at > 0 && last < heap_[parent(at)]) {
+      sift_up(at, last);
+    } else {
+      sift_down(at, last);
+    }
+  }
+
+  /// Numbers what is there from 0, once in as many calls of `set` as there are orders.
+  void count_anew() noexcept {
+    std::sort(heap_.begin(), heap_.end());  // What is sorted is a heap.
+    next_order_ = 0;
+    for (entry& e : heap_) {
+      position_[e.slot] = next_order_;
+      e.order = next_order_++;
+    }
+  }
+
+  /// `sift_up` of the newest, which comes after all with its key.
+  void rise(std::size_t i, const entry& e) noexcept {
+    while (i > 0 && e.key < heap_[parent(i)].key) {
+      place(i, heap_[parent(i)]);
+      i = parent(i);
+    }
+    place(i, e);
   }
 
   void sift_up(std::size_t i, const entry& e) noexcept {
@@ -113,7 +160,7 @@ class indexed_heap {
 
   std::vector<entry> heap_;
   std::vector<std::uint32_t> position_;
-  std::uint64_t next_order_ = 0;
+  Order next_order_ = 0;
 };
 
 }  // namespace cohort

@@ -160,7 +160,7 @@ class latency_curve {
  public:
   /// @throws config_error If `max_batch` is 0 or ℓ(1) is not above 0.
   template <latency_model Latency>
-  latency_curve(const Latency& latency, std::uint32_t max_batch) {
+  latency_curve(const Latency& latency, std::uint32_t max_batch) : max_batch_{max_batch} {
     expects(max_batch > 0, "latency_curve: max_batch must be at least 1");
     table_.reserve(max_batch);
     duration highest{0};
@@ -171,12 +171,10 @@ class latency_curve {
     expects(table_.front() > duration{0}, "latency_curve: latency of batch 1 must be above 0");
   }
 
-  [[nodiscard]] std::uint32_t max_batch() const noexcept {
-    return static_cast<std::uint32_t>(table_.size());
-  }
+  [[nodiscard]] std::uint32_t max_batch() const noexcept { return max_batch_; }
   /// ℓ(batch); above max_batch, `unbounded`: such a batch can never run. `batch` must not be 0.
   [[nodiscard]] duration operator()(std::uint32_t batch) const noexcept {
-    return batch <= table_.size() ? table_[batch - 1] : unbounded;
+    return batch <= max_batch_ ? table_[batch - 1] : unbounded;
   }
   /// The curve of ℓ(b) + fixed + per_request · b.
   [[nodiscard]] latency_curve plus(duration fixed, duration per_request) const {
@@ -212,6 +210,7 @@ class latency_curve {
 
  private:
   std::vector<duration> table_;
+  std::uint32_t max_batch_;  // Of the table; its size costs a subtraction and a shift.
 };
 static_assert(latency_model<latency_curve>);
 

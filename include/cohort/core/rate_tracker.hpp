@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace cohort {
 
@@ -32,14 +33,12 @@ class rate_tracker {
   bool add(time_point now) noexcept {
     now = std::max(now, last_);
     const bool ticked = advance(now);
-    part& p = parts_[current_];
-    ++p.events;
-    ++total_;
+    ++open_.events;
     if (last_ != distant_past) {
       const double gap = static_cast<double>((now - last_).count());
-      p.gap_sum += gap;
-      p.gap_squares += gap * gap;
-      ++p.gaps;
+      open_.gap_sum += gap;
+      open_.gap_squares += gap * gap;
+      ++open_.gaps;
     }
     last_ = now;
     return ticked;
@@ -48,10 +47,13 @@ class rate_tracker {
   /// Moves the window to `now` without an event.
   /// @returns Whether a tick has passed.
   bool advance(time_point now) noexcept {
+    if (now - start_ < tick_) return false;
     if (start_ == distant_past) {
       start_ = now;
+      return false;
     }
-    if (now - start_ < tick_) return false;
+    parts_[current_] = std::exchange(open_, {});
+    total_ += parts_[current_].events;
     std::int64_t passed = (now - start_) / tick_;
     start_ += passed * tick_;
     if (passed > static_cast<std::int64_t>(ticks)) passed = ticks;
@@ -99,15 +101,16 @@ class rate_tracker {
     variability_ = variance > 0 ? variance / (mean * mean) : 0;
   }
 
+  std::array<part, ticks> parts_{};
   duration tick_;
   time_point start_ = distant_past;  // Of the current, incomplete tick.
   time_point last_ = distant_past;
-  std::size_t current_ = 0;
+  part open_;                    // Of the current tick: what each event changes is in one place.
+  std::size_t current_ = 0;      // Where it goes.
   std::size_t current_age_ = 0;  // Complete ticks before the current one, at most ticks − 1.
-  std::uint64_t total_ = 0;
+  std::uint64_t total_ = 0;      // Events of the complete ticks.
   double rate_ = 0;
   double variability_ = 1;
-  std::array<part, ticks> parts_{};
 };
 
 }  // namespace cohort

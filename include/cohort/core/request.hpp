@@ -27,10 +27,13 @@ struct request {
   request(const request&) = delete;
   request& operator=(const request&) = delete;
 
-  request_id id;              ///< The caller's name for it; need not be unique.
-  model_id model;             ///< What to run.
-  time_point arrival;         ///< When it reached the system.
-  time_point deadline;        ///< When its result must be ready.
+  request_id id;        ///< The caller's name for it; need not be unique.
+  model_id model;       ///< What to run.
+  time_point arrival;   ///< When it reached the system.
+  time_point deadline;  ///< When its result must be ready.
+  /// Links the request into whatever holds it: an inbox or a batch. In no two at once. Among what
+  /// each arrival and each batch need, which is one line of the cache.
+  boost::intrusive::list_member_hook<> hook;
   std::uint32_t size = 1;     ///< Input length, in units of the model (tokens, rows); at least 1.
   std::uint8_t priority = 0;  ///< Class of service; 0 is the most important.
 
@@ -55,9 +58,6 @@ struct request {
   std::uint32_t fate = 0;
   /// Of the loop: counted among those that wait for a batch. It sees batches as const.
   mutable bool is_waiting = false;
-
-  /// Links the request into whatever holds it: an inbox or a batch. In no two at once.
-  boost::intrusive::list_member_hook<> hook;
 };
 
 /// Requests in order, linked through their hooks. Owns none of them.

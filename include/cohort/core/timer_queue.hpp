@@ -14,10 +14,15 @@ namespace cohort {
 /// One timer a slot. Equal instants fire in the order in which they were armed.
 class timer_queue {
  public:
-  explicit timer_queue(std::size_t slots = 0) : heap_{slots} {}
+  explicit timer_queue(std::size_t slots = 0) : heap_{slots + 1} { heap_.set(slots, never); }
 
-  void resize(std::size_t slots) { heap_.resize(slots); }
-  [[nodiscard]] std::size_t slots() const noexcept { return heap_.slots(); }
+  /// Slots that go away must not be armed.
+  void resize(std::size_t slots) {
+    heap_.erase(this->slots());
+    heap_.resize(slots + 1);
+    heap_.set(slots, never);
+  }
+  [[nodiscard]] std::size_t slots() const noexcept { return heap_.slots() - 1; }
 
   /// Arms, or re-arms, the timer of a slot. Arming with `never` disarms.
   void arm(std::size_t slot, time_point at) noexcept {
@@ -28,6 +33,10 @@ class timer_queue {
     }
   }
   void disarm(std::size_t slot) noexcept { heap_.erase(slot); }
+  /// Arms the timer of a slot unless it is due at that instant already.
+  void keep(std::size_t slot, time_point at) noexcept {
+    if (!heap_.set_in_place(slot, at) && due(slot) != at) arm(slot, at);
+  }
 
   [[nodiscard]] bool is_armed(std::size_t slot) const noexcept { return heap_.contains(slot); }
   /// When a slot's timer is due, or `never`.
@@ -35,7 +44,7 @@ class timer_queue {
     return heap_.contains(slot) ? heap_.key(slot) : never;
   }
   /// When the first timer is due, or `never`.
-  [[nodiscard]] time_point next() const noexcept { return heap_.empty() ? never : heap_.top_key(); }
+  [[nodiscard]] time_point next() const noexcept { return heap_.top_key(); }
   /// Whose timer is due first. At least one must be armed.
   [[nodiscard]] std::uint32_t next_slot() const noexcept { return heap_.top(); }
 
@@ -44,12 +53,13 @@ class timer_queue {
   [[nodiscard]] std::uint32_t pop_due(time_point now) noexcept {
     if (next() > now) return none;
     const std::uint32_t slot = heap_.top();
+    if (slot == slots()) return none;  // It is `never` now.
     heap_.erase(slot);
     return slot;
   }
 
  private:
-  indexed_heap<time_point> heap_;
+  indexed_heap<time_point> heap_;  // The slot behind the last is due never: there is a first.
 };
 
 }  // namespace cohort

@@ -26,7 +26,7 @@ class reach {
 
   /// When a batch of `size` ≥ 1 would end; never reached above the largest batch.
   [[nodiscard]] time_point finish(std::uint32_t size) const noexcept {
-    return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
+    return free_at_ <= now_ ? now_ + (*sent_)(size) : finish_behind(size);
   }
   /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is
   /// `size`, as it is for most requests that come to a batch that grows.
@@ -41,6 +41,11 @@ class reach {
   }
 
  private:
+  /// Apart, so that `finish` is small enough to be part of its callers.
+  [[nodiscard, gnu::noinline]] time_point finish_behind(std::uint32_t size) const noexcept {
+    return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
+  }
+
   const latency_curve* run_;
   const latency_curve* sent_;
   time_point now_;
@@ -101,6 +106,15 @@ struct drop_head {
   [[nodiscard]] gathered gather(const request_queue& queue, const reach& r,
                                 std::uint32_t target) const noexcept {
     const std::uint32_t n = queue.size();
+    // Mostly a batch grows that all may join.
+    if (n > 0 && n <= target && queue.deadline(0) >= r.finish(n)) return {0, n};
+    return some_of(queue, r, target);
+  }
+
+ private:
+  static gathered some_of(const request_queue& queue, const reach& r,
+                          std::uint32_t target) noexcept {
+    const std::uint32_t n = queue.size();
     if (n == 0) return {};
     std::uint32_t drop = 0;
     // min(target, s) ≤ min(target, n): a head that makes the latter is not dropped.
@@ -112,8 +126,6 @@ struct drop_head {
     }
     return {drop, r.largest_by(queue.deadline(drop), n - drop)};
   }
-
- private:
   /// The largest s ≤ n with deadline(n − s) ≥ finish(s). Both sides are monotone in s.
   static std::uint32_t longest_tail(const request_queue& queue, const reach& r) noexcept {
     std::uint32_t low = 0;  // 0 always holds; high + 1 never does.

@@ -26,7 +26,12 @@ class learned_latency {
   /// @param slo The objective less the delay after the end; above 0.
   learned_latency(latency_curve profile, duration slo, std::uint32_t sharing,
                   const network_delays& delays)
-      : profile_{std::move(profile)}, run_{profile_}, sent_{profile_}, slo_{slo}, delays_{delays} {
+      : is_delayed_{delays.before(1) > duration{0}},
+        run_{profile},
+        sent_{profile},
+        profile_{std::move(profile)},
+        slo_{slo},
+        delays_{delays} {
     share(sharing);
   }
 
@@ -67,7 +72,7 @@ class learned_latency {
   /// ℓ(b) as it counts.
   [[nodiscard]] const latency_curve& run() const noexcept { return run_; }
   /// The same and the delay before the start.
-  [[nodiscard]] const latency_curve& sent() const noexcept { return sent_; }
+  [[nodiscard]] const latency_curve& sent() const noexcept { return is_delayed_ ? sent_ : run_; }
   /// What was learned: all batches, whether or not it counts.
   [[nodiscard]] const latency_estimator& batches() const noexcept { return batches_; }
   /// What it makes ℓ(b) count for, in multiples of the profile; 1 if it does not count.
@@ -87,13 +92,15 @@ class learned_latency {
       if (std::has_single_bit(b)) factor = sharing_ * correction(b);  // Sizes go by octaves.
       return factor;
     });
-    sent_.follow(run_, delays_.before(0), delays_.data_per_request,
-                 [](std::uint32_t) { return 1.0; });
+    if (is_delayed_)
+      sent_.follow(run_, delays_.before(0), delays_.data_per_request,
+                   [](std::uint32_t) { return 1.0; });
   }
 
-  latency_curve profile_;
+  bool is_delayed_;  // Else `sent_` would be `run_` once more, in other lines of the cache.
   latency_curve run_;
   latency_curve sent_;
+  latency_curve profile_;
   duration slo_;
   network_delays delays_;
   latency_estimator batches_;

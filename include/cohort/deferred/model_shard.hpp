@@ -269,6 +269,14 @@ class basic_model_shard {
     sink.grant_used(g.model, g.device, exec_at, expected);
   }
 
+  /// No device was free when the window of the model's candidate opened.
+  void on_waiting(model_id id) noexcept {
+    const model& m = *models_[id.index()];
+    if (!m.published.is_empty()) {
+      refresh_.arm(id.index(), std::min(refresh_.due(id.index()), too_late(m.published)));
+    }
+  }
+
   /// Refreshes the candidates whose last start has passed.
   template <shard_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
@@ -318,6 +326,9 @@ class basic_model_shard {
     }
   }
 
+  /// One past the last start: at it, the candidate is still valid and would re-arm for ever.
+  static time_point too_late(const candidate& c) noexcept { return c.send_by() + duration{1}; }
+
   static duration stretched(duration d, double by) noexcept {
     return by == 1 ? d : duration{std::llround(static_cast<double>(d.count()) * by)};
   }
@@ -359,8 +370,12 @@ class basic_model_shard {
                           .load = m.load,
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
+    // Most wait as long as they may: then who came first is not asked, nor brought into the cache.
+    const time_point longest = m.longest_wait == unbounded
+                                   ? latest
+                                   : std::min(latest, m.queue[0].arrival + m.longest_wait);
     return {.size = g.size,
-            .exec_at = std::min({window_.opens(view), latest, view.arrival + m.longest_wait}),
+            .exec_at = std::min(window_.opens(view), longest),
             .latest = latest,
             .lead = delays_.before(g.size) + wake_margin_,
             .margin = wake_margin_,
@@ -374,16 +389,22 @@ class basic_model_shard {
 
   template <shard_sink Sink>
   void publish(model_id id, model& m, const candidate& c, time_point now, Sink& sink) noexcept {
-    const bool is_same = c == m.published;
-    if (is_same && refresh_.is_armed(id.index()) == !c.is_empty()) return;
+    look_at(id, c, now, telling_what_waits<Sink>);
+    if (c == m.published) return;
     m.published = c;
-    // One past the last start: at it, the candidate is still valid and would re-arm for ever.
-    time_point look = c.is_empty() ? never : c.send_by() + duration{1};
+    sink.candidate_changed(id, c);
+  }
+  /// Sees that the model's candidate is looked at when it is too late for it.
+  void look_at(model_id id, const candidate& c, time_point now, bool is_told_of_waiting) noexcept {
+    // Until its window opens a rank that tells what waits sees to it.
+    const bool is_left = is_told_of_waiting && c.send_at() > now;
+    if (c.is_empty() || (is_left && !following_pool<Window>)) return refresh_.disarm(id.index());
+    time_point look = is_left ? never : too_late(c);
     if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
-      if (!c.is_empty() && c.exec_at > now) look = std::min(look, now + Window::looks_again);
+      if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
+      if (refresh_.due(id.index()) <= look) return;  // Looking too soon costs nothing but a look.
     }
-    refresh_.arm(id.index(), look);
-    if (!is_same) sink.candidate_changed(id, c);
+    refresh_.keep(id.index(), look);
   }
 
   network_delays delays_;

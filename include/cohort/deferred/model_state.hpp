@@ -20,26 +20,28 @@ namespace cohort::deferred {
 /// Thread safety: none.
 struct model_state {
   model_state(const model_config& c, std::uint32_t sharing, const network_delays& delays)
-      : slo{c.slo - delays.after()},
+      : rate{c.rate_window},
+        slo{c.slo - delays.after()},
         longest_wait{c.longest_wait},
-        latency{c.latency, slo, sharing, delays},
         queue{c.queue_capacity},
-        rate{c.rate_window} {}
+        latency{c.latency, slo, sharing, delays} {}
 
   /// Follows the share of dropped requests over about the last 512.
   void resolved(bool dropped) noexcept {
     load.bad_rate += ((dropped ? 1.0 : 0.0) - load.bad_rate) / 512;
   }
 
+  // What an arrival needs lies together: the end of `rate`, the beginning of `latency`, and all
+  // between them.
+  rate_tracker rate;
   duration slo;  ///< Less the delay after the end.
   duration longest_wait;
-  learned_latency latency;
   request_queue queue;
-  rate_tracker rate;
-  load_view load{};
-  std::uint32_t target = 1;
   std::uint64_t arrivals = 0;
+  std::uint32_t target = 1;
   candidate published{};
+  load_view load{};
+  learned_latency latency;
 };
 
 }  // namespace cohort::deferred

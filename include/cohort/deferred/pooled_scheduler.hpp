@@ -144,14 +144,16 @@ class basic_pooled_scheduler {
       for (pool& p : pools_) p.matcher.look(now);
     }
     from_shard<Sink> j{*this, now, sink};
-    shard_.advance(now, j);
-    ready_.clear();
-    for (std::uint32_t i; (i = due_.pop_due(now)) != timer_queue::none;) ready_.push_back(i);
-    for (const std::uint32_t i : ready_) {
-      from_rank<Sink> k{j, pools_[i]};
-      pools_[i].matcher.advance(now, k);
-      due_.arm(i, pools_[i].matcher.next_wake());
-    }
+    do {
+      shard_.advance(now, j);
+      ready_.clear();
+      for (std::uint32_t i; (i = due_.pop_due(now)) != timer_queue::none;) ready_.push_back(i);
+      for (const std::uint32_t i : ready_) {
+        from_rank<Sink> k{j, pools_[i]};
+        pools_[i].matcher.advance(now, k);
+        due_.arm(i, pools_[i].matcher.next_wake());
+      }
+    } while (shard_.next_wake() <= now);
     if (learns_) lateness_.ask(next_wake());
   }
   /// When `advance` must be called next, or `never`.
@@ -198,6 +200,8 @@ class basic_pooled_scheduler {
     time_point now;
     Sink& sink;
 
+    static constexpr bool tells_what_waits = true;
+
     [[nodiscard]] pool_view pool(model_id id) const noexcept {
       return self.rank_of(self.models_[id.index()].pool).pool();
     }
@@ -233,6 +237,7 @@ class basic_pooled_scheduler {
       if (out.self.learns_) g.slowness = out.self.times_.device_factor(g.device);
       out.self.shard_.on_grant(g, out.now, out);
     }
+    void waits(model_id id) noexcept { out.self.shard_.on_waiting(in.models[id.index()]); }
   };
 
   [[nodiscard]] rank& rank_of(pool_id p) noexcept { return pools_[p.index()].matcher; }

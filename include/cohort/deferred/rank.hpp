@@ -206,6 +206,13 @@ class rank {
     refresh(at.device);
   }
 
+  /// Whether `advance` would do anything. A wrong yes is possible.
+  [[nodiscard]] bool has_work(time_point now) const noexcept {
+    if (opening_.next() <= now || ending_.next() < now) return true;
+    if (waiting_.empty()) return false;
+    const candidate& c = models_[waiting_.top()].best;
+    return idle_entries_ > 0 || c.lead > duration{0} || c.send_by() < now;
+  }
   /// Fires what is due: model timers, then devices.
   template <rank_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
@@ -217,6 +224,7 @@ class rank {
           give(model_id{slot}, at, now, sink);
         } else {
           waiting_.set(slot, c.urgency);
+          sink.waits(model_id{slot});
         }
         continue;
       }
@@ -316,7 +324,7 @@ class rank {
       if (waiting_.key(slot) != m.best.urgency) waiting_.set(slot, m.best.urgency);
     } else {
       waiting_.erase(slot);
-      if (opening_.due(slot) != m.best.send_at()) opening_.arm(slot, m.best.send_at());
+      opening_.keep(slot, m.best.send_at());
     }
   }
 

@@ -146,10 +146,7 @@ class basic_scheduler {
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
-    if (shard_.next_wake() <= now) rank_.look(now);
-    joint<Sink> j{*this, now, sink};
-    shard_.advance(now, j);
-    rank_.advance(now, j);
+    if (shard_.next_wake() <= now || rank_.has_work(now)) do_what_is_due(now, sink);
     if (learns_) lateness_.ask(next_wake());
   }
   /// When `advance` must be called next, or `never`.
@@ -175,12 +172,27 @@ class basic_scheduler {
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept { return rank_.capacity(d); }
 
  private:
+  /// Apart, so that `advance` is short where nothing is due, as after most arrivals.
+  template <scheduler_sink Sink>
+  [[gnu::noinline]] void do_what_is_due(time_point now, Sink& sink) noexcept {
+    joint<Sink> j{*this, now, sink};
+    do {
+      if (shard_.next_wake() <= now) {
+        rank_.look(now);
+        shard_.advance(now, j);
+      }
+      rank_.advance(now, j);
+    } while (shard_.next_wake() <= now);
+  }
+
   /// Passes the messages between shard and rank on at once, and the rest to the caller's sink.
   template <scheduler_sink Sink>
   struct joint {
     basic_scheduler& self;
     time_point now;
     Sink& sink;
+
+    static constexpr bool tells_what_waits = true;
 
     [[nodiscard]] pool_view pool(model_id) const noexcept { return self.rank_.pool(); }
     void candidate_changed(model_id id, const candidate& c) noexcept {
@@ -190,6 +202,7 @@ class basic_scheduler {
       if (self.learns_) g.slowness = self.times_.device_factor(g.device);
       self.shard_.on_grant(g, now, *this);
     }
+    void waits(model_id id) noexcept { self.shard_.on_waiting(id); }
     void grant_used(model_id id, device_id d, time_point exec_at, duration expected) noexcept {
       self.rank_.on_grant_used(id, d, exec_at, expected, now);
     }

@@ -52,6 +52,11 @@ concept sink_takes_grants = requires(S& s, const grant& g) {
   { s.grant(g) }
   noexcept;
 };
+template <class S>
+concept sink_hears_what_waits = requires(S& s, model_id id) {
+  { s.waits(id) }
+  noexcept;
+};
 }  // namespace requirement
 
 /// Carries out a scheduler's decisions, during the scheduler's own calls and on their thread:
@@ -77,10 +82,17 @@ concept shard_sink = scheduler_sink<S> && requirement::sink_takes_candidates<S> 
     requirement::sink_hears_of_used_grants<S> && requirement::sink_hears_of_returned_grants<S> &&
     requirement::sink_tells_of_pools<S>;
 
-/// Hears a rank: `grant(const grant&)` offers a device to a model, and is answered, once, by
-/// `on_grant_used` or `on_grant_returned`: during the call or later. Must not throw. Models: inside
-/// `basic_scheduler` and `basic_pooled_scheduler`.
+/// The sink of a shard that is told by `basic_model_shard::on_waiting` when a window has opened and
+/// no device was free: until then the shard need not keep time for the candidate. It has a constant
+/// `tells_what_waits`, true. A shard on a thread of its own is not told.
 template <class S>
-concept rank_sink = requirement::sink_takes_grants<S>;
+concept telling_what_waits = shard_sink<S> && S::tells_what_waits;
+
+/// Hears a rank, and must not throw. Models: inside `basic_scheduler` and `basic_pooled_scheduler`.
+/// * `grant(const grant&)` offers a device to a model, and is answered, once, by `on_grant_used` or
+///   `on_grant_returned`: during the call or later.
+/// * `waits(model_id)`: the window of its candidate has opened, and no device is free.
+template <class S>
+concept rank_sink = requirement::sink_takes_grants<S> && requirement::sink_hears_what_waits<S>;
 
 }  // namespace cohort::deferred

@@ -122,6 +122,7 @@ class rank_half {
     if (learns_) g.slowness = times_.device_factor(g.device);
     send(m, {.is_grant = true, .number = ++m.granted, .at = now_, .offer = g});
   }
+  void waits(model_id) noexcept {}  // Its shard keeps time itself.
 
  private:
   struct speaker {
