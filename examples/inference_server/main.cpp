@@ -8,6 +8,7 @@
 #include <cohort/serve/server_life.hpp>
 
 #include <fmt/format.h>
+#include <formats/text.hpp>
 #include <inference/infer_app.hpp>
 #include <inference/model_service.hpp>
 #include <inference/settings_keeper.hpp>
@@ -99,6 +100,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());
     return 1;
   } catch (const error& e) {
+    std::fprintf(stderr, "inference_server: %s\n", e.what());
+    return 2;
+  } catch (const formats::input_error& e) {
     std::fprintf(stderr, "inference_server: %s\n", e.what());
     return 2;
   } catch (const std::exception& e) {

@@ -241,7 +241,8 @@ void add_profile(CLI::App& app, profile_options& o) {
   option(sub, "--repeats", o.repeats, "Runs of each, of which the median counts [50]", "N");
   option(sub, "--time-limit-s", o.time_limit_s,
          "Time for one model, after at least three runs of each [10]", "S");
-  option(sub, "--slo-ms", o.slo_ms, "SLO to write [twice the latency of batch 4, at least 20]",
+  option(sub, "--slo-ms", o.slo_ms,
+         "SLO to write [slo_ms of its config.pbtxt, or twice the latency of batch 4, at least 20]",
          "X");
   option(sub, "--stages", o.stages,
          "Cut each model into so many stages, or auto: as many as have the least mean latency in "

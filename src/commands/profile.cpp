@@ -24,6 +24,7 @@
 
 #include <drawings/table.hpp>
 #include <formats/json_writer.hpp>
+#include <formats/model_repository.hpp>
 #include <formats/text.hpp>
 #include <models/definition.hpp>
 #include <models/onnx_factory.hpp>
@@ -48,6 +49,7 @@ struct subject {
   std::string name;
   std::string source;  ///< The same, or the file that it is in.
   std::uint32_t max_length = 0;
+  double slo_ms = 0;  ///< Of the configuration beside the file; 0: it says none.
 };
 
 struct plan {
@@ -171,7 +173,11 @@ void add_file(plan& p, const std::string& item, const profile_options& o) {
   if (std::ranges::find(p.models, name, &subject::name) != p.models.end()) {
     fail("--model", quote_short(item), "each name once");
   }
-  p.models.push_back({name, file, parse_max_length(o.max_length, file)});
+  const auto config = o.slo_ms ? std::nullopt : formats::config_beside(file);
+  p.models.push_back({.name = name,
+                      .source = file,
+                      .max_length = parse_max_length(o.max_length, file),
+                      .slo_ms = config && config->slo ? to_ms(*config->slo) : 0});
 }
 
 plan parse_plan(const profile_options& o) {
@@ -357,7 +363,7 @@ model_profile profile_model(const subject& s, const plan& p) {
                     .is_counted = true,
                     .device = model->device(),
                     .stages = model->stages(),
-                    .slo_ms = p.slo_ms,
+                    .slo_ms = p.slo_ms > 0 ? p.slo_ms : s.slo_ms,
                     .memory_mb = static_cast<double>(model->memory_bytes()) / 1e6,
                     .partitions = {},
                     .points = {},
@@ -407,11 +413,12 @@ model_profile profile_model(const subject& s, const plan& p) {
   }
   out.fit = fit_line(largest);
   const double alone = largest.front().ms;
-  if (p.slo_ms == 0) {
+  if (out.slo_ms == 0) {
     // The rule of the Symphony zoos: batches of 4 without coordination, but not below 20 ms.
     out.slo_ms = std::ceil(std::max(20.0, 2 * (out.fit.beta_ms + 4 * out.fit.alpha_ms)));
-  } else if (p.slo_ms < alone) {
-    fail("--slo-ms", fmt::format("{}", p.slo_ms),
+  } else if (out.slo_ms < alone) {
+    fail(p.slo_ms > 0 ? "--slo-ms" : "parameters slo_ms of config.pbtxt",
+         fmt::format("{}", out.slo_ms),
          fmt::format("at least {:.3f}, the latency of {} at batch {}", alone, name,
                      p.batches.front()));
   }

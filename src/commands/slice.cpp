@@ -362,9 +362,11 @@ std::string slice_text(const onnx_pieces& model, const sliced& s, const slice_pl
                                  "computes other nodes in one, and rounds otherwise\n",
                                  s.difference);
   return out + fmt::format(
-                   "wrote {0}/model.onnx, {0}/stages/1.onnx to {1}.onnx, {2}/{3}.json and "
+                   "stages of {0}/model.onnx: {0}/stages/1.onnx{1}; profile: {2}/{3}.json and "
                    "{2}/{3}.stages.json\n",
-                   p.version.string(), s.stages.size(), folder, p.name);
+                   p.version.string(),
+                   s.stages.size() == 1 ? "" : fmt::format(" to {}.onnx", s.stages.size()), folder,
+                   p.name);
 }
 
 /// Measures the stages of a model at each size, and says how far it is.

@@ -261,15 +261,19 @@ std::vector<repository_model> scan_repository(const std::string& dir) {
   return out;
 }
 
-std::uint32_t max_length_of(const std::string& model_file) {
+std::optional<model_config> config_beside(const std::string& model_file) {
   const fs::path version = fs::absolute(model_file).parent_path();
   const fs::path config = version.parent_path() / "config.pbtxt";
   const std::string number = version.filename().string();
   const bool is_version =
       !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_version || !fs::is_regular_file(config)) return default_max_length;
-  return parse_model_config(config.string(), read_file(config.string()))
-      .max_length.value_or(default_max_length);
+  if (!is_version || !fs::is_regular_file(config)) return std::nullopt;
+  return parse_model_config(config.string(), read_file(config.string()));
+}
+
+std::uint32_t max_length_of(const std::string& model_file) {
+  const std::optional<model_config> config = config_beside(model_file);
+  return config ? config->max_length.value_or(default_max_length) : default_max_length;
 }
 
 }  // namespace cohort::formats

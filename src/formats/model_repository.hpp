@@ -45,10 +45,14 @@ struct repository_model {
 /// @throws input_error If the folder cannot be read or has more than 1000 models.
 [[nodiscard]] std::vector<repository_model> scan_repository(const std::string& dir);
 
-/// The largest length of a model's requests: max_length of its configuration, if its file lies in a
-/// repository as NAME/VERSION/FILE, or the folder of its stages in the stead of FILE; else the
-/// default.
+/// A model's configuration, if its file lies in a repository as NAME/VERSION/FILE, or the folder of
+/// its stages in the stead of FILE, and there is one.
 /// @throws input_error As `parse_model_config`.
+[[nodiscard]] std::optional<model_config> config_beside(const std::string& model_file);
+
+/// The largest length of a model's requests: max_length of the configuration beside it, or the
+/// default.
+/// @throws input_error As `config_beside`.
 [[nodiscard]] std::uint32_t max_length_of(const std::string& model_file);
 
 }  // namespace cohort::formats

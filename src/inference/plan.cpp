@@ -41,7 +41,9 @@ packing::packing_result served_plan::pack(const packing::packing_problem& proble
 }
 
 latency_curve served_plan::latency(model_id model, device_share size, double factor) const {
-  return engine::latency_on(*grid, model, size, max_batch, factor);
+  const std::uint32_t most =
+      most_batch.empty() ? max_batch : std::min(max_batch, most_batch[model.index()]);
+  return engine::latency_on(*grid, model, size, most, factor);
 }
 
 device_share served_plan::largest_size(std::size_t model) const {

@@ -33,7 +33,11 @@ struct served_plan {
   /// By model of the folder: whether the plan serves it, and so plans to come must.
   std::vector<bool> is_served;
   std::uint32_t max_batch = 1;  ///< Largest batch that is run: --max-batch, or the measured ones.
-  std::string notes;            ///< What is odd about it, in whole lines; may be empty.
+  /// By model of the folder, what config.pbtxt says: the largest batch, and how long a request
+  /// waits for others at most. Empty without a repository.
+  std::vector<std::uint32_t> most_batch{};
+  std::vector<duration> longest_wait{};
+  std::string notes;  ///< What is odd about it, in whole lines; may be empty.
 
   /// The models that are served, in the folder's order.
   [[nodiscard]] std::vector<std::string> names() const;

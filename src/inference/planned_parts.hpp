@@ -41,7 +41,9 @@ inline engine::model_config configure(const served_plan& p, model_id model, devi
   const duration least = 2 * curve(1) + d.before(1) + d.after();
   return {.scheduling = {.latency = curve,
                          .slo = std::max(from_ms(p.profiles.models[model.index()].slo_ms), least),
-                         .queue_capacity = queue_capacity},
+                         .queue_capacity = queue_capacity,
+                         .longest_wait =
+                             p.longest_wait.empty() ? unbounded : p.longest_wait[model.index()]},
           .is_repeatable = true};
 }
 

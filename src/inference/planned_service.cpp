@@ -6,6 +6,7 @@
 #include <cohort/runtime/blas.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <thread>
 
 #include "emulated_backend.hpp"
@@ -13,6 +14,37 @@
 #include "planned_parts.hpp"
 
 namespace cohort::inference {
+namespace {
+
+/// What config.pbtxt says of the models that are served holds under a plan, too, but for the SLO,
+/// which the plan was made for: that, and batches that it counts on and does not get, are said.
+void follow_configs(served_plan& p, const std::string& repository) {
+  p.most_batch.assign(p.is_served.size(), UINT32_MAX);
+  p.longest_wait.assign(p.is_served.size(), unbounded);
+  for (const formats::repository_model& r : formats::scan_repository(repository)) {
+    const auto m = p.profiles.find(r.name);
+    if (!m || !p.is_served[*m] || !r.config) continue;
+    const formats::model_config& c = *r.config;
+    if (c.max_batch_size.value_or(0) > 0) p.most_batch[*m] = *c.max_batch_size;
+    if (c.batching && c.batching->max_queue_delay > duration{0}) {
+      p.longest_wait[*m] = c.batching->max_queue_delay;
+    }
+    const double slo_ms = p.profiles.models[*m].slo_ms;
+    if (c.slo && std::abs(to_ms(*c.slo) - slo_ms) > 1e-6) {
+      p.notes += fmt::format("plan: model '{}': SLO {} ms, as slo.csv says: {} says {} ms\n",
+                             r.name, slo_ms, r.config_file, to_ms(*c.slo));
+    }
+    for (const packing::gpulet& g : p.schedule.plan) {
+      for (const packing::placed_model& placed : g.models) {
+        if (placed.model.index() != *m || placed.batch <= p.most_batch[*m]) continue;
+        p.notes += fmt::format("plan: model '{}' is planned in batches of {}: {} allows {}\n",
+                               r.name, placed.batch, r.config_file, p.most_batch[*m]);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 std::string describe(const served_plan& p) {
   std::string text;
@@ -59,6 +91,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
                                                          serve::metrics& counters,
                                                          const std::string& why_no_gpu) {
   auto plan = read_plan(o);
+  if (!o.repository.empty()) follow_configs(plan, o.repository);
   const std::uint32_t devices = plan.schedule.demand.gpus;
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   std::string shares;

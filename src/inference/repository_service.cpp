@@ -145,7 +145,7 @@ repository_service::instance repository_service::open(const formats::repository_
   constexpr std::uint64_t mb = 1'000'000;
   if (bytes_in_use() + bytes > options_.model_memory_mb * mb) {
     throw resource_error{
-        fmt::format("model '{}' needs {} MB, but {} of {} MB are in use (--model-memory-mb)",
+        fmt::format("model '{}' needs {} MB, and others have {} of {} MB (--model-memory-mb)",
                     m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
   }
   loaded_version loaded = load_version(m, v, library_, *executor_);
@@ -156,7 +156,7 @@ repository_service::instance repository_service::open(const formats::repository_
   const double margin = options_.profile_margin;
   const std::vector<latency_point> expected =
       is_measured ? medians(points, margin)
-                  : one_by_one(margin * row_ms(*loaded.factory), batch_max);
+                  : one_by_one(margin * row_ms(*loaded.factory, v.file), batch_max);
   instance i{.id = {},
              .factory = std::move(loaded.factory),
              .shown = nullptr,
@@ -199,12 +199,17 @@ std::vector<formats::kept_point> repository_service::kept_profile(const loaded_v
 }
 
 /// How long one row takes, at best of a few.
-double repository_service::row_ms(models::host_model_factory& f) {
+double repository_service::row_ms(models::host_model_factory& f, const std::string& file) try {
   models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0};
   runtime::host_executor::stream stream = executor_->make_stream();
   double ms = std::numeric_limits<double>::infinity();
   for (int k = 0; k < 4; ++k) ms = std::min(ms, to_ms(one.run(stream, 1).whole));
   return ms;
+} catch (const error& e) {
+  if (!f.info().has_sizes()) throw config_error{fmt::format("{}: {}", file, e.what())};
+  throw config_error{
+      fmt::format("{}: {} (of length {}: parameters max_length in config.pbtxt says another)", file,
+                  e.what(), f.info().max_size)};
 }
 
 /// What the configuration says; else by the rule of default SLOs, among those that are served.

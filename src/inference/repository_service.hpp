@@ -107,7 +107,7 @@ class repository_service final : public model_service, public model_repository {
   void start(instance& i);
   void retire(instance i);
   std::vector<formats::kept_point> kept_profile(const loaded_version& v);
-  double row_ms(models::host_model_factory& f);
+  double row_ms(models::host_model_factory& f, const std::string& file);
   void measure_some();
   void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;

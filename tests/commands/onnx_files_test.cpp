@@ -66,6 +66,21 @@ TEST_CASE("files of ONNX are profiled, run side by side, and planned") {
   CHECK(done.status == 0);
 }
 
+TEST_CASE("an SLO is that of the configuration, or of the option") {
+  const repository r;
+  test::spill(r.path + "/encoder/config.pbtxt",
+              "parameters { key: \"max_length\" value { string_value: \"16\" } }\n"
+              "parameters { key: \"slo_ms\" value { string_value: \"77777\" } }");
+  const std::string profile = "profile --model " + r.path + "/encoder/1/model.onnx --out " + r.out +
+                              " --batches 1,4 --repeats 3 ";
+  auto done = cohort_command(profile);
+  INFO(done.err);
+  REQUIRE(done.status == 0);
+  CHECK(test::slurp(r.out + "/slo.csv").find("encoder,77777,") != std::string::npos);
+  REQUIRE(cohort_command(profile + "--slo-ms 55555").status == 0);
+  CHECK(test::slurp(r.out + "/slo.csv").find("encoder,55555,") != std::string::npos);
+}
+
 TEST_CASE("a length is that of the configuration, or of the option") {
   const repository r;
   test::spill(r.path + "/encoder/config.pbtxt", "max_batch_size: -3");

@@ -102,7 +102,7 @@ TEST_CASE("slice writes a repository's model, stages that answer as it does, and
                      " --max-length 64 --stages 2 --largest-batch 1 --repeats 3");
   INFO(r.err);
   REQUIRE(r.status == 0);
-  CHECK(r.out.find("wrote " + out + "/encoder/1/model.onnx") != std::string::npos);
+  CHECK(r.out.find("stages of " + out + "/encoder/1/model.onnx: " + out) != std::string::npos);
   CHECK(std::filesystem::exists(out + "/encoder/1/stages/2.onnx"));
   CHECK_FALSE(std::filesystem::exists(out + "/encoder/1/stages/3.onnx"));
 }

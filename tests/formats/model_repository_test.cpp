@@ -252,6 +252,8 @@ TEST_CASE("the largest length is that of the configuration beside the file, else
   r.file("config.pbtxt", "parameters { key: \"max_length\" value { string_value: \"7\" } }");
   CHECK(max_length_of(r.path("m/1/model.onnx")) == 128);
   CHECK(max_length_of(r.path("m/1/stages")) == 128);
+  CHECK(config_beside(r.path("m/1/model.onnx"))->max_length == 128);
+  CHECK_FALSE(config_beside(r.path("bare/1/model.onnx")));
   CHECK(max_length_of(r.path("bare/1/model.onnx")) == 512);
   CHECK(max_length_of(r.path("alone.onnx")) == 512);
   r.file("m/config.pbtxt", "max_batch_size: -1");

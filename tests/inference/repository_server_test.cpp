@@ -16,6 +16,7 @@
 
 #include <support/child_server.hpp>
 #include <support/onnx_models.hpp>
+#include <support/profile_folder.hpp>
 #include <support/scratch_file.hpp>
 #include "inference/onnx_repository.hpp"
 
@@ -212,7 +213,66 @@ TEST_CASE("a model that does not fit the memory is refused with how much there i
   CHECK(c.ask("GET", "/v2/models/small/ready").first == 200);
   const std::string refused = load(c, "large");
   CAPTURE(refused);
-  CHECK(refused.find("needs 900 MB, but 0 of 512 MB are in use") != std::string::npos);
+  CHECK(refused.find("needs 900 MB, and others have 0 of 512 MB") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE(
+    "under a plan batches are no larger than the configuration says, and SLOs that differ are "
+    "told") {
+  const repository r;
+  r.add(test::two_by_two(), "a", slow_slo + "max_batch_size: 2\n");
+  r.add(test::two_by_two(), "b");
+  const test::profile_folder profile;  // Measured up to batches of 8.
+  profile.write("slo.csv", "model,slo_ms,mem_mb\na,9000,600\nb,9000,700\n");
+  profile.write("plan.json", R"({"algorithm":"elastic","schedulable":true,"gpus":2,
+    "sizes":[20,50,100],"slo_ms":{"a":9000,"b":9000},"demand":{"a":10,"b":10},"gpulets":[
+    {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]},
+    {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"b","batch":2,"rate":10}]}]})");
+  test::child_server s{INFERENCE_SERVER,
+                       {"--repository", r.folder, "--cache", "off", "--profile", profile.path(),
+                        "--plan", profile.path() + "/plan.json"}};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  std::string a;
+  std::string b;
+  for (int row = 0; row < 8; ++row) {
+    a += row == 0 ? "1.5,2,2.5" : ",1.5,2,2.5";
+    b += row == 0 ? "1,-2,3,-4,5" : ",1,-2,3,-4,5";
+  }
+  const std::string body = R"({"inputs":[{"name":"a","datatype":"FP32","shape":[8,3],"data":[)" +
+                           a + R"(]},{"name":"b","datatype":"INT32","shape":[8,5],"data":[)" + b +
+                           "]}]}";
+  CHECK(c.ask("POST", "/v2/models/a/infer", body).first == 200);
+  const std::string stats = c.ask("GET", "/v2/models/a/stats").second;
+  CAPTURE(stats);
+  CHECK(stats.find("\"batch_size\":2") != std::string::npos);
+  for (const char* larger : {"3", "4", "5", "6", "7", "8"}) {
+    CHECK(stats.find(std::string{"\"batch_size\":"} + larger) == std::string::npos);
+  }
+  std::string told;
+  for (int line = 0; line < 8 && told.find("SLO 9000 ms, as slo.csv says") == std::string::npos;
+       ++line) {
+    told += s.read_line();
+  }
+  CAPTURE(told);
+  CHECK(told.find("a/config.pbtxt says 60000 ms") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a folder that is none, and a model that does not take rows of the default length") {
+  test::child_server none{INFERENCE_SERVER, {"--repository", test::scratch("no_folder")}};
+  CHECK(none.wait() == 2);
+  const repository r;
+  r.add(test::masked_encoder(), "short");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string why = load(c, "short");
+  CAPTURE(why);
+  CHECK(why.find("short/1/model.onnx: ") != std::string::npos);
+  CHECK(why.find("of length 512: parameters max_length in config.pbtxt says another") !=
+        std::string::npos);
   CHECK(s.stop() == 0);
 }
 

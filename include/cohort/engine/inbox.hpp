@@ -8,6 +8,7 @@
 #include <cohort/core/time.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -61,6 +62,7 @@ class inbox {
     r.in_engine = true;
     ++in_engine_;
     waiting_.arrivals.push_back(r);
+    has_post_.store(true, std::memory_order_relaxed);
     if (wakes && !is_quiet_) wake();
     return true;
   }
@@ -75,7 +77,7 @@ class inbox {
     if (!r.in_engine || r.cancel_posted) return;
     waiting_.cancels.push_back(&r);
     r.cancel_posted = true;
-    wake();
+    posted();
   }
   /// Calls `publish()` under the lock and wakes the loop, which finds by itself what has changed.
   template <class F>
@@ -88,18 +90,18 @@ class inbox {
   void post_end(batch_end e) {
     const std::lock_guard lock{mutex_};
     waiting_.ends.push_back(e);
-    wake();
+    posted();
   }
   void post_probe_end(probe_end e) {
     const std::lock_guard lock{mutex_};
     waiting_.probes.push_back(e);
-    wake();
+    posted();
   }
   /// @returns Whether the loop has ended: then nobody runs it unless the poster does.
   bool post_control(control c) {
     const std::lock_guard lock{mutex_};
     waiting_.controls.push_back(std::move(c));
-    wake();
+    posted();
     return ended_;
   }
   /// The loop ends if nothing was posted since it took the last messages. @returns Whether it does.
@@ -120,9 +122,12 @@ class inbox {
   }
 
   /// Swaps the messages with `empty`, whose lists must be empty; their memory is used again.
-  /// @returns Whether there was any.
+  /// @returns Whether there was any. What is posted meanwhile may be left for the next time: who
+  /// goes to sleep asks again, under the lock.
   bool take(messages& empty) noexcept {
+    if (!has_post_.load(std::memory_order_relaxed)) return false;
     const std::lock_guard lock{mutex_};
+    has_post_.store(false, std::memory_order_relaxed);
     waiting_.arrivals.swap(empty.arrivals);
     waiting_.ends.swap(empty.ends);
     waiting_.probes.swap(empty.probes);
@@ -192,6 +197,11 @@ class inbox {
                                        until.time_since_epoch())},
                                is_woken);
   }
+  /// Under the lock, as below.
+  void posted() noexcept {
+    has_post_.store(true, std::memory_order_relaxed);
+    wake();
+  }
   /// Under the lock: once the loop has taken a message, its poster touches nothing here any more,
   /// and the inbox may be destroyed.
   void wake() noexcept {
@@ -201,6 +211,7 @@ class inbox {
   std::mutex mutex_;
   std::condition_variable arrived_;
   messages waiting_;
+  std::atomic<bool> has_post_{false};  // Whether anything waits: written under the lock.
   std::size_t in_engine_ = 0;
   bool sleeping_ = false;
   bool is_quiet_ = false;  // Sleeps through arrivals.
