@@ -236,7 +236,7 @@ options parse_options(int argc, char** argv) {
     }
     for (const char* other : {"--weights", "--seed", "--slo-ms", "--max-batch"}) {
       if (app.count(other) > 0) {
-        fail(fmt::format("{}: not with --repository: config.pbtxt says it", other));
+        fail(fmt::format("{}: not with --repository: models and config.pbtxt say it", other));
       }
     }
   }

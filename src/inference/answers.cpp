@@ -30,6 +30,27 @@ int status_of(refusal why) {
   return 500;
 }
 
+/// For people; `to_string` is for programs.
+std::string_view words_for(refusal why) {
+  switch (why) {
+    case refusal::queue_full:
+      return "its queue is full";
+    case refusal::overloaded:
+      return "it is overloaded, and the answer would be late";
+    case refusal::deadline_infeasible:
+      return "a batch of one takes longer than is left until its deadline";
+    case refusal::draining:
+      return "it takes no more requests";
+    case refusal::no_device:
+      return "no device can run it at present";
+    case refusal::too_big:
+      return "the input is longer than the model takes";
+    case refusal::unknown_model:
+      return "it is not there any more";
+  }
+  return "";
+}
+
 }  // namespace
 
 void say(const client_ptr& client, int status, std::string_view message,
@@ -51,7 +72,8 @@ void say_refused(const client_ptr& client, const served_model& model, refusal wh
     fields.emplace_back("Retry-After-Ms", fmt::format("{:.0f}", std::ceil(to_ms(*retry_after))));
   }
   say(client, status,
-      fmt::format("model '{}' refused the request: {}", model.meta.name, to_string(why)),
+      fmt::format("model '{}' refused the request: {} ({})", model.meta.name, words_for(why),
+                  to_string(why)),
       std::move(fields));
 }
 

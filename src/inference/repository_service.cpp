@@ -149,6 +149,11 @@ repository_service::instance repository_service::open(const formats::repository_
                     m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
   }
   loaded_version loaded = load_version(m, v, library_, *executor_);
+  // Of the configuration alone all was told before; some shows only beside the model.
+  const std::vector<std::string> told = notes_on(m);
+  for (const std::string& note : loaded.config.ignored) {
+    if (std::ranges::find(told, note) == told.end()) log_line(note);
+  }
   std::vector<formats::kept_point> points = kept_profile(loaded);
   const bool is_measured = !points.empty();
   const std::uint32_t batch_max =

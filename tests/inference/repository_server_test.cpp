@@ -51,9 +51,12 @@ const std::string two_by_two_body =
 TEST_CASE("models of a folder are served with the tensors that they have") {
   const repository r;
   r.add(test::two_by_two(), "pair", slow_slo + "instance_group { kind: KIND_GPU }\n");
+  r.add(test::two_by_two(), "whole", slow_slo + "max_batch_size: 0 dynamic_batching { }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   CHECK(s.told_before.find("KIND_GPU: ONNX models run on the host here") != std::string::npos);
+  CHECK(s.told_before.find("dynamic_batching is ignored: max_batch_size is 0") !=
+        std::string::npos);
   test::connection c{s.port()};
   const auto [status, meta] = c.ask("GET", "/v2/models/pair");
   CHECK(status == 200);
