@@ -149,7 +149,7 @@ inline std::string set_default_slos(std::vector<prepared_model>& models,
     const default_slo d = default_slo_of(i, all, capacity, slower);
     models[i].meta.slo = std::max(d.slo, least);
     lines += fmt::format("slo: {} {} ms: {}\n", models[i].meta.name, to_ms(models[i].meta.slo),
-                         d.slo >= least ? d.reason : "the least that leaves HTTP its time");
+                         d.slo >= least ? d.reason : "ten times --http-margin-us, the least");
   }
   return lines;
 }

@@ -155,6 +155,12 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
     for (const std::string& note : notes_on(m)) log_line(note);
+    if (m.config && m.config->batching && m.config->batching->max_queue_delay > duration{0}) {
+      log_line(fmt::format(
+          "{}: dynamic_batching.max_queue_delay_microseconds is ignored with --pipeline: stages "
+          "and their buffers say when a batch grows",
+          m.config_file));
+    }
     try {
       open_one(all, o, m, given, library);
     } catch (const std::exception& e) {

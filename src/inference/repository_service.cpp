@@ -242,7 +242,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     const duration least = std::max(possible, least_default_slo(options_.http_margin_us));
     meta.slo = std::max(d.slo, least);
     log_line(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
-                         d.slo >= least ? d.reason : "the least that leaves HTTP its time"));
+                         d.slo >= least ? d.reason : "ten times --http-margin-us, the least"));
   }
   i.how.slo = meta.slo;
 }

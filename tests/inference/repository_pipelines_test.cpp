@@ -229,7 +229,7 @@ TEST_CASE("what cannot be a pipeline is named with the reason, and the others ar
   const repository r;
   r.add(test::encoder(), "lengths", slow_slo + test::parameter("max_length", "32"));
   r.add(test::mlp(), "short", test::parameter("slo_ms", "0.001"));
-  r.add(test::mlp(), "good", slow_slo);
+  r.add(test::mlp(), "good", slow_slo + "dynamic_batching { max_queue_delay_microseconds: 100 }\n");
   r.add(test::mlp(), "torn", slow_slo);
   slice(r, "torn", "--stages 2");
   std::filesystem::resize_file(r.folder + "/torn/1/stages/2.onnx", 100);
@@ -253,6 +253,9 @@ TEST_CASE("what cannot be a pipeline is named with the reason, and the others ar
       "model 'lengths' is not served: its requests differ in length, and rows of a pipeline are "
       "padded");
   told("model 'short' is not served: slo_ms: 0.001 is not allowed: expected at least ");
+  told(
+      "good/config.pbtxt: dynamic_batching.max_queue_delay_microseconds is ignored with "
+      "--pipeline");
   told("torn/1/stages/2.onnx");
   told("other/1/stages: 1 stages are not those that were cut from ");
   told("short_of_one/1/stages: 1 stages are not those that were cut from ");
