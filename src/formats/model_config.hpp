@@ -92,6 +92,13 @@ struct model_config {
   std::optional<std::uint64_t> memory_bytes{};  ///< memory_mb: what a version takes once loaded.
 
   std::vector<std::string> ignored{};  ///< One line each: what the config says in vain, and why.
+
+  /// How long a request waits for others at most while a device is free; `unbounded` if the config
+  /// leaves that to the server, as a delay of 0 does.
+  [[nodiscard]] duration longest_wait() const noexcept {
+    return batching && batching->max_queue_delay > duration{0} ? batching->max_queue_delay
+                                                               : unbounded;
+  }
 };
 
 /// Reads a config. Memory is bounded by that of the text. @param file Named in errors.

@@ -41,9 +41,7 @@ packing::packing_result served_plan::pack(const packing::packing_problem& proble
 }
 
 latency_curve served_plan::latency(model_id model, device_share size, double factor) const {
-  const std::uint32_t most =
-      most_batch.empty() ? max_batch : std::min(max_batch, most_batch[model.index()]);
-  return engine::latency_on(*grid, model, size, most, factor);
+  return engine::latency_on(*grid, model, size, most_batch[model.index()], factor);
 }
 
 device_share served_plan::largest_size(std::size_t model) const {
@@ -106,6 +104,8 @@ served_plan read_plan(const options& o) try {
     for (const packing::placed_model& m : g.models) planned = std::max(planned, m.batch);
   }
   p.max_batch = o.has_max_batch ? o.max_batch : measured;
+  p.most_batch.assign(p.is_served.size(), p.max_batch);
+  p.longest_wait.assign(p.is_served.size(), unbounded);
   if (planned > p.max_batch) {
     throw config_error{
         fmt::format("--max-batch: {} is not allowed: expected at least {}, as {} has", p.max_batch,

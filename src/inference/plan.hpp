@@ -33,8 +33,8 @@ struct served_plan {
   /// By model of the folder: whether the plan serves it, and so plans to come must.
   std::vector<bool> is_served;
   std::uint32_t max_batch = 1;  ///< Largest batch that is run: --max-batch, or the measured ones.
-  /// By model of the folder, what config.pbtxt says: the largest batch, and how long a request
-  /// waits for others at most. Empty without a repository.
+  /// By model of the folder: its largest batch, and how long a request waits for others at most;
+  /// `max_batch` and `unbounded` where no config.pbtxt says less.
   std::vector<std::uint32_t> most_batch{};
   std::vector<duration> longest_wait{};
   std::string notes;  ///< What is odd about it, in whole lines; may be empty.

@@ -5,8 +5,8 @@
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/runtime/blas.hpp>
 
+#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <thread>
 
 #include "emulated_backend.hpp"
@@ -19,16 +19,14 @@ namespace {
 /// What config.pbtxt says of the models that are served holds under a plan, too, but for the SLO,
 /// which the plan was made for: that, and batches that it counts on and does not get, are said.
 void follow_configs(served_plan& p, const std::string& repository) {
-  p.most_batch.assign(p.is_served.size(), UINT32_MAX);
-  p.longest_wait.assign(p.is_served.size(), unbounded);
   for (const formats::repository_model& r : formats::scan_repository(repository)) {
     const auto m = p.profiles.find(r.name);
     if (!m || !p.is_served[*m] || !r.config) continue;
     const formats::model_config& c = *r.config;
-    if (c.max_batch_size.value_or(0) > 0) p.most_batch[*m] = *c.max_batch_size;
-    if (c.batching && c.batching->max_queue_delay > duration{0}) {
-      p.longest_wait[*m] = c.batching->max_queue_delay;
+    if (c.max_batch_size.value_or(0) > 0) {
+      p.most_batch[*m] = std::min(p.max_batch, *c.max_batch_size);
     }
+    p.longest_wait[*m] = c.longest_wait();
     const double slo_ms = p.profiles.models[*m].slo_ms;
     if (c.slo && std::abs(to_ms(*c.slo) - slo_ms) > 1e-6) {
       p.notes += fmt::format("plan: model '{}': SLO {} ms, as slo.csv says: {} says {} ms\n",

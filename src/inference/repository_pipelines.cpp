@@ -155,7 +155,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
     for (const std::string& note : notes_on(m)) log_line(note);
-    if (m.config && m.config->batching && m.config->batching->max_queue_delay > duration{0}) {
+    if (m.config && m.config->longest_wait() != unbounded) {
       log_line(fmt::format(
           "{}: dynamic_batching.max_queue_delay_microseconds is ignored with --pipeline: stages "
           "and their buffers say when a batch grows",

@@ -174,10 +174,7 @@ repository_service::instance repository_service::open(const formats::repository_
              .slo = loaded.config.slo,
              .points = std::move(points),
              .key = std::move(loaded.key)};
-  // 0, which it also is where nothing is said, leaves it to the policy.
-  if (const auto& d = loaded.config.batching; d && d->max_queue_delay > duration{0}) {
-    i.how.longest_wait = d->max_queue_delay;
-  }
+  i.how.longest_wait = loaded.config.longest_wait();
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
   const runtime::model_interface& io = i.factory->info();
