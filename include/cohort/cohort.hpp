@@ -91,6 +91,7 @@
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/completion.hpp>
+#include <cohort/engine/device_half.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_pools.hpp>
 #include <cohort/engine/device_service.hpp>
@@ -113,6 +114,7 @@
 #include <cohort/engine/plan_follower.hpp>
 #include <cohort/engine/plan_router.hpp>
 #include <cohort/engine/profile_backend.hpp>
+#include <cohort/engine/request_end.hpp>
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/sharded/controls.hpp>

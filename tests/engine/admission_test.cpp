@@ -8,6 +8,9 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <utility>
+
+#include "device_owner.hpp"
 
 namespace cohort::engine::admission_test {
 namespace {
@@ -23,7 +26,7 @@ struct nobody {
 TEST_CASE("the first reason against a request is told, and no request that has none is refused") {
   using scheduler_type = deferred::basic_scheduler<deferred::eager, deferred::head>;
   scheduler_type scheduler;
-  device_service devices{{.failures = 1, .window = 1, .hands_back = true}};
+  device_half devices{{.failures = 1, .window = 1, .hands_back = true}};
   model_lives models;
   admission<scheduler_type> door{{}, 0ms};
   const device_id d = scheduler.add_device(t0);
@@ -51,10 +54,13 @@ TEST_CASE("the first reason against a request is told, and no request that has n
   nobody sink;
   scheduler.on_arrival(all[1], t0, sink);
   CHECK(why(r) == refusal::queue_full);
-  devices.health().on_dispatch({d, 0}, t0, 1ms);
-  const auto out = devices.health().on_complete({d, 0}, true, t0);
-  REQUIRE(out);
-  devices.take_out(*out, scheduler, t0);
+  deferred::batch failing{};
+  failing.model = m;
+  failing.device = d;
+  test_support::noting_owner owner;
+  owner.lives.add(m, {.pool = pool});
+  devices.on_dispatch(std::move(failing), owner.lives);
+  devices.on_complete({d, 0}, true, t0, owner);
   CHECK(why(r) == refusal::no_device);
   r.size = 4;
   CHECK(why(r) == refusal::too_big);

@@ -106,6 +106,8 @@ concept scheduler_tells_next_free = requires(const S& s, model_id id) {
   { s.models().usual_excess(id, std::uint32_t{}) }
   noexcept->std::same_as<duration>;
 };
+template <class S>
+concept scheduler_foresees = scheduler_hears_of_refusals<S> && scheduler_tells_next_free<S>;
 }  // namespace requirement
 
 /// Decides when each batch starts, who is in it and on which device. A value: it owns no thread and
@@ -143,7 +145,6 @@ concept batch_scheduler = std::move_constructible<S> && requirement::scheduler_a
 /// its latencies, and how much longer they are than what batches usually take. `on_refused(request,
 /// now)`: it came, and counts as an arrival, but is not given to the scheduler.
 template <class S>
-concept foreseeing_scheduler = batch_scheduler<S> && requirement::scheduler_hears_of_refusals<S> &&
-    requirement::scheduler_tells_next_free<S>;
+concept foreseeing_scheduler = batch_scheduler<S> && requirement::scheduler_foresees<S>;
 
 }  // namespace cohort::deferred

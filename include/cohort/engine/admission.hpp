@@ -11,7 +11,7 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
-#include <cohort/engine/device_service.hpp>
+#include <cohort/engine/device_half.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/model_lives.hpp>
 
@@ -24,8 +24,12 @@ namespace cohort::engine {
 /// Says why a request is refused, if it is: what is known of it, of its model and of its devices,
 /// then whether it would be late, by `early_refusal` and the outlook of a `foreseeing_scheduler`.
 /// Of another scheduler nobody is refused early. A value. Cost: that of both. Thread safety: none.
-template <deferred::batch_scheduler Scheduler>
+///
+/// @tparam Scheduler Or the half of one that sees requests.
+template <deferred::requirement::scheduler_answers_for_models Scheduler>
 class admission {
+  static constexpr bool foresees = deferred::requirement::scheduler_foresees<Scheduler>;
+
  public:
   /// @param response Delay from the end of a batch to where deadlines are judged.
   /// @throws config_error If an option is outside its range.
@@ -42,12 +46,17 @@ class admission {
   /// scheduler.
   [[nodiscard]] std::optional<refusal> refuses(request& r, Scheduler& scheduler,
                                                const model_lives& models,
-                                               const device_service& devices,
+                                               const device_half& devices,
                                                time_point now) noexcept {
     if (draining_) return refusal::draining;
     if (!models.is_accepting(r.model)) return refusal::unknown_model;
     if (r.size > models[r.model].max_request_size) return refusal::too_big;
     if (devices.hands_back(models[r.model].pool)) return refusal::no_device;
+    return refuses_to_queue(r, scheduler, now);
+  }
+  /// Of one that nothing else speaks against: whether those of its model that wait do.
+  [[nodiscard]] std::optional<refusal> refuses_to_queue(request& r, Scheduler& scheduler,
+                                                        time_point now) noexcept {
     if (scheduler.models().is_full(r.model)) return refusal::queue_full;
     if (!scheduler.models().is_feasible(r.model, r.deadline, now)) {
       return refusal::deadline_infeasible;
@@ -56,7 +65,7 @@ class admission {
     return std::nullopt;
   }
   void note_batch(const deferred::batch& b, const Scheduler& scheduler, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+    if constexpr (foresees) {
       const auto& models = scheduler.models();
       const latency_curve& run = models.latency(b.model).run();
       const duration until_first_deadline = b.latest - b.exec_at + run(b.size());
@@ -65,7 +74,7 @@ class admission {
     }
   }
   void note_drop(const request& r, const Scheduler& scheduler, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+    if constexpr (foresees) {
       refusal_.on_drop(r.model, scheduler.models().queued_requests(r.model), now);
     }
   }
@@ -73,7 +82,7 @@ class admission {
  private:
   /// One that could be taken.
   [[nodiscard]] bool would_be_late(request& r, Scheduler& scheduler, time_point now) noexcept {
-    if constexpr (deferred::foreseeing_scheduler<Scheduler>) {
+    if constexpr (foresees) {
       if (!refusal_.is_overloaded(r.model, now)) return false;
       const time_point start = scheduler.next_free(r.model);
       if (start == distant_past) return false;

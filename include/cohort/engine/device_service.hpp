@@ -5,17 +5,25 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_pools.hpp>
-#include <cohort/engine/model_lives.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace cohort::engine {
+
+/// Who gives devices work: all of a scheduler that their health changes. Models: `basic_scheduler`,
+/// `rank_half`.
+template <class S>
+concept device_matcher = requires(S& s, device_id d, time_point now) {
+  { s.set_in_service(d, true, now) }
+  noexcept;
+  { s.remove_device(d, now) }
+  noexcept;
+};
 
 /// What becomes of a device from its first day to its last: tells the scheduler when it is out of
 /// service and when it is back, counts those in service, and sees to it that a model stays that a
@@ -34,7 +42,7 @@ class device_service {
     pools_.add_device(d, p);
   }
   /// Gives a device no more work for good; what it has is still followed.
-  template <deferred::batch_scheduler Scheduler>
+  template <device_matcher Scheduler>
   void remove_device(device_id d, Scheduler& scheduler, time_point now) noexcept {
     if (health_.is_in_service(d)) pools_.take_out(d);
     health_.remove_device(d);
@@ -44,7 +52,7 @@ class device_service {
 
   /// It hangs or fails: no more work until a probe succeeds.
   /// @returns Whether it was in service until now.
-  template <deferred::batch_scheduler Scheduler>
+  template <device_matcher Scheduler>
   bool take_out(const health_event& e, Scheduler& scheduler, time_point now) noexcept {
     if (!e.is_new) return false;
     const device_id d = e.at.device;
@@ -55,7 +63,9 @@ class device_service {
     return true;
   }
   /// A model to probe it with, which stays until `end_probe`, if there is one.
-  [[nodiscard]] std::optional<model_id> begin_probe(device_id d, model_lives& models) noexcept {
+  /// @param models `any_of(pool)`, `begin_work(id)`: as `model_lives`.
+  template <class Models>
+  [[nodiscard]] std::optional<model_id> begin_probe(device_id d, Models& models) noexcept {
     const std::optional<model_id> with = models.any_of(pools_.of(d));
     if (!with) return std::nullopt;
     models.begin_work(*with);
@@ -65,7 +75,7 @@ class device_service {
   /// That `begin_probe` has named.
   [[nodiscard]] model_id probed_with(device_id d) const noexcept { return probed_with_[d.index()]; }
   /// It was probed, or there is nothing to probe it with. @returns Whether it is back.
-  template <deferred::batch_scheduler Scheduler>
+  template <device_matcher Scheduler>
   bool end_probe(device_id d, bool failed, Scheduler& scheduler, time_point now) noexcept {
     const bool is_back = health_.on_probe(d, failed, now);
     if (!health_.is_present(d)) {

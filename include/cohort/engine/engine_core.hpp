@@ -14,13 +14,13 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/admission.hpp>
-#include <cohort/engine/batches_at_work.hpp>
+#include <cohort/engine/device_half.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_pools.hpp>
-#include <cohort/engine/device_service.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/engine_sink.hpp>
 #include <cohort/engine/model_lives.hpp>
+#include <cohort/engine/request_end.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -86,7 +86,6 @@ class basic_engine_core {
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
-    at_work_.add_device(d, scheduler_.capacity(d));
     devices_.add_device(d, scheduler_.capacity(d), pool_among(where...));
     return d;
   }
@@ -135,54 +134,27 @@ class basic_engine_core {
   /// @param at Without a number: the oldest of the entry.
   template <engine_sink Sink>
   void on_complete(batch_ticket at, bool failed, time_point now, Sink& sink) noexcept {
-    const std::optional<std::uint32_t> place = at_work_.place_of(at);
-    if (!place) return note_stray_end();
-    request_list again;
-    at_work_.note_end(at, *place, failed);
-    end_batch(at_work_.nth(at, *place), failed, now, again, sink);
-    while (const auto freed = at_work_.free_oldest(at)) {
-      models_.end_work(freed->model);
-      scheduler_.on_complete(at, now, freed->failed);
-      if (const auto e = devices_.health().on_complete(at, freed->failed, now))
-        take_out(*e, now, sink);
-    }
-    try_again(again, now, sink);
-    finish_removals(now, sink);
+    on_devices(now, sink, [&](auto& o) { devices_.on_complete(at, failed, now, o); });
   }
-
   /// One request of a batch of the entry ended before its batch did. O(requests before it there).
   /// Of one that is not there, for its batch was given up: counted, and nothing else.
   /// @param at Without a number: any batch of the entry.
   template <engine_sink Sink>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    request* const r = at_work_.take_request(at, only);
-    if (r == nullptr) return note_stray_end();
-    request_list again;
-    end_run(*r, failed, now, again, sink);
-    try_again(again, now, sink);
-    finish_removals(now, sink);
+    on_devices(now, sink, [&](auto& o) { devices_.on_request_complete(at, only, failed, o); });
   }
-
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
   void on_probe(device_id d, bool failed, time_point now, Sink& sink) noexcept {
-    if (!health().is_probing(d)) return note_stray_end();
-    models_.end_work(devices_.probed_with(d));
-    finish_removals(now, sink);
-    end_probe(d, failed, now);
+    on_devices(now, sink, [&](auto& o) { devices_.on_probe(d, failed, now, o); });
   }
 
   /// Does all that is due at `now`.
   template <engine_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
-    while (const std::optional<health_event> e = devices_.health().take_due(now)) {
-      if (e->what == health_event::kind::probe) {
-        probe(e->at.device, now, sink);
-      } else {
-        take_out(*e, now, sink);
-        give_up(e->at, now, sink);
-      }
+    if (devices_.next_wake() <= now) {
+      on_devices(now, sink, [&](auto& o) { devices_.advance(now, o); });
     }
     forward<Sink> f{*this, now, sink};
     scheduler_.advance(now, f);
@@ -190,7 +162,7 @@ class basic_engine_core {
   }
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
-    return std::min(scheduler_.next_wake(), health().next());
+    return std::min(scheduler_.next_wake(), devices_.next_wake());
   }
 
   /// From now on every request is refused; those accepted go on to their ends.
@@ -211,25 +183,21 @@ class basic_engine_core {
   }
   /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
-    return at_work_.outstanding(d);
+    return devices_.at_work().outstanding(d);
   }
   /// The oldest batch of an entry that has one.
   [[nodiscard]] const deferred::batch& running(device_entry at) const noexcept {
-    return at_work_.oldest(at);
+    return devices_.at_work().oldest(at);
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   /// Which devices hang or fail.
   [[nodiscard]] const device_health& health() const noexcept { return devices_.health(); }
   /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
   /// of one that was given up before.
-  [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
+  [[nodiscard]] std::uint64_t stray_ends() const noexcept { return devices_.stray_ends(); }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
 
  private:
-  void note_stray_end() noexcept {
-    ++stray_ends_;
-    if constexpr (requires { observer_.stray_end(); }) observer_.stray_end();
-  }
   /// The scheduler's sink.
   template <engine_sink Sink>
   struct forward {
@@ -239,9 +207,7 @@ class basic_engine_core {
 
     void dispatch(deferred::batch&& b) noexcept {
       self.observer_.dispatched(std::as_const(b).event(), now);
-      const deferred::batch& sent = self.at_work_.add(std::move(b));
-      self.models_.begin_work(sent.model);
-      self.devices_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected);
+      const deferred::batch& sent = self.devices_.on_dispatch(std::move(b), self.models_);
       self.admission_.note_batch(sent, self.scheduler_, now);
       sink.launch(sent);
     }
@@ -252,27 +218,60 @@ class basic_engine_core {
     }
   };
 
-  /// A request of a batch has run: it ends, or goes to those that are tried again.
+  /// Whom the devices' half tells.
   template <engine_sink Sink>
-  void end_run(request& r, bool failed, time_point now, request_list& again, Sink& sink) noexcept {
-    r.state = request_state::idle;
-    if (failed && !r.is_unfit && !r.cancel_requested && models_[r.model].is_repeatable &&
-        r.attempts < health().options().retries &&
-        scheduler_.models().is_feasible(r.model, r.deadline, now)) {
-      again.push_back(r);
-    } else {
-      end(r, how_it_ended(r, failed, now), now, sink);
+  struct owner {
+    basic_engine_core& self;
+    time_point now;
+    Sink& sink;
+    request_list again{};  // Who is to wait for another batch.
+
+    [[nodiscard]] Scheduler& matcher() noexcept { return self.scheduler_; }
+    [[nodiscard]] model_lives& models() noexcept { return self.models_; }
+    void batch_ended(deferred::batch& b, bool failed) noexcept {
+      while (!b.requests.empty()) {
+        request& r = b.requests.front();
+        b.requests.pop_front();
+        request_ended(r, failed);
+      }
     }
-  }
-  template <engine_sink Sink>
-  void end_batch(deferred::batch& b, bool failed, time_point now, request_list& again,
-                 Sink& sink) noexcept {
-    while (!b.requests.empty()) {
-      request& r = b.requests.front();
-      b.requests.pop_front();
-      end_run(r, failed, now, again, sink);
+    void request_ended(request& r, bool failed) noexcept {
+      r.state = request_state::idle;
+      if (may_run_again(r, failed, self.models_[r.model].is_repeatable,
+                        self.health().options().retries) &&
+          self.scheduler_.models().is_feasible(r.model, r.deadline, now)) {
+        again.push_back(r);
+      } else {
+        self.end(r, how_it_ended(r, failed, now + self.response_), now, sink);
+      }
     }
+    void device_changed(device_id d, std::string_view why, bool is_back) noexcept {
+      if constexpr (requires { self.observer_.device_changed(d, device_state{}, why, now); }) {
+        self.observer_.device_changed(d, self.health().state(d), why, now);
+      }
+      if (!is_back && self.health().options().hands_back) self.hand_back(now, sink);
+    }
+    void stray_end() noexcept {
+      if constexpr (requires { self.observer_.stray_end(); }) self.observer_.stray_end();
+    }
+    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
+        requirement::sink_abandons_batches<Sink> {
+      return sink.abandon(b);
+    }
+    void probe(device_id d,
+               model_id with) noexcept requires requirement::sink_probes_devices<Sink> {
+      sink.probe(d, with);
+    }
+  };
+  /// Has the devices' half do something, and then those wait again who may.
+  template <engine_sink Sink, class F>
+  void on_devices(time_point now, Sink& sink, F&& act) noexcept {
+    owner<Sink> o{*this, now, sink};
+    act(o);
+    try_again(o.again, now, sink);
+    finish_removals(now, sink);
   }
+
   /// Last in a call: the scheduler may drop some, which then waited.
   template <engine_sink Sink>
   void try_again(request_list& again, time_point now, Sink& sink) noexcept {
@@ -295,14 +294,6 @@ class basic_engine_core {
     }
   }
 
-  /// A device gets no more work until a probe succeeds.
-  template <engine_sink Sink>
-  void take_out(const health_event& e, time_point now, Sink& sink) noexcept {
-    if (!devices_.take_out(e, scheduler_, now)) return;
-    const bool hangs = e.what == health_event::kind::hangs;
-    note_state(e.at.device, hangs ? "a batch hangs" : "batches fail", now);
-    if (health().options().hands_back) hand_back(now, sink);
-  }
   /// Those who wait where no device is in service are not to wait for one, if so asked.
   template <engine_sink Sink>
   void hand_back(time_point now, Sink& sink) noexcept {
@@ -319,46 +310,6 @@ class basic_engine_core {
       }
     }
   }
-  /// The batches of an entry hang: their requests are to have their ends all the same.
-  template <engine_sink Sink>
-  void give_up(device_entry at, time_point now, Sink& sink) noexcept {
-    if constexpr (requirement::sink_abandons_batches<Sink>) {
-      request_list again;
-      for (std::uint32_t i = 0; i < at_work_.count(at); ++i) {
-        deferred::batch& b = at_work_.nth(at, i);
-        if (b.requests.empty()) continue;
-        if (sink.abandon(std::as_const(b))) {
-          end_batch(b, true, now, again, sink);
-        } else {
-          devices_.health().postpone(at, now);
-        }
-      }
-      try_again(again, now, sink);
-    }
-  }
-  /// With a model that stays until the probe has ended.
-  template <engine_sink Sink>
-  void probe(device_id d, time_point now, Sink& sink) noexcept {
-    if constexpr (requirement::sink_probes_devices<Sink>) {
-      if (const auto with = devices_.begin_probe(d, models_)) return sink.probe(d, *with);
-    }
-    end_probe(d, false, now);  // Requests will tell.
-  }
-  void end_probe(device_id d, bool failed, time_point now) noexcept {
-    if (devices_.end_probe(d, failed, scheduler_, now)) note_state(d, "a probe succeeded", now);
-  }
-  void note_state(device_id d, std::string_view why, time_point now) noexcept {
-    if constexpr (requires { observer_.device_changed(d, health().state(d), why, now); }) {
-      observer_.device_changed(d, health().state(d), why, now);
-    }
-  }
-
-  [[nodiscard]] outcome how_it_ended(const request& r, bool failed, time_point now) const noexcept {
-    if (r.cancel_requested) return outcome::cancelled;
-    if (failed) return outcome::failed;
-    return now + response_ <= r.deadline ? outcome::completed : outcome::late;
-  }
-
   template <engine_sink Sink>
   void end(request& r, outcome how, time_point now, Sink& sink) noexcept {
     models_.end_request(r.model);
@@ -379,11 +330,9 @@ class basic_engine_core {
   Scheduler scheduler_;
   duration response_;
   [[no_unique_address]] Observer observer_;
-  device_service devices_;
+  device_half devices_;
   admission<Scheduler> admission_;
   model_lives models_;
-  batches_at_work at_work_;
-  std::uint64_t stray_ends_ = 0;
 };
 
 /// Deferred batch scheduling, unobserved.

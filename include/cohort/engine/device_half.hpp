@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The half of an engine that sees devices: `device_half`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/pooled_scheduler.hpp>
+#include <cohort/engine/batches_at_work.hpp>
+#include <cohort/engine/device_health.hpp>
+#include <cohort/engine/device_service.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace cohort::engine {
+
+/// Keeps what devices have, from dispatch to end, and sees to those that hang or fail: takes them
+/// out of service, gives up what hangs in them, has them probed and puts them back. What becomes of
+/// requests is the other half's: of an engine with one thread `basic_engine_core`, else a thread's
+/// of its own. Most calls name the other half, `owner`:
+/// * `matcher()`: who gives devices work: `on_complete`, `set_in_service`, `remove_device`, as
+///   `basic_scheduler` and `rank_half` have them;
+/// * `models()`: `begin_work(id)`, `end_work(id)`, `any_of(pool)`, as `model_lives`;
+/// * `batch_ended(batch&, failed)`: its requests are the owner's, who takes them out;
+///   `request_ended(request&, failed)`: one that is out of its batch;
+/// * `device_changed(id, why, is_back)`: is out of service, or back;
+/// * `stray_end()`: an end of what is not there;
+/// * perhaps `abandon(batch)` and `probe(device, model)`, as an `engine_sink`.
+/// A value. Cost: that of `device_health`; allocates only in `add_*`. Thread safety: none.
+class device_half {
+ public:
+  /// @throws config_error If an option is outside its range.
+  explicit device_half(const health_options& o) : service_{o} {}
+
+  void add_pool(deferred::pool_id p) { service_.add_pool(p); }
+  /// A device that the matcher has, idle.
+  void add_device(device_id d, std::uint32_t capacity, deferred::pool_id p) {
+    at_work_.add_device(d, capacity);
+    service_.add_device(d, capacity, p);
+  }
+  /// Gives a device no more work for good; what it has still ends.
+  template <device_matcher Matcher>
+  void remove_device(device_id d, Matcher& matcher, time_point now) noexcept {
+    service_.remove_device(d, matcher, now);
+  }
+
+  /// A batch is sent. @returns Where it is kept until its end.
+  template <class Models>
+  const deferred::batch& on_dispatch(deferred::batch&& b, Models& models) noexcept {
+    const deferred::batch& sent = at_work_.add(std::move(b));
+    models.begin_work(sent.model);
+    service_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected);
+    return sent;
+  }
+  /// A batch ended. Batches of an entry end in order; of one that ended before its turn, as its
+  /// launch threw, the requests end at once, and its place is free when the one before it has
+  /// ended. Of one that is not there, or has ended: `stray_end`, and nothing else.
+  /// @param at Without a number: the oldest of the entry.
+  template <class Owner>
+  void on_complete(batch_ticket at, bool failed, time_point now, Owner& owner) noexcept {
+    const std::optional<std::uint32_t> place = at_work_.place_of(at);
+    if (!place) return note_stray_end(owner);
+    at_work_.note_end(at, *place, failed);
+    owner.batch_ended(at_work_.nth(at, *place), failed);
+    while (const auto freed = at_work_.free_oldest(at)) {
+      owner.models().end_work(freed->model);
+      owner.matcher().on_complete(at, now, freed->failed);
+      if (const auto e = service_.health().on_complete(at, freed->failed, now))
+        take_out(*e, now, owner);
+    }
+  }
+  /// One request of a batch ended before its batch did. O(requests before it there).
+  /// @param at Without a number: any batch of the entry.
+  template <class Owner>
+  void on_request_complete(batch_ticket at, const request& only, bool failed,
+                           Owner& owner) noexcept {
+    request* const r = at_work_.take_request(at, only);
+    if (r == nullptr) return note_stray_end(owner);
+    owner.request_ended(*r, failed);
+  }
+  /// A probe that the owner was asked for has ended.
+  template <class Owner>
+  void on_probe(device_id d, bool failed, time_point now, Owner& owner) noexcept {
+    if (!health().is_probing(d)) return note_stray_end(owner);
+    owner.models().end_work(service_.probed_with(d));
+    end_probe(d, failed, now, owner);
+  }
+
+  /// Does all that is due at `now`.
+  template <class Owner>
+  void advance(time_point now, Owner& owner) noexcept {
+    while (const std::optional<health_event> e = service_.health().take_due(now)) {
+      if (e->what == health_event::kind::probe) {
+        probe(e->at.device, now, owner);
+      } else {
+        take_out(*e, now, owner);
+        give_up(e->at, now, owner);
+      }
+    }
+  }
+  /// When `advance` must be called next, or `never`.
+  [[nodiscard]] time_point next_wake() const noexcept { return health().next(); }
+
+  /// Whether requests for devices of a pool are to be handed back.
+  [[nodiscard]] bool hands_back(deferred::pool_id p) const noexcept {
+    return service_.hands_back(p);
+  }
+  [[nodiscard]] const device_health& health() const noexcept { return service_.health(); }
+  /// How many are in service.
+  [[nodiscard]] const device_pools& pools() const noexcept { return service_.pools(); }
+  [[nodiscard]] const batches_at_work& at_work() const noexcept { return at_work_; }
+  /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
+  /// of one that was given up before.
+  [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
+
+ private:
+  template <class Owner>
+  void note_stray_end(Owner& owner) noexcept {
+    ++stray_ends_;
+    owner.stray_end();
+  }
+  /// A device gets no more work until a probe succeeds.
+  template <class Owner>
+  void take_out(const health_event& e, time_point now, Owner& owner) noexcept {
+    if (!service_.take_out(e, owner.matcher(), now)) return;
+    const bool hangs = e.what == health_event::kind::hangs;
+    owner.device_changed(e.at.device, hangs ? "a batch hangs" : "batches fail", false);
+  }
+  /// The batches of an entry hang: their requests are to have their ends all the same.
+  template <class Owner>
+  void give_up(device_entry at, time_point now, Owner& owner) noexcept {
+    if constexpr (requires(const deferred::batch& b) { owner.abandon(b); }) {
+      for (std::uint32_t i = 0; i < at_work_.count(at); ++i) {
+        deferred::batch& b = at_work_.nth(at, i);
+        if (b.requests.empty()) continue;
+        if (owner.abandon(std::as_const(b))) {
+          owner.batch_ended(b, true);
+        } else {
+          service_.health().postpone(at, now);
+        }
+      }
+    }
+  }
+  /// With a model that stays until the probe has ended.
+  template <class Owner>
+  void probe(device_id d, time_point now, Owner& owner) noexcept {
+    if constexpr (requires { owner.probe(d, model_id{}); }) {
+      if (const auto with = service_.begin_probe(d, owner.models())) return owner.probe(d, *with);
+    }
+    end_probe(d, false, now, owner);  // Requests will tell.
+  }
+  template <class Owner>
+  void end_probe(device_id d, bool failed, time_point now, Owner& owner) noexcept {
+    if (service_.end_probe(d, failed, owner.matcher(), now))
+      owner.device_changed(d, "a probe succeeded", true);
+  }
+
+  device_service service_;
+  batches_at_work at_work_;
+  std::uint64_t stray_ends_ = 0;
+};
+
+}  // namespace cohort::engine
