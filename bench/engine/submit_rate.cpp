@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: how many requests a second go from `submit` on one thread to their outcome where
-// batches take no time? The engine with its one loop thread, and the sharded scheduler with one
-// model thread and its rank thread, in turns. Batches start at once on one of 4 devices; the
-// submitter has at most 16,384 requests under way and does nothing else. Usage: engine.submit_rate
-// [SECONDS [TURNS]]; 2 3 by default.
+// batches take no time? The engine with its one loop thread, the sharded engine with one model
+// thread and its rank thread, and the scheduler of that alone, in turns. Batches start at once on
+// one of 4 devices; the submitter has at most 16,384 requests under way and does nothing else.
+// Usage: engine.submit_rate [SECONDS [TURNS]]; 2 3 by default.
 #include <cohort/core/clock.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/completion.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>
+#include <cohort/engine/sharded/sharded_engine.hpp>
 #include <cohort/engine/sharded/sharded_scheduler.hpp>
 
 #include <fmt/format.h>
@@ -105,6 +106,19 @@ std::pair<double, double> of_engine(double seconds) {
   return drive(seconds, m, [&](slot& r) { return !served.submit(r); });
 }
 
+std::pair<double, double> of_sharded_engine(double seconds) {
+  ends_at_once backend;
+  const auto free = [](request& r, outcome) { set_free(r); };
+  engine::inline_completion context{free};
+  engine::basic_sharded_engine<ends_at_once, decltype(context), steady_clock, deferred::eager,
+                               deferred::head>
+      served{backend, context};
+  backend.complete = [&](batch_ticket at) { served.complete(at, false); };
+  for (int i = 0; i < 4; ++i) served.add_device([](device_id) {});
+  const model_id m = served.add_model({.scheduling = config()}, [](model_id) {});
+  return drive(seconds, m, [&](slot& r) { return !served.submit(r); });
+}
+
 struct frees_at_once {
   void dispatch(deferred::batch&& b) noexcept {
     const device_entry at = b.at();
@@ -141,8 +155,11 @@ int main(int argc, char** argv) {
   const int turns = argc > 2 ? std::atoi(argv[2]) : 3;
   for (int turn = 0; turn < turns; ++turn) {
     const auto [loop_rate, loop_us] = of_engine(seconds);
+    const auto [engine_rate, engine_us] = of_sharded_engine(seconds);
     const auto [shard_rate, shard_us] = of_shards(seconds);
-    fmt::print("engine {:>9.0f}/s, {:.2f} us of CPU each; sharded {:>9.0f}/s, {:.2f} us\n",
-               loop_rate, loop_us, shard_rate, shard_us);
+    fmt::print(
+        "engine {:>9.0f}/s, {:.2f} us of CPU each; sharded engine {:>9.0f}/s, {:.2f} us; sharded "
+        "scheduler {:>9.0f}/s, {:.2f} us\n",
+        loop_rate, loop_us, engine_rate, engine_us, shard_rate, shard_us);
   }
 }

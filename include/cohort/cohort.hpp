@@ -118,10 +118,17 @@
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/sharded/controls.hpp>
+#include <cohort/engine/sharded/cpu.hpp>
+#include <cohort/engine/sharded/device_desk.hpp>
 #include <cohort/engine/sharded/inlet.hpp>
+#include <cohort/engine/sharded/model_doors.hpp>
 #include <cohort/engine/sharded/model_routes.hpp>
 #include <cohort/engine/sharded/parker.hpp>
+#include <cohort/engine/sharded/request_desk.hpp>
+#include <cohort/engine/sharded/shard_desk.hpp>
 #include <cohort/engine/sharded/shard_thread.hpp>
+#include <cohort/engine/sharded/sharded_engine.hpp>
+#include <cohort/engine/sharded/sharded_options.hpp>
 #include <cohort/engine/sharded/sharded_scheduler.hpp>
 #include <cohort/engine/stage_clock.hpp>
 #include <cohort/engine/staged.hpp>

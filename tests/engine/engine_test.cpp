@@ -11,12 +11,15 @@
 #include <deque>
 #include <future>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <thread>
 #include <vector>
 
 #include <support/random_source.hpp>
+
+#include "engine_kinds.hpp"
 
 namespace cohort::engine::engine_test {
 namespace {
@@ -32,10 +35,15 @@ struct count {
     ++*ended;
   }
 };
-using engine_type = basic_engine<basic_engine_core<deferred::adaptive_scheduler>, profile_backend,
-                                 inline_completion<count>>;
+using one = test_support::one_thread<deferred::adaptive_window, deferred::drop_head,
+                                     deferred::adaptive_target, deferred::adaptive_priority>;
+using two = test_support::many_threads<1, deferred::adaptive_window, deferred::drop_head,
+                                       deferred::adaptive_target, deferred::adaptive_priority>;
+using three = test_support::many_threads<2, deferred::frontrun, deferred::drop_head>;
+#define COHORT_ENGINES one, two, three
 
 /// Two devices, models of about 20 µs a batch.
+template <class Kind>
 struct fixture {
   fixture() {
     backend.bind(engine);
@@ -59,15 +67,18 @@ struct fixture {
   steady_clock clock;
   std::atomic<std::uint64_t> ended{0};
   profile_backend backend;
-  engine_type engine{basic_engine_core<deferred::adaptive_scheduler>{}, backend,
-                     inline_completion<count>{{&ended}}};
+  using context = inline_completion<count>;
+  std::unique_ptr<typename Kind::template type<profile_backend, context>> made =
+      Kind::make(backend, context{{&ended}});
+  typename Kind::template type<profile_backend, context>& engine = *made;
   std::vector<model_id> models;
 };
 
-TEST_CASE("threads submit and cancel at will: every accepted request ends exactly once") {
+TEST_CASE_TEMPLATE("threads submit and cancel at will: every accepted request ends exactly once",
+                   Kind, COHORT_ENGINES) {
   constexpr int threads = 3;
   constexpr std::size_t each = 2000;
-  fixture f;
+  fixture<Kind> f;
   std::vector<std::deque<counted>> pools(threads);
   std::atomic<std::uint64_t> accepted{0};
   std::latch start{threads};
@@ -95,10 +106,11 @@ TEST_CASE("threads submit and cancel at will: every accepted request ends exactl
   counted late;
   CHECK_FALSE(f.submit(late, f.models[0]));
 }
-TEST_CASE("destroying an engine with work outstanding ends every request first") {
+TEST_CASE_TEMPLATE("destroying an engine with work outstanding ends every request first", Kind,
+                   COHORT_ENGINES) {
   std::deque<counted> pool(500);
   {
-    fixture f;
+    fixture<Kind> f;
     for (counted& r : pool) REQUIRE(f.submit(r, f.models[0]));
   }
   for (const counted& r : pool) CHECK(r.ends == 1);
@@ -119,13 +131,16 @@ struct idle_backend {
   std::atomic<bool> has_launched{false};
 };
 
-TEST_CASE("an engine is drained for a limited time, says what is left, and may be asked again") {
+using eager_one = test_support::one_thread<deferred::eager, deferred::head>;
+using eager_two = test_support::many_threads<1, deferred::eager, deferred::head>;
+TEST_CASE_TEMPLATE(
+    "an engine is drained for a limited time, says what is left, and may be asked again", Kind,
+    eager_one, eager_two) {
   idle_backend backend;
   std::atomic<std::uint64_t> ended{0};
-  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
-  using core = basic_engine_core<eager>;
-  basic_engine engine{core{eager{}, 0ms, {}, {.is_on = false}}, backend,
-                      inline_completion<count>{{&ended}}};
+  const auto made =
+      Kind::make(backend, inline_completion<count>{{&ended}}, {.health = {.is_on = false}});
+  auto& engine = *made;
   engine.add_device([](device_id) {});
   const model_id m = engine.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{10us, 2us}, 1}, .slo = 1h}},
@@ -153,8 +168,8 @@ TEST_CASE("an engine is drained for a limited time, says what is left, and may b
   for (const counted& r : all) CHECK(r.ends == 1);
 }
 
-TEST_CASE("models and devices come and go while requests run") {
-  fixture f;
+TEST_CASE_TEMPLATE("models and devices come and go while requests run", Kind, COHORT_ENGINES) {
+  fixture<Kind> f;
   std::deque<counted> pool(3000);
   std::uint64_t accepted = 0;
   std::size_t i = 0;
@@ -174,7 +189,7 @@ TEST_CASE("models and devices come and go while requests run") {
 TEST_CASE("models and devices come and go while it drains, and after that: nobody waits for ever") {
   for (int round = 0; round < 60; ++round) {
     CAPTURE(round);
-    fixture f;
+    fixture<one> f;
     std::latch start{3};
     std::atomic<int> gone{0};
     std::vector<std::thread> threads;
@@ -205,8 +220,9 @@ TEST_CASE("models and devices come and go while it drains, and after that: nobod
   }
 }
 
-TEST_CASE("what the loop's thread throws comes back as it was, and the engine goes on") {
-  fixture f;
+TEST_CASE_TEMPLATE("what the loop's thread throws comes back as it was, and the engine goes on",
+                   Kind, COHORT_ENGINES) {
+  fixture<Kind> f;
   CHECK_THROWS_WITH_AS(f.engine.run_inside([] { throw device_error{"launch"}; }), "launch",
                        device_error);
   CHECK_THROWS_AS(f.engine.add_device([](device_id) { throw resource_error{"no memory"}; }),
@@ -218,7 +234,7 @@ TEST_CASE("what the loop's thread throws comes back as it was, and the engine go
   CHECK(ran);
 }
 TEST_CASE("the loop can be looked at while it runs") {
-  fixture f;
+  fixture<one> f;
   counted r;
   CHECK(f.submit(r, f.models[0]));
   while (r.ends == 0) std::this_thread::yield();
@@ -231,8 +247,10 @@ TEST_CASE("the loop can be looked at while it runs") {
   CHECK_THROWS_AS(f.engine.inspect([](const auto&) { throw 1; }), int);
 }
 
-TEST_CASE("a model that cannot meet its SLO is refused to the caller, and the engine goes on") {
-  fixture f;
+TEST_CASE_TEMPLATE(
+    "a model that cannot meet its SLO is refused to the caller, and the engine goes on", Kind,
+    COHORT_ENGINES) {
+  fixture<Kind> f;
   CHECK_THROWS_AS(
       f.engine.add_model(
           {.scheduling = {.latency = latency_curve{linear_latency{5ms, 0ms}, 4}, .slo = 1ms}},

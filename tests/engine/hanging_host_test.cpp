@@ -143,5 +143,47 @@ TEST_CASE("an engine with a device that hangs drains") {
   CHECK(second.how != outcome::completed);
 }
 
+/// Hears of ends, and wakes nobody.
+struct ends {
+  void complete(batch_ticket, bool) noexcept { ++seen; }
+  void complete_request(batch_ticket, const request&, bool) noexcept {}
+  void complete_probe(device_id, bool) noexcept {}
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    publish();
+  }
+  std::atomic<int> seen{0};
+};
+TEST_CASE("a batch that hangs is given up, though one before it was kept where it is") {
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  latch_gate gate;
+  using backend_type = executor_backend<runtime::host_executor, gated>;
+  ends told;
+  number quick{1};
+  number stuck{13};
+  backend_type backend{executor};
+  backend.bind(told);
+  const device_id d{0};
+  backend.add_device(d);
+  backend.add_model(model_id{0}, d,
+                    test_support::host_model<backend_type::model_type>(executor, gate));
+  deferred::batch b{};  // The one place for both.
+  for (number* x : {&quick, &stuck}) {
+    b.requests.clear();
+    b.requests.push_back(*x);
+    ++b.number;
+    backend.launch(b);
+    while (x == &quick && told.seen == 0) std::this_thread::yield();
+  }
+  CHECK(backend.abandon(b));
+  CHECK_FALSE(backend.abandon(b));  // It was.
+  b.requests.clear();
+  gate.open();
+  while (told.seen < 2) std::this_thread::yield();
+  CHECK(quick.out == 2);
+  CHECK(stuck.out == 0);
+  backend.unbind();
+}
+
 }  // namespace
 }  // namespace cohort::engine::hanging_host_test

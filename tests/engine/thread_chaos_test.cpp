@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine in threads over devices of the host under random faults: streams that hang until they
+// The engines in threads over devices of the host under random faults: streams that hang until they
 // are let go, fail and are slow, launches that throw, ends that are told twice; threads that submit
 // and cancel, models and devices that come and go, and a drain in the middle of it. Nothing is
 // asserted that depends on how fast any of it is: each accepted request ends once, results are
@@ -8,7 +8,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/deferred/scheduler.hpp>
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/staged.hpp>
 #include <cohort/runtime/host.hpp>
@@ -30,6 +29,7 @@
 #include <support/random_source.hpp>
 
 #include "chaos_fixture.hpp"
+#include "engine_kinds.hpp"
 #include "host_model.hpp"
 
 namespace cohort::engine::thread_chaos_test {
@@ -149,13 +149,11 @@ void submit_at_will(Engine& engine, std::deque<job>& jobs, shelf& models, std::u
 }
 
 /// One engine's life.
-template <class Pipeline>
+template <class Kind, class Pipeline>
 void run(std::uint64_t seed, tally& all) {
   test::random_source random{seed};
   using backend_type =
       executor_backend<runtime::host_executor, test_support::doubling<fickle_gate>, Pipeline>;
-  using scheduler = deferred::basic_scheduler<deferred::eager, deferred::head>;
-  using core = basic_engine_core<scheduler>;
 
   // In this order: what is used by streams and by the loop goes after them.
   std::array<std::deque<job>, submitters> jobs;
@@ -163,13 +161,11 @@ void run(std::uint64_t seed, tally& all) {
   std::deque<fickle_gate> gates(most_devices);
   runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
   backend_type backend{executor};
-  const deferred::network_delays ahead{.wake_margin = seed % 2 * 500us};
-  basic_engine<core, backend_type, inline_completion<deliver>> engine{
-      core{scheduler{ahead},
-           0s,
-           {},
-           {.floor = 2ms, .patience = 1, .first_probe = 1ms, .longest_probe = 4ms}},
-      backend, inline_completion<deliver>{{&all}}};
+  const auto made =
+      Kind::make(backend, inline_completion<deliver>{{&all}},
+                 {.health = {.floor = 2ms, .patience = 1, .first_probe = 1ms, .longest_probe = 4ms},
+                  .delays = {.wake_margin = seed % 2 * 500us}});
+  auto& engine = *made;
   loud echo{engine, random.one_in(2) ? 1 + random.below(20U) : 0};
   backend.bind(echo);
   for (fickle_gate& g : gates) {
@@ -231,6 +227,7 @@ void run(std::uint64_t seed, tally& all) {
         });
       }
     }
+    if (random.one_in(4)) Kind::move_any(engine, models.any(random), random);
     std::this_thread::yield();
   }
   const auto cancel_all = [&] {
@@ -266,12 +263,26 @@ void run(std::uint64_t seed, tally& all) {
   heal_all();  // Else the backend would wait for them.
 }
 
-TEST_CASE_TEMPLATE("in threads, too, each accepted request ends once, and a drain ends", Pipeline,
-                   whole_batch, staged<>) {
+/// Which engine runs batches how.
+template <class Engine, class Batches>
+struct served {
+  using kind = Engine;
+  using pipeline = Batches;
+};
+using one = test_support::one_thread<deferred::eager, deferred::head>;
+using two = test_support::many_threads<1, deferred::eager, deferred::head>;
+using three = test_support::many_threads<2, deferred::eager, deferred::head>;
+using one_whole = served<one, whole_batch>;
+using one_staged = served<one, staged<>>;
+using two_whole = served<two, whole_batch>;
+using three_staged = served<three, staged<>>;
+
+TEST_CASE_TEMPLATE("in threads, too, each accepted request ends once, and a drain ends", Served,
+                   one_whole, one_staged, two_whole, three_staged) {
   tally all;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
-    run<Pipeline>(seed, all);
+    run<typename Served::kind, typename Served::pipeline>(seed, all);
   }
   CHECK(all.wrong == 0);
   std::size_t ended = 0;

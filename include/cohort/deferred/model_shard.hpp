@@ -131,6 +131,8 @@ class basic_model_shard {
   [[nodiscard]] const load_view& load(model_id id) const noexcept {
     return models_[id.index()]->load;
   }
+  /// Its latency objective, less the delay after the end.
+  [[nodiscard]] duration slo(model_id id) const noexcept { return models_[id.index()]->slo; }
   [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
     return models_[id.index()]->target;
   }

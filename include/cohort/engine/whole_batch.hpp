@@ -197,7 +197,9 @@ class whole_batch::instance {
   /// Leaves the memory of the batch's requests alone. @returns False if its end is on its way.
   bool abandon(lane<Executor>& l, const deferred::batch& b, time_point /*now*/) noexcept {
     using holder = typename lane<Executor>::holder;
-    const auto s = std::ranges::find_if(l.slots_, [&](const auto& x) { return x.batch == &b; });
+    // By its number, too: a batch before it may have been at its address.
+    const auto s = std::ranges::find_if(
+        l.slots_, [&](const auto& x) { return x.batch == &b && x.at.number == b.number; });
     auto expected = holder::device;
     return s != l.slots_.end() && s->held_by.compare_exchange_strong(expected, holder::nobody);
   }

@@ -80,6 +80,59 @@ TEST_CASE("a batch may end before the rank has read that it was sent") {
   CHECK(r.devices().outstanding(device_id{0}) == 0);
   CHECK(r.step(t0 + 5ms));
 }
+TEST_CASE("of mail that was sent before a step the step says so, and the shard is woken") {
+  exchange e{1, 1};
+  rank_half r{e};
+  r.add_device(t0);
+  e.say(m0, word_of(0, 1));
+  REQUIRE(r.step(t0));
+  model_word last = word_of(0, 1);
+  last.answer = used(mail_of(e, 0)->number);
+  last.best = {};
+  last.is_leaving = true;
+  e.say(m0, last);
+  r.on_complete(device_id{0}, t0 + 5ms);  // Only now it hears the answer, and lets go.
+  const auto leave = mail_of(e, 0);
+  REQUIRE(leave);
+  CHECK_FALSE(leave->is_grant);
+  CHECK(r.step(t0 + 5ms));
+  CHECK_FALSE(r.step(t0 + 5ms));
+}
+TEST_CASE(
+    "batches of an entry go to its device in the order of their grants, whoever is heard first") {
+  exchange e{2, 2};
+  const model_id m1{1};
+  rank_half r{e};
+  r.add_device(t0);
+  e.say(m0, word_of(0, 1));
+  r.step(t0);
+  model_word answer = word_of(0, 1);
+  answer.answer = used(mail_of(e, 0)->number);
+  answer.best = {};
+  e.say(m0, answer);
+  model_word ahead = word_of(1, 1);  // To be sent 5 ms before the first ends.
+  ahead.best.lead = 5ms;
+  ahead.best.latest = t0 + 20ms;
+  e.say(m1, ahead);
+  r.step(t0);
+  const auto offer = mail_of(e, 1);
+  REQUIRE(offer);
+  ahead.answer = used(offer->number);
+  ahead.best = {};
+  e.say(m1, ahead);
+
+  batch first{};
+  batch second{};
+  second.model = m1;
+  CHECK_FALSE(r.takes(second, t0));  // The rank has not read its word; nor has the first come.
+  CHECK(r.takes(first, t0));
+  CHECK(r.takes(second, t0));
+  CHECK_FALSE(r.takes(second, t0));
+  r.on_complete(device_id{0}, t0 + 5ms);
+  CHECK_FALSE(r.takes(second, t0));
+  r.on_complete(device_id{0}, t0 + 10ms);
+  CHECK(r.devices().outstanding(device_id{0}) == 0);
+}
 TEST_CASE("a batch is timed from its start, though the rank hears of that late") {
   exchange e{1, 1};
   rank_half r{e};

@@ -88,7 +88,7 @@ class quick_devices {
   bool is_over_ = false;
   std::thread thread_;
 };
-static_assert(shard_backend<quick_devices>);
+static_assert(shard_desk<quick_devices>);
 
 deferred::model_config some_model() {
   return {.latency = latency_curve{linear_latency{100us, 10us}, 16},

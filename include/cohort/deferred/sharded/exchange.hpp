@@ -57,6 +57,8 @@ struct rank_mail {
 struct pool_news {
   pool_view pool{};
   duration wake_margin{-1};  ///< How late the rank's timers fire; below 0: not known.
+  /// When a device should be free, as of then: `distant_past` if one is, or `never`.
+  time_point next_free = distant_past;
 };
 
 /// The memory that some shards and one rank share, and all of it: a mailbox for each model with its

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace cohort::deferred {
@@ -65,6 +66,17 @@ class rank_half {
     is_news_ = true;
   }
 
+  /// Whether a batch that a shard has sent is the next of its entry: then its device may have it.
+  /// For whoever passes batches on from shards to devices: of two shards the later may be heard
+  /// first. Of each batch the first answer "yes" counts.
+  [[nodiscard]] bool takes(const batch& b, time_point now) noexcept {
+    lane& l = lanes_[b.device.index()][b.entry];
+    if (l.offered_to == b.model) hear(b.model, now);  // Its word was said before it was sent.
+    if (l.passed == l.count || l.model_of[l.passed] != b.model) return false;
+    ++l.passed;
+    return true;
+  }
+
   /// The oldest batch of the entry ended; `failed` if without results.
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     lane& l = lanes_[at.device.index()][at.entry];
@@ -72,7 +84,9 @@ class rank_half {
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, l);
     l.usual_of[0] = l.usual_of[1];
+    l.model_of[0] = l.model_of[1];
     --l.count;
+    if (l.passed > 0) --l.passed;
     if (t.is_known) between_.send_measured(models_[t.model.index()].shard, t);
     rank_.set_slow(at.device, failed || (learns_ && times_.is_slow(at.device)));
   }
@@ -81,16 +95,15 @@ class rank_half {
   void set_learning(bool is_on) noexcept { learns_ = is_on; }
 
   /// Hears the shards, does all that is due, and offers devices. @returns Whether any was offered
-  /// or a shard let go of a model.
+  /// or a shard let go of a model since the last step: then shards have mail.
   bool step(time_point now) noexcept {
-    const std::uint64_t sent = sent_;
     now_ = now;
     between_.take_news([&](model_id id) { hear(id, now); });
     if (learns_ && lateness_.woke(now)) wake_margin_ = lateness_.margin();
     rank_.advance(now, *this);
     tell(now);
     if (learns_) lateness_.ask(rank_.next_wake());
-    return sent_ != sent;
+    return std::exchange(has_sent_, false);
   }
   /// When `step` must be called next, or `never`. News and ends also call for it.
   [[nodiscard]] time_point next_wake() const noexcept {
@@ -140,7 +153,9 @@ class rank_half {
   /// What an entry has, oldest first, and to whom it is offered.
   struct lane {
     std::array<usual_time, rank::entry_depth> usual_of{};
+    std::array<model_id, rank::entry_depth> model_of{};
     std::uint32_t count = 0;
+    std::uint32_t passed = 0;  // So many of them, see `takes`.
     std::optional<model_id> offered_to;
 
     [[nodiscard]] usual_time usual(model_id, std::uint32_t) const noexcept { return usual_of[0]; }
@@ -153,7 +168,7 @@ class rank_half {
   }
   void send(const model& m, const rank_mail& mail) noexcept {
     between_.send(m.shard, mail);
-    ++sent_;
+    has_sent_ = true;
   }
   /// There are new words of a model.
   void hear(model_id id, time_point now) noexcept {
@@ -175,6 +190,7 @@ class rank_half {
     l.offered_to.reset();
     if (answer.size == 0) return rank_.on_grant_returned(id, m.at.device, now);
     COHORT_ASSERT(l.count < l.usual_of.size());
+    l.model_of[l.count] = id;
     l.usual_of[l.count++] = answer.usual;
     times_.on_dispatch(m.at,
                        {.model = id,
@@ -191,7 +207,8 @@ class rank_half {
   void tell(time_point now) noexcept {
     if (!is_news_ && now - told_ < tells_after) return;
     rank_.look(now);
-    between_.tell({.pool = rank_.pool(), .wake_margin = wake_margin_});
+    between_.tell(
+        {.pool = rank_.pool(), .wake_margin = wake_margin_, .next_free = rank_.next_free()});
     told_ = now;
     is_news_ = false;
   }
@@ -205,7 +222,7 @@ class rank_half {
   duration wake_margin_{-1};              // Below 0: not known.
   time_point told_ = time_point{} - tells_after;
   time_point now_{};  // Of this step.
-  std::uint64_t sent_ = 0;
+  bool has_sent_ = false;  // In this step or since the last.
   bool learns_ = false;
   bool is_news_ = true;
 };

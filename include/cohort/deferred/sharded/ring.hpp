@@ -21,14 +21,18 @@ class ring {
 
   /// @returns False if it is full.
   bool push(T value) noexcept {
+    if (!has_room()) return false;
     const std::size_t at = end_.load(std::memory_order_relaxed);
-    if (at - known_begin_ == places_.size()) {
-      known_begin_ = begin_.load(std::memory_order_acquire);
-      if (at - known_begin_ == places_.size()) return false;
-    }
     places_[at & (places_.size() - 1)] = std::move(value);
     end_.store(at + 1);  // In one order with whatever tells a sleeper, see `parker`.
     return true;
+  }
+  /// Whether it is not full. For whoever pushes.
+  [[nodiscard]] bool has_room() noexcept {
+    const std::size_t at = end_.load(std::memory_order_relaxed);
+    if (at - known_begin_ < places_.size()) return true;
+    known_begin_ = begin_.load(std::memory_order_acquire);
+    return at - known_begin_ < places_.size();
   }
   /// @returns False if it is empty.
   bool pop(T& value) noexcept {

@@ -100,6 +100,8 @@ class basic_shard_half {
     return shard_.on_cancel(r, now, j);
   }
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
+  /// When a device should be free, as the rank said last, a millisecond ago or when it had news.
+  [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return news_.next_free; }
 
   /// From now on learns latencies so. @throws config_error If a field is outside its range.
   void learn(const learning& how, time_point now) { shard_.learn(how, now); }

@@ -64,6 +64,8 @@ class controls {
     for (const action& act : taken) act(now);
     return true;
   }
+  /// Whether `take` would find something.
+  [[nodiscard]] bool has_posted() const noexcept { return has_any_.load(); }
   /// Whether the thread must not sleep.
   [[nodiscard]] bool has_any() const noexcept { return has_any_.load() || is_stopped_.load(); }
 

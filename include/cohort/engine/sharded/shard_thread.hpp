@@ -12,60 +12,27 @@
 #include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/sharded/exchange.hpp>
-#include <cohort/deferred/sink.hpp>
 #include <cohort/engine/sharded/controls.hpp>
+#include <cohort/engine/sharded/cpu.hpp>
 #include <cohort/engine/sharded/inlet.hpp>
 #include <cohort/engine/sharded/model_routes.hpp>
 #include <cohort/engine/sharded/parker.hpp>
+#include <cohort/engine/sharded/shard_desk.hpp>
 #include <cohort/engine/wake_histogram.hpp>
 
-#ifdef __linux__
-#include <pthread.h>
-#include <sched.h>
-#endif
-
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace cohort::engine {
-
-namespace requirement {
-template <class B>
-concept backend_hears_of_cancels = requires(B& b, request& r) {
-  { b.cancelled(r) }
-  noexcept;
-};
-}  // namespace requirement
-
-/// Carries out what a sharded scheduler decides: a `deferred::scheduler_sink`, and
-/// `cancelled(request&)`: the request is idle and the caller's again. Called by several threads at
-/// one time, for one model by one at a time. Must not throw, nor call what waits.
-template <class B>
-concept shard_backend = deferred::scheduler_sink<B> && requirement::backend_hears_of_cancels<B>;
-
-/// For a thread that looks again and again.
-inline void relax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-/// Where threads can be bound, and if `core` is not below 0.
-inline void bind_to_core([[maybe_unused]] std::thread& t, [[maybe_unused]] int core) noexcept {
-#ifdef __linux__
-  if (core < 0) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(core), &set);
-  pthread_setaffinity_np(t.native_handle(), sizeof(set), &set);
-#endif
-}
 
 /// What a request is to its shard, or its cancellation.
 struct shard_message {
@@ -76,10 +43,10 @@ struct shard_message {
   [[nodiscard]] bool is_cancel() const noexcept { return cancel > 0; }
 };
 
-/// What the threads of a sharded scheduler share. All outlive them.
-template <class Backend, class Clock>
+/// What a model thread of a sharded scheduler knows. All outlive it.
+template <class Desk, class Clock>
 struct shard_parts {
-  Backend& backend;
+  Desk& desk;
   const Clock& time;
   deferred::exchange& between;
   model_routes& routes;
@@ -87,12 +54,15 @@ struct shard_parts {
 };
 
 /// One model thread of `basic_sharded_scheduler`: takes requests of its models, and passes those of
-/// models that have moved on to where they are. Thread safety: `post` and `wake` from any thread;
-/// the rest, but for `start`'s own, from one.
-template <class Backend, class Clock, class Half>
+/// models that have moved on to where they are. Thread safety: `post`, `wake`, `give_back` and
+/// `remove_model_later` from any thread; the rest, but for `start`'s own, from one.
+template <class Desk, class Clock, class Half>
 class shard_thread {
+  static constexpr bool keeps_requests = requests_desk<Desk, Half>;
+  static_assert(keeps_requests || shard_desk<Desk>);
+
  public:
-  shard_thread(std::uint32_t number, shard_parts<Backend, Clock> parts, Half half,
+  shard_thread(std::uint32_t number, shard_parts<Desk, Clock> parts, Half half,
                std::size_t inlet_size, duration spin)
       : number_{number}, parts_{parts}, half_{std::move(half)}, inlet_{inlet_size}, spin_{spin} {}
 
@@ -110,93 +80,140 @@ class shard_thread {
   }
   /// When all threads have ended.
   void drop_what_is_left() noexcept {
+    now_ = parts_.time.now();
+    controls_.take(now_);
     for (shard_message m; inlet_.pop(m);) held_.push_back(m);
     for (const shard_message& m : held_) {
       if (!m.is_cancel()) drop(*m.about);
     }
     held_.clear();
     half_.close(*this);
+    for (const leave& l : std::exchange(leaving_, {})) {
+      if (l.to == nullptr) l.done();
+    }
   }
 
+  /// @param wakes If not, a thread that sleeps may sleep on until `wake`.
   /// @returns False if there is no room.
-  bool post(const shard_message& m) noexcept {
+  bool post(const shard_message& m, bool wakes = true) noexcept {
     if (!inlet_.push(m)) return false;
-    wake();
+    if (wakes) wake();
     return true;
   }
   void wake() noexcept { parker_.unpark(); }
+  /// Requests that this shard has sent in a batch, as a rule, have run.
+  void give_back(returned_requests&& back) {
+    {
+      const std::lock_guard lock{returned_mutex_};
+      returned_.push_back(std::move(back));
+      has_returned_.store(true);
+    }
+    wake();
+  }
 
   /// @throws config_error As the half does.
   void add_model(model_id id, const deferred::model_config& config, std::uint32_t sharing) {
-    on_thread([&](time_point) { half_.add_model(id, config, sharing); });
+    run_on_thread([&](time_point) {
+      half_.add_model(id, config, sharing);
+      if constexpr (keeps_requests) parts_.desk.on_model(id, half_);
+    });
     ++models;
   }
-  /// Returns when the model is gone.
-  void remove_model(model_id id) { give_up(id, nullptr); }
+  /// Returns when the model is gone; what waits for it is dropped.
+  void remove_model(model_id id) {
+    const auto done = std::make_shared<std::promise<void>>();
+    remove_model_later(id, [done] { done->set_value(); });
+    done->get_future().get();
+  }
+  /// The same, but calls `done()` then, on this thread.
+  void remove_model_later(model_id id, std::function<void()> done) {
+    give_up({.id = id, .to = nullptr, .done = std::move(done)});
+    --models;
+  }
   /// Returns when it has arrived.
   void move_model(model_id id, shard_thread& to) {
-    give_up(id, &to);
+    // Shared: who keeps the promise may still be at it when this goes on.
+    const auto done = std::make_shared<std::promise<void>>();
+    give_up({.id = id, .to = &to, .done = [done] { done->set_value(); }});
+    done->get_future().get();
+    --models;
     ++to.models;
   }
+  /// Has `look(half)` see the half on its thread, and waits for it. @throws What it throws.
+  template <class F>
+  void inspect(F&& look) {
+    run_on_thread([&](time_point) { look(std::as_const(half_)); });
+  }
 
-  /// How many it has. Of whoever adds them.
-  std::uint32_t models = 0;
+  /// How many it has.
+  std::atomic<std::uint32_t> models{0};
 
   // The half's sink.
   void dispatch(deferred::batch&& b) noexcept {
-    for (request& r : b.requests) parts_.routes.end(r);
-    parts_.backend.dispatch(std::move(b));
+    if constexpr (keeps_requests) {
+      parts_.desk.dispatch(std::move(b), half_, now_);
+    } else {
+      for (request& r : b.requests) parts_.routes.end(r);
+      parts_.desk.dispatch(std::move(b));
+    }
   }
   void drop(request& r) noexcept {
     parts_.routes.end(r);
     r.state = request_state::idle;
-    parts_.backend.drop(r);
+    if constexpr (keeps_requests) {
+      parts_.desk.drop(r, half_, now_);
+    } else {
+      parts_.desk.drop(r);
+    }
   }
   void left(model_id id, deferred::model_state&& m) noexcept {
-    COHORT_ASSERT(leaving_.done && leaving_.id == id);
-    const auto done = std::move(leaving_.done);
-    shard_thread* const to = leaving_.to;
-    if (to == nullptr) {
+    const auto at = std::ranges::find(leaving_, id, &leave::id);
+    COHORT_ASSERT(at != leaving_.end());
+    const leave l = std::move(*at);
+    leaving_.erase(at);
+    if (l.to == nullptr) {
       while (!m.queue.empty()) drop(m.queue.pop());
-      return done->set_value();
+      return l.done();
     }
     const auto state = std::make_shared<deferred::model_state>(std::move(m));
-    to->controls_.post(
-        [to, id, state, done](time_point now) {
+    l.to->controls_.post(
+        [to = l.to, id, state, done = l.done](time_point now) {
           to->half_.put_model(id, std::move(*state), now);
-          done->set_value();
+          if constexpr (keeps_requests) to->parts_.desk.on_model(id, to->half_);
+          done();
         },
-        [to] { to->wake(); });
+        [to = l.to] { to->wake(); });
   }
 
  private:
   struct leave {
     model_id id;
     shard_thread* to = nullptr;  // None: it is removed.
-    std::shared_ptr<std::promise<void>> done{};
+    std::function<void()> done;
   };
 
   template <class F>
-  void on_thread(F&& f) {
+  void run_on_thread(F&& f) {
     controls_.run(std::forward<F>(f), [this] { wake(); });
   }
-  void give_up(model_id id, shard_thread* to) {
-    const auto done = std::make_shared<std::promise<void>>();
-    on_thread([&](time_point) {
-      leaving_ = {.id = id, .to = to, .done = done};
-      half_.give_up(id);
-    });
-    done->get_future().get();
-    --models;
+  void give_up(leave l) {
+    controls_.post(
+        [this, l = std::move(l)](time_point) {
+          leaving_.push_back(l);
+          half_.give_up(l.id);
+        },
+        [this] { wake(); });
   }
 
   void run() noexcept {
     set_precise_sleep();
     time_point awake_until = distant_past;
     while (!controls_.is_stopped()) {
-      const time_point now = parts_.time.now();
+      now_ = parts_.time.now();
+      const time_point now = now_;
       bool any = controls_.take(now);
       any |= read(now);
+      any |= take_back(now);
       if (half_.step(now, *this)) {
         any = true;
         parts_.rank.unpark();
@@ -208,7 +225,8 @@ class shard_thread {
         continue;
       }
       parker_.park_until(half_.next_wake(), spin_, [this] {
-        return inlet_.has_any() || parts_.between.has_mail(number_) || controls_.has_any();
+        return inlet_.has_any() || parts_.between.has_mail(number_) || has_returned_.load() ||
+               controls_.has_any();
       });
     }
   }
@@ -224,14 +242,24 @@ class shard_thread {
   }
   void take(const shard_message& m, time_point now) noexcept {
     if (!half_.models().is_served(m.model)) return pass_on(m);
+    request& r = *m.about;
     if (!m.is_cancel()) {
-      if (half_.models().is_full(m.model)) return drop(*m.about);
-      return half_.on_arrival(*m.about, now, *this);
+      if constexpr (keeps_requests) {
+        if (const auto why = parts_.desk.refuses(r, half_, now)) {
+          parts_.routes.end(r);
+          return parts_.desk.refused(r, *why);
+        }
+      } else {
+        if (half_.models().is_full(m.model)) return drop(r);
+      }
+      return half_.on_arrival(r, now, *this);
     }
-    if (parts_.routes.is_lost(*m.about, m.cancel)) return;
-    if (half_.on_cancel(*m.about, now, *this)) {
-      model_routes::take_back(*m.about);
-      parts_.backend.cancelled(*m.about);
+    if (parts_.routes.is_lost(r, m.cancel)) return;
+    if (half_.on_cancel(r, now, *this)) {
+      model_routes::take_back(r);
+      parts_.desk.cancelled(r);
+    } else if (keeps_requests && r.state == request_state::running) {
+      r.cancel_requested = true;
     } else {
       held_.push_back(m);  // It has overtaken its request.
     }
@@ -248,16 +276,70 @@ class shard_thread {
     held_.push_back(m);
   }
 
+  /// Sees to those that have run. Only where their model is: so nobody else has to do with them.
+  bool take_back(time_point now) noexcept {
+    if (!has_returned_.load()) return false;
+    {
+      const std::lock_guard lock{returned_mutex_};
+      returning_.swap(returned_);
+      has_returned_.store(false);
+    }
+    for (returned_requests& back : returning_) {
+      if (half_.models().is_served(back.model)) {
+        end(back, now);
+      } else {
+        (*all_)[parts_.routes.shard_of(back.model)]->give_back(
+            std::move(back));  // Perhaps to this one: it is on its way here.
+      }
+    }
+    returning_.clear();
+    return true;
+  }
+  void end(returned_requests& back, time_point now) noexcept {
+    if constexpr (keeps_requests) {
+      while (!back.requests.empty()) {
+        request& r = back.requests.front();
+        back.requests.pop_front();
+        r.state = request_state::idle;
+        if (!back.has_run && !r.cancel_requested) {
+          half_.models().is_full(r.model) ? drop(r) : wait_again(r, now);
+          continue;
+        }
+        if (parts_.desk.runs_again(r, back.failed, half_, now)) {
+          wait_again(r, now);
+          continue;
+        }
+        // Of one whose cancellation was seen none is on its way.
+        if (r.cancel_requested) {
+          model_routes::take_back(r);
+        } else {
+          parts_.routes.end(r);
+        }
+        parts_.desk.ended(r, back.failed, now);
+      }
+    }
+  }
+
+  void wait_again(request& r, time_point now) noexcept {
+    parts_.desk.waits_again(r);
+    half_.on_arrival(r, now, *this);
+  }
+
   std::uint32_t number_;
-  shard_parts<Backend, Clock> parts_;
+  shard_parts<Desk, Clock> parts_;
   Half half_;
   inlet<shard_message> inlet_;
   duration spin_;
   parker parker_;
   controls controls_;
+  time_point now_{};                 // Of this turn.
   std::vector<shard_message> held_;  // Which cannot be seen to yet.
+  std::mutex returned_mutex_;
+  std::vector<returned_requests> returned_;
+  std::atomic<bool> has_returned_{false};
+  std::vector<returned_requests> returning_;  // This turn's.
   const std::vector<std::unique_ptr<shard_thread>>* all_ = nullptr;
-  leave leaving_;  // One at a time.
+  std::vector<leave> leaving_;
   std::thread thread_;
 };
 

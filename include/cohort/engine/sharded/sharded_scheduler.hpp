@@ -8,53 +8,46 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
-#include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/sharded/exchange.hpp>
 #include <cohort/deferred/sharded/rank_half.hpp>
 #include <cohort/deferred/sharded/shard_half.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/engine/sharded/controls.hpp>
+#include <cohort/engine/sharded/cpu.hpp>
 #include <cohort/engine/sharded/inlet.hpp>
 #include <cohort/engine/sharded/model_routes.hpp>
 #include <cohort/engine/sharded/parker.hpp>
+#include <cohort/engine/sharded/shard_desk.hpp>
 #include <cohort/engine/sharded/shard_thread.hpp>
+#include <cohort/engine/sharded/sharded_options.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace cohort::engine {
 
-/// Limits and habits of a sharded scheduler.
-struct sharded_options {
-  std::uint32_t shards = 1;           ///< Model threads; at least 1.
-  std::uint32_t max_models = 256;     ///< Ids that may ever be given; at least 1.
-  std::uint32_t inlet = 1 << 16;      ///< Requests on their way to one shard; at least 2.
-  std::uint32_t device_capacity = 1;  ///< Batches that a device may run at one time; at least 1.
-  /// A thread that finds nothing to do looks again for so long before it sleeps; at least 0.
-  duration spin = std::chrono::microseconds{20};
-  /// The rank thread is bound to this core and model threads to those after it; below 0: to none.
-  int first_core = -1;
-  deferred::network_delays delays{};
-  deferred::learning learning{};
-
-  /// @throws config_error If a field is outside its range.
-  void validate() const {
-    expects(shards > 0, "sharded_options: shards must be at least 1");
-    expects(max_models > 0, "sharded_options: max_models must be at least 1");
-    expects(inlet > 1, "sharded_options: inlet must be at least 2");
-    expects(device_capacity > 0, "sharded_options: device_capacity must be at least 1");
-    expects(spin >= duration{0}, "sharded_options: spin must be at least 0");
-    learning.validate();
-  }
+/// A backend that does something of its own on the rank's thread, devices of an engine for
+/// instance: `turn(rank, now)` in each turn before the rank's own step, with the
+/// `deferred::rank_half`; whether it did anything; `next_event()`, when it must be called next;
+/// `has_work()`, whether it must be called at once.
+template <class B>
+concept rank_companion = requires(B& b, const B& c, deferred::rank_half& rank, time_point now) {
+  { b.turn(rank, now) }
+  noexcept->std::same_as<bool>;
+  { c.next_event() }
+  noexcept->std::same_as<time_point>;
+  { b.has_work() }
+  noexcept->std::same_as<bool>;
 };
 
 /// Decides when each batch starts, who is in it and on which device, on threads of its own: some
@@ -68,19 +61,21 @@ struct sharded_options {
 /// Thread safety: `submit`, `cancel`, `complete` from any thread; the rest from any thread but
 /// those that call the backend; one such call at a time, others wait.
 ///
-/// @tparam Backend A `shard_backend`.
+/// @tparam Backend A `shard_desk`, called by all model threads at one time, for one model by one at
+/// a time; or one that has a desk for each, `desk(shard)`. It may be a `rank_companion`.
 template <class Backend, clock Clock = steady_clock,
           deferred::window_policy Window = deferred::frontrun,
           deferred::gather_policy Gather = deferred::drop_head,
           deferred::target_policy Target = deferred::staggered_target,
           deferred::priority_policy Priority = deferred::earliest_latest>
 class basic_sharded_scheduler {
-  // Asserted, not required: a backend may hold a pointer to its scheduler.
-  static_assert(shard_backend<Backend>);
-  using half = deferred::basic_shard_half<Window, Gather, Target, Priority>;
-  using shard = shard_thread<Backend, Clock, half>;
+  using desk = std::remove_reference_t<decltype(desk_of(std::declval<Backend&>(), 0))>;
+  static constexpr bool has_companion = rank_companion<Backend>;
 
  public:
+  /// What each model thread has.
+  using half = deferred::basic_shard_half<Window, Gather, Target, Priority>;
+
   /// Starts the threads. @param backend Outlives this.
   /// @throws config_error If an option is outside its range. @throws std::system_error If there is
   /// no thread to be had.
@@ -88,16 +83,17 @@ class basic_sharded_scheduler {
                                    Clock time = {}, const Window& window = {},
                                    const Gather& gather = {}, const Target& target = {},
                                    const Priority& priority = {})
-      : options_{checked(options)},
+      : backend_{backend},
+        options_{checked(options)},
         clock_{time},
         between_{options.shards, options.max_models},
         routes_{options.max_models},
         rank_{between_},
-        ends_{2 * std::size_t{most_devices} * options.device_capacity} {
+        ends_{options.most_batches()} {
     rank_.set_learning(options.learning.is_on);
     for (std::uint32_t i = 0; i < options.shards; ++i) {
-      shards_.push_back(std::make_unique<shard>(
-          i, shard_parts<Backend, Clock>{backend, clock_, between_, routes_, rank_parker_},
+      shards_.push_back(std::make_unique<shard_thread<desk, Clock, half>>(
+          i, shard_parts<desk, Clock>{desk_of(backend, i), clock_, between_, routes_, rank_parker_},
           half{between_, i, options.delays, window, gather, target, priority}, options.inlet,
           options.spin));
       shards_.back()->learn(options.learning, clock_.now());
@@ -123,6 +119,8 @@ class basic_sharded_scheduler {
     rank_parker_.unpark();
     if (rank_thread_.joinable()) rank_thread_.join();
     for (auto& s : shards_) s->drop_what_is_left();
+    has_ended_.store(true);
+    take_what_is_left();
   }
 
   /// Adds a model to the shard with the fewest. @throws config_error If a batch of one cannot meet
@@ -132,7 +130,8 @@ class basic_sharded_scheduler {
     expects(!is_stopped_, "add_model: the scheduler has been stopped");
     expects(next_model_ < options_.max_models, "add_model: more models than max_models");
     const model_id id{next_model_};
-    const auto to = std::ranges::min_element(shards_, {}, [](const auto& s) { return s->models; });
+    const auto to =
+        std::ranges::min_element(shards_, {}, [](const auto& s) { return s->models.load(); });
     (*to)->add_model(id, config, options_.device_capacity);
     ++next_model_;
     routes_.open(id, static_cast<std::uint32_t>(to - shards_.begin()));
@@ -145,6 +144,13 @@ class basic_sharded_scheduler {
     routes_.close(id);
     shards_[routes_.shard_of(id)]->remove_model(id);
   }
+  /// The same of a model that nobody moves, but returns at once: `done()` is called when it is
+  /// gone, on its shard's thread, or at once when that has ended. From any thread.
+  void remove_model_later(model_id id, std::function<void()> done) {
+    routes_.close(id);
+    if (has_ended_.load()) return done();
+    shards_[routes_.shard_of(id)]->remove_model_later(id, std::move(done));
+  }
   /// Moves a model to another shard, with all that waits for it and all that is known of it.
   /// Returns when it has arrived. @throws config_error If there is no such shard.
   void move_model(model_id id, std::uint32_t to) {
@@ -156,38 +162,80 @@ class basic_sharded_scheduler {
     routes_.move(id, to);
     shards_[from]->move_model(id, *shards_[to]);
   }
+  /// Has `look(half)` see the half that has a model, on its thread, and waits for it. Not while the
+  /// model is moved or removed. @throws What it throws.
+  template <class F>
+  void inspect(model_id id, F&& look) {
+    const std::lock_guard lock{control_};
+    if (!is_stopped_) shards_[routes_.shard_of(id)]->inspect(std::forward<F>(look));
+  }
   /// Which shard has a model that is served.
   [[nodiscard]] std::uint32_t shard_of(model_id id) const noexcept { return routes_.shard_of(id); }
 
   /// Adds an idle device. @throws config_error If there are 4096 that are present or at work.
   device_id add_device() {
+    return add_device([](device_id, deferred::rank_half&, time_point) {});
+  }
+  /// The same, and `then(device, rank, now)` on the rank's thread before it gets work.
+  /// @throws What that throws, which has removed the device.
+  template <class F>
+  device_id add_device(F&& then) {
     device_id id{};
-    on_rank([&](time_point now) {
-      expects(rank_.in_use() < most_devices, "add_device: more than 4096 devices");
-      id = rank_.add_device(now, options_.device_capacity);
+    run_on_rank([&](deferred::rank_half& rank, time_point now) {
+      expects(rank.in_use() < sharded_options::most_devices, "add_device: more than 4096 devices");
+      id = rank.add_device(now, options_.device_capacity);
+      then(id, rank, now);
     });
     return id;
   }
   /// Gives a device no more work. What it has still ends.
   void remove_device(device_id d) {
-    on_rank([&](time_point now) {
-      if (rank_.devices().has_device(d)) rank_.remove_device(d, now);
+    run_on_rank([&](deferred::rank_half& rank, time_point now) {
+      if (rank.devices().has_device(d)) rank.remove_device(d, now);
     });
   }
   /// Gives a device no work for a while, or again.
   void set_in_service(device_id d, bool is_in_service) {
-    on_rank([&](time_point now) {
-      if (rank_.devices().has_device(d)) rank_.set_in_service(d, is_in_service, now);
+    run_on_rank([&](deferred::rank_half& rank, time_point now) {
+      if (rank.devices().has_device(d)) rank.set_in_service(d, is_in_service, now);
     });
+  }
+
+  /// Runs `act(rank, now)` on the rank's thread, or on this one when that has ended, and waits for
+  /// it. @throws What it throws.
+  template <class F>
+  void run_on_rank(F&& act) {
+    const std::lock_guard lock{control_};
+    if (is_stopped_) return act(rank_, clock_.now());
+    rank_controls_.run([&](time_point now) { act(rank_, now); }, [this] { wake_rank(); });
+  }
+  /// The same, but does not wait, and it must not throw. From any thread.
+  void post(std::function<void(deferred::rank_half&, time_point)> act) {
+    rank_controls_.post([this, act = std::move(act)](time_point now) { act(rank_, now); },
+                        [this] { wake_rank(); });
+    if (has_ended_.load()) take_what_is_left();
+  }
+  /// The companion has work. From any thread.
+  void wake_rank() noexcept { rank_parker_.unpark(); }
+  /// All shards look for requests that came quietly.
+  void wake_shards() noexcept {
+    for (auto& s : shards_) s->wake();
+  }
+  /// Requests of a batch have run: they go to the desk of the shard that has their model, which is
+  /// a `requests_desk`. From any thread; their model stays meanwhile.
+  void give_back(returned_requests&& back) {
+    const std::uint32_t where = routes_.shard_of(back.model);
+    shards_[where]->give_back(std::move(back));
   }
 
   /// Takes a request whose `model`, `arrival` and `deadline` are set, and which stays until the
   /// backend hears of it. Dropped if as many wait as the model's `queue_capacity`. Does not wait.
+  /// @param wakes If not, its shard may sleep on until `wake_shards`.
   /// @returns False if it is not taken: no such model, or the shard does not keep up.
-  [[nodiscard]] bool submit(request& r) noexcept {
+  [[nodiscard]] bool submit(request& r, bool wakes = true) noexcept {
     if (!routes_.is_open(r.model)) return false;
     model_routes::begin(r);
-    if (shards_[routes_.shard_of(r.model)]->post({&r, r.model})) return true;
+    if (shards_[routes_.shard_of(r.model)]->post({&r, r.model}, wakes)) return true;
     model_routes::take_back(r);
     return false;
   }
@@ -212,7 +260,6 @@ class basic_sharded_scheduler {
   }
 
  private:
-  static constexpr std::uint32_t most_devices = 4096;
   struct end {
     device_entry at;
     bool failed = false;
@@ -233,11 +280,12 @@ class basic_sharded_scheduler {
   [[nodiscard]] bool is_served(model_id id) const noexcept {
     return !is_stopped_ && id.value() < next_model_ && routes_.is_open(id);
   }
-  template <class F>
-  void on_rank(F&& f) {
-    const std::lock_guard lock{control_};
-    if (is_stopped_) return f(clock_.now());
-    rank_controls_.run(std::forward<F>(f), [this] { rank_parker_.unpark(); });
+  /// Who is refused the flag leaves it to who has it, who looks again after giving it back.
+  void take_what_is_left() {
+    while (rank_controls_.has_posted() && !stands_in_.test_and_set()) {
+      rank_controls_.take(clock_.now());
+      stands_in_.clear();
+    }
   }
 
   void run_rank() {
@@ -247,21 +295,34 @@ class basic_sharded_scheduler {
       const time_point now = clock_.now();
       bool any = rank_controls_.take(now);
       for (end e; ends_.pop(e); any = true) rank_.on_complete(e.at, now, e.failed);
+      if constexpr (has_companion) any |= backend_.turn(rank_, now);
       if (rank_.step(now)) {
         any = true;
         for (auto& s : shards_) s->wake();
       }
       if (any) awake_until = now + options_.spin;
-      if (now < awake_until || rank_.next_wake() - options_.spin <= now) {
+      const time_point next = next_wake();
+      if (now < awake_until || next - options_.spin <= now) {
         relax();
         continue;
       }
-      rank_parker_.park_until(rank_.next_wake(), options_.spin, [this] {
+      rank_parker_.park_until(next, options_.spin, [this] {
+        if constexpr (has_companion) {
+          if (backend_.has_work()) return true;
+        }
         return ends_.has_any() || between_.has_news() || rank_controls_.has_any();
       });
     }
   }
+  [[nodiscard]] time_point next_wake() const noexcept {
+    if constexpr (has_companion) {
+      return std::min(rank_.next_wake(), std::as_const(backend_).next_event());
+    } else {
+      return rank_.next_wake();
+    }
+  }
 
+  Backend& backend_;
   sharded_options options_;
   Clock clock_;
   deferred::exchange between_;
@@ -270,11 +331,13 @@ class basic_sharded_scheduler {
   controls rank_controls_;
   deferred::rank_half rank_;
   inlet<end> ends_;
-  std::vector<std::unique_ptr<shard>> shards_;
+  std::vector<std::unique_ptr<shard_thread<desk, Clock, half>>> shards_;
   std::thread rank_thread_;
   std::mutex control_;
   std::uint32_t next_model_ = 0;
   bool is_stopped_ = false;
+  std::atomic<bool> has_ended_{false};             // What is posted now the poster does himself.
+  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // Somebody does.
 };
 
 /// Symphony's policies on the machine's clock.

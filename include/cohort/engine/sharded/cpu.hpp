@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What threads ask of the machine's cores: `relax`, `bind_to_core`.
+#pragma once
+
+#include <thread>
+
+#ifdef __linux__
+#include <pthread.h>
+#include <sched.h>
+#endif
+
+#include <cstddef>
+
+namespace cohort::engine {
+
+/// For a thread that looks again and again.
+inline void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+/// Where threads can be bound, and if `core` is not below 0.
+inline void bind_to_core([[maybe_unused]] std::thread& t, [[maybe_unused]] int core) noexcept {
+#ifdef __linux__
+  if (core < 0) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(core), &set);
+  pthread_setaffinity_np(t.native_handle(), sizeof(set), &set);
+#endif
+}
+
+}  // namespace cohort::engine

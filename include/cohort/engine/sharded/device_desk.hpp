@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// An engine's devices on the rank's thread: `device_desk`.
+#pragma once
+
+#include <cohort/core/ids.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/sharded/rank_half.hpp>
+#include <cohort/engine/backend.hpp>
+#include <cohort/engine/device_half.hpp>
+#include <cohort/engine/device_health.hpp>
+#include <cohort/engine/inbox.hpp>
+#include <cohort/engine/sharded/model_doors.hpp>
+#include <cohort/engine/sharded/shard_desk.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// Launches the batches that shards send, in the order in which their entries were granted, and has
+/// a `device_half` follow them; requests go back to their shards as they end. Thread safety:
+/// `complete` and those beside it, `has_work` and what is a snapshot from any thread; the rest on
+/// the rank's.
+template <backend Backend>
+class device_desk {
+ public:
+  /// @param runner, doors Outlive this. @throws config_error If an option is outside its range.
+  device_desk(Backend& runner, model_doors& doors, const health_options& health)
+      : backend_{runner}, doors_{doors}, half_{health} {
+    half_.add_pool({});
+  }
+
+  void add_device(device_id d, std::uint32_t capacity) {
+    half_.add_device(d, capacity, {});
+    tell();
+  }
+  void remove_device(device_id d, deferred::rank_half& rank, time_point now) noexcept {
+    if (half_.health().is_present(d)) half_.remove_device(d, rank, now);
+    tell();
+  }
+
+  /// Does all that is due and was told. @param take_sent `take_sent(batch&)`: whether a shard has
+  /// sent one. @param give_back `give_back(returned_requests&&)`: to the shard of their model.
+  /// @returns Whether it did anything.
+  template <class TakeSent, class GiveBack>
+  bool turn(deferred::rank_half& rank, time_point now, TakeSent&& take_sent,
+            GiveBack&& give_back) noexcept {
+    bool any = is_nudged_.exchange(false);
+    owner<GiveBack> o{*this, rank, give_back, now};
+    advance_backend(now);
+    for (deferred::batch b{}; take_sent(b); b = {}) held_.push_back(std::move(b));
+    any |= launch_what_may(o);
+    while (mail_.take(taken_)) {
+      any = true;
+      for (const batch_end& e : taken_.ends) {
+        if (e.only != nullptr) {
+          half_.on_request_complete(e.at, *e.only, e.failed, o);
+        } else {
+          half_.on_complete(e.at, e.failed, now, o);
+        }
+      }
+      taken_.ends.clear();
+      for (const probe_end& e : taken_.probes) half_.on_probe(e.device, e.failed, now, o);
+      taken_.probes.clear();
+    }
+    if (half_.next_wake() <= now) half_.advance(now, o);
+    advance_backend(now);
+    tell();
+    return any;
+  }
+  /// When `turn` must be called next, or `never`.
+  [[nodiscard]] time_point next_event() const noexcept {
+    if constexpr (driven_backend<Backend>) {
+      return std::min(half_.next_wake(), backend_.next_event());
+    } else {
+      return half_.next_wake();
+    }
+  }
+  /// Whether `turn` must be called at once.
+  [[nodiscard]] bool has_work() noexcept { return is_nudged_.load() || mail_.has_messages(); }
+
+  void complete(batch_ticket at, bool failed) { mail_.post_end({at, failed}); }
+  void complete_request(batch_ticket at, const request& r, bool failed) {
+    mail_.post_end({at, failed, &r});
+  }
+  void complete_probe(device_id d, bool failed) { mail_.post_probe_end({d, failed}); }
+  /// Calls `publish()`, and has the backend's `advance` called.
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    publish();
+    is_nudged_.store(true);
+  }
+
+  /// @name Snapshots
+  /// @{
+  [[nodiscard]] bool has_device() const noexcept { return has_device_.load(); }
+  [[nodiscard]] std::size_t hanging_devices() const noexcept { return hanging_.load(); }
+  /// @}
+
+  /// For questions only.
+  [[nodiscard]] const device_half& devices() const noexcept { return half_; }
+
+ private:
+  /// Whom the devices' half tells.
+  template <class GiveBack>
+  struct owner {
+    device_desk& self;
+    deferred::rank_half& rank;
+    GiveBack& give_back;
+    time_point now;
+
+    [[nodiscard]] deferred::rank_half& matcher() noexcept { return rank; }
+    [[nodiscard]] owner& models() noexcept { return *this; }
+    void begin_work(model_id id) noexcept { self.doors_.begin_work(id); }
+    void end_work(model_id id) noexcept { self.doors_.end_work(id); }
+    [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id) const noexcept {
+      return self.doors_.any();
+    }
+    void batch_ended(deferred::batch& b, bool failed) noexcept {
+      if (b.requests.empty()) return;
+      returned_requests back{.model = b.model, .failed = failed, .requests = {}};
+      back.requests.swap(b.requests);
+      give_back(std::move(back));
+    }
+    void request_ended(request& r, bool failed) noexcept {
+      returned_requests back{.model = r.model, .failed = failed, .requests = {}};
+      back.requests.push_back(r);
+      give_back(std::move(back));
+    }
+    void device_changed(device_id, std::string_view, bool) const noexcept {}
+    void stray_end() const noexcept {}
+    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
+        abandoning_backend<Backend> {
+      return self.backend_.abandon(b);
+    }
+    void probe(device_id d, model_id with) noexcept requires probing_backend<Backend> {
+      self.backend_.probe(d, with);
+    }
+  };
+
+  /// Those whose turn it is in their entries: of two shards the later may have been heard first.
+  template <class Owner>
+  bool launch_what_may(Owner& o) noexcept {
+    bool any = false;
+    for (bool again = !held_.empty(); again;) {
+      again = false;
+      for (auto b = held_.begin(); b != held_.end();) {
+        if (!o.rank.takes(*b, o.now)) {
+          ++b;
+          continue;
+        }
+        take_on(std::move(*b), o);
+        b = held_.erase(b);
+        again = any = true;
+      }
+    }
+    return any;
+  }
+  /// A batch of a grant that was on its way when its device went out of service, or for good, is
+  /// none, but for its place in the entry.
+  template <class Owner>
+  void take_on(deferred::batch&& b, Owner& o) noexcept {
+    if (half_.health().is_in_service(b.device)) {
+      return launch(half_.on_dispatch(std::move(b), doors_));
+    }
+    returned_requests back{.model = b.model, .has_run = false, .requests = {}};
+    back.requests.swap(b.requests);
+    complete(half_.on_dispatch(std::move(b), doors_).at(), true);
+    o.give_back(std::move(back));
+  }
+  void launch(const deferred::batch& b) noexcept {
+    try {
+      backend_.launch(b);
+    } catch (const std::exception&) {
+      complete(b.at(), true);
+    } catch (...) {
+      complete(b.at(), true);
+    }
+  }
+  void advance_backend(time_point now) noexcept {
+    if constexpr (driven_backend<Backend>) backend_.advance(now);
+  }
+  void tell() noexcept {
+    has_device_.store(half_.pools().has_device({}), std::memory_order_relaxed);
+    if (std::exchange(told_hangs_, half_.health().hang_changes()) ==
+        half_.health().hang_changes()) {
+      return;
+    }
+    hanging_.store(half_.health().hanging_devices(), std::memory_order_relaxed);
+  }
+
+  Backend& backend_;
+  model_doors& doors_;
+  device_half half_;
+  inbox mail_;
+  inbox::messages taken_;
+  std::vector<deferred::batch> held_;  // Sent, and not launched yet.
+  std::atomic<bool> is_nudged_{false};
+  std::atomic<bool> has_device_{false};
+  std::atomic<std::size_t> hanging_{0};
+  std::uint64_t told_hangs_ = 0;
+};
+
+}  // namespace cohort::engine

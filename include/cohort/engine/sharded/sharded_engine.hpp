@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// The engine on several threads: `basic_sharded_engine`.
+#pragma once
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/ids.hpp>
+#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/sharded/rank_half.hpp>
+#include <cohort/deferred/sharded/shard_half.hpp>
+#include <cohort/engine/backend.hpp>
+#include <cohort/engine/device_health.hpp>
+#include <cohort/engine/drain_report.hpp>
+#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/model_lives.hpp>
+#include <cohort/engine/sharded/device_desk.hpp>
+#include <cohort/engine/sharded/model_doors.hpp>
+#include <cohort/engine/sharded/request_desk.hpp>
+#include <cohort/engine/sharded/shard_desk.hpp>
+#include <cohort/engine/sharded/sharded_options.hpp>
+#include <cohort/engine/sharded/sharded_scheduler.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// How a sharded engine treats requests and devices beside scheduling them.
+struct sharded_engine_options {
+  sharded_options threads{};
+  duration response{0};  ///< From the end of a batch to where deadlines are judged; at least 0.
+  health_options health{};
+  refusal_options refusals{};
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    threads.validate();
+    health.validate();
+    refusals.validate();
+    expects(response >= duration{0}, "sharded_engine: response must be at least 0");
+    expects(!health.hands_back, "sharded_engine: hands_back must be off");
+  }
+};
+
+/// What `basic_engine` is, for more requests than one thread can take: model threads see to
+/// requests, from `submit` to their one outcome, each for some of the models; the rank's thread has
+/// the devices. So the backend is called by one thread, as ever, and is written as for
+/// `basic_engine`; of its abilities `cancel` alone is not used: a request that is cancelled while
+/// it runs ends `cancelled` with its batch. Outcomes are delivered on the thread that has their
+/// model, which a copy of the context serves. Early refusals go by what the rank's thread said of
+/// its devices up to a millisecond ago.
+/// Destroying it drains it: every accepted request gets its outcome first.
+/// Thread safety: `submit`, `submit_quietly`, `wake_up`, `cancel`, `complete` and those beside it,
+/// `post`, `remove_model`, `remove_device`, `drain` and what is a snapshot from any thread; the
+/// rest from any thread but the engine's own.
+///
+/// @tparam Context Copied for each model thread.
+template <backend Backend, completion_context Context, clock Clock = steady_clock,
+          deferred::window_policy Window = deferred::frontrun,
+          deferred::gather_policy Gather = deferred::drop_head,
+          deferred::target_policy Target = deferred::staggered_target,
+          deferred::priority_policy Priority = deferred::earliest_latest>
+class basic_sharded_engine {
+  using half = deferred::basic_shard_half<Window, Gather, Target, Priority>;
+  using requests = request_desk<half, Context>;
+
+ public:
+  /// Starts the threads. Then tell the backend where to report ends (`backend.bind(engine)`).
+  /// @param runner Outlives the engine.
+  /// @throws config_error If an option is outside its range. @throws std::system_error If there is
+  /// no thread to be had.
+  explicit basic_sharded_engine(Backend& runner, const Context& context,
+                                const sharded_engine_options& o = {}, Clock time = {},
+                                const Window& window = {}, const Gather& gather = {},
+                                const Target& target = {}, const Priority& priority = {})
+      : clock_{time}, parts_{*this, runner, context, checked(o)}, scheduler_{parts_,  o.threads,
+                                                                             time,    window,
+                                                                             gather,  target,
+                                                                             priority} {}
+  basic_sharded_engine(const basic_sharded_engine&) = delete;
+  ~basic_sharded_engine() {
+    drain();
+    join();
+  }
+
+  /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
+  /// wait. An accepted request gets exactly one outcome, whatever happens.
+  [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return take(r, true); }
+  /// The same for who has several requests at one time: none may run until `wake_up`, which is to
+  /// follow soon.
+  [[nodiscard]] std::optional<refusal> submit_quietly(request& r) noexcept {
+    return take(r, false);
+  }
+  void wake_up() noexcept { scheduler_.wake_shards(); }
+  /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
+  /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
+  /// is there. If completion and cancellation tie, completion wins.
+  void cancel(request& r) noexcept {
+    while (!scheduler_.cancel(r)) std::this_thread::yield();  // Its shard does not keep up.
+  }
+
+  /// A batch ended; one request of it before it; a probe. For backends.
+  void complete(batch_ticket at, bool failed) {
+    parts_.devices.complete(at, failed);
+    scheduler_.wake_rank();
+  }
+  void complete_request(batch_ticket at, const request& r, bool failed) {
+    parts_.devices.complete_request(at, r, failed);
+    scheduler_.wake_rank();
+  }
+  void complete_probe(device_id d, bool failed) {
+    parts_.devices.complete_probe(d, failed);
+    scheduler_.wake_rank();
+  }
+  template <class F>
+  void nudge(F&& publish) noexcept {
+    parts_.devices.nudge(std::forward<F>(publish));
+    scheduler_.wake_rank();
+  }
+
+  /// Adds a model while running. @param setup `setup(model_id)` is called on the rank's thread
+  /// before the first request: tell the backend there.
+  /// @throws config_error If a batch of one cannot meet the SLO, above `max_models`, or when it has
+  /// ended; and what `setup` throws: then the model is gone again.
+  template <class Setup>
+  model_id add_model(const model_config& config, Setup setup) {
+    config.validate();
+    const model_id id = scheduler_.add_model(config.scheduling);
+    try {
+      duration least_time{0};
+      scheduler_.inspect(id, [&](const half& h) { least_time = h.models().least_time(id); });
+      run_inside([&] {
+        setup(id);
+        parts_.doors.open(id, {.capacity = config.scheduling.queue_capacity,
+                               .max_request_size = config.max_request_size,
+                               .is_repeatable = config.is_repeatable,
+                               .least_time = least_time});
+      });
+    } catch (...) {
+      scheduler_.remove_model(id);
+      throw;
+    }
+    return id;
+  }
+  /// Removes a model when its accepted requests have ended and devices have let go of it; then
+  /// calls `gone`, if given, on the rank's thread. What that throws is lost.
+  void remove_model(model_id id, std::function<void()> gone = {}) {
+    post([this, id, gone = std::move(gone)] { parts_.begin_removal(id, gone); });
+  }
+  /// Moves a model to another model thread while it is served. Returns when it has arrived.
+  /// @throws config_error If there is no such thread.
+  void move_model(model_id id, std::uint32_t to) {
+    bool stays = false;
+    run_inside([&] {
+      stays = parts_.doors.is_accepting(id);
+      if (stays) parts_.doors.begin_work(id);
+    });
+    if (!stays) return;
+    try {
+      scheduler_.move_model(id, to);
+    } catch (...) {
+      run_inside([&] { parts_.doors.end_work(id); });
+      throw;
+    }
+    run_inside([&] { parts_.doors.end_work(id); });
+  }
+  [[nodiscard]] std::uint32_t shard_of(model_id id) const noexcept {
+    return scheduler_.shard_of(id);
+  }
+
+  /// Adds a device while running. @param setup As for `add_model`, with the device's id.
+  /// @throws config_error If there are too many; and what `setup` throws.
+  template <class Setup>
+  device_id add_device(Setup setup) {
+    return scheduler_.add_device([&](device_id d, deferred::rank_half& rank, time_point now) {
+      parts_.devices.add_device(d, parts_.options.threads.device_capacity);
+      try {
+        setup(d);
+      } catch (...) {
+        parts_.devices.remove_device(d, rank, now);
+        throw;
+      }
+    });
+  }
+  /// Gives a device no more work. What it has still ends, and a batch that it was granted is sent.
+  void remove_device(device_id d) {
+    scheduler_.post([this, d](deferred::rank_half& rank, time_point now) {
+      parts_.devices.remove_device(d, rank, now);
+    });
+  }
+
+  /// Runs `action()` on the rank's thread, or on this one when that has ended, and waits for it:
+  /// for what only that thread may do with the backend. Throws what it throws.
+  template <class F>
+  void run_inside(F action) {
+    scheduler_.run_on_rank([&](deferred::rank_half&, time_point) { action(); });
+  }
+  /// The same, but does not wait. It must not throw.
+  void post(std::function<void()> action) {
+    scheduler_.post([act = std::move(action)](deferred::rank_half&, time_point) { act(); });
+  }
+
+  /// Takes no more requests; those accepted go on to their ends.
+  void drain() noexcept { parts_.doors.drain(); }
+  /// As `drain`, and waits for the last request to end, but no longer than `limit`, as
+  /// `basic_engine::drain_for`.
+  drain_report drain_for(duration limit) {
+    drain();
+    constexpr duration most = std::chrono::hours{24 * 365};  // More no clock can be asked for.
+    if (parts_.wait_until_empty(std::min(limit, most))) join();
+    return {parts_.doors.inside(), parts_.devices.hanging_devices()};
+  }
+  /// Waits until it is drained and the last request has ended.
+  void join() {
+    parts_.wait_until_empty();
+    scheduler_.stop();
+    if (std::exchange(is_unbound_, true)) return;
+    if constexpr (requires { parts_.runner.unbind(); }) parts_.runner.unbind();
+  }
+
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept {
+    return parts_.doors.is_accepting(id);
+  }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
+    return parts_.doors.waiting(id);
+  }
+  [[nodiscard]] bool has_device(model_id) const noexcept { return parts_.devices.has_device(); }
+
+ private:
+  /// All but the threads: the scheduler's backend, and its companion on the rank's thread.
+  struct parts {
+    parts(basic_sharded_engine& e, Backend& b, const Context& context,
+          const sharded_engine_options& o)
+        : self{e},
+          runner{b},
+          options{o},
+          doors{o.threads.max_models, [this](model_id id) { emptied(id); }},
+          devices{b, doors, o.health},
+          gone(o.threads.max_models) {
+      const request_rules rules{o.response, o.health.retries, o.refusals};
+      for (std::uint32_t i = 0; i < o.threads.shards; ++i) {
+        desks.push_back(
+            std::make_unique<requests>(doors, context, rules, o.threads.most_batches()));
+      }
+    }
+
+    [[nodiscard]] requests& desk(std::uint32_t shard) noexcept { return *desks[shard]; }
+    [[nodiscard]] bool turn(deferred::rank_half& rank, time_point now) noexcept {
+      return devices.turn(
+          rank, now,
+          [this](deferred::batch& b) {
+            return std::ranges::any_of(desks, [&](auto& d) { return d->take_sent(b); });
+          },
+          [this](returned_requests&& back) { self.scheduler_.give_back(std::move(back)); });
+    }
+    [[nodiscard]] time_point next_event() const noexcept { return devices.next_event(); }
+    [[nodiscard]] bool has_work() noexcept {
+      return devices.has_work() ||
+             std::ranges::any_of(desks, [](const auto& d) { return d->has_sent(); });
+    }
+
+    /// On the rank's thread, so that no probe begins with a model that goes.
+    void begin_removal(model_id id, std::function<void()> then) {
+      if (!doors.close(id)) return;
+      gone[id.index()] = std::move(then);
+      emptied(id);
+    }
+    void emptied(model_id id) {
+      if (doors.take_gone(id)) {
+        ++finishing;
+        self.scheduler_.remove_model_later(id,
+                                           [this, id] { self.post([this, id] { finish(id); }); });
+      }
+      notify();
+    }
+    void finish(model_id id) noexcept {
+      if (const auto then = std::exchange(gone[id.index()], {})) {
+        try {
+          then();
+        } catch (...) {  // What belongs to others must not end the thread.
+        }
+      }
+      --finishing;
+      notify();
+    }
+    void notify() {
+      { const std::lock_guard lock{mutex}; }
+      is_emptier.notify_all();
+    }
+    [[nodiscard]] bool is_empty() const noexcept { return doors.inside() == 0 && finishing == 0; }
+    void wait_until_empty() {
+      std::unique_lock lock{mutex};
+      is_emptier.wait(lock, [this] { return is_empty(); });
+    }
+    bool wait_until_empty(duration limit) {
+      std::unique_lock lock{mutex};
+      return is_emptier.wait_for(lock, limit, [this] { return is_empty(); });
+    }
+
+    basic_sharded_engine& self;
+    Backend& runner;
+    sharded_engine_options options;
+    model_doors doors;
+    device_desk<Backend> devices;
+    std::vector<std::unique_ptr<requests>> desks;  // By shard.
+    std::vector<std::function<void()>> gone;       // By model; of the rank's thread.
+    std::atomic<int> finishing{0};                 // Removals that wait for no request.
+    std::mutex mutex;
+    std::condition_variable is_emptier;
+  };
+
+  static const sharded_engine_options& checked(const sharded_engine_options& o) {
+    o.validate();
+    return o;
+  }
+  std::optional<refusal> take(request& r, bool wakes) noexcept {
+    if (const auto why = parts_.doors.enter(r, clock_.now())) return why;
+    if (scheduler_.submit(r, wakes)) return std::nullopt;
+    parts_.doors.leave(r.model, true);
+    return refusal::queue_full;  // Its shard does not keep up.
+  }
+
+  Clock clock_;
+  parts parts_;
+  basic_sharded_scheduler<parts, Clock, Window, Gather, Target, Priority> scheduler_;
+  bool is_unbound_ = false;
+};
+
+/// Symphony's policies on the machine's clock.
+template <class Backend, class Context>
+using sharded_engine = basic_sharded_engine<Backend, Context>;
+
+}  // namespace cohort::engine

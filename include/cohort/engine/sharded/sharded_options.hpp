@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Limits and habits of threads that schedule: `sharded_options`.
+#pragma once
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/view.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort::engine {
+
+/// Limits and habits of a sharded scheduler.
+struct sharded_options {
+  std::uint32_t shards = 1;           ///< Model threads; at least 1.
+  std::uint32_t max_models = 256;     ///< Ids that may ever be given; at least 1.
+  std::uint32_t inlet = 1 << 16;      ///< Requests on their way to one shard; at least 2.
+  std::uint32_t device_capacity = 1;  ///< Batches that a device may run at one time; at least 1.
+  /// A thread that finds nothing to do looks again for so long before it sleeps; at least 0.
+  duration spin = std::chrono::microseconds{20};
+  /// The rank thread is bound to this core and model threads to those after it; below 0: to none.
+  int first_core = -1;
+  deferred::network_delays delays{};
+  deferred::learning learning{};
+
+  static constexpr std::uint32_t most_devices = 4096;
+  /// That devices may have: in each entry one at work and one sent ahead.
+  [[nodiscard]] std::size_t most_batches() const noexcept {
+    return 2 * std::size_t{most_devices} * device_capacity;
+  }
+
+  /// @throws config_error If a field is outside its range.
+  void validate() const {
+    expects(shards > 0, "sharded_options: shards must be at least 1");
+    expects(max_models > 0, "sharded_options: max_models must be at least 1");
+    expects(inlet > 1, "sharded_options: inlet must be at least 2");
+    expects(device_capacity > 0, "sharded_options: device_capacity must be at least 1");
+    expects(spin >= duration{0}, "sharded_options: spin must be at least 0");
+    learning.validate();
+  }
+};
+
+}  // namespace cohort::engine
