@@ -63,6 +63,7 @@
 #include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/pool_meter.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
+#include <cohort/deferred/prepared_model.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/request_queue.hpp>

@@ -22,6 +22,15 @@ struct throwing_latency {
 };
 static_assert(!latency_model<throwing_latency>);
 
+TEST_CASE("a curve is told for a batch one above the largest, which never runs") {
+  const latency_curve curve{linear_latency{5ms, 1ms}, 3};
+  CHECK(curve.at(1) == 6ms);
+  CHECK(curve.at(3) == 8ms);
+  CHECK(curve.at(4) == unbounded);
+  CHECK(curve.times(2).at(4) == unbounded);
+  CHECK(curve.plus(1ms, 1ms).at(4) == unbounded);
+  CHECK(curve.largest_within(unbounded) == 3);
+}
 TEST_CASE("linear latency is fixed + per_request * batch") {
   constexpr linear_latency latency{.fixed = 5ms, .per_request = 2ms};
   static_assert(latency(1) == 7ms);

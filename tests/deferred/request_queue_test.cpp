@@ -30,6 +30,29 @@ TEST_CASE("a queue keeps deadlines in order, and arrivals at equal deadlines") {
   CHECK(&q.pop() == &r[2]);
   CHECK(q.empty());
 }
+TEST_CASE(
+    "several leave a queue at once, in order, and the first deadline is that of who is left") {
+  request_queue q{4};
+  std::deque<request> r(6);
+  for (int round = 0; round < 3; ++round) {  // Around the ring, and from its start again.
+    CAPTURE(round);
+    q.push(r[0], t0 + 5ms);
+    CHECK(q.first_deadline() == t0 + 5ms);
+    q.push(r[1], t0 + 3ms);
+    q.push(r[2], t0 + 7ms);
+    CHECK(q.first_deadline() == t0 + 3ms);
+    std::vector<request*> left;
+    q.pop(2, [&](request& x) { left.push_back(&x); });
+    CHECK(left == std::vector{&r[1], &r[0]});
+    CHECK(q.first_deadline() == t0 + 7ms);
+    q.push(r[3], t0 + 6ms);
+    CHECK(q.erase(r[3], t0 + 6ms));
+    CHECK(q.first_deadline() == t0 + 7ms);
+    if (round == 1) CHECK(&q.pop() == &r[2]);
+    q.pop(q.size(), [](request&) {});
+    CHECK(q.empty());
+  }
+}
 TEST_CASE("a queue rejects capacity 0") {
   CHECK_THROWS_WITH_AS(request_queue{0}, "request_queue: capacity must be at least 1",
                        config_error);

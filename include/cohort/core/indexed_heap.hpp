@@ -19,7 +19,7 @@ namespace cohort {
 /// O(log n), the first costs O(1), nothing allocates after `resize`. Thread safety: none.
 /// @tparam Order Counts calls of `set`; after as many as it holds, more than there are slots, one
 ///               costs O(n log n).
-template <class Key, std::unsigned_integral Order = std::uint32_t>
+template <std::totally_ordered Key, std::unsigned_integral Order = std::uint32_t>
 class indexed_heap {
  public:
   static constexpr std::uint32_t absent = UINT32_MAX;
@@ -50,7 +50,7 @@ class indexed_heap {
   }
   /// Sets the key of a slot if that is all there is to do: what comes a little earlier than it did
   /// mostly keeps its place. @returns Whether it was.
-  bool set_in_place(std::size_t slot, const Key& key) noexcept {
+  [[gnu::always_inline]] bool set_in_place(std::size_t slot, const Key& key) noexcept {
     COHORT_ASSERT(slot < position_.size());
     const std::uint32_t at = position_[slot];
     if (at == absent || !(key < heap_[at].key) || (at > 0 && key < heap_[parent(at)].key) ||
@@ -76,7 +76,9 @@ class indexed_heap {
     Order order;
     std::uint32_t slot;
     friend bool operator<(const entry& a, const entry& b) noexcept {
-      return a.key < b.key || (!(b.key < a.key) && a.order < b.order);
+      if (a.key == b.key) [[unlikely]]
+        return a.order < b.order;
+      return a.key < b.key;
     }
   };
 
@@ -87,7 +89,8 @@ class indexed_heap {
     position_[e.slot] = static_cast<std::uint32_t>(i);
   }
 
-  void move(std::size_t slot, const Key& key) noexcept {
+  /// Apart, so that `set` is short where all that is to do is to count a key down.
+  [[gnu::noinline]] void move(std::size_t slot, const Key& key) noexcept {
     if (next_order_ == last_order) count_anew();
     const entry e{key, next_order_++, static_cast<std::uint32_t>(slot)};
     const std::uint32_t at = position_[slot];
@@ -142,18 +145,26 @@ class indexed_heap {
   }
 
   void sift_down(std::size_t i, const entry& e) noexcept {
+    const entry* const heap = heap_.data();
     const std::size_t n = heap_.size();
-    for (;;) {
-      const std::size_t first = 4 * i + 1;
-      if (first >= n) break;
-      const std::size_t last = first + 4 < n ? first + 4 : n;
-      std::size_t least = first;
-      for (std::size_t c = first + 1; c < last; ++c) {
-        if (heap_[c] < heap_[least]) least = c;
-      }
-      if (!(heap_[least] < e)) break;
-      place(i, heap_[least]);
+    std::size_t first = 4 * i + 1;
+    for (; first + 3 < n; first = 4 * i + 1) {  // In pairs, without branches to mispredict.
+      const std::size_t a = first + (heap[first + 1] < heap[first]);
+      const std::size_t b = first + 2 + (heap[first + 3] < heap[first + 2]);
+      const std::size_t least = heap[b] < heap[a] ? b : a;
+      if (!(heap[least] < e)) return place(i, e);
+      place(i, heap[least]);
       i = least;
+    }
+    if (first < n) {  // The last, who have fewer.
+      std::size_t least = first;
+      for (std::size_t c = first + 1; c < n; ++c) {
+        if (heap[c] < heap[least]) least = c;
+      }
+      if (heap[least] < e) {
+        place(i, heap[least]);
+        i = least;
+      }
     }
     place(i, e);
   }

@@ -162,13 +162,14 @@ class latency_curve {
   template <latency_model Latency>
   latency_curve(const Latency& latency, std::uint32_t max_batch) : max_batch_{max_batch} {
     expects(max_batch > 0, "latency_curve: max_batch must be at least 1");
-    table_.reserve(max_batch);
+    table_.reserve(std::size_t{max_batch} + 1);
     duration highest{0};
     for (std::uint32_t b = 1; b <= max_batch; ++b) {
       highest = std::max(highest, latency(b));
       table_.push_back(highest);
     }
     expects(table_.front() > duration{0}, "latency_curve: latency of batch 1 must be above 0");
+    table_.push_back(unbounded);
   }
 
   [[nodiscard]] std::uint32_t max_batch() const noexcept { return max_batch_; }
@@ -176,6 +177,8 @@ class latency_curve {
   [[nodiscard]] duration operator()(std::uint32_t batch) const noexcept {
     return batch <= max_batch_ ? table_[batch - 1] : unbounded;
   }
+  /// The same for a batch of at most max_batch + 1, where each step counts.
+  [[nodiscard]] duration at(std::uint32_t batch) const noexcept { return table_[batch - 1]; }
   /// The curve of ℓ(b) + fixed + per_request · b.
   [[nodiscard]] latency_curve plus(duration fixed, duration per_request) const {
     latency_curve sum = *this;
@@ -205,12 +208,13 @@ class latency_curve {
   }
   /// The largest batch with ℓ(b) ≤ budget, or 0.
   [[nodiscard]] std::uint32_t largest_within(duration budget) const noexcept {
-    return static_cast<std::uint32_t>(std::ranges::upper_bound(table_, budget) - table_.begin());
+    const auto sizes = std::span{table_}.first(max_batch_);
+    return static_cast<std::uint32_t>(std::ranges::upper_bound(sizes, budget) - sizes.begin());
   }
 
  private:
-  std::vector<duration> table_;
-  std::uint32_t max_batch_;  // Of the table; its size costs a subtraction and a shift.
+  std::uint32_t max_batch_;      // Of the table; its size costs a subtraction and a shift.
+  std::vector<duration> table_;  // And `unbounded` behind the last.
 };
 static_assert(latency_model<latency_curve>);
 

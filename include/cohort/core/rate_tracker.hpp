@@ -102,15 +102,16 @@ class rate_tracker {
   }
 
   std::array<part, ticks> parts_{};
-  duration tick_;
-  time_point start_ = distant_past;  // Of the current, incomplete tick.
-  time_point last_ = distant_past;
-  part open_;                    // Of the current tick: what each event changes is in one place.
-  std::size_t current_ = 0;      // Where it goes.
+  std::size_t current_ = 0;      // Where `open_` goes.
   std::size_t current_age_ = 0;  // Complete ticks before the current one, at most ticks − 1.
   std::uint64_t total_ = 0;      // Events of the complete ticks.
   double rate_ = 0;
   double variability_ = 1;
+  // What each event needs, in one line of the cache, of which 16 bytes are left to others.
+  alignas(64) duration tick_;
+  time_point start_ = distant_past;  // Of the current, incomplete tick.
+  time_point last_ = distant_past;
+  part open_;  // Of the current tick.
 };
 
 }  // namespace cohort

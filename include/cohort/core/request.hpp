@@ -22,15 +22,15 @@ enum class request_state : std::uint8_t {
 /// One inference. The caller fills the public fields, submits it, and keeps it alive and unmoved
 /// until its outcome; nothing of it is copied. Derive from it, or embed it, to carry inputs along.
 /// Thread safety: none; from submission to outcome it belongs to the engine.
-struct request {
+struct alignas(64) request {
   request() noexcept = default;
   request(const request&) = delete;
   request& operator=(const request&) = delete;
 
-  request_id id;        ///< The caller's name for it; need not be unique.
-  model_id model;       ///< What to run.
-  time_point arrival;   ///< When it reached the system.
-  time_point deadline;  ///< When its result must be ready.
+  model_id model;           ///< What to run.
+  std::uint32_t batch = 0;  ///< Requests in that; 0: it was in none.
+  time_point arrival;       ///< When it reached the system.
+  time_point deadline;      ///< When its result must be ready.
   /// Links the request into whatever holds it: an inbox or a batch. In no two at once. Among what
   /// each arrival and each batch need, which is one line of the cache.
   boost::intrusive::list_member_hook<> hook;
@@ -44,7 +44,7 @@ struct request {
       0;  ///< Batches that failed or hung with it, after which it was queued anew.
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
   time_point starts;           ///< When the batch that it was sent with was to start.
-  std::uint32_t batch = 0;     ///< Requests in that; 0: it was in none.
+  request_id id;               ///< The caller's name for it; need not be unique.
   /// Of one that was refused as its model is overloaded: after about this time one like it would be
   /// taken.
   duration retry_after{0};

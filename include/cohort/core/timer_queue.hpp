@@ -34,8 +34,8 @@ class timer_queue {
   }
   void disarm(std::size_t slot) noexcept { heap_.erase(slot); }
   /// Arms the timer of a slot unless it is due at that instant already.
-  void keep(std::size_t slot, time_point at) noexcept {
-    if (!heap_.set_in_place(slot, at) && due(slot) != at) arm(slot, at);
+  [[gnu::always_inline]] void keep(std::size_t slot, time_point at) noexcept {
+    if (!heap_.set_in_place(slot, at)) keep_elsewhere(slot, at);
   }
 
   [[nodiscard]] bool is_armed(std::size_t slot) const noexcept { return heap_.contains(slot); }
@@ -59,6 +59,10 @@ class timer_queue {
   }
 
  private:
+  [[gnu::noinline]] void keep_elsewhere(std::size_t slot, time_point at) noexcept {
+    if (due(slot) != at) arm(slot, at);
+  }
+
   indexed_heap<time_point> heap_;  // The slot behind the last is due never: there is a first.
 };
 

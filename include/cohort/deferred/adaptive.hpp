@@ -164,22 +164,52 @@ class adaptive_window {
     log_risk_ = std::log(o.risk);
   }
 
+  /// What does not depend on the batch.
+  struct prepared {
+    double target_efficiency = 0;  // b / ℓ(b) of the target.
+    double enough_if_blocked = 0;  // What a batch must have of that if the model is blocked.
+    duration early{0};             // How long before its last start a batch may start.
+    // Of `reserve`:
+    double contended = 0;
+    double part = 0;
+    double busy = 1;
+    double typical = 0;
+    double all_busy = 0;        // The chance, of one of so many devices, that makes up the risk.
+    std::uint32_t devices = 0;  // For which that is known.
+  };
+
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
+    prepared p;
+    prepare(b.load, b.slo, b.target, b.target_latency, p);
+    return opens(b, p);
+  }
+  /// @param p What it has of the number of devices stays.
+  void prepare(const load_view& load, duration slo, std::uint32_t target, duration target_latency,
+               prepared& p) const noexcept {
     const adaptive_options& o = options_;
-    const double idle = b.load.pool.idle_fraction;
-    if (o.is_eager && o.hold > 0) return timeout{o.hold}.opens(b);
+    const double idle = load.pool.idle_fraction;
+    p.target_efficiency = efficiency(target, target_latency);
+    p.enough_if_blocked = may_be_blocked(load, target_latency)
+                              ? (1 - o.blocked_loss * (idle - o.blocked_idle)) * p.target_efficiency
+                              : HUGE_VAL;
+    const double scarce = std::clamp(1 - idle / o.scarce_idle, 0.0, 1.0) * irregularity(load);
+    const duration gathering = std::max(duration{0}, slo - target_latency);
+    p.early = duration{static_cast<duration::rep>(o.scarce_width * scarce *
+                                                  static_cast<double>(gathering.count()))};
+    prepare_reserve(load, p);
+  }
+  [[nodiscard]] bool asks_for_arrival() const noexcept {
+    return options_.is_eager && options_.hold > 0;
+  }
+  [[nodiscard, gnu::always_inline]] time_point opens(const batch_view& b,
+                                                     const prepared& p) const noexcept {
+    const adaptive_options& o = options_;
+    if (asks_for_arrival()) return timeout{o.hold}.opens(b);
     if (o.is_eager || b.idle_fraction > o.idle_valve) return distant_past;
-    if (is_blocked(b) &&
-        efficiency(b.size, b.latency) >= (1 - o.blocked_loss * (idle - o.blocked_idle)) *
-                                             efficiency(b.target, b.target_latency)) {
-      return distant_past;
-    }
-    const double scarce = std::clamp(1 - idle / o.scarce_idle, 0.0, 1.0) * irregularity(b.load);
-    const duration gathering = std::max(duration{0}, b.slo - b.target_latency);
-    const auto early = static_cast<duration::rep>(o.scarce_width * scarce *
-                                                  static_cast<double>(gathering.count()));
-    return std::min(b.deadline - b.latency_next - reserve(b),
-                    b.deadline - b.latency - duration{early});
+    const double efficient = efficiency(b.size, b.latency);
+    if (efficient >= p.enough_if_blocked && b.load.bad_rate > o.blocked_bad) return distant_past;
+    return std::min(b.deadline - b.latency_next - reserve(efficient, p),
+                    b.deadline - b.latency - p.early);
   }
 
  private:
@@ -188,23 +218,29 @@ class adaptive_window {
   /// t = L (1 − r^(1/n) / p). Those who wait for the same device come on top: `ahead`. A small
   /// batch of a model that gains much from batching would only make the devices scarcer; it gets
   /// less.
-  [[nodiscard]] duration reserve(const batch_view& b) const noexcept {
-    const pool_view& pool = b.load.pool;
-    const double busy = 1 - pool.idle_fraction;
-    const double part = busy - std::exp(log_risk_ / pool.devices);
-    if (pool.devices == 0 || part <= 0) return duration{0};
-    const double grown =
-        std::min(1.0, efficiency(b.size, b.latency) / efficiency(b.target, b.target_latency));
-    return duration{static_cast<duration::rep>(options_.ahead * contention(b.load) * grown * grown *
-                                               part / busy *
-                                               static_cast<double>(pool.typical_batch.count()))};
+  [[gnu::always_inline]] static duration reserve(double efficient, const prepared& p) noexcept {
+    if (p.contended == 0) return duration{0};
+    const double grown = std::min(1.0, efficient / p.target_efficiency);
+    return duration{
+        static_cast<duration::rep>(p.contended * grown * grown * p.part / p.busy * p.typical)};
   }
-  [[nodiscard]] bool is_blocked(const batch_view& b) const noexcept {
-    return b.load.pool.idle_fraction > options_.blocked_idle &&
-           b.load.bad_rate > options_.blocked_bad &&
-           1 - b.load.device_part >= options_.blocked_others &&
-           to_seconds(b.load.pool.typical_batch) >=
-               options_.blocked_length * to_seconds(b.target_latency);
+  void prepare_reserve(const load_view& load, prepared& p) const noexcept {
+    const pool_view& pool = load.pool;
+    if (p.devices != pool.devices) {
+      p.devices = pool.devices;
+      p.all_busy = std::exp(log_risk_ / pool.devices);
+    }
+    p.busy = 1 - pool.idle_fraction;
+    p.part = p.busy - p.all_busy;
+    p.contended = pool.devices == 0 || p.part <= 0 ? 0 : options_.ahead * contention(load);
+    p.typical = static_cast<double>(pool.typical_batch.count());
+  }
+  /// If it is bad.
+  [[nodiscard]] bool may_be_blocked(const load_view& load, duration target_latency) const noexcept {
+    return load.pool.idle_fraction > options_.blocked_idle &&
+           1 - load.device_part >= options_.blocked_others &&
+           to_seconds(load.pool.typical_batch) >=
+               options_.blocked_length * to_seconds(target_latency);
   }
   static double efficiency(std::uint32_t size, duration latency) noexcept {
     return size / static_cast<double>(latency.count());
@@ -213,7 +249,7 @@ class adaptive_window {
   adaptive_options options_;
   double log_risk_ = std::log(adaptive_options{}.risk);
 };
-static_assert(window_policy<adaptive_window>);
+static_assert(preparing_window<adaptive_window>);
 
 /// Earliest latest start first, with a start ahead for models that have recently been bad. O(1).
 /// Models: `priority_policy`.
@@ -223,6 +259,7 @@ class adaptive_priority {
   /// @throws config_error If an option is outside its range.
   constexpr explicit adaptive_priority(const adaptive_options& o) : options_{o} { o.validate(); }
 
+  [[nodiscard]] static constexpr bool asks_for_arrival() noexcept { return false; }
   [[nodiscard]] time_point urgency(const batch_view& b) const noexcept {
     const double ahead = options_.boost * std::min(b.load.bad_rate / 0.01, 3.0) *
                          static_cast<double>(b.load.pool.typical_batch.count());

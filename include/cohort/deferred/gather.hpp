@@ -25,13 +25,19 @@ class reach {
       : run_{&run}, sent_{&sent}, now_{now}, free_at_{free_at} {}
 
   /// When a batch of `size` ≥ 1 would end; never reached above the largest batch.
-  [[nodiscard]] time_point finish(std::uint32_t size) const noexcept {
-    return free_at_ <= now_ ? now_ + (*sent_)(size) : finish_behind(size);
+  [[nodiscard, gnu::always_inline]] time_point finish(std::uint32_t size) const noexcept {
+    return free_at_ <= now_ ? now_ + (*sent_)(size)
+                            : finish_behind(*run_, *sent_, now_, free_at_, size);
+  }
+  /// Whether a batch of `size` ≥ 1 may be sent and would end by `deadline`.
+  [[nodiscard, gnu::always_inline]] bool makes(std::uint32_t size,
+                                               time_point deadline) const noexcept {
+    return size <= sent_->max_batch() && finish(size) <= deadline;
   }
   /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is
   /// `size`, as it is for most requests that come to a batch that grows.
   [[nodiscard]] std::uint32_t largest_by(time_point deadline, std::uint32_t size) const noexcept {
-    if (finish(size) <= deadline) return size;
+    if (makes(size, deadline)) return size;
     return std::min(size, largest_by(deadline));
   }
   /// The largest batch that would end by `deadline`, or 0.
@@ -41,9 +47,12 @@ class reach {
   }
 
  private:
-  /// Apart, so that `finish` is small enough to be part of its callers.
-  [[nodiscard, gnu::noinline]] time_point finish_behind(std::uint32_t size) const noexcept {
-    return std::max(now_ + (*sent_)(size), free_at_ + (*run_)(size));
+  /// Apart, and told each value, so that what calls `finish` can keep a `reach` in registers.
+  [[nodiscard, gnu::noinline]] static time_point finish_behind(const latency_curve& run,
+                                                               const latency_curve& sent,
+                                                               time_point now, time_point free_at,
+                                                               std::uint32_t size) noexcept {
+    return std::max(now + sent(size), free_at + run(size));
   }
 
   const latency_curve* run_;
@@ -103,17 +112,18 @@ static_assert(gather_policy<head>);
 /// batches after any burst. Source: Symphony, section 3.2 (second rule, after Nexus), settled by
 /// experiment. O(dropped + log queue · log max_batch); O(log max_batch) while nothing is dropped.
 struct drop_head {
-  [[nodiscard]] gathered gather(const request_queue& queue, const reach& r,
-                                std::uint32_t target) const noexcept {
+  [[nodiscard, gnu::always_inline]] gathered gather(const request_queue& queue, const reach& r,
+                                                    std::uint32_t target) const noexcept {
     const std::uint32_t n = queue.size();
-    // Mostly a batch grows that all may join.
-    if (n > 0 && n <= target && queue.deadline(0) >= r.finish(n)) return {0, n};
+    // Mostly a batch grows that all may join: then none of a smaller one need go.
+    if (n > 0 && r.makes(n, queue.first_deadline())) return {0, n};
     return some_of(queue, r, target);
   }
 
  private:
-  static gathered some_of(const request_queue& queue, const reach& r,
-                          std::uint32_t target) noexcept {
+  /// Apart, and with its own `reach`, so that what comes before is a few comparisons.
+  [[gnu::noinline]] static gathered some_of(const request_queue& queue, reach r,
+                                            std::uint32_t target) noexcept {
     const std::uint32_t n = queue.size();
     if (n == 0) return {};
     std::uint32_t drop = 0;

@@ -26,8 +26,8 @@ class learned_latency {
   /// @param slo The objective less the delay after the end; above 0.
   learned_latency(latency_curve profile, duration slo, std::uint32_t sharing,
                   const network_delays& delays)
-      : is_delayed_{delays.before(1) > duration{0}},
-        run_{profile},
+      : run_{profile},
+        is_delayed_{delays.before(1) > duration{0}},
         sent_{profile},
         profile_{std::move(profile)},
         slo_{slo},
@@ -97,8 +97,8 @@ class learned_latency {
                    [](std::uint32_t) { return 1.0; });
   }
 
-  bool is_delayed_;  // Else `sent_` would be `run_` once more, in other lines of the cache.
   latency_curve run_;
+  bool is_delayed_;  // Else `sent_` would be `run_` once more, in other lines of the cache.
   latency_curve sent_;
   latency_curve profile_;
   duration slo_;

@@ -15,6 +15,7 @@
 #include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_state.hpp>
+#include <cohort/deferred/prepared_model.hpp>
 #include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/sink.hpp>
@@ -47,7 +48,8 @@ class basic_model_shard {
         gather_{std::move(gather)},
         target_{std::move(target)},
         priority_{std::move(priority)},
-        wake_margin_{delays.wake_margin} {
+        wake_margin_{delays.wake_margin},
+        is_delayed_{delays.before(1) > duration{0}} {
     expects(delays.control >= duration{0} && delays.data_per_request >= duration{0} &&
                 delays.response >= duration{0} && delays.wake_margin >= duration{0},
             "network_delays: every delay must be at least 0");
@@ -58,7 +60,7 @@ class basic_model_shard {
   /// @throws config_error If the SLO cannot be met by a batch of one, or `longest_wait` is
   /// negative.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
-    model m{config, sharing, delays_};
+    model_state m{config, sharing, delays_};
     expects(m.latency.sent()(1) <= m.slo,
             "model_config: slo must be at least the latency of batch 1");
     expects(m.longest_wait >= duration{0}, "model_config: longest_wait must be at least 0");
@@ -69,8 +71,8 @@ class basic_model_shard {
   /// be outstanding for it.
   template <shard_sink Sink>
   model_state take_model(model_id id, Sink& sink) noexcept {
-    model m = std::move(*models_[id.index()]);
-    publish(id, m, candidate{}, distant_past, sink);
+    publish(id, *models_[id.index()], candidate{}, distant_past, sink);
+    model_state m = std::move(*models_[id.index()]);
     models_[id.index()].reset();
     return m;
   }
@@ -80,7 +82,7 @@ class basic_model_shard {
     model& mine = place(id, std::move(m));
     mine.latency.correct(learning_);
     retarget(mine);
-    refresh_.arm(id.index(), now);
+    arm(mine, id.index(), now);
   }
 
   /// Changes the `sharing` of the models for which `is_meant(model_id)`. Their candidates follow at
@@ -170,7 +172,10 @@ class basic_model_shard {
     gather_ = std::move(gather);
     target_ = std::move(target);
     priority_ = std::move(priority);
-    for_each([&](model& m, std::uint32_t slot) { reconsider(m, slot, now); });
+    for_each([&](model& m, std::uint32_t slot) {
+      m.replace();
+      reconsider(m, slot, now);
+    });
   }
   /// Takes over what another shard has measured of its models, of the same ids and profiles.
   void assume(const basic_model_shard& other, time_point now) {
@@ -206,7 +211,7 @@ class basic_model_shard {
     // Not `now`: a driver may have left it waiting, with others, while no device was free.
     if (m.rate.add(std::min(r.arrival, now))) retarget(m);
     m.queue.push(r, r.deadline - delays_.after());
-    update(r.model, m, now, distant_past, sink);
+    publish(r.model, m, choose(r.model, m, now, distant_past, sink), now, sink);
   }
 
   /// A request came that nobody took, as there is too much to do: it counts among arrivals and
@@ -214,7 +219,7 @@ class basic_model_shard {
   void on_refused(const request& r, time_point now) noexcept {
     model& m = *models_[r.model.index()];
     if (m.rate.add(std::min(r.arrival, now))) retarget(m);
-    m.resolved(true);
+    m.dropped();
   }
 
   /// Takes back a request that is still queued. It is then idle; the sink is not told.
@@ -226,7 +231,7 @@ class basic_model_shard {
       return false;
     }
     r.state = request_state::idle;
-    update(r.model, m, now, distant_past, sink);
+    look_again(r.model, m, now, sink);
     return true;
   }
 
@@ -240,13 +245,14 @@ class basic_model_shard {
     }
     model& m = *models_[g.model.index()];
     m.load.pool = g.pool;
+    m.forget();
     candidate best = choose(g.model, m, now, g.free_at, sink);
     if (best.is_empty() || best.send_at() > now) {
       publish(g.model, m, best, now, sink);
       sink.grant_returned(g.model, g.device);
       return;
     }
-    if (g.slowness > 1) best.size = shortened(m, best.size, now, g);
+    if (g.slowness > 1) best.size = m.shortened(best.size, now, g);
     batch b{.model = g.model,
             .device = g.device,
             .entry = g.entry,
@@ -256,26 +262,25 @@ class basic_model_shard {
             .latest = best.latest,
             .expected = stretched(m.latency.run()(best.size), g.slowness),
             .work = m.latency.profile()(best.size)};
-    for (std::uint32_t i = 0; i < best.size; ++i) {
-      request& r = m.queue.pop();
+    m.queue.pop(best.size, [&](request& r) {
       r.state = request_state::running;
       r.starts = b.exec_at;
       r.batch = best.size;
       b.requests.push_back(r);
-      m.resolved(false);
-    }
+    });
+    m.served(best.size);
     const time_point exec_at = b.exec_at;
     const duration expected = b.expected;
     sink.dispatch(std::move(b));
-    update(g.model, m, now, distant_past, sink);
+    look_again(g.model, m, now, sink);
     sink.grant_used(g.model, g.device, exec_at, expected);
   }
 
   /// No device was free when the window of the model's candidate opened.
   void on_waiting(model_id id) noexcept {
-    const model& m = *models_[id.index()];
+    model& m = *models_[id.index()];
     if (!m.published.is_empty()) {
-      refresh_.arm(id.index(), std::min(refresh_.due(id.index()), too_late(m.published)));
+      arm(m, id.index(), std::min(m.looked_at, too_late(m.published)));
     }
   }
 
@@ -283,7 +288,9 @@ class basic_model_shard {
   template <shard_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     for (std::uint32_t slot; (slot = refresh_.pop_due(now)) != timer_queue::none;) {
-      update(model_id{slot}, *models_[slot], now, distant_past, sink);
+      model& m = *models_[slot];
+      m.looked_at = never;
+      look_again(model_id{slot}, m, now, sink);
     }
   }
 
@@ -291,9 +298,9 @@ class basic_model_shard {
   [[nodiscard]] time_point next_wake() const noexcept { return refresh_.next(); }
 
  private:
-  using model = model_state;
+  using model = prepared_model<Window>;
 
-  model& place(model_id id, model m) {
+  model& place(model_id id, model_state m) {
     if (id.index() >= models_.size()) {
       models_.resize(id.index() + 1);
       refresh_.resize(id.index() + 1);
@@ -302,20 +309,20 @@ class basic_model_shard {
     return models_[id.index()].emplace(std::move(m));
   }
 
-  void retarget(model& m) noexcept {
-    m.load.rate = m.rate.rate();
-    m.load.variability = m.rate.variability();
-    if (m.load.pool.devices > 0) {
-      const double each = to_seconds(m.latency.run()(m.target)) / m.target;
-      m.load.device_part = std::min(1.0, m.load.rate * each / m.load.pool.devices);
-    }
+  [[gnu::noinline]] void retarget(model& m) noexcept {
+    m.forget();
+    m.measure();
     const latency_curve& sent = m.latency.sent();
     m.target = std::clamp(target_.target(m.load, m.slo, sent), 1U, sent.max_batch());
   }
   /// Its latencies, or the policies, have changed.
   void reconsider(model& m, std::uint32_t slot, time_point now) noexcept {
     retarget(m);
-    if (!m.published.is_empty()) refresh_.arm(slot, now);
+    if (!m.published.is_empty()) arm(m, slot, now);
+  }
+  void arm(model& m, std::size_t slot, time_point at) noexcept {
+    m.looked_at = at;
+    refresh_.arm(slot, at);
   }
   void correct(model& m, std::uint32_t slot, time_point now) noexcept {
     if (m.latency.correct(learning_)) reconsider(m, slot, now);
@@ -331,82 +338,95 @@ class basic_model_shard {
   /// One past the last start: at it, the candidate is still valid and would re-arm for ever.
   static time_point too_late(const candidate& c) noexcept { return c.send_by() + duration{1}; }
 
-  static duration stretched(duration d, double by) noexcept {
-    return by == 1 ? d : duration{std::llround(static_cast<double>(d.count()) * by)};
+  template <shard_sink Sink>
+  [[gnu::noinline]] void drop_some(model& m, std::uint32_t count, Sink& sink) noexcept {
+    for (; count > 0; --count) drop_first(m, sink);
   }
-
-  /// The batch as far as its first request is in time on a slow device; at least that, for only
-  /// work shows whether the device is still slow.
-  [[nodiscard]] static std::uint32_t shortened(const model& m, std::uint32_t size, time_point now,
-                                               const grant& g) noexcept {
-    const duration left = m.queue.deadline(0) - std::max(now, g.free_at);
-    return std::clamp(m.latency.sent().largest_within(stretched(left, 1 / g.slowness)), 1U, size);
-  }
-
   template <shard_sink Sink>
   void drop_first(model& m, Sink& sink) noexcept {
     request& r = m.queue.pop();
     r.state = request_state::idle;
-    m.resolved(true);
+    m.dropped();
     // Without grants its view of the pool would be old for ever, and what starves might go on to.
     m.load.pool = sink.pool(r.model);
+    m.forget();
     sink.drop(r);
   }
 
-  /// Drops what the gather policy gives up and returns the candidate that is left.
+  /// Drops what the gather policy gives up and returns the candidate that is left. Part of its
+  /// callers, so that what no policy asks for is not made.
   template <shard_sink Sink>
-  candidate choose(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
+  [[gnu::always_inline]] candidate choose(model_id id, model& m, time_point now, time_point free_at,
+                                          Sink& sink) noexcept {
     const latency_curve& run = m.latency.run();
-    const gathered g =
-        gather_.gather(m.queue, reach{run, m.latency.sent(), now, free_at}, m.target);
-    for (std::uint32_t i = 0; i < g.drop; ++i) drop_first(m, sink);
+    const latency_curve& sent = is_delayed_ ? m.latency.sent() : run;
+    const gathered g = gather_.gather(m.queue, reach{run, sent, now, free_at}, m.target);
+    if (g.drop > 0) [[unlikely]]
+      drop_some(m, g.drop, sink);
     if (g.size == 0) return {};
     const batch_view view{.size = g.size,
-                          .deadline = m.queue.deadline(0),
-                          .arrival = m.queue[0].arrival,
+                          .deadline = m.queue.first_deadline(),
+                          .arrival = first_arrival(m),
                           .slo = m.slo,
-                          .latency = run(g.size),
-                          .latency_next = run(g.size + 1),
+                          .latency = run.at(g.size),
+                          .latency_next = run.at(g.size + 1),
                           .target = m.target,
-                          .target_latency = run(m.target),
+                          .target_latency = run.at(m.target),
                           .load = m.load,
                           .idle_fraction = sink.pool(id).idle_fraction};
     const time_point latest = view.deadline - view.latency;
+    time_point exec_at = m.opens(window_, view);
+    if (exec_at > latest) exec_at = latest;
     // Most wait as long as they may: then who came first is not asked, nor brought into the cache.
-    const time_point longest = m.longest_wait == unbounded
-                                   ? latest
-                                   : std::min(latest, m.queue[0].arrival + m.longest_wait);
+    if (m.longest_wait != unbounded) [[unlikely]]
+      exec_at = std::min(exec_at, m.queue[0].arrival + m.longest_wait);
     return {.size = g.size,
-            .exec_at = std::min(window_.opens(view), longest),
+            .exec_at = exec_at,
             .latest = latest,
             .lead = delays_.before(g.size) + wake_margin_,
             .margin = wake_margin_,
             .urgency = priority_.urgency(view)};
   }
 
+  /// Not where no policy asks for it: it is far away.
+  [[gnu::always_inline]] time_point first_arrival(const model& m) const noexcept {
+    return asks_for_arrival(window_) || asks_for_arrival(priority_) ? m.queue[0].arrival
+                                                                    : distant_past;
+  }
+
+  /// Not an arrival, which has `choose` for itself.
   template <shard_sink Sink>
-  void update(model_id id, model& m, time_point now, time_point free_at, Sink& sink) noexcept {
-    publish(id, m, choose(id, m, now, free_at, sink), now, sink);
+  [[gnu::noinline]] void look_again(model_id id, model& m, time_point now, Sink& sink) noexcept {
+    if (m.queue.empty()) return publish(id, m, candidate{}, now, sink);
+    publish(id, m, choose(id, m, now, distant_past, sink), now, sink);
   }
 
   template <shard_sink Sink>
-  void publish(model_id id, model& m, const candidate& c, time_point now, Sink& sink) noexcept {
-    look_at(id, c, now, telling_what_waits<Sink>);
+  [[gnu::always_inline]] void publish(model_id id, model& m, const candidate& c, time_point now,
+                                      Sink& sink) noexcept {
+    look_at(id, m, c, now, telling_what_waits<Sink>);
     if (c == m.published) return;
     m.published = c;
     sink.candidate_changed(id, c);
   }
   /// Sees that the model's candidate is looked at when it is too late for it.
-  void look_at(model_id id, const candidate& c, time_point now, bool is_told_of_waiting) noexcept {
+  [[gnu::always_inline]] void look_at(model_id id, model& m, const candidate& c, time_point now,
+                                      bool is_told_of_waiting) noexcept {
     // Until its window opens a rank that tells what waits sees to it.
     const bool is_left = is_told_of_waiting && c.send_at() > now;
-    if (c.is_empty() || (is_left && !following_pool<Window>)) return refresh_.disarm(id.index());
     time_point look = is_left ? never : too_late(c);
+    if (c.is_empty() || (is_left && !following_pool<Window>)) {
+      if (m.looked_at != never) arm(m, id.index(), never);
+      return;
+    }
     if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
       if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
-      if (refresh_.due(id.index()) <= look) return;  // Looking too soon costs nothing but a look.
+      if (m.looked_at <= look) return;  // Looking too soon costs nothing but a look.
+    } else if (m.looked_at == look) {
+      return;
     }
-    refresh_.keep(id.index(), look);
+    m.looked_at = look;
+    refresh_.arm(id.index(), look);
   }
 
   network_delays delays_;
@@ -416,6 +436,7 @@ class basic_model_shard {
   [[no_unique_address]] Target target_;
   [[no_unique_address]] Priority priority_;
   duration wake_margin_;  // As configured, or as learned.
+  bool is_delayed_;       // Else a batch that is sent starts at once: `sent` is `run`.
   std::vector<std::optional<model>> models_;
   timer_queue refresh_;
 };

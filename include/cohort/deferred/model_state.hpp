@@ -11,6 +11,7 @@
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/deferred/view.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace cohort::deferred {
@@ -20,27 +21,47 @@ namespace cohort::deferred {
 /// Thread safety: none.
 struct model_state {
   model_state(const model_config& c, std::uint32_t sharing, const network_delays& delays)
-      : rate{c.rate_window},
-        slo{c.slo - delays.after()},
-        longest_wait{c.longest_wait},
+      : slo{c.slo - delays.after()},
+        rate{c.rate_window},
         queue{c.queue_capacity},
+        longest_wait{c.longest_wait},
         latency{c.latency, slo, sharing, delays} {}
 
-  /// Follows the share of dropped requests over about the last 512.
-  void resolved(bool dropped) noexcept {
-    load.bad_rate += ((dropped ? 1.0 : 0.0) - load.bad_rate) / 512;
+  /// What the policies may know of its arrivals, now that a tick has passed or ℓ(b) has changed.
+  void measure() noexcept {
+    load.rate = rate.rate();
+    load.variability = rate.variability();
+    if (load.pool.devices > 0) {
+      const double each = to_seconds(latency.run()(target)) / target;
+      load.device_part = std::min(1.0, load.rate * each / load.pool.devices);
+    }
+  }
+  /// The batch as far as its first request is in time on a slow device; at least that, for only
+  /// work shows whether the device is still slow.
+  [[nodiscard]] std::uint32_t shortened(std::uint32_t size, time_point now,
+                                        const grant& g) const noexcept {
+    const duration left = queue.first_deadline() - std::max(now, g.free_at);
+    return std::clamp(latency.sent().largest_within(stretched(left, 1 / g.slowness)), 1U, size);
   }
 
-  // What an arrival needs lies together: the end of `rate`, the beginning of `latency`, and all
-  // between them.
-  rate_tracker rate;
-  duration slo;  ///< Less the delay after the end.
-  duration longest_wait;
-  request_queue queue;
+  /// Follow the share of dropped requests over about the last 512.
+  void dropped() noexcept { load.bad_rate += (1 - load.bad_rate) / 512; }
+  void served(std::uint32_t count) noexcept {
+    for (; count > 0; --count) load.bad_rate *= 511.0 / 512;
+    if (load.bad_rate < 1e-30) load.bad_rate = 0;  // Numbers near the least one are slow.
+  }
+
+  // What an arrival needs lies in three lines of the cache: the end of `rate`, the beginning of
+  // `latency`, and all between them. What does not count for policies that do not ask is apart.
+  load_view load{};
+  duration slo;                             ///< Less the delay after the end.
+  [[no_unique_address]] rate_tracker rate;  // The next two are in its last line.
   std::uint64_t arrivals = 0;
   std::uint32_t target = 1;
-  candidate published{};
-  load_view load{};
+  alignas(64) request_queue queue;
+  duration longest_wait;
+  time_point looked_at = never;  ///< When its shard has a timer to look at `published`.
+  alignas(64) candidate published{};
   learned_latency latency;
 };
 

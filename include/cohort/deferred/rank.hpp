@@ -147,7 +147,8 @@ class rank {
   void look(time_point now) noexcept { measure(now); }
 
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
-  void on_candidate(model_id id, const candidate& c, time_point now) noexcept {
+  [[gnu::always_inline]] void on_candidate(model_id id, const candidate& c,
+                                           time_point now) noexcept {
     model& m = models_[id.index()];
     m.best = c;
     if (!m.is_granted) place(id, m, now);
@@ -207,7 +208,7 @@ class rank {
   }
 
   /// Whether `advance` would do anything. A wrong yes is possible.
-  [[nodiscard]] bool has_work(time_point now) const noexcept {
+  [[nodiscard, gnu::always_inline]] bool has_work(time_point now) const noexcept {
     if (opening_.next() <= now || ending_.next() < now) return true;
     if (waiting_.empty()) return false;
     const candidate& c = models_[waiting_.top()].best;
@@ -281,7 +282,7 @@ class rank {
     return 2 * (d.entries.size() - d.idle) + (d.slow ? 1 : 0);
   }
 
-  struct model {
+  struct alignas(64) model {  // One line of the cache.
     candidate best;
     std::uint32_t entry = 0;  // Of the grant.
     bool is_granted = false;
@@ -294,6 +295,10 @@ class rank {
   /// The entries of a device have changed.
   void refresh(device_id d) noexcept {
     device& dev = devices_[d.index()];
+    if (dev.in_service && dev.entries.size() == 1) [[likely]] {
+      const entry& e = dev.entries.front();
+      return settle(d, dev, e.is_idle(), e.is_ending() ? e.free_at : never);
+    }
     std::uint32_t idle = 0;
     time_point next_end = never;
     for (const entry& e : dev.entries) {
@@ -301,6 +306,10 @@ class rank {
       idle += e.is_idle();
       if (e.is_ending()) next_end = std::min(next_end, e.free_at);
     }
+    settle(d, dev, idle, next_end);
+  }
+  [[gnu::always_inline]] void settle(device_id d, device& dev, std::uint32_t idle,
+                                     time_point next_end) noexcept {
     if (idle != dev.idle) {
       if (dev.idle > 0) idle_[level(dev)].erase(d);
       idle_entries_ = idle_entries_ + idle - dev.idle;
@@ -315,7 +324,7 @@ class rank {
     refresh(d);
   }
 
-  void place(model_id id, model& m, time_point now) noexcept {
+  [[gnu::always_inline]] void place(model_id id, model& m, time_point now) noexcept {
     const std::size_t slot = id.index();
     if (m.best.is_empty()) {
       opening_.disarm(slot);

@@ -144,10 +144,14 @@ class basic_scheduler {
 
   /// Does all that is due at `now`.
   template <scheduler_sink Sink>
-  void advance(time_point now, Sink& sink) noexcept {
-    if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
+  [[gnu::always_inline]] void advance(time_point now, Sink& sink) noexcept {
+    if (!learns_) {
+      if (shard_.next_wake() <= now || rank_.has_work(now)) do_what_is_due(now, sink);
+      return;
+    }
+    if (lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
     if (shard_.next_wake() <= now || rank_.has_work(now)) do_what_is_due(now, sink);
-    if (learns_) lateness_.ask(next_wake());
+    lateness_.ask(next_wake());
   }
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
@@ -195,7 +199,7 @@ class basic_scheduler {
     static constexpr bool tells_what_waits = true;
 
     [[nodiscard]] pool_view pool(model_id) const noexcept { return self.rank_.pool(); }
-    void candidate_changed(model_id id, const candidate& c) noexcept {
+    [[gnu::always_inline]] void candidate_changed(model_id id, const candidate& c) noexcept {
       self.rank_.on_candidate(id, c, now);
     }
     void grant(deferred::grant g) noexcept {

@@ -44,6 +44,14 @@ struct batch_view {
   double idle_fraction = 0;  ///< Of the pool, now; `load.pool` is of the model's last grant.
 };
 
+/// Whether a policy looks at `batch_view::arrival`, which is far away: one that does not may say so
+/// by a `bool asks_for_arrival() const noexcept`.
+template <class P>
+[[nodiscard]] constexpr bool asks_for_arrival(const P& policy) noexcept {
+  if constexpr (requires { policy.asks_for_arrival(); }) return policy.asks_for_arrival();
+  return true;
+}
+
 /// Delays between the scheduler and a device, all at least 0.
 struct network_delays {
   duration control{0};           ///< A batch's message to its device.

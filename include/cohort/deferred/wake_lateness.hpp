@@ -16,12 +16,7 @@ namespace cohort::deferred {
 class wake_lateness {
  public:
   /// The driver called at `now`. @returns Whether `margin()` may have changed.
-  bool woke(time_point now) noexcept {
-    if (asked_ > now) return false;
-    late_.add(static_cast<double>((now - asked_).count()));
-    asked_ = never;
-    return late_.count() % 32 == 0;
-  }
+  bool woke(time_point now) noexcept { return asked_ <= now && fired(now); }
   /// It was asked to call next at `at`, later than the last call.
   void ask(time_point at) noexcept { asked_ = at; }
 
@@ -35,6 +30,12 @@ class wake_lateness {
   [[nodiscard]] const quantile_sketch& distribution() const noexcept { return late_; }
 
  private:
+  [[gnu::noinline]] bool fired(time_point now) noexcept {
+    late_.add(static_cast<double>((now - asked_).count()));
+    asked_ = never;
+    return late_.count() % 32 == 0;
+  }
+
   quantile_sketch late_{{.lowest = 1e3, .highest = 1e10}, 512};
   time_point asked_ = never;
 };

@@ -9,6 +9,7 @@
 #include <cohort/deferred/view.hpp>
 
 #include <concepts>
+#include <utility>
 
 namespace cohort::deferred {
 
@@ -37,6 +38,18 @@ concept window_policy = std::copyable<P> && requirement::opens_returns_time_poin
 template <class P>
 concept following_pool = window_policy<P> && requires {
   { P::looks_again } -> std::convertible_to<duration>;
+};
+
+/// A window of which much depends on what stays from one request to the next: `prepare(load, slo,
+/// target, target_latency, prepared&)` works that out, into a `prepared` of the same model's or a
+/// new one, and `opens(batch, prepared)` is `opens(batch)` with it. Models: `adaptive_window`.
+template <class P>
+concept preparing_window = window_policy<P> &&
+    requires(const P& p, const batch_view& b, typename P::prepared& made) {
+  { p.prepare(b.load, b.slo, b.target, b.target_latency, made) }
+  noexcept;
+  { p.opens(b, std::as_const(made)) }
+  noexcept->std::same_as<time_point>;
 };
 
 /// Symphony's rule: start when one more request could no longer join, at deadline − ℓ(size + 1).
