@@ -221,7 +221,7 @@ class rank_half {
   std::vector<std::vector<lane>> lanes_;  // By device and entry.
   duration wake_margin_{-1};              // Below 0: not known.
   time_point told_ = time_point{} - tells_after;
-  time_point now_{};  // Of this step.
+  time_point now_{};       // Of this step.
   bool has_sent_ = false;  // In this step or since the last.
   bool learns_ = false;
   bool is_news_ = true;
