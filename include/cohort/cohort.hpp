@@ -55,6 +55,7 @@
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
+#include <cohort/deferred/foresight.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
@@ -84,6 +85,7 @@
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
+#include <cohort/deferred/unseen.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
@@ -95,6 +97,7 @@
 #include <cohort/engine/device_pools.hpp>
 #include <cohort/engine/device_service.hpp>
 #include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/doze.hpp>
 #include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/end_report.hpp>
@@ -107,6 +110,7 @@
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/engine/measured_model.hpp>
+#include <cohort/engine/model_door.hpp>
 #include <cohort/engine/model_lives.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_applier.hpp>
