@@ -176,8 +176,8 @@ class basic_pooled_scheduler {
   }
   [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
                               time_point drops) const noexcept {
-    const rank& r = pools_[models_[unseen.model.index()].pool.index()].matcher;
     if (!shard_.is_served(unseen.model)) return false;
+    const rank& r = pools_[models_[unseen.model.index()].pool.index()].matcher;
     const foreseen f = shard_.foresee(unseen.model, r.idle_fraction()).with(unseen);
     return std::max(f.send_at, r.next_free() - f.lead) >= sends && f.send_by >= drops;
   }
