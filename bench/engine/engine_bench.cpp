@@ -39,7 +39,7 @@ void bm_loop(benchmark::State& state) {
     r.model = m;
     r.arrival = now;
     r.deadline = now + 25ms;
-    if (!r.in_engine) benchmark::DoNotOptimize(loop.submit(r, now));
+    if (r.hold == engine_hold::none) benchmark::DoNotOptimize(loop.submit(r, now));
     wake = loop.turn(now);
   }
   loop.drain();

@@ -55,6 +55,7 @@
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_set.hpp>
+#include <cohort/deferred/foresight.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
@@ -85,6 +86,7 @@
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
+#include <cohort/deferred/unseen.hpp>
 #include <cohort/deferred/view.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 #include <cohort/deferred/window.hpp>
@@ -97,6 +99,7 @@
 #include <cohort/engine/device_pools.hpp>
 #include <cohort/engine/device_service.hpp>
 #include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/doze.hpp>
 #include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/end_report.hpp>
@@ -109,6 +112,7 @@
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/engine/measured_model.hpp>
+#include <cohort/engine/model_door.hpp>
 #include <cohort/engine/model_lives.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_applier.hpp>
@@ -122,12 +126,12 @@
 #include <cohort/engine/sharded/cpu.hpp>
 #include <cohort/engine/sharded/device_desk.hpp>
 #include <cohort/engine/sharded/inlet.hpp>
-#include <cohort/engine/sharded/model_doors.hpp>
 #include <cohort/engine/sharded/model_routes.hpp>
 #include <cohort/engine/sharded/parker.hpp>
 #include <cohort/engine/sharded/request_desk.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>
 #include <cohort/engine/sharded/shard_thread.hpp>
+#include <cohort/engine/sharded/sharded_doors.hpp>
 #include <cohort/engine/sharded/sharded_engine.hpp>
 #include <cohort/engine/sharded/sharded_options.hpp>
 #include <cohort/engine/sharded/sharded_scheduler.hpp>

@@ -160,5 +160,17 @@ TEST_CASE("the rate is the count of a sliding window that is recomputed from scr
   }
 }
 
+TEST_CASE("whether a tick has passed can be told before an event") {
+  rate_tracker r{160ms};
+  const time_point start{};
+  CHECK(r.ticks_by(start));  // It has not begun.
+  r.add(start);
+  CHECK_FALSE(r.ticks_by(start + 10ms - 1ns));
+  CHECK(r.ticks_by(start + 10ms));
+  CHECK(r.add(start + 12ms));
+  CHECK_FALSE(r.ticks_by(start + 20ms - 1ns));
+  CHECK(r.ticks_by(start + 20ms));
+}
+
 }  // namespace
 }  // namespace cohort::rate_tracker_test

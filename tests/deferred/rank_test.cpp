@@ -57,6 +57,37 @@ TEST_CASE("a model timer takes the free device with the smallest id") {
   f.use(2ms, 5ms);
   CHECK(f.sink.grants[1].device == device_id{1});
 }
+TEST_CASE("the model whose window opens next is known") {
+  fixture f{1};
+  CHECK_FALSE(f.ranking.next_to_open());
+  f.ranking.on_candidate(model_id{0}, opening(3ms, 5ms), t0);
+  f.ranking.on_candidate(model_id{2}, opening(2ms, 9ms), t0);
+  CHECK(f.ranking.next_to_open() == model_id{2});
+  f.use(2ms, 1s);
+  CHECK(f.ranking.next_to_open() == model_id{0});
+  f.use(3ms, 1s);
+  CHECK_FALSE(f.ranking.next_to_open());  // It waits.
+}
+TEST_CASE("whose window opened unseen while no device was free has waited like others") {
+  fixture f{1};
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 1ms), t0);
+  f.use(0ms, 6ms);
+  f.ranking.on_candidate(model_id{1}, opening(3ms, 9ms), t0 + 1ms);
+  f.ranking.on_candidate(model_id{2}, opening(4ms, 8ms), t0 + 1ms);
+  f.ranking.on_complete(device_id{0}, t0 + 6ms);
+  f.use(6ms, 6ms);  // And not before.
+  REQUIRE(f.sink.grants.size() == 2);
+  CHECK(f.sink.grants[1].model == model_id{2});  // The more urgent one, though it opened later.
+  // As well those that came meanwhile and may start at any time, of which it is told late; and it
+  // is the first who counts where a batch has grown.
+  f.ranking.on_candidate(model_id{1}, opening(0ms, 29ms), t0 + 11ms);
+  f.ranking.on_candidate(model_id{2}, opening(0ms, 28ms), t0 + 11ms);
+  f.ranking.on_candidate(model_id{1}, opening(0ms, 29500us), t0 + 12ms);
+  f.ranking.on_complete(device_id{0}, t0 + 12ms);
+  f.use(12ms, 6ms);
+  REQUIRE(f.sink.grants.size() == 3);
+  CHECK(f.sink.grants[2].model == model_id{2});
+}
 TEST_CASE("a device that becomes free takes the candidate with the earliest latest start") {
   fixture f{1};
   f.ranking.on_candidate(model_id{0}, opening(0ms, 50ms), t0);

@@ -94,7 +94,7 @@ TEST_CASE("the loop, its inbox and the emulated device allocate nothing for a re
   for (std::size_t i = 0; i < 110'000; ++i) {
     if (i == 10'000) before = allocations;
     request& r = pool[i % pool.size()];
-    if (!r.in_engine) (void)f.submit(r);
+    if (r.hold == engine_hold::none) (void)f.submit(r);
     if (i % 7 == 0) f.loop.cancel(r);
     f.run_until(f.now + 2ms);
   }

@@ -5,13 +5,18 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
+#include <vector>
 
 namespace cohort::engine::inbox_test {
 namespace {
+
+constexpr auto nothing_matters = [](const request&) noexcept { return false; };
 
 TEST_CASE("messages are taken once, in order") {
   inbox box;
@@ -48,7 +53,7 @@ TEST_CASE("a cancellation is posted once, and forgotten when its request ends") 
   CHECK(m.cancels.size() == 1);
   box.forget(r, m);
   CHECK(m.cancels.at(0) == nullptr);
-  CHECK_FALSE(r.in_engine);
+  CHECK(r.hold == engine_hold::none);
   m.cancels.clear();
   CHECK(box.post_arrival(r));
   box.post_cancel(r);
@@ -82,7 +87,7 @@ TEST_CASE("a closed inbox takes no requests and leaves them alone") {
   box.close();
   request r;
   CHECK_FALSE(box.post_arrival(r));
-  CHECK_FALSE(r.in_engine);
+  CHECK(r.hold == engine_hold::none);
   CHECK_FALSE(r.hook.is_linked());
   CHECK(box.is_closed());
 }
@@ -132,6 +137,7 @@ TEST_CASE("a loop that sleeps through arrivals is woken by all else, and by them
     was_back = is_back;
     box.post_end({device_id{3}, false});
   }};
+  box.doze(nothing_matters);
   CHECK_FALSE(box.sleep_until(never, now + 1h));
   is_back = true;
   other.join();
@@ -142,13 +148,109 @@ TEST_CASE("a loop that sleeps through arrivals is woken by all else, and by them
   CHECK(&m.arrivals.front() == &r);
   m.ends.clear();
   m.arrivals.clear();
-  r.in_engine = false;
+  r.hold = engine_hold::none;
   CHECK(box.post_arrival(r));
-  box.wake_up();                             // Of nobody: nobody sleeps.
+  box.wake_up();  // Of nobody: nobody sleeps.
+  box.doze(nothing_matters);
   CHECK_FALSE(box.sleep_until(never, now));  // It is over already.
   CHECK(box.take(m));
   m.arrivals.clear();
+  box.doze(nothing_matters);
   CHECK(box.sleep_until(now, now + 1h));  // Nothing came before its time.
+}
+TEST_CASE("each arrival is judged once, until one matters; those before were slept through") {
+  inbox box;
+  std::array<request, 5> all;
+  for (std::uint32_t i = 0; i < 5; ++i) all[i].size = i;
+  std::vector<std::uint32_t> judged;
+  const auto third_matters = [&](const request& r) noexcept {
+    judged.push_back(r.size);
+    return r.size == 2;
+  };
+  CHECK(box.post_arrival(all[0], true, third_matters));  // It does not doze yet.
+  CHECK(judged.empty());
+  CHECK(box.has_to_wake());
+  box.doze(third_matters);
+  CHECK_FALSE(box.has_to_wake());
+  CHECK(box.post_arrival(all[1], true, third_matters));
+  CHECK_FALSE(box.has_to_wake());
+  CHECK(box.post_arrival(all[2], true, third_matters));
+  CHECK(box.has_to_wake());
+  CHECK(box.post_arrival(all[3], true, third_matters));
+  CHECK(judged == std::vector<std::uint32_t>{0, 1, 2});
+  CHECK_FALSE(box.sleep_until(never, never));  // It is woken already,
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(m.arrivals.size() == 4);
+  CHECK(m.slept_through == 2);
+  m.arrivals.clear();
+  // also where its time has come at once.
+  CHECK(box.post_arrival(all[4]));
+  box.doze([](const request&) noexcept { return true; });
+  CHECK_FALSE(box.sleep_until(time_point{}, never));
+  CHECK(box.take(m));
+  CHECK(m.slept_through == 0);
+  m.arrivals.clear();
+}
+TEST_CASE("one that was submitted quietly and matters wakes by wake_up") {
+  inbox box;
+  std::array<request, 2> all;
+  box.doze(nothing_matters);
+  CHECK(box.post_arrival(all[0], false, nothing_matters));
+  box.wake_up();
+  CHECK_FALSE(box.has_to_wake());
+  std::thread other{[&] {
+    CHECK(box.post_arrival(all[1], false, [](const request&) noexcept { return true; }));
+    box.wake_up();
+  }};
+  CHECK_FALSE(box.sleep_until(never, never));
+  other.join();
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(m.slept_through == 1);
+  m.arrivals.clear();
+}
+TEST_CASE("who dozes and is roused is woken by any arrival") {
+  inbox box;
+  request r;
+  box.doze(nothing_matters);
+  box.rouse();
+  CHECK(box.post_arrival(r, true, nothing_matters));
+  CHECK(box.has_to_wake());
+  inbox::messages m;
+  CHECK(box.take(m));
+  CHECK(m.slept_through == 0);
+  m.arrivals.clear();
+}
+TEST_CASE("ends and cancellations that race: each cancellation is taken or forgotten") {
+  inbox box;
+  constexpr int rounds = 2000;
+  request r;
+  std::atomic<int> begun = 0;
+  std::atomic<int> cancelled = 0;
+  std::thread other{[&] {
+    for (int i = 1; i <= rounds; ++i) {
+      while (begun < i) std::this_thread::yield();
+      box.post_cancel(r);
+      cancelled = i;
+    }
+  }};
+  inbox::messages m;
+  int left = 0;
+  for (int i = 1; i <= rounds; ++i) {
+    box.post_arrival(r);
+    box.take(m);
+    m.arrivals.clear();
+    begun = i;
+    box.forget(r, m);  // While it is cancelled.
+    while (cancelled < i) std::this_thread::yield();
+    box.take(m);
+    left += static_cast<int>(m.cancels.size()) + (r.hold != engine_hold::none ? 1 : 0);
+    m.cancels.clear();
+  }
+  other.join();
+  CHECK(left == 0);
+  CHECK(box.in_engine() == 0);
 }
 
 }  // namespace

@@ -112,11 +112,14 @@ struct sent_ahead_fixture {
         {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s},
          .is_repeatable = is_repeatable});
   }
-  void submit(request& r, time_point now) {
+  void post(request& r, time_point now) {
     r.model = model;
     r.arrival = now;
     r.deadline = now + 1s;
     REQUIRE_FALSE(loop.submit(r, now));
+  }
+  void submit(request& r, time_point now) {
+    post(r, now);
     loop.turn(now);
   }
 };
@@ -240,35 +243,50 @@ TEST_CASE("the loop knows how long after their arrival it sees requests") {
   CHECK(f.loop.arrival_delay() == 2ms);  // On average.
   f.run_until(t0 + 1s);
 }
-TEST_CASE("arrivals matter again when a device is about to be free, or after a millisecond") {
+TEST_CASE("while no device is free arrivals matter when one is, or when they would be dropped") {
   loop_fixture f;
-  std::deque<request> r(2);
-  CHECK(f.loop.quiet_until(f.now) == distant_past);  // A device idles.
+  std::deque<request> r(3);
   CHECK_FALSE(f.submit(r[0], 20ms));
   f.loop.turn(f.now);  // It runs until 6 ms.
-  CHECK(f.loop.quiet_until(t0) == t0 + 1ms);
-  CHECK(f.loop.quiet_until(t0 + 5ms) == t0 + 6ms);
-  CHECK(f.loop.quiet_until(t0 + 5500us) == t0 + 6ms);
-  CHECK(f.loop.quiet_until(t0 + 6ms) == distant_past);
+  CHECK(f.loop.doze_until(t0, t0 + 6ms) == t0 + 6ms);
   // Who was left waiting is served as if it had been seen, and its wait is none of the way here.
-  f.now = t0 + 5ms;
-  CHECK(f.loop.quiet_until(f.now) == t0 + 6ms);
-  CHECK_FALSE(f.submit(r[1]));
-  f.run_until(t0 + 12ms);
-  CHECK(f.ends == std::vector<end>{{&r[0], outcome::completed}, {&r[1], outcome::completed}});
+  f.now = t0 + 1ms;
+  CHECK_FALSE(f.submit(r[1]));  // With its deadline at 13 ms it may start until 7.
+  CHECK_FALSE(f.loop.mail().has_to_wake());
+  f.now = t0 + 2ms;
+  CHECK_FALSE(f.submit(r[2], 10ms));  // The batch of both, until 12 - l(2) = 5.
+  CHECK(f.loop.mail().has_to_wake());
+  f.loop.mail().rouse();
+  f.loop.turn(f.now);
   CHECK(f.loop.arrival_delay() == 0ms);
+  // So the loop has to look again soon.
+  CHECK(f.loop.doze_until(t0 + 2ms, t0 + 6ms) == t0 + 3ms);
+  f.loop.mail().rouse();
+  f.run_until(t0 + 20ms);
+  CHECK(f.ends.size() == 3);
+  CHECK(f.ends.front() == end{&r[0], outcome::completed});
 }
 TEST_CASE("a batch that may be sent ahead makes arrivals matter that much before the end") {
   std::vector<end> ends;
   second_throws backend;
   sent_ahead_fixture f{ends, backend, false};
-  request r;
-  f.submit(r, t0);
-  CHECK(f.loop.quiet_until(t0 + 3500us) == t0 + 4ms);
-  CHECK(f.loop.quiet_until(t0 + 4ms) == distant_past);
+  std::deque<request> r(2);
+  f.submit(r[0], t0);
+  const auto matters = [&](time_point until) {
+    CHECK(f.loop.doze_until(t0 + 3ms, until) == until);
+    f.post(r[1], t0 + 3ms);
+    const bool has_to_wake = f.loop.mail().has_to_wake();
+    f.loop.mail().rouse();
+    f.loop.turn(t0 + 3ms);
+    f.loop.cancel(r[1]);
+    f.loop.turn(t0 + 3ms);
+    return has_to_wake;
+  };
+  CHECK_FALSE(matters(t0 + 4ms));  // The rate of arrivals is measured anew only after a while.
+  CHECK(matters(t0 + 4ms + 1ns));
   f.loop.complete(backend.launched.at(0), false);
   f.loop.turn(t0 + 6ms);
-  CHECK(ends == std::vector<end>{{&r, outcome::completed}});
+  CHECK(ends.back() == end{&r[0], outcome::completed});
 }
 TEST_CASE("cancelling: waiting at once, running with its batch, ended without effect") {
   loop_fixture f;

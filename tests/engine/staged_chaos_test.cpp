@@ -175,7 +175,7 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
     const std::uint32_t times = step >= flood && step < flood + 30 ? 10 : 1;
     for (std::uint32_t i = random.below(burst) * times; i > 0; --i) {
       job& j = jobs[random.below(jobs.size())];
-      if (j.state != request_state::idle || j.in_engine) continue;
+      if (j.state != request_state::idle || j.hold != engine_hold::none) continue;
       REQUIRE(j.accepted == j.ended);
       j.model = models[random.below(models.size())];
       j.arrival = engine.now();

@@ -68,6 +68,9 @@ class rate_tracker {
     return true;
   }
 
+  /// Whether a tick has passed at `now`, so that an event or `advance` would see to it.
+  [[nodiscard]] bool ticks_by(time_point now) const noexcept { return now - start_ >= tick_; }
+
   /// Events a second over the complete ticks of the window; 0 before the first tick has passed.
   [[nodiscard]] double rate() const noexcept { return rate_; }
 

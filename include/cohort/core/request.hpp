@@ -8,6 +8,7 @@
 
 #include <boost/intrusive/list.hpp>
 
+#include <atomic>
 #include <cstdint>
 
 namespace cohort {
@@ -18,6 +19,9 @@ enum class request_state : std::uint8_t {
   queued,   ///< Accepted, waiting for a batch.
   running,  ///< In a batch that was sent to a device.
 };
+
+/// Whether a real-time engine has a request, and whether its cancellation is on its way there.
+enum class engine_hold : std::uint8_t { none, held, cancelling };
 
 /// One inference. The caller fills the public fields, submits it, and keeps it alive and unmoved
 /// until its outcome; nothing of it is copied. Derive from it, or embed it, to carry inputs along.
@@ -51,9 +55,8 @@ struct alignas(64) request {
   /// Written by the backend before it says that the request failed: its own values are to blame,
   /// and no device will compute them. Backends see requests as const.
   mutable bool is_unfit = false;
-  /// Of the real-time engine, under its inbox's lock.
-  bool in_engine = false;
-  bool cancel_posted = false;
+  /// Of the real-time engine.
+  std::atomic<engine_hold> hold{engine_hold::none};
   /// Of the sharded scheduler: whether it has ended, or which cancellation is on its way.
   std::uint32_t fate = 0;
   /// Of the loop: counted among those that wait for a batch. It sees batches as const.

@@ -10,6 +10,7 @@
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/foresight.hpp>
 #include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
 #include <cohort/deferred/learning.hpp>
@@ -201,6 +202,12 @@ class basic_model_shard {
   void set_wake_margin(duration margin) noexcept { wake_margin_ = margin; }
   /// How long before its start a batch of one is sent.
   [[nodiscard]] duration least_lead() const noexcept { return delays_.before(1) + wake_margin_; }
+
+  /// What can be told of a model that is served before it sees who comes.
+  [[nodiscard]] foresight<Window, Gather> foresee(model_id id,
+                                                  double idle_fraction) const noexcept {
+    return {*models_[id.index()], window_, delays_, wake_margin_, idle_fraction};
+  }
 
   /// Takes a request of a model that is served and whose queue is not full.
   template <shard_sink Sink>

@@ -15,11 +15,13 @@
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/unseen.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -111,7 +113,8 @@ class basic_pooled_scheduler {
   }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    from_shard<Sink> j{*this, now, sink};
+    // To the rank it came when it did, though its driver may have left it waiting.
+    from_shard<Sink> j{*this, std::min(r.arrival, now), sink};
     shard_.on_arrival(r, now, j);
   }
   /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
@@ -159,6 +162,28 @@ class basic_pooled_scheduler {
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept {
     return std::min(shard_.next_wake(), due_.next());
+  }
+
+  // As a `patient_scheduler`.
+  [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
+    if (due_.next() == never) return never;
+    const pool& p = pools_[due_.next_slot()];
+    const std::optional<model_id> first = p.matcher.next_to_open();
+    return std::max(p.matcher.next_free() - shard_.least_lead(),
+                    first ? shard_.foresee(p.models[first->index()], p.matcher.idle_fraction())
+                                .opening_by_rate(now)
+                          : never);
+  }
+  [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
+                              time_point drops) const noexcept {
+    if (!shard_.is_served(unseen.model)) return false;
+    const rank& r = pools_[models_[unseen.model.index()].pool.index()].matcher;
+    const foreseen f = shard_.foresee(unseen.model, r.idle_fraction()).with(unseen);
+    return std::max(f.send_at, r.next_free() - f.lead) >= sends && f.send_by >= drops;
+  }
+  [[nodiscard]] bool is_scarce() const noexcept {
+    return std::ranges::any_of(pools_,
+                               [](const pool& p) { return p.matcher.next_free() != distant_past; });
   }
 
   /// The half that sees requests, for questions only.
@@ -285,6 +310,6 @@ class basic_pooled_scheduler {
 
 /// Symphony's deferred batch scheduling in each pool.
 using pooled_scheduler = basic_pooled_scheduler<>;
-static_assert(foreseeing_scheduler<pooled_scheduler>);
+static_assert(foreseeing_scheduler<pooled_scheduler> && patient_scheduler<pooled_scheduler>);
 
 }  // namespace cohort::deferred

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace cohort::deferred {
@@ -107,6 +108,10 @@ class rank {
   [[nodiscard]] time_point next_free() const noexcept {
     return idle_entries_ > 0 ? distant_past : ending_.next();
   }
+  /// The model whose window opens next, if one is to open.
+  [[nodiscard]] std::optional<model_id> next_to_open() const noexcept {
+    return opening_.next() == never ? std::nullopt : std::optional{model_id{opening_.next_slot()}};
+  }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept {
     return idle_.empty() ? 0 : idle_[0].size() + idle_[1].size();
@@ -147,9 +152,11 @@ class rank {
   void look(time_point now) noexcept { measure(now); }
 
   /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
+  /// @param now Or earlier: since when it is so, if it was not told at once.
   [[gnu::always_inline]] void on_candidate(model_id id, const candidate& c,
                                            time_point now) noexcept {
     model& m = models_[id.index()];
+    m.known = m.best.send_at() <= now ? known_since(m, now) : now;
     m.best = c;
     if (!m.is_granted) place(id, m, now);
   }
@@ -221,7 +228,8 @@ class rank {
     for (;;) {
       if (const std::uint32_t slot = opening_.pop_due(now); slot != timer_queue::none) {
         const candidate& c = models_[slot].best;
-        if (device_entry at; find_entry(c, now, at)) {
+        // Whose window opened before the entry was free has waited for it, if unseen.
+        if (device_entry at; find_entry(c, now, at) && free_from(at, c) <= models_[slot].opened()) {
           give(model_id{slot}, at, now, sink);
         } else {
           waiting_.set(slot, c.urgency);
@@ -284,8 +292,12 @@ class rank {
 
   struct alignas(64) model {  // One line of the cache.
     candidate best;
+    time_point known;         // Since when; if it was open before it changed, since it was.
     std::uint32_t entry = 0;  // Of the grant.
     bool is_granted = false;
+
+    /// Since when its window is open, or from when on.
+    [[nodiscard]] time_point opened() const noexcept { return std::max(best.send_at(), known); }
   };
 
   [[nodiscard]] entry& granted(model_id id, device_id d) noexcept {
@@ -324,6 +336,11 @@ class rank {
     refresh(d);
   }
 
+  /// Of one whose window is open, as a rule: who changes his batch has waited all the same.
+  [[gnu::noinline]] static time_point known_since(const model& m, time_point now) noexcept {
+    const bool was_open = !m.best.is_empty() && !m.is_granted && m.opened() <= now;
+    return was_open ? m.opened() : now;
+  }
   [[gnu::always_inline]] void place(model_id id, model& m, time_point now) noexcept {
     const std::size_t slot = id.index();
     if (m.best.is_empty()) {
@@ -343,6 +360,11 @@ class rank {
     place(id, m, now);
   }
 
+  /// Since when an entry that was found for `c` could have been.
+  [[nodiscard]] time_point free_from(device_entry at, const candidate& c) const noexcept {
+    const entry& e = devices_[at.device.index()].entries[at.entry];
+    return e.is_idle() ? e.free_at : e.free_at - c.lead;
+  }
   bool find_entry(const candidate& c, time_point now, device_entry& found) const noexcept {
     if (idle_entries_ > 0) {
       // Where it shares the device with the fewest.

@@ -14,10 +14,12 @@
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
 #include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/unseen.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -98,7 +100,8 @@ class basic_scheduler {
   [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return rank_.next_free(); }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    joint<Sink> j{*this, now, sink};
+    // To the rank it came when it did, though its driver may have left it waiting.
+    joint<Sink> j{*this, std::min(r.arrival, now), sink};
     shard_.on_arrival(r, now, j);
   }
   /// @returns Whether the request was still queued; then it is idle. If not, it is in a batch.
@@ -158,12 +161,20 @@ class basic_scheduler {
     return std::min(shard_.next_wake(), rank_.next_wake());
   }
 
-  /// Until when an arrival changes nothing, as no device can take it before, nor, but for the time
-  /// that its data need, a batch that it joins; `distant_past` if one can.
-  [[nodiscard]] time_point quiet_until() const noexcept {
-    const time_point free = rank_.next_free();
-    return free == distant_past || free == never ? free : free - shard_.least_lead();
+  // As a `patient_scheduler`.
+  [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
+    const std::optional<model_id> first = rank_.next_to_open();
+    return std::max(
+        rank_.next_free() - shard_.least_lead(),
+        first ? shard_.foresee(*first, rank_.idle_fraction()).opening_by_rate(now) : never);
   }
+  [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
+                              time_point drops) const noexcept {
+    if (!shard_.is_served(unseen.model)) return false;
+    const foreseen f = shard_.foresee(unseen.model, rank_.idle_fraction()).with(unseen);
+    return std::max(f.send_at, rank_.next_free() - f.lead) >= sends && f.send_by >= drops;
+  }
+  [[nodiscard]] bool is_scarce() const noexcept { return rank_.next_free() != distant_past; }
 
   /// The half that sees requests, and the half that sees devices: for questions only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
@@ -232,6 +243,6 @@ class basic_scheduler {
 
 /// The default composition: Symphony's deferred batch scheduling.
 using scheduler = basic_scheduler<>;
-static_assert(foreseeing_scheduler<scheduler>);
+static_assert(foreseeing_scheduler<scheduler> && patient_scheduler<scheduler>);
 
 }  // namespace cohort::deferred

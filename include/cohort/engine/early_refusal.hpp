@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -56,6 +57,9 @@ struct arrival_outlook {
 /// `add_model`. Thread safety: none. Source: none of the papers, which drop what waited in vain.
 class early_refusal {
  public:
+  static constexpr int memory = 10;         ///< In SLOs: so long, or twice, what was bad counts.
+  static constexpr std::size_t least = 16;  ///< Bad requests to go by.
+
   /// @throws config_error If an option is outside its range.
   explicit early_refusal(const refusal_options& o = {}) : options_{o} { o.validate(); }
 
@@ -73,7 +77,8 @@ class early_refusal {
     model& m = models_[id.index()];
     if (!options_.is_on || m.strict_until <= now) return false;
     m.lately.turn(now);
-    return m.lately.all_bad() >= least && m.lately.bad_share() >= options_.overload;
+    return m.lately.all_bad() >= static_cast<double>(least) &&
+           m.lately.bad_share() >= options_.overload;
   }
 
   /// A request of an overloaded model has arrived. @returns If it is refused: about how long from
@@ -135,8 +140,6 @@ class early_refusal {
  private:
   static constexpr double step = 0.1;   // Requests that the queue is shorter by after a drop.
   static constexpr double weight = 80;  // A request that is lost counts as this many drops.
-  static constexpr double least = 16;   // Bad requests to go by.
-  static constexpr int memory = 10;     // In SLOs.
 
   /// Counts of the last whole period, and of the one under way.
   struct recent {

@@ -204,7 +204,7 @@ class basic_engine {
     time_point now = clock_.now();
     time_point next = loop_.turn(now);
     while (!loop_.is_finished() || !loop_.mail().end()) {
-      const bool by_timer = loop_.mail().sleep_until(next, loop_.quiet_until(now));
+      const bool by_timer = loop_.mail().sleep_until(next, loop_.doze_until(now, next));
       now = clock_.now();
       if (by_timer) delays_.add(now - next);
       next = loop_.turn(now);

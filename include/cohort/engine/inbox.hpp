@@ -42,6 +42,8 @@ class inbox {
   /// All that was posted since the last take.
   struct messages {
     request_list arrivals;
+    /// So many of the arrivals, the first ones, the loop slept through.
+    std::size_t slept_through = 0;
     std::vector<batch_end> ends;
     std::vector<probe_end> probes;
     std::vector<request*> cancels;
@@ -53,18 +55,24 @@ class inbox {
     }
   };
 
-  /// @param wakes Whether a loop that sleeps is woken, unless it sleeps through arrivals; if not,
-  /// `wake_up` is to follow.
+  /// @param wakes Whether a loop that sleeps is woken, if the request matters; if not, `wake_up` is
+  /// to follow.
+  /// @param matters `matters(request)`, as for `doze`, of whom the loop sleeps through.
   /// @returns False if the inbox takes no more requests; the request is then untouched.
-  bool post_arrival(request& r, bool wakes = true) noexcept {
+  template <class F>
+  bool post_arrival(request& r, bool wakes, F matters) noexcept {
     const std::lock_guard lock{mutex_};
     if (closed_) return false;
-    r.in_engine = true;
-    ++in_engine_;
+    r.hold.store(engine_hold::held, std::memory_order_relaxed);
+    ++posted_;
     waiting_.arrivals.push_back(r);
     has_post_.store(true, std::memory_order_relaxed);
+    judge(r, matters);
     if (wakes && !is_quiet_) wake();
     return true;
+  }
+  bool post_arrival(request& r, bool wakes = true) noexcept {
+    return post_arrival(r, wakes, [](const request&) { return false; });
   }
   /// Wakes a loop that sleeps though something waits for it.
   void wake_up() noexcept {
@@ -74,10 +82,14 @@ class inbox {
   /// Nothing happens if the request has ended, or its cancellation is on its way.
   void post_cancel(request& r) {
     const std::lock_guard lock{mutex_};
-    if (!r.in_engine || r.cancel_posted) return;
-    waiting_.cancels.push_back(&r);
-    r.cancel_posted = true;
-    posted();
+    if (r.hold.load(std::memory_order_relaxed) != engine_hold::held) return;
+    waiting_.cancels.push_back(&r);  // It may throw, and then nothing has happened.
+    engine_hold held = engine_hold::held;
+    if (r.hold.compare_exchange_strong(held, engine_hold::cancelling, std::memory_order_relaxed)) {
+      posted();
+    } else {
+      waiting_.cancels.pop_back();  // It has just ended.
+    }
   }
   /// Calls `publish()` under the lock and wakes the loop, which finds by itself what has changed.
   template <class F>
@@ -129,6 +141,7 @@ class inbox {
     const std::lock_guard lock{mutex_};
     has_post_.store(false, std::memory_order_relaxed);
     waiting_.arrivals.swap(empty.arrivals);
+    empty.slept_through = std::exchange(waiting_.slept_through, 0);
     waiting_.ends.swap(empty.ends);
     waiting_.probes.swap(empty.probes);
     waiting_.cancels.swap(empty.cancels);
@@ -142,13 +155,14 @@ class inbox {
     return waiting_.any();
   }
 
-  /// The request has ended: forgets a cancellation that is waiting here or in `taken`.
+  /// The request has ended: forgets a cancellation that is waiting here or in `taken`. A lock is
+  /// taken only for that: whose cancellation comes now finds it ended.
   void forget(request& r, messages& taken) noexcept {
+    ended_requests_.store(ended_requests_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+    if (r.hold.exchange(engine_hold::none, std::memory_order_relaxed) != engine_hold::cancelling)
+      return;
     const std::lock_guard lock{mutex_};
-    r.in_engine = false;
-    --in_engine_;
-    if (!r.cancel_posted) return;
-    r.cancel_posted = false;
     std::erase(waiting_.cancels, &r);
     std::ranges::replace(taken.cancels, &r, static_cast<request*>(nullptr));
   }
@@ -156,22 +170,42 @@ class inbox {
   /// Requests that were taken and have not been forgotten: those without an outcome.
   [[nodiscard]] std::size_t in_engine() noexcept {
     const std::lock_guard lock{mutex_};
-    return in_engine_;
+    return posted_ - ended_requests_.load(std::memory_order_relaxed);
+  }
+
+  /// From now on until one matters, or `rouse`, arrivals wait here and wake nobody: most then cost
+  /// neither side a wake-up. For the loop, before it sleeps.
+  /// @param matters `matters(request)`, `noexcept`, is asked once of each arrival, in their order,
+  /// under the lock; also of those that wait already.
+  template <class F>
+  void doze(F matters) noexcept {
+    const std::lock_guard lock{mutex_};
+    is_quiet_ = true;
+    waiting_.slept_through = 0;
+    for (const request& r : waiting_.arrivals) judge(r, matters);
+  }
+  /// It dozes no more: every arrival wakes. `sleep_until` ends with this.
+  void rouse() noexcept {
+    const std::lock_guard lock{mutex_};
+    is_quiet_ = false;
+  }
+  /// Whether there is what wakes the loop.
+  [[nodiscard]] bool has_to_wake() noexcept {
+    const std::lock_guard lock{mutex_};
+    return has_mail();
   }
 
   /// Sleeps until there is a message or the machine's steady clock shows `until`.
-  /// @param quiet_until Until then it sleeps through arrivals, which wait here: nothing could be
-  /// done with them. Most arrivals then cost neither side a wake-up.
-  /// @returns Whether the time came first.
-  bool sleep_until(time_point until, time_point quiet_until = distant_past) {
+  /// @param dozes_until If it dozes: no longer than this.
+  /// @returns Whether `until` came first.
+  bool sleep_until(time_point until, time_point dozes_until = distant_past) {
     std::unique_lock lock{mutex_};
     sleeping_ = true;
-    if (quiet_until != distant_past) {
-      is_quiet_ = true;
-      wait_until(lock, std::min(until, quiet_until));
-      is_quiet_ = false;
-    }
-    const bool timed_out = !has_mail() && !wait_until(lock, until);
+    const bool dozes = is_quiet_;
+    const bool is_woken = dozes && wait_until(lock, std::min(until, dozes_until));
+    is_quiet_ = false;
+    const bool is_over = dozes && !is_woken && until <= dozes_until;
+    const bool timed_out = is_over || (!has_mail() && !wait_until(lock, until));
     sleeping_ = false;
     nudged_ = false;
     close_seen_ = closed_;
@@ -184,18 +218,28 @@ class inbox {
     return waiting_.any_but_arrivals() || (!is_quiet_ && !waiting_.arrivals.empty()) || nudged_ ||
            (closed_ && !close_seen_);
   }
+  /// Under the lock: whether the loop goes on sleeping though `r` has come.
+  template <class F>
+  void judge(const request& r, F& matters) noexcept {
+    if (!is_quiet_) return;
+    if (matters(r)) {
+      is_quiet_ = false;
+    } else {
+      ++waiting_.slept_through;
+    }
+  }
   /// @returns Whether there is; else the time has come.
   bool wait_until(std::unique_lock<std::mutex>& lock, time_point until) {
-    const auto is_woken = [this] { return has_mail(); };
+    const auto is_there = [this] { return has_mail(); };
     if (until == never) {
-      arrived_.wait(lock, is_woken);
+      arrived_.wait(lock, is_there);
       return true;
     }
     return arrived_.wait_until(lock,
                                std::chrono::steady_clock::time_point{
                                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                        until.time_since_epoch())},
-                               is_woken);
+                               is_there);
   }
   /// Under the lock, as below.
   void posted() noexcept {
@@ -211,10 +255,11 @@ class inbox {
   std::mutex mutex_;
   std::condition_variable arrived_;
   messages waiting_;
-  std::atomic<bool> has_post_{false};  // Whether anything waits: written under the lock.
-  std::size_t in_engine_ = 0;
+  std::atomic<bool> has_post_{false};           // Whether anything waits: written under the lock.
+  std::size_t posted_ = 0;                      // Requests, ever.
+  std::atomic<std::size_t> ended_requests_{0};  // Written by the loop.
   bool sleeping_ = false;
-  bool is_quiet_ = false;  // Sleeps through arrivals.
+  bool is_quiet_ = false;  // Dozes.
   bool nudged_ = false;
   bool closed_ = false;
   bool close_seen_ = false;

@@ -11,14 +11,15 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/device_health.hpp>
+#include <cohort/engine/doze.hpp>
 #include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
+#include <cohort/engine/model_door.hpp>
 #include <cohort/engine/serving_core.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -51,7 +52,8 @@ class basic_loop {
         backend_{runner},
         context_{std::move(context)},
         max_models_{options.max_models},
-        doors_{std::make_unique<door[]>(options.max_models)} {
+        doors_{std::make_unique<model_door[]>(options.max_models)},
+        doze_{options.max_models} {
     expects(options.max_models > 0, "loop_options: max_models must be at least 1");
   }
   basic_loop(const basic_loop&) = delete;
@@ -70,21 +72,13 @@ class basic_loop {
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now,
                                               bool wakes = true) noexcept {
     if (r.model.index() >= max_models_) return refusal::unknown_model;
-    door& d = doors_[r.model.index()];
+    model_door& d = doors_[r.model.index()];
     if (!d.open.load(std::memory_order_acquire)) {
       return inbox_.is_closed() ? refusal::draining : refusal::unknown_model;
     }
-    // Asked again on the loop's thread: the model may just have made way for another.
-    if (r.size > d.max_request_size.load(std::memory_order_relaxed)) return refusal::too_big;
-    if (now + d.least_time.load(std::memory_order_relaxed) > r.deadline)
-      return refusal::deadline_infeasible;
-    if (d.waiting.fetch_add(1, std::memory_order_relaxed) >=
-        d.capacity.load(std::memory_order_relaxed)) {
-      d.waiting.fetch_sub(1, std::memory_order_relaxed);
-      return refusal::queue_full;
-    }
-    if (!inbox_.post_arrival(r, wakes)) {
-      d.waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (const std::optional<refusal> why = d.enter(r, now)) return why;
+    if (!inbox_.post_arrival(r, wakes, judge())) {
+      d.leave();
       return refusal::draining;
     }
     return std::nullopt;
@@ -150,8 +144,9 @@ class basic_loop {
     const model_id id = core_.add_model(config, where...);
     ++models_;
     ids_ = std::max(ids_, id.value() + 1);
-    door& d = doors_[id.index()];
+    model_door& d = doors_[id.index()];
     d.capacity.store(capacity, std::memory_order_relaxed);
+    d.slo = config.scheduling.slo;
     d.max_request_size.store(max_size, std::memory_order_relaxed);
     d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
     d.has_device.store(core_.has_device(id), std::memory_order_relaxed);
@@ -223,16 +218,13 @@ class basic_loop {
       if (next > now) return next;
     }
   }
-  /// Until when a loop that sleeps may leave arrivals where they are, since no device could take
-  /// them before: at most a millisecond, after which who cannot be served is to hear of it;
-  /// `distant_past`: they matter now.
-  [[nodiscard]] time_point quiet_until(time_point now) noexcept {
-    time_point until = distant_past;
-    if constexpr (requires { core_.scheduler().quiet_until(); }) {
-      until = std::min(core_.scheduler().quiet_until(), now + std::chrono::milliseconds{1});
-    }
-    is_quiet_ = until > now;
-    return is_quiet_ ? until : distant_past;
+  /// Before the loop sleeps until `next`, when it must turn: from now on arrivals that nothing
+  /// would follow from meanwhile wake nobody. @returns Until when, for `inbox::sleep_until`;
+  /// `distant_past`: all wake it.
+  [[nodiscard]] time_point doze_until(time_point now, time_point next) noexcept {
+    const time_point until = doze_.begin(core_.scheduler(), now, next);
+    if (until != distant_past) inbox_.doze(judge());
+    return until;
   }
   /// Whether it has been drained and the last request has ended.
   [[nodiscard]] bool is_finished() noexcept {
@@ -265,8 +257,10 @@ class basic_loop {
   void ended(request& r, outcome how) noexcept {
     // Who hears of it may look for another place at once.
     if (how == outcome::failed) tell_of_devices();
-    if (std::exchange(r.is_waiting, false))
-      doors_[r.model.index()].waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (std::exchange(r.is_waiting, false)) doors_[r.model.index()].leave();
+    if (how == outcome::dropped || how == outcome::refused) {
+      doze_.note_lost(doors_[r.model.index()].slo);
+    }
     inbox_.forget(r, taken_);
     context_.deliver(r, how);
   }
@@ -306,23 +300,18 @@ class basic_loop {
     complete(b.at(), true);
   }
 
-  /// What `submit` needs to know of a model without asking the core.
-  struct door {
-    std::atomic<bool> open{false};
-    std::atomic<std::uint32_t> waiting{0};
-    std::atomic<bool> has_device{false};
-    std::atomic<std::uint32_t> capacity{0};
-    std::atomic<std::uint32_t> max_request_size{0};
-    std::atomic<duration> least_time{duration{0}};
-    std::function<void()> gone;
-  };
+  [[nodiscard]] auto judge() noexcept {
+    return [this](const request& r) noexcept { return doze_.matters(core_.scheduler(), r); };
+  }
 
   void dispose(time_point now) {
     while (!taken_.arrivals.empty()) {
       request& r = taken_.arrivals.front();
       taken_.arrivals.pop_front();
       r.is_waiting = true;
-      if (!is_quiet_) {  // Else it waited where it was for nothing.
+      if (taken_.slept_through > 0) {
+        --taken_.slept_through;  // It waited where it was for nothing.
+      } else {
         arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
         arrival_delay_ +=
             (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
@@ -382,7 +371,7 @@ class basic_loop {
   std::uint32_t max_models_;
   std::uint32_t models_ = 0;
   std::uint32_t ids_ = 0;  // So many they have had; the least one is free for the next.
-  std::unique_ptr<door[]> doors_;
+  std::unique_ptr<model_door[]> doors_;
   inbox inbox_;
   inbox::messages taken_;
   std::uint64_t told_changes_ = 0;  // Of the devices in service.
@@ -392,7 +381,7 @@ class basic_loop {
   std::uint64_t failed_callbacks_ = 0;
   double arrival_delay_ = 0;  // In nanoseconds.
   double arrivals_timed_ = 0;
-  bool is_quiet_ = false;  // It slept through arrivals.
+  doze doze_;  // Under the inbox's lock, while the loop sleeps.
 };
 
 }  // namespace cohort::engine

@@ -86,7 +86,7 @@ struct fixture {
   deferred::rank_half rank{between};
   deferred::model_word word{.best = {}, .tenure = 1};
   std::uint32_t granted = 0;
-  model_doors doors{1, [](model_id) {}};
+  sharded_doors doors{1, [](model_id) {}};
   noting_backend backend;
   device_desk<noting_backend> desk{
       backend, doors, {.floor = 1ms, .patience = 2, .first_probe = 10ms}};

@@ -57,7 +57,7 @@ struct fixture {
   std::deque<request> requests;
   deferred::exchange between{1, 1};
   shard_half half{between, 0};
-  model_doors doors{1, [](model_id) {}};
+  sharded_doors doors{1, [](model_id) {}};
   desk_type desk{doors, noted{&ends}, {.response = 1ms, .retries = 1}, 8};
 };
 

@@ -14,6 +14,7 @@
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
+#include <cohort/deferred/unseen.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -125,7 +126,15 @@ class basic_tuned_scheduler {
     return std::min(next_, scheduler_.next_wake());
   }
 
-  [[nodiscard]] time_point quiet_until() const noexcept { return scheduler_.quiet_until(); }
+  // As a `patient_scheduler`.
+  [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
+    return scheduler_.quiet_until(now);
+  }
+  [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
+                              time_point drops) const noexcept {
+    return scheduler_.may_wait(unseen, sends, drops);
+  }
+  [[nodiscard]] bool is_scarce() const noexcept { return scheduler_.is_scarce(); }
 
   [[nodiscard]] const auto& models() const noexcept { return scheduler_.models(); }
   [[nodiscard]] const rank& devices() const noexcept { return scheduler_.devices(); }
@@ -285,6 +294,6 @@ class basic_tuned_scheduler {
 
 /// In virtual time.
 using tuned_scheduler = basic_tuned_scheduler<>;
-static_assert(foreseeing_scheduler<tuned_scheduler>);
+static_assert(foreseeing_scheduler<tuned_scheduler> && patient_scheduler<tuned_scheduler>);
 
 }  // namespace cohort::deferred

@@ -12,8 +12,8 @@
 #include <cohort/engine/device_half.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/inbox.hpp>
-#include <cohort/engine/sharded/model_doors.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>
+#include <cohort/engine/sharded/sharded_doors.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -35,7 +35,7 @@ template <backend Backend>
 class device_desk {
  public:
   /// @param runner, doors Outlive this. @throws config_error If an option is outside its range.
-  device_desk(Backend& runner, model_doors& doors, const health_options& health)
+  device_desk(Backend& runner, sharded_doors& doors, const health_options& health)
       : backend_{runner}, doors_{doors}, half_{health} {
     half_.add_pool({});
   }
@@ -200,7 +200,7 @@ class device_desk {
   }
 
   Backend& backend_;
-  model_doors& doors_;
+  sharded_doors& doors_;
   device_half half_;
   inbox mail_;
   inbox::messages taken_;

@@ -14,8 +14,8 @@
 #include <cohort/engine/early_refusal.hpp>
 #include <cohort/engine/request_end.hpp>
 #include <cohort/engine/sharded/cpu.hpp>
-#include <cohort/engine/sharded/model_doors.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>
+#include <cohort/engine/sharded/sharded_doors.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +40,8 @@ template <class Half, completion_context Context>
 class request_desk {
  public:
   /// @param doors Outlive this. @param batches So many may be on their way to the rank's thread.
-  request_desk(model_doors& doors, Context context, const request_rules& rules, std::size_t batches)
+  request_desk(sharded_doors& doors, Context context, const request_rules& rules,
+               std::size_t batches)
       : doors_{doors},
         context_{std::move(context)},
         rules_{rules},
@@ -100,7 +101,7 @@ class request_desk {
     doors_.leave(of);
   }
 
-  model_doors& doors_;
+  sharded_doors& doors_;
   Context context_;
   request_rules rules_;
   admission<Half> admission_;

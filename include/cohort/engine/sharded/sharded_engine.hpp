@@ -17,9 +17,9 @@
 #include <cohort/engine/end_report.hpp>
 #include <cohort/engine/model_lives.hpp>
 #include <cohort/engine/sharded/device_desk.hpp>
-#include <cohort/engine/sharded/model_doors.hpp>
 #include <cohort/engine/sharded/request_desk.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>
+#include <cohort/engine/sharded/sharded_doors.hpp>
 #include <cohort/engine/sharded/sharded_options.hpp>
 #include <cohort/engine/sharded/sharded_scheduler.hpp>
 
@@ -314,7 +314,7 @@ class basic_sharded_engine {
     basic_sharded_engine& self;
     Backend& runner;
     sharded_engine_options options;
-    model_doors doors;
+    sharded_doors doors;
     device_desk<Backend> devices;
     std::vector<std::unique_ptr<requests>> desks;  // By shard.
     std::vector<std::function<void()>> gone;       // By model; of the rank's thread.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/sharded/model_doors.hpp>
+#include <cohort/engine/sharded/sharded_doors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::engine::model_doors_test {
+namespace cohort::engine::sharded_doors_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -24,7 +24,7 @@ struct fixture {
     r.deadline = t0 + 20ms;
   }
   std::vector<model_id> emptied;
-  model_doors doors{2, [this](model_id id) { emptied.push_back(id); }};
+  sharded_doors doors{2, [this](model_id id) { emptied.push_back(id); }};
   request r;
 };
 
@@ -97,12 +97,12 @@ TEST_CASE("whoever is let in while a model is closed is seen by whoever looks if
     std::atomic<int> gone{0};
     std::atomic<int> inside{0};
     std::atomic<bool> is_wrong{false};
-    model_doors* all = nullptr;
-    model_doors doors{1, [&](model_id id) {
-                        if (!all->take_gone(id)) return;
-                        ++gone;
-                        if (inside > 0) is_wrong = true;
-                      }};
+    sharded_doors* all = nullptr;
+    sharded_doors doors{1, [&](model_id id) {
+                          if (!all->take_gone(id)) return;
+                          ++gone;
+                          if (inside > 0) is_wrong = true;
+                        }};
     all = &doors;
     doors.open(m0, {.capacity = 100});
     std::vector<std::thread> threads;
@@ -129,4 +129,4 @@ TEST_CASE("whoever is let in while a model is closed is seen by whoever looks if
 }
 
 }  // namespace
-}  // namespace cohort::engine::model_doors_test
+}  // namespace cohort::engine::sharded_doors_test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What threads that submit, schedule and run know of the models of one engine: `model_doors`.
+/// What threads that submit, schedule and run know of the models of one engine: `sharded_doors`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -22,7 +22,7 @@ namespace cohort::engine {
 /// devices have to do with it: so it is known when a model that is removed is gone, and when all
 /// have left. An atomic operation or two a call, no lock. Thread safety: `close` on the thread that
 /// calls `any`, `begin_work` and `end_work`; `open` of an id by one; the rest from any thread.
-class model_doors {
+class sharded_doors {
  public:
   /// What does not change.
   struct traits {
@@ -34,7 +34,7 @@ class model_doors {
 
   /// @param emptied `emptied(id)` is called when the last request of a model has left that is
   /// removed, or while all are drained; and when the last work with it has ended.
-  model_doors(std::uint32_t models, std::function<void(model_id)> emptied)
+  sharded_doors(std::uint32_t models, std::function<void(model_id)> emptied)
       : doors_{std::make_unique<door[]>(models)}, models_{models}, emptied_{std::move(emptied)} {}
 
   void open(model_id id, const traits& t) noexcept {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What a model's candidate would be if it saw requests that wait elsewhere: `foresight`.
+#pragma once
+
+#include <cohort/core/request.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/model_state.hpp>
+#include <cohort/deferred/unseen.hpp>
+#include <cohort/deferred/view.hpp>
+#include <cohort/deferred/window.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace cohort::deferred {
+
+/// Whether a gather policy takes the whole queue, up to the largest batch, and drops nobody, where
+/// a batch of all would end by the first deadline. Of other policies nothing is foreseen.
+template <class Gather>
+inline constexpr bool takes_all_in_time = false;
+template <>
+inline constexpr bool takes_all_in_time<head> = true;
+template <>
+inline constexpr bool takes_all_in_time<drop_head> = true;
+
+/// As a candidate tells it, of all who wait and some more.
+struct foreseen {
+  time_point send_at = distant_past;  ///< Not before this they are sent.
+  time_point send_by =
+      distant_past;  ///< Until then nobody is dropped; at least `send_at`, if told.
+  duration lead{0};
+};
+
+/// Asks the window policy what it will be asked when more requests have come. That is exact until
+/// the window opens: until then a batch of all is in time, so all are in it; and what the policy
+/// knows of load and pool changes with batches, which others than arrivals bring about, and with
+/// the ticks of the measured rate. What is not known counts as open. A value of references;
+/// any thread, while nobody changes what it refers to. Source: none of the papers.
+template <window_policy Window, gather_policy Gather>
+class foresight {
+ public:
+  /// @param margin As the shard has it now.  @param idle_fraction As the policy would be told.
+  foresight(const model_state& m, const Window& window, const network_delays& delays,
+            duration margin, double idle_fraction) noexcept
+      : m_{m}, window_{window}, delays_{delays}, margin_{margin}, idle_fraction_{idle_fraction} {}
+
+  /// Of those who wait and `more`, one at least. O(1).
+  [[nodiscard]] foreseen with(const unseen_requests& more) const noexcept {
+    const latency_curve& run = m_.latency.run();
+    const std::uint32_t size = std::min(m_.queue.size() + more.count, run.max_batch());
+    const duration lead = delays_.before(size) + margin_;
+    if (!takes_all_in_time<Gather> || (more.count > 0 && m_.rate.ticks_by(more.last))) {
+      return {.lead = lead};
+    }
+    const bool is_first =
+        more.first != nullptr && (m_.queue.empty() || due(*more.first) < m_.queue.deadline(0));
+    const request& first = is_first ? *more.first : m_.queue[0];
+    const time_point latest = due(first) - run(size);
+    time_point opens = std::min(latest, window_.opens({.size = size,
+                                                       .deadline = due(first),
+                                                       .arrival = first.arrival,
+                                                       .slo = m_.slo,
+                                                       .latency = run(size),
+                                                       .latency_next = run(size + 1),
+                                                       .target = m_.target,
+                                                       .target_latency = run(m_.target),
+                                                       .load = m_.load,
+                                                       .idle_fraction = idle_fraction_}));
+    if (m_.longest_wait != unbounded) opens = std::min(opens, first.arrival + m_.longest_wait);
+    if constexpr (following_pool<Window>) {
+      // From its first request on it is asked again after a while, and may say otherwise.
+      if (m_.queue.empty() && opens > first.arrival + Window::looks_again) opens = distant_past;
+    }
+    return {.send_at = opens - lead, .send_by = latest - delays_.before(size), .lead = lead};
+  }
+
+  /// When the window opens with as many more as come until about then, by the measured rate; of a
+  /// model for which some wait. O(log max_batch).
+  [[nodiscard]] time_point opening_by_rate(time_point now) const noexcept {
+    const double rate = m_.load.rate;
+    const std::uint32_t most = m_.latency.run().max_batch();
+    std::uint32_t low = 0;
+    std::uint32_t high = rate > 0 ? most - std::min(m_.queue.size(), most) : 0;
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low + 1) / 2;
+      if (opening_with(middle, now) >= now + from_seconds((middle + 1) / rate)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low == 0 ? m_.published.send_at() : opening_with(low, now);
+  }
+
+ private:
+  [[nodiscard]] time_point due(const request& r) const noexcept {
+    return r.deadline - delays_.after();
+  }
+  [[nodiscard]] time_point opening_with(std::uint32_t more, time_point now) const noexcept {
+    return with({.model = {}, .count = more, .last = now}).send_at;
+  }
+
+  const model_state& m_;
+  const Window& window_;
+  const network_delays& delays_;
+  duration margin_;
+  double idle_fraction_;
+};
+
+}  // namespace cohort::deferred
