@@ -156,7 +156,11 @@ class rank {
   [[gnu::always_inline]] void on_candidate(model_id id, const candidate& c,
                                            time_point now) noexcept {
     model& m = models_[id.index()];
-    m.known = m.best.send_at() <= now ? known_since(m, now) : now;
+    if (m.best.send_at() <= now) [[unlikely]] {
+      m.known = known_since(m, now);
+    } else {
+      m.known = now;
+    }
     m.best = c;
     if (!m.is_granted) place(id, m, now);
   }
