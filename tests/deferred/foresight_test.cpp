@@ -113,7 +113,7 @@ TEST_CASE("a window that follows the pool is to be looked at before it opens lat
 TEST_CASE("when a window opens by the rate of arrivals") {
   fixture f;
   f.push(0ms, 20ms);
-  f.state.published = {.size = 1, .exec_at = t0 + 13ms, .latest = t0 + 14ms};
+  f.state.published = {.size = 1, .exec_at = t0 + 13ms, .latest = t0 + 14ms, .urgency = {}};
   CHECK(f.ask().opening_by_rate(t0) == t0 + 13ms);  // No rate is known.
   // One each millisecond: with k more it opens at 13 - k ms, the one after them comes at k + 1.
   f.state.load.rate = 1000;

@@ -344,7 +344,7 @@ struct two_models {
   [[nodiscard]] bool has_turned() { return std::exchange(turns, s.turns) != s.turns; }
 
   std::deque<request> requests;
-  sleeper<deferred::scheduler> s{{}, true};
+  sleeper<deferred::scheduler> s{deferred::scheduler{}, true};
   model_id slow;
   model_id fast;
   std::uint64_t turns = 0;
