@@ -1,5 +1,11 @@
 cohort_add_bench(engine/engine_bench.cpp)
 
+# What a request costs its loop: bench/instructions counts by callgrind.
+add_executable(engine.loop_cost engine/loop_cost.cpp)
+target_link_libraries(engine.loop_cost PRIVATE cohort::cohort cohort_dev)
+add_test(NAME engine.loop_cost COMMAND engine.loop_cost loop 8 64 10000)
+set_tests_properties(engine.loop_cost PROPERTIES TIMEOUT 60 LABELS bench RUN_SERIAL TRUE)
+
 # Deadlines in real time: minutes by hand, a second in the short pass, which judges nothing.
 add_executable(engine.realtime engine/realtime.cpp)
 target_link_libraries(engine.realtime PRIVATE cohort::cohort cohort_dev)

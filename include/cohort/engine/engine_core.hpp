@@ -320,6 +320,8 @@ class basic_engine_core {
   // Not from within `end`: the scheduler may be in the middle of a call.
   template <engine_sink Sink>
   void finish_removals(time_point now, Sink& sink) noexcept {
+    if (!models_.is_any_removed()) [[likely]]
+      return;
     models_.take_gone([&](model_id id) {
       forward<Sink> f{*this, now, sink};
       scheduler_.remove_model(id, now, f);

@@ -140,12 +140,14 @@ class inbox {
     if (!has_post_.load(std::memory_order_relaxed)) return false;
     const std::lock_guard lock{mutex_};
     has_post_.store(false, std::memory_order_relaxed);
-    waiting_.arrivals.swap(empty.arrivals);
+    empty.arrivals.splice(empty.arrivals.end(), waiting_.arrivals);
     empty.slept_through = std::exchange(waiting_.slept_through, 0);
-    waiting_.ends.swap(empty.ends);
-    waiting_.probes.swap(empty.probes);
-    waiting_.cancels.swap(empty.cancels);
-    waiting_.controls.swap(empty.controls);
+    if (std::exchange(has_others_, false)) {  // As a rule there are arrivals alone.
+      waiting_.ends.swap(empty.ends);
+      waiting_.probes.swap(empty.probes);
+      waiting_.cancels.swap(empty.cancels);
+      waiting_.controls.swap(empty.controls);
+    }
     return empty.any();
   }
 
@@ -244,6 +246,7 @@ class inbox {
   /// Under the lock, as below.
   void posted() noexcept {
     has_post_.store(true, std::memory_order_relaxed);
+    has_others_ = true;
     wake();
   }
   /// Under the lock: once the loop has taken a message, its poster touches nothing here any more,
@@ -256,6 +259,7 @@ class inbox {
   std::condition_variable arrived_;
   messages waiting_;
   std::atomic<bool> has_post_{false};           // Whether anything waits: written under the lock.
+  bool has_others_ = false;                     // But arrivals.
   std::size_t posted_ = 0;                      // Requests, ever.
   std::atomic<std::size_t> ended_requests_{0};  // Written by the loop.
   bool sleeping_ = false;

@@ -321,6 +321,7 @@ class basic_loop {
         ended(r, outcome_of(*why));
       }
     }
+    if (!taken_.any_but_arrivals()) return;
     for (const batch_end& e : taken_.ends) {
       if (e.only != nullptr) {
         core_.on_request_complete(e.at, *e.only, e.failed, now, *this);

@@ -73,6 +73,8 @@ class model_lives {
   void begin_work(model_id id) noexcept { ++models_[id.index()].at_work; }
   void end_work(model_id id) noexcept { --models_[id.index()].at_work; }
 
+  /// Whether a model was removed and is not gone.
+  [[nodiscard]] bool is_any_removed() const noexcept { return removing_ > 0; }
   /// Calls `gone(id)` for each that was removed and is gone, once. O(1) while none is removed.
   template <class F>
   void take_gone(F gone) noexcept {
