@@ -68,6 +68,21 @@ TEST_CASE("the model whose window opens next is known") {
   f.use(3ms, 1s);
   CHECK_FALSE(f.ranking.next_to_open());  // It waits.
 }
+TEST_CASE("until a device is free nobody is sent who joins those that wait") {
+  fixture f{1};
+  const auto quiet = [&](time_point opens) { return f.ranking.quiet_until(opens, 1ms, t0); };
+  CHECK(quiet(t0 + 3ms) == t0 + 3ms);  // The device idles.
+  CHECK(quiet(never) == never);
+  f.ranking.on_candidate(model_id{0}, opening(0ms, 5ms), t0);
+  f.use(0ms, 10ms);  // Until 10 ms.
+  CHECK(quiet(never) == t0 + 9ms);
+  CHECK(quiet(t0 + 20ms) == t0 + 20ms);  // Who comes may move that.
+  f.ranking.on_candidate(model_id{1}, opening(0ms, 30ms), t0);
+  f.ranking.advance(t0, f.sink);
+  CHECK(quiet(t0 + 20ms) == t0 + 9ms);  // Somebody waits.
+  CHECK(f.ranking.quiet_until(t0 + 20ms, 1ms, t0 + 9ms) == t0 + 20ms);
+  f.ranking.remove_device(device_id{0}, t0);
+}
 TEST_CASE("whose window opened unseen while no device was free has waited like others") {
   fixture f{1};
   f.ranking.on_candidate(model_id{0}, opening(0ms, 1ms), t0);

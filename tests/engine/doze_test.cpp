@@ -399,23 +399,23 @@ TEST_CASE("nobody is left in doubt for longer than a millisecond where some may 
   doze d{4};
   CHECK(d.begin(s, t0, t0 + 9ms) == t0 + 9ms);
   CHECK(d.begin(s, t0 + 9ms, t0 + 9ms) == distant_past);
-  // Fifteen that were lost are too few to count as overload, sixteen are not, for twenty SLOs.
+  // Fifteen that were lost are too few to count as overload, sixteen are not, for thirty SLOs.
   for (int i = 0; i < 15; ++i) d.note_lost(12ms);
   CHECK(d.begin(s, t0, t0 + 9ms) == t0 + 9ms);
   d.note_lost(12ms);
   CHECK(d.begin(s, t0, t0 + 9ms) == t0 + 1ms);
-  CHECK(d.begin(s, t0 + 240ms, t0 + 250ms) == t0 + 241ms);
-  CHECK(d.begin(s, t0 + 240ms + 1ns, t0 + 250ms) == t0 + 250ms);
+  CHECK(d.begin(s, t0 + 360ms, t0 + 370ms) == t0 + 361ms);
+  CHECK(d.begin(s, t0 + 360ms + 1ns, t0 + 370ms) == t0 + 370ms);
   // No device is there: whoever would be dropped before the end of a longer sleep is seen now, and
   // the next sleep is a short one, at the end of which it is seen anyway.
   request r;
   r.model = m;
-  r.arrival = t0 + 241ms;
-  r.deadline = t0 + 255ms;  // It is dropped after 249 ms.
+  r.arrival = t0 + 361ms;
+  r.deadline = t0 + 375ms;  // It is dropped after 369 ms.
   CHECK(d.matters(s, r));
-  CHECK(d.begin(s, t0 + 241ms, t0 + 250ms) == t0 + 242ms);
+  CHECK(d.begin(s, t0 + 361ms, t0 + 370ms) == t0 + 362ms);
   CHECK_FALSE(d.matters(s, r));
-  CHECK(d.begin(s, t0 + 242ms, t0 + 249ms) == t0 + 249ms);
+  CHECK(d.begin(s, t0 + 362ms, t0 + 369ms) == t0 + 369ms);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct alignas(64) request {
 
   model_id model;           ///< What to run.
   std::uint32_t batch = 0;  ///< Requests in that; 0: it was in none.
-  time_point arrival;       ///< When it reached the system.
+  time_point arrival;       ///< When it reached the system, by its clock: rates are measured by it.
   time_point deadline;      ///< When its result must be ready.
   /// Links the request into whatever holds it: an inbox or a batch. In no two at once. Among what
   /// each arrival and each batch need, which is one line of the cache.

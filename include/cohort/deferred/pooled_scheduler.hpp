@@ -169,10 +169,11 @@ class basic_pooled_scheduler {
     if (due_.next() == never) return never;
     const pool& p = pools_[due_.next_slot()];
     const std::optional<model_id> first = p.matcher.next_to_open();
-    return std::max(p.matcher.next_free() - shard_.least_lead(),
-                    first ? shard_.foresee(p.models[first->index()], p.matcher.idle_fraction())
-                                .opening_by_rate(now)
-                          : never);
+    const time_point opens =
+        first ? shard_.foresee(p.models[first->index()], p.matcher.idle_fraction())
+                    .opening_by_rate(now)
+              : never;
+    return p.matcher.quiet_until(opens, shard_.least_lead(), now);
   }
   [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
                               time_point drops) const noexcept {

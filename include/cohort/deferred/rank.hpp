@@ -112,6 +112,17 @@ class rank {
   [[nodiscard]] std::optional<model_id> next_to_open() const noexcept {
     return opening_.next() == never ? std::nullopt : std::optional{model_id{opening_.next_slot()}};
   }
+  /// Until when nobody is sent, whoever comes, if the next window opens at `opens`, or `never`, and
+  /// what is sent leaves `lead` before its device is free, at most.
+  [[nodiscard]] time_point quiet_until(time_point opens, duration lead,
+                                       time_point now) const noexcept {
+    const time_point free = next_free();
+    if (free == never) return never;
+    const time_point ready = free - lead;
+    // Who comes may join those that wait, but not go before.
+    if (ready > now && (opens == never || !waiting_.empty())) return ready;
+    return std::max(ready, opens);
+  }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept {
     return idle_.empty() ? 0 : idle_[0].size() + idle_[1].size();

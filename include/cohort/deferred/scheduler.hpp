@@ -164,9 +164,9 @@ class basic_scheduler {
   // As a `patient_scheduler`.
   [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
     const std::optional<model_id> first = rank_.next_to_open();
-    return std::max(
-        rank_.next_free() - shard_.least_lead(),
-        first ? shard_.foresee(*first, rank_.idle_fraction()).opening_by_rate(now) : never);
+    const time_point opens =
+        first ? shard_.foresee(*first, rank_.idle_fraction()).opening_by_rate(now) : never;
+    return rank_.quiet_until(opens, shard_.least_lead(), now);
   }
   [[nodiscard]] bool may_wait(const unseen_requests& unseen, time_point sends,
                               time_point drops) const noexcept {

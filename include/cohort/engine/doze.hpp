@@ -66,7 +66,8 @@ class doze {
     }
   }
 
-  /// A request of a model with this SLO was dropped or refused. Not while it sleeps.
+  /// A request of a model with this SLO was dropped or refused, or failed, perhaps as it was
+  /// dropped when it waited again. Not while it sleeps.
   void note_lost(duration slo) noexcept {
     slo_ = std::max(slo_, slo);
     ++newly_lost_;
@@ -87,7 +88,8 @@ class doze {
   }
   /// Whether a model may be overloaded, so that who comes may be refused.
   [[nodiscard]] bool may_refuse(time_point now) const noexcept {
-    return now - lost_[oldest_] <= 2 * early_refusal::memory * slo_;
+    // What was lost counts for up to three of its periods.
+    return now - lost_[oldest_] <= 3 * early_refusal::memory * slo_;
   }
 
   std::vector<model> models_;

@@ -219,7 +219,8 @@ class basic_loop {
     }
   }
   /// Before the loop sleeps until `next`, when it must turn: from now on arrivals that nothing
-  /// would follow from meanwhile wake nobody. @returns Until when, for `inbox::sleep_until`;
+  /// would follow from meanwhile wake nobody. `inbox::sleep_until`, or `rouse`, is to follow before
+  /// the next turn. @returns Until when, for `inbox::sleep_until`;
   /// `distant_past`: all wake it.
   [[nodiscard]] time_point doze_until(time_point now, time_point next) noexcept {
     const time_point until = doze_.begin(core_.scheduler(), now, next);
@@ -258,7 +259,7 @@ class basic_loop {
     // Who hears of it may look for another place at once.
     if (how == outcome::failed) tell_of_devices();
     if (std::exchange(r.is_waiting, false)) doors_[r.model.index()].leave();
-    if (how == outcome::dropped || how == outcome::refused) {
+    if (how == outcome::dropped || how == outcome::refused || how == outcome::failed) {
       doze_.note_lost(doors_[r.model.index()].slo);
     }
     inbox_.forget(r, taken_);
@@ -301,7 +302,18 @@ class basic_loop {
   }
 
   [[nodiscard]] auto judge() noexcept {
-    return [this](const request& r) noexcept { return doze_.matters(core_.scheduler(), r); };
+    return [this](const request& r) noexcept {
+      return is_refused_at_once(r.model) || doze_.matters(core_.scheduler(), r);
+    };
+  }
+  /// Whether who comes for the model hears from the core that he is not wanted.
+  [[nodiscard]] bool is_refused_at_once(model_id id) const noexcept {
+    if constexpr (requires { core_.health().options().hands_back; }) {
+      if (!core_.is_accepting(id)) return true;
+      return core_.health().options().hands_back && !core_.has_device(id);
+    } else {
+      return false;
+    }
   }
 
   void dispose(time_point now) {

@@ -36,15 +36,14 @@ TEST_CASE("of end and cancellation whoever comes second knows of the first") {
   model_routes::begin(a);
   r.end(a);
   CHECK(r.begin_cancel(a) == 0);
-
-  model_routes::begin(a);
-  const std::uint32_t unsent = r.begin_cancel(a);
-  r.take_back_cancel(a, unsent);  // It could not be sent: all is as before.
-  const std::uint32_t late = r.begin_cancel(a);
-  CHECK(late > 0);
-  r.end(a);
-  r.take_back_cancel(a, late);
-  CHECK_FALSE(r.is_lost(a, late));
+}
+TEST_CASE("a route is closed once, and only where there is one") {
+  model_routes r{1};
+  CHECK_FALSE(r.close(model_id{0}));
+  r.open(model_id{0}, 0);
+  CHECK(r.close(model_id{0}));
+  CHECK_FALSE(r.close(model_id{0}));
+  CHECK_FALSE(r.close(model_id{1}));
 }
 TEST_CASE(
     "a request that is used again is not taken for the one before, whose cancellation is late") {

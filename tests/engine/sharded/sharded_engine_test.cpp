@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -51,13 +52,19 @@ struct told_backend {
     for (const batch_ticket& at : at_work) e.complete(at, failed);
     at_work.clear();
   }
+  std::size_t at_work_now() {
+    const std::lock_guard lock{mutex};
+    return at_work.size();
+  }
   std::mutex mutex;
   std::vector<batch_ticket> at_work;
   std::atomic<int> launched{0};
 };
+template <class Backend, class Context>
+using eager_engine_of =
+    basic_sharded_engine<Backend, Context, steady_clock, deferred::eager, deferred::head>;
 template <class Backend>
-using eager_engine =
-    basic_sharded_engine<Backend, context, steady_clock, deferred::eager, deferred::head>;
+using eager_engine = eager_engine_of<Backend, context>;
 
 model_config some_model(bool is_repeatable = false) {
   return {.scheduling = {.latency = latency_curve{linear_latency{10us, 2us}, 4}, .slo = 1h},
@@ -189,6 +196,66 @@ TEST_CASE("a model that is removed as all is drained is gone before the engine i
     b.end_all(e, false);
   }
   CHECK(gone == 1);
+}
+TEST_CASE("who joins waits for the drain, whoever asks for it") {
+  told_backend b;
+  tally all;
+  counted before;
+  counted after;
+  eager_engine<told_backend> e{b, context{{&all}}};
+  e.add_device([](device_id) {});
+  const model_id m = e.add_model(some_model(), [](model_id) {});
+  std::atomic<bool> has_joined{false};
+  std::thread joiner{[&] {
+    e.join();
+    has_joined = true;
+  }};
+  for (counted* r : {&before, &after}) {
+    submit(e, *r, m);
+    while (b.at_work_now() == 0) std::this_thread::yield();
+    b.end_all(e, false);
+    wait_for_end(*r);
+    CHECK_FALSE(has_joined);
+  }
+  e.drain();
+  joiner.join();
+  CHECK(all[outcome::completed] == 2);
+}
+TEST_CASE("cancelling never waits for room, on the thread that would make it neither") {
+  told_backend b;
+  std::deque<counted> requests(8);
+  std::atomic<std::size_t> ends{0};
+  std::atomic<std::size_t> taken{0};
+  std::function<void()> in_handler;
+  auto handler = [&](request& r, outcome) {
+    if (&r == &requests[0]) in_handler();
+    ++ends;
+  };
+  eager_engine_of<told_backend, inline_completion<decltype(handler)>> e{
+      b, inline_completion{handler}, {.threads = {.inlet = 2}}};
+  const model_id m = e.add_model(some_model(), [](model_id) {});
+  const auto take = [&](counted& r) {
+    r.model = m;
+    r.arrival = steady_clock{}.now();
+    r.deadline = r.arrival + 1h;
+    const bool is_taken = !e.submit_quietly(r);
+    taken += is_taken;
+    return is_taken;
+  };
+  const auto fill_and_cancel = [&] {
+    std::size_t n = 1;
+    while (n < requests.size() && take(requests[n])) ++n;
+    for (std::size_t i = 1; i < n; ++i) e.cancel(requests[i]);
+  };
+  in_handler = fill_and_cancel;
+  REQUIRE(take(requests[0]));
+  e.cancel(requests[0]);
+  e.wake_up();
+  while (ends == 0 || ends != taken) std::this_thread::yield();
+  CHECK(taken >= 3);
+  fill_and_cancel();  // From outside, with a shard that may sleep.
+  e.wake_up();
+  while (ends != taken) std::this_thread::yield();
 }
 TEST_CASE("under far more than devices can serve requests are refused at once, sooner or later") {
   profile_backend b;

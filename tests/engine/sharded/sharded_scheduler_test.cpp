@@ -158,12 +158,12 @@ TEST_CASE("without devices requests are dropped at the last moment, and cancelle
   counted kept;
   submit(s, late, m);
   submit(s, kept, m);
-  CHECK(s.cancel(kept));
-  CHECK(s.cancel(kept));  // Once is enough.
+  s.cancel(kept);
+  s.cancel(kept);  // Once is enough.
   d.wait_for(2);
   CHECK(d.cancels == 1);
   CHECK(d.dropped == 1);
-  CHECK(s.cancel(late));  // It has ended.
+  s.cancel(late);  // It has ended.
   counted last;
   submit(s, last, m);
   s.stop();

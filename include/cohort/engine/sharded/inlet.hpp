@@ -53,9 +53,9 @@ class inlet {
     ++begin_;
     return true;
   }
-  /// Whether `pop` would find something. For whoever pops.
+  /// Whether something was pushed, or is being pushed. For whoever pops.
   [[nodiscard]] bool has_any() const noexcept {
-    return places_[begin_ & mask_].turn.load() == begin_ + 1;
+    return places_[begin_ & mask_].turn.load() == begin_ + 1 || end_.load() != begin_;
   }
 
  private:

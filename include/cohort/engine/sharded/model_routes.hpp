@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,10 @@ class model_routes {
     routes_[id.index()].shard.store(shard);
     routes_[id.index()].is_open.store(true);
   }
-  void close(model_id id) noexcept { routes_[id.index()].is_open.store(false); }
+  /// @returns Whether it was open.
+  bool close(model_id id) noexcept {
+    return id.value() < models_ && routes_[id.index()].is_open.exchange(false);
+  }
   void move(model_id id, std::uint32_t shard) noexcept { routes_[id.index()].shard.store(shard); }
   [[nodiscard]] bool is_open(model_id id) const noexcept {
     return id.value() < models_ && routes_[id.index()].is_open.load(std::memory_order_acquire);
@@ -73,12 +75,6 @@ class model_routes {
   /// The request ends by its cancellation, or was not taken after all: nobody else looks at it.
   static void take_back(request& r) noexcept {
     std::atomic_ref{r.fate}.store(ended, std::memory_order_relaxed);
-  }
-  /// A cancellation could not be sent after all.
-  void take_back_cancel(request& r, std::uint32_t number) noexcept {
-    std::uint32_t expected = number;
-    if (std::atomic_ref{r.fate}.compare_exchange_strong(expected, live)) return;
-    while (!is_lost(r, number)) std::this_thread::yield();  // Whoever ended it is about to note it.
   }
 
  private:

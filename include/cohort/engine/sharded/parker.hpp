@@ -42,10 +42,8 @@ class parker {
   /// @returns Whether the thread slept.
   bool unpark() noexcept {
     if (!parked_.load()) return false;
-    {
-      const std::lock_guard lock{mutex_};
-      parked_.store(false);
-    }
+    const std::lock_guard lock{mutex_};
+    parked_.store(false);
     arrived_.notify_one();
     return true;
   }

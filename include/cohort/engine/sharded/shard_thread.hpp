@@ -83,6 +83,7 @@ class shard_thread {
     now_ = parts_.time.now();
     controls_.take(now_);
     for (shard_message m; inlet_.pop(m);) held_.push_back(m);
+    held_.insert(held_.end(), late_.begin(), late_.end());
     for (const shard_message& m : held_) {
       if (!m.is_cancel()) drop(*m.about);
     }
@@ -96,12 +97,22 @@ class shard_thread {
   /// @param wakes If not, a thread that sleeps may sleep on until `wake`.
   /// @returns False if there is no room.
   bool post(const shard_message& m, bool wakes = true) noexcept {
-    if (!inlet_.push(m)) return false;
-    if (wakes) wake();
-    return true;
+    const bool fits = inlet_.push(m);
+    if (wakes || !fits) wake();
+    return fits;
+  }
+  /// The same without that limit, as nobody may wait for room who could be this thread.
+  void post_anyway(const shard_message& m) {
+    if (post(m)) return;
+    {
+      const std::lock_guard lock{returned_mutex_};
+      late_.push_back(m);
+      has_returned_.store(true);
+    }
+    wake();
   }
   void wake() noexcept { parker_.unpark(); }
-  /// Requests that this shard has sent in a batch, as a rule, have run.
+  /// Requests that this shard has sent in a batch, as a rule, have run. As `post_anyway`.
   void give_back(returned_requests&& back) {
     {
       const std::lock_guard lock{returned_mutex_};
@@ -282,6 +293,8 @@ class shard_thread {
     {
       const std::lock_guard lock{returned_mutex_};
       returning_.swap(returned_);
+      held_.insert(held_.end(), late_.begin(), late_.end());  // Seen in the next turn.
+      late_.clear();
       has_returned_.store(false);
     }
     for (returned_requests& back : returning_) {
@@ -336,6 +349,7 @@ class shard_thread {
   std::vector<shard_message> held_;  // Which cannot be seen to yet.
   std::mutex returned_mutex_;
   std::vector<returned_requests> returned_;
+  std::vector<shard_message> late_;  // For which there was no room.
   std::atomic<bool> has_returned_{false};
   std::vector<returned_requests> returning_;  // This turn's.
   const std::vector<std::unique_ptr<shard_thread>>* all_ = nullptr;

@@ -51,6 +51,10 @@ class sharded_doors {
   /// From now on nobody is let in anywhere.
   void drain() noexcept { is_draining_.store(true); }
   [[nodiscard]] bool is_draining() const noexcept { return is_draining_.load(); }
+  /// Whether it was closed and is not gone yet.
+  [[nodiscard]] bool is_removing(model_id id) const noexcept {
+    return doors_[id.index()].is_removing.load();
+  }
   /// Whether a model that was closed is gone: nobody and nothing is left of it. True once.
   [[nodiscard]] bool take_gone(model_id id) noexcept {
     door& d = of(id);

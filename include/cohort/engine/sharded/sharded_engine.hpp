@@ -63,7 +63,8 @@ struct sharded_engine_options {
 /// it runs ends `cancelled` with its batch. Outcomes are delivered on the thread that has their
 /// model, which a copy of the context serves. Early refusals go by what the rank's thread said of
 /// its devices up to a millisecond ago.
-/// Destroying it drains it: every accepted request gets its outcome first.
+/// Destroying it drains it: every accepted request gets its outcome first. No `submit`, `cancel` or
+/// `wake_up` may be under way then.
 /// Thread safety: `submit`, `submit_quietly`, `wake_up`, `cancel`, `complete` and those beside it,
 /// `post`, `remove_model`, `remove_device`, `drain` and what is a snapshot from any thread; the
 /// rest from any thread but the engine's own.
@@ -95,6 +96,7 @@ class basic_sharded_engine {
   ~basic_sharded_engine() {
     drain();
     join();
+    while (calls_ > 0) std::this_thread::yield();  // Of backends that have just told an end.
   }
 
   /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
@@ -108,26 +110,29 @@ class basic_sharded_engine {
   void wake_up() noexcept { scheduler_.wake_shards(); }
   /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
   /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
-  /// is there. If completion and cancellation tie, completion wins.
-  void cancel(request& r) noexcept {
-    while (!scheduler_.cancel(r)) std::this_thread::yield();  // Its shard does not keep up.
-  }
+  /// is there, and it is not submitted anew before this returns. If completion and cancellation
+  /// tie, completion wins. Does not wait.
+  void cancel(request& r) noexcept { scheduler_.cancel(r); }
 
   /// A batch ended; one request of it before it; a probe. For backends.
   void complete(batch_ticket at, bool failed) {
+    const in_call here{calls_};
     parts_.devices.complete(at, failed);
     scheduler_.wake_rank();
   }
   void complete_request(batch_ticket at, const request& r, bool failed) {
+    const in_call here{calls_};
     parts_.devices.complete_request(at, r, failed);
     scheduler_.wake_rank();
   }
   void complete_probe(device_id d, bool failed) {
+    const in_call here{calls_};
     parts_.devices.complete_probe(d, failed);
     scheduler_.wake_rank();
   }
   template <class F>
   void nudge(F&& publish) noexcept {
+    const in_call here{calls_};
     parts_.devices.nudge(std::forward<F>(publish));
     scheduler_.wake_rank();
   }
@@ -196,8 +201,10 @@ class basic_sharded_engine {
       }
     });
   }
-  /// Gives a device no more work. What it has still ends, and a batch that it was granted is sent.
+  /// Gives a device no more work. What it has still ends; requests of a batch that it was granted,
+  /// and did not get, wait on.
   void remove_device(device_id d) {
+    const in_call here{calls_};
     scheduler_.post([this, d](deferred::rank_half& rank, time_point now) {
       parts_.devices.remove_device(d, rank, now);
     });
@@ -211,11 +218,15 @@ class basic_sharded_engine {
   }
   /// The same, but does not wait. It must not throw.
   void post(std::function<void()> action) {
+    const in_call here{calls_};
     scheduler_.post([act = std::move(action)](deferred::rank_half&, time_point) { act(); });
   }
 
   /// Takes no more requests; those accepted go on to their ends.
-  void drain() noexcept { parts_.doors.drain(); }
+  void drain() noexcept {
+    parts_.doors.drain();
+    parts_.notify();
+  }
   /// As `drain`, and waits for the last request to end, but no longer than `limit`, as
   /// `basic_engine::drain_for`.
   drain_report drain_for(duration limit) {
@@ -224,7 +235,8 @@ class basic_sharded_engine {
     if (parts_.wait_until_empty(std::min(limit, most))) join();
     return {parts_.doors.inside(), parts_.devices.hanging_devices()};
   }
-  /// Waits until it is drained and the last request has ended.
+  /// Waits until it is drained and the last request has ended. This and `drain_for`: one thread at
+  /// a time.
   void join() {
     parts_.wait_until_empty();
     scheduler_.stop();
@@ -241,6 +253,17 @@ class basic_sharded_engine {
   [[nodiscard]] bool has_device(model_id) const noexcept { return parts_.devices.has_device(); }
 
  private:
+  /// A call that others may see the effects of before it has returned.
+  class in_call {
+   public:
+    explicit in_call(std::atomic<int>& calls) noexcept : calls_{calls} { ++calls_; }
+    in_call(const in_call&) = delete;
+    ~in_call() { --calls_; }
+
+   private:
+    std::atomic<int>& calls_;
+  };
+
   /// All but the threads: the scheduler's backend, and its companion on the rank's thread.
   struct parts {
     parts(basic_sharded_engine& e, Backend& b, const Context& context,
@@ -277,15 +300,17 @@ class basic_sharded_engine {
     void begin_removal(model_id id, std::function<void()> then) {
       if (!doors.close(id)) return;
       gone[id.index()] = std::move(then);
-      emptied(id);
+      let_go(id);
     }
     void emptied(model_id id) {
-      if (doors.take_gone(id)) {
-        ++finishing;
-        self.scheduler_.remove_model_later(id,
-                                           [this, id] { self.post([this, id] { finish(id); }); });
-      }
+      // Removals begin on the rank's thread, which is there until shards have ended.
+      if (doors.is_removing(id)) self.post([this, id] { let_go(id); });
       notify();
+    }
+    void let_go(model_id id) {
+      if (!doors.take_gone(id)) return;
+      ++finishing;
+      self.scheduler_.remove_model_later(id, [this, id] { self.post([this, id] { finish(id); }); });
     }
     void finish(model_id id) noexcept {
       if (const auto then = std::exchange(gone[id.index()], {})) {
@@ -301,7 +326,9 @@ class basic_sharded_engine {
       { const std::lock_guard lock{mutex}; }
       is_emptier.notify_all();
     }
-    [[nodiscard]] bool is_empty() const noexcept { return doors.inside() == 0 && finishing == 0; }
+    [[nodiscard]] bool is_empty() const noexcept {
+      return doors.is_draining() && doors.inside() == 0 && finishing == 0;
+    }
     void wait_until_empty() {
       std::unique_lock lock{mutex};
       is_emptier.wait(lock, [this] { return is_empty(); });
@@ -335,6 +362,7 @@ class basic_sharded_engine {
   }
 
   Clock clock_;
+  std::atomic<int> calls_{0};
   parts parts_;
   basic_sharded_scheduler<parts, Clock, Window, Gather, Target, Priority> scheduler_;
   bool is_unbound_ = false;

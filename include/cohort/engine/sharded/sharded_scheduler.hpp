@@ -145,10 +145,9 @@ class basic_sharded_scheduler {
     shards_[routes_.shard_of(id)]->remove_model(id);
   }
   /// The same of a model that nobody moves, but returns at once: `done()` is called when it is
-  /// gone, on its shard's thread, or at once when that has ended. From any thread.
+  /// gone, on its shard's thread, or at once when that has ended. On the rank's thread (`post`).
   void remove_model_later(model_id id, std::function<void()> done) {
-    routes_.close(id);
-    if (has_ended_.load()) return done();
+    if (!routes_.close(id) || has_ended_.load()) return done();
     shards_[routes_.shard_of(id)]->remove_model_later(id, std::move(done));
   }
   /// Moves a model to another shard, with all that waits for it and all that is known of it.
@@ -206,7 +205,7 @@ class basic_sharded_scheduler {
   template <class F>
   void run_on_rank(F&& act) {
     const std::lock_guard lock{control_};
-    if (is_stopped_) return act(rank_, clock_.now());
+    if (is_stopped_) return run_here(std::forward<F>(act));
     rank_controls_.run([&](time_point now) { act(rank_, now); }, [this] { wake_rank(); });
   }
   /// The same, but does not wait, and it must not throw. From any thread.
@@ -241,14 +240,12 @@ class basic_sharded_scheduler {
   }
   /// Cancels a request that was taken. If it is still waiting when its shard sees that, the backend
   /// hears `cancelled`; otherwise nothing happens. May come as late as its outcome, while its
-  /// memory is there. @returns False if the shard does not keep up: then nothing happens.
-  bool cancel(request& r) noexcept {
-    const model_id of = r.model;
+  /// memory is there, and it is not submitted anew before this returns. Does not wait.
+  void cancel(request& r) noexcept {
     const std::uint32_t number = routes_.begin_cancel(r);
-    if (number == 0) return true;
-    if (shards_[routes_.shard_of(of)]->post({&r, of, number})) return true;
-    routes_.take_back_cancel(r, number);
-    return false;
+    if (number == 0) return;
+    const model_id of = r.model;
+    shards_[routes_.shard_of(of)]->post_anyway({&r, of, number});
   }
   /// The oldest batch of the entry ended; `failed` if without results. Once for each batch.
   void complete(device_entry at, bool failed = false) noexcept {
@@ -279,6 +276,22 @@ class basic_sharded_scheduler {
   }
   [[nodiscard]] bool is_served(model_id id) const noexcept {
     return !is_stopped_ && id.value() < next_model_ && routes_.is_open(id);
+  }
+  /// As the rank's thread, which has ended.
+  template <class F>
+  void run_here(F&& act) {
+    struct flag {
+      explicit flag(std::atomic_flag& f) : is_set{f} {
+        while (is_set.test_and_set()) std::this_thread::yield();
+      }
+      ~flag() { is_set.clear(); }
+      std::atomic_flag& is_set;
+    };
+    {
+      const flag ours{stands_in_};
+      act(rank_, clock_.now());
+    }
+    take_what_is_left();
   }
   /// Who is refused the flag leaves it to who has it, who looks again after giving it back.
   void take_what_is_left() {
