@@ -69,8 +69,7 @@ TEST_CASE("a queue agrees with a sorted list under random pushes, pops and erasu
       if (choice < 2 && !q.is_full()) {
         const time_point d = t0 + 1ms * random.below(6);
         q.push(r, d);
-        model.insert(std::upper_bound(model.begin(), model.end(), d,
-                                      [](time_point a, const auto& b) { return a < b.first; }),
+        model.insert(std::ranges::upper_bound(model, d, {}, &decltype(model)::value_type::first),
                      {d, &r});
       } else if (!model.empty() && choice == 2 && random.one_in(2)) {
         REQUIRE(&q.pop() == model.front().second);

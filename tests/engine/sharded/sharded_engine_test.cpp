@@ -174,6 +174,7 @@ TEST_CASE(
   while (gone == 0) std::this_thread::yield();
   CHECK(e.drain_for(1h) == drain_report{});
   CHECK(gone == 1);
+  CHECK(e.failed_callbacks() == 1);
   CHECK_THROWS_AS(e.add_model(some_model(), [](model_id) {}), config_error);  // It has ended.
   int inside = 0;
   e.run_inside([&] { ++inside; });

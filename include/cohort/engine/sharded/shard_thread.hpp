@@ -137,8 +137,8 @@ class shard_thread {
     done->get_future().get();
   }
   /// The same, but calls `done()` then, on this thread.
-  void remove_model_later(model_id id, std::function<void()> done) {
-    give_up({.id = id, .to = nullptr, .done = std::move(done)});
+  void remove_model_later(model_id id, const std::function<void()>& done) {
+    give_up({.id = id, .to = nullptr, .done = done});
     --models;
   }
   /// Returns when it has arrived.

@@ -162,7 +162,7 @@ class basic_sharded_engine {
     return id;
   }
   /// Removes a model when its accepted requests have ended and devices have let go of it; then
-  /// calls `gone`, if given, on the rank's thread. What that throws is lost.
+  /// calls `gone`, if given, on the rank's thread. What that throws is counted.
   void remove_model(model_id id, std::function<void()> gone = {}) {
     post([this, id, gone = std::move(gone)] { parts_.begin_removal(id, gone); });
   }
@@ -250,6 +250,10 @@ class basic_sharded_engine {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return parts_.doors.waiting(id);
   }
+  /// How many times a `gone` threw.
+  [[nodiscard]] std::uint64_t failed_callbacks() const noexcept {
+    return parts_.failed_callbacks.load();
+  }
   [[nodiscard]] bool has_device(model_id) const noexcept { return parts_.devices.has_device(); }
 
  private:
@@ -317,6 +321,7 @@ class basic_sharded_engine {
         try {
           then();
         } catch (...) {  // What belongs to others must not end the thread.
+          ++failed_callbacks;
         }
       }
       --finishing;
@@ -345,12 +350,13 @@ class basic_sharded_engine {
     device_desk<Backend> devices;
     std::vector<std::unique_ptr<requests>> desks;  // By shard.
     std::vector<std::function<void()>> gone;       // By model; of the rank's thread.
-    std::atomic<int> finishing{0};                 // Removals that wait for no request.
+    std::atomic<std::uint64_t> failed_callbacks{0};
+    std::atomic<int> finishing{0};  // Removals that wait for no request.
     std::mutex mutex;
     std::condition_variable is_emptier;
   };
 
-  static const sharded_engine_options& checked(const sharded_engine_options& o) {
+  static sharded_engine_options checked(const sharded_engine_options& o) {
     o.validate();
     return o;
   }

@@ -146,9 +146,9 @@ class basic_sharded_scheduler {
   }
   /// The same of a model that nobody moves, but returns at once: `done()` is called when it is
   /// gone, on its shard's thread, or at once when that has ended. On the rank's thread (`post`).
-  void remove_model_later(model_id id, std::function<void()> done) {
+  void remove_model_later(model_id id, const std::function<void()>& done) {
     if (!routes_.close(id) || has_ended_.load()) return done();
-    shards_[routes_.shard_of(id)]->remove_model_later(id, std::move(done));
+    shards_[routes_.shard_of(id)]->remove_model_later(id, done);
   }
   /// Moves a model to another shard, with all that waits for it and all that is known of it.
   /// Returns when it has arrived. @throws config_error If there is no such shard.
