@@ -57,17 +57,9 @@ class foresight {
     const bool is_first =
         more.first != nullptr && (m_.queue.empty() || due(*more.first) < m_.queue.deadline(0));
     const request& first = is_first ? *more.first : m_.queue[0];
-    const time_point latest = due(first) - run(size);
-    time_point opens = std::min(latest, window_.opens({.size = size,
-                                                       .deadline = due(first),
-                                                       .arrival = first.arrival,
-                                                       .slo = m_.slo,
-                                                       .latency = run(size),
-                                                       .latency_next = run(size + 1),
-                                                       .target = m_.target,
-                                                       .target_latency = run(m_.target),
-                                                       .load = m_.load,
-                                                       .idle_fraction = idle_fraction_}));
+    const batch_view view = m_.view_of(size, due(first), first.arrival, idle_fraction_);
+    const time_point latest = view.deadline - view.latency;
+    time_point opens = std::min(latest, window_.opens(view));
     if (m_.longest_wait != unbounded) opens = std::min(opens, first.arrival + m_.longest_wait);
     if constexpr (following_pool<Window>) {
       // From its first request on it is asked again after a while, and may say otherwise.

@@ -371,16 +371,8 @@ class basic_model_shard {
     if (g.drop > 0) [[unlikely]]
       drop_some(m, g.drop, sink);
     if (g.size == 0) return {};
-    const batch_view view{.size = g.size,
-                          .deadline = m.queue.first_deadline(),
-                          .arrival = first_arrival(m),
-                          .slo = m.slo,
-                          .latency = run.at(g.size),
-                          .latency_next = run.at(g.size + 1),
-                          .target = m.target,
-                          .target_latency = run.at(m.target),
-                          .load = m.load,
-                          .idle_fraction = sink.pool(id).idle_fraction};
+    const batch_view view =
+        m.view_of(g.size, m.queue.first_deadline(), first_arrival(m), sink.pool(id).idle_fraction);
     const time_point latest = view.deadline - view.latency;
     time_point exec_at = m.opens(window_, view);
     if (exec_at > latest) exec_at = latest;

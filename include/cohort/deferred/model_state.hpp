@@ -36,6 +36,23 @@ struct model_state {
       load.device_part = std::min(1.0, load.rate * each / load.pool.devices);
     }
   }
+  /// A batch of `size` as policies see it, if its first request has this deadline, less the delay
+  /// after the end. @param size 1 to the largest.
+  [[nodiscard, gnu::always_inline]] batch_view view_of(std::uint32_t size, time_point deadline,
+                                                       time_point arrival,
+                                                       double idle_fraction) const noexcept {
+    const latency_curve& run = latency.run();
+    return {.size = size,
+            .deadline = deadline,
+            .arrival = arrival,
+            .slo = slo,
+            .latency = run.at(size),
+            .latency_next = run.at(size + 1),
+            .target = target,
+            .target_latency = run.at(target),
+            .load = load,
+            .idle_fraction = idle_fraction};
+  }
   /// The batch as far as its first request is in time on a slow device; at least that, for only
   /// work shows whether the device is still slow.
   [[nodiscard]] std::uint32_t shortened(std::uint32_t size, time_point now,

@@ -320,7 +320,7 @@ class basic_engine_core {
   // Not from within `end`: the scheduler may be in the middle of a call.
   template <engine_sink Sink>
   void finish_removals(time_point now, Sink& sink) noexcept {
-    if (!models_.is_any_removed()) [[likely]]
+    if (!models_.is_any_removed()) [[likely]]  // Also here, as this is a part of its callers.
       return;
     models_.take_gone([&](model_id id) {
       forward<Sink> f{*this, now, sink};

@@ -26,6 +26,18 @@ grant_answer used(std::uint32_t number) {
   return {.number = number, .size = 4, .exec_at = t0, .expected = 5ms, .work = 5ms};
 }
 
+/// A rank of one device, and the answer of shard 0 to its grant: a batch of `m0`.
+struct answering {
+  explicit answering(exchange& e) : r{e} {
+    r.add_device(t0);
+    e.say(m0, word_of(0, 1));
+    REQUIRE(r.step(t0));
+    answer.answer = used(mail_of(e, 0)->number);
+  }
+  rank_half r;
+  model_word answer = word_of(0, 1);
+};
+
 TEST_CASE("an exchange has at least a shard and a model, and its mail stays in order") {
   CHECK_THROWS_AS(exchange(0, 1), config_error);
   CHECK_THROWS_AS(exchange(1, 0), config_error);
@@ -69,28 +81,20 @@ TEST_CASE("a free device is offered to who has said that its window is open, and
 }
 TEST_CASE("a batch may end before the rank has read that it was sent") {
   exchange e{1, 1};
-  rank_half r{e};
-  r.add_device(t0);
-  e.say(m0, word_of(0, 1));
-  r.step(t0);
-  model_word answer = word_of(0, 1);
-  answer.answer = used(mail_of(e, 0)->number);
-  e.say(m0, answer);
+  answering a{e};
+  rank_half& r = a.r;
+  e.say(m0, a.answer);
   r.on_complete(device_id{0}, t0 + 5ms);
   CHECK(r.devices().outstanding(device_id{0}) == 0);
   CHECK(r.step(t0 + 5ms));
 }
 TEST_CASE("of mail that was sent before a step the step says so, and the shard is woken") {
   exchange e{1, 1};
-  rank_half r{e};
-  r.add_device(t0);
-  e.say(m0, word_of(0, 1));
-  REQUIRE(r.step(t0));
-  model_word last = word_of(0, 1);
-  last.answer = used(mail_of(e, 0)->number);
-  last.best = {};
-  last.is_leaving = true;
-  e.say(m0, last);
+  answering a{e};
+  rank_half& r = a.r;
+  a.answer.best = {};
+  a.answer.is_leaving = true;
+  e.say(m0, a.answer);
   r.on_complete(device_id{0}, t0 + 5ms);  // Only now it hears the answer, and lets go.
   const auto leave = mail_of(e, 0);
   REQUIRE(leave);
@@ -102,14 +106,10 @@ TEST_CASE(
     "batches of an entry go to its device in the order of their grants, whoever is heard first") {
   exchange e{2, 2};
   const model_id m1{1};
-  rank_half r{e};
-  r.add_device(t0);
-  e.say(m0, word_of(0, 1));
-  r.step(t0);
-  model_word answer = word_of(0, 1);
-  answer.answer = used(mail_of(e, 0)->number);
-  answer.best = {};
-  e.say(m0, answer);
+  answering a{e};
+  rank_half& r = a.r;
+  a.answer.best = {};
+  e.say(m0, a.answer);
   model_word ahead = word_of(1, 1);  // To be sent 5 ms before the first ends.
   ahead.best.lead = 5ms;
   ahead.best.latest = t0 + 20ms;

@@ -19,7 +19,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -126,9 +125,10 @@ class device_desk {
     [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id) const noexcept {
       return self.doors_.any();
     }
-    void batch_ended(deferred::batch& b, bool failed) noexcept {
+    void batch_ended(deferred::batch& b, bool failed, bool has_run = true) noexcept {
       if (b.requests.empty()) return;
-      returned_requests back{.model = b.model, .failed = failed, .requests = {}};
+      returned_requests back{
+          .model = b.model, .failed = failed, .has_run = has_run, .requests = {}};
       back.requests.swap(b.requests);
       give_back(std::move(back));
     }
@@ -173,17 +173,13 @@ class device_desk {
     if (half_.health().is_in_service(b.device)) {
       return launch(half_.on_dispatch(std::move(b), doors_));
     }
-    returned_requests back{.model = b.model, .has_run = false, .requests = {}};
-    back.requests.swap(b.requests);
+    o.batch_ended(b, false, false);
     complete(half_.on_dispatch(std::move(b), doors_).at(), true);
-    o.give_back(std::move(back));
   }
   void launch(const deferred::batch& b) noexcept {
     try {
       backend_.launch(b);
-    } catch (const std::exception&) {
-      complete(b.at(), true);
-    } catch (...) {
+    } catch (...) {  // Whatever it is: the batch has failed.
       complete(b.at(), true);
     }
   }
