@@ -133,6 +133,33 @@ TEST_CASE(
   r.on_complete(device_id{0}, t0 + 10ms);
   CHECK(r.devices().outstanding(device_id{0}) == 0);
 }
+TEST_CASE(
+    "two batches of a model that moved between them keep their order, whoever is heard first") {
+  exchange e{2, 1};
+  answering a{e};
+  rank_half& r = a.r;
+  e.say(m0, a.answer);
+  r.step(t0);
+  model_word moved = word_of(1, 2);  // To be sent 5 ms before the first ends.
+  moved.best.lead = 5ms;
+  moved.best.latest = t0 + 20ms;
+  e.say(m0, moved);
+  r.step(t0);
+  const auto offer = mail_of(e, 1);
+  REQUIRE(offer);
+  moved.answer = used(offer->number);
+  moved.answer.exec_at = offer->offer.free_at;
+  moved.best = {};
+  e.say(m0, moved);
+
+  batch first{};
+  batch second{};
+  second.exec_at = offer->offer.free_at;
+  CHECK_FALSE(r.takes(second, t0));
+  CHECK(r.takes(first, t0));
+  CHECK_FALSE(r.takes(first, t0));
+  CHECK(r.takes(second, t0));
+}
 TEST_CASE("a batch is timed from its start, though the rank hears of that late") {
   exchange e{1, 1};
   rank_half r{e};

@@ -72,9 +72,12 @@ class rank_half {
   [[nodiscard]] bool takes(const batch& b, time_point now) noexcept {
     lane& l = lanes_[b.device.index()][b.entry];
     if (l.offered_to == b.model) hear(b.model, now);  // Its word was said before it was sent.
-    if (l.passed == l.count || l.model_of[l.passed] != b.model) return false;
-    ++l.passed;
-    return true;
+    // Of two batches of one model, which moved between them, the later does not start as the
+    // earlier.
+    const bool is_next = l.passed < l.count && l.batches[l.passed].model == b.model &&
+                         l.batches[l.passed].starts == b.exec_at;
+    l.passed += is_next;
+    return is_next;
   }
 
   /// The oldest batch of the entry ended; `failed` if without results.
@@ -83,8 +86,7 @@ class rank_half {
     if (l.offered_to) hear(*l.offered_to, now);  // It may be that batch which has ended.
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, l);
-    l.usual_of[0] = l.usual_of[1];
-    l.model_of[0] = l.model_of[1];
+    l.batches[0] = l.batches[1];
     --l.count;
     if (l.passed > 0) --l.passed;
     if (t.is_known) between_.send_measured(models_[t.model.index()].shard, t);
@@ -152,13 +154,19 @@ class rank_half {
   };
   /// What an entry has, oldest first, and to whom it is offered.
   struct lane {
-    std::array<usual_time, rank::entry_depth> usual_of{};
-    std::array<model_id, rank::entry_depth> model_of{};
+    struct entry_batch {
+      model_id model;
+      time_point starts;
+      usual_time usual;
+    };
+    std::array<entry_batch, rank::entry_depth> batches{};
     std::uint32_t count = 0;
     std::uint32_t passed = 0;  // So many of them, see `takes`.
     std::optional<model_id> offered_to;
 
-    [[nodiscard]] usual_time usual(model_id, std::uint32_t) const noexcept { return usual_of[0]; }
+    [[nodiscard]] usual_time usual(model_id, std::uint32_t) const noexcept {
+      return batches[0].usual;
+    }
   };
 
   [[nodiscard]] bool is_in_use(device_id d) const noexcept {
@@ -189,9 +197,8 @@ class rank_half {
     lane& l = lanes_[m.at.device.index()][m.at.entry];
     l.offered_to.reset();
     if (answer.size == 0) return rank_.on_grant_returned(id, m.at.device, now);
-    COHORT_ASSERT(l.count < l.usual_of.size());
-    l.model_of[l.count] = id;
-    l.usual_of[l.count++] = answer.usual;
+    COHORT_ASSERT(l.count < l.batches.size());
+    l.batches[l.count++] = {.model = id, .starts = answer.exec_at, .usual = answer.usual};
     times_.on_dispatch(m.at,
                        {.model = id,
                         .device = m.at.device,
