@@ -9,7 +9,6 @@ install(
   TARGETS cohort_headers
   EXPORT cohort-targets
   FILE_SET HEADERS
-  FILE_SET tested
   FILE_SET parts)
 install(
   EXPORT cohort-targets

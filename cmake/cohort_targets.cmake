@@ -29,32 +29,63 @@ endfunction()
 
 include(own_header)
 
-# cohort_verify_only_untested(<target>): takes the headers that a registered test includes first out
-# of the default header set of the target, which is verified, into its set `tested`, which is not.
-function(cohort_verify_only_untested target)
+# cohort_compile_alone(<name> <target>): a library <name>, of no use but that it compiles if each header of the
+# target's default header set compiles without help of what was included before it; but for those that a
+# registered test includes first. A header that includes another directly comes after it in one source, as it
+# does alone, so that most headers need no source of their own.
+function(cohort_compile_alone name target)
   get_property(proven GLOBAL PROPERTY COHORT_PROVEN_HEADERS)
   get_target_property(headers ${target} HEADER_SET)
-  foreach(header IN LISTS proven)
-    set(header "${PROJECT_SOURCE_DIR}/include/${header}")
-    if(header IN_LIST headers)
-      list(REMOVE_ITEM headers "${header}")
-      target_sources(${target} PUBLIC FILE_SET tested FILES "${header}")
-    endif()
+  list(TRANSFORM headers REPLACE "^${PROJECT_SOURCE_DIR}/include/" "")
+  if(proven)
+    list(REMOVE_ITEM headers ${proven})
+  endif()
+  # Each header follows one that it includes, if one is left that nothing follows.
+  set(followed "")
+  foreach(header IN LISTS headers)
+    file(STRINGS "${PROJECT_SOURCE_DIR}/include/${header}" directives REGEX "^#include <cohort/")
+    list(TRANSFORM directives REPLACE "^#include <(.*)>$" "\\1")
+    list(REVERSE directives) # Of the same layer, if sorted: the larger ones.
+    set(before_${header} "")
+    foreach(included IN LISTS directives)
+      if(included IN_LIST headers AND NOT included IN_LIST followed)
+        set(before_${header} "${included}")
+        list(APPEND followed "${included}")
+        break()
+      endif()
+    endforeach()
   endforeach()
-  set_target_properties(${target} PROPERTIES HEADER_SET "${headers}")
+  set(sources "")
+  list(REMOVE_ITEM headers ${followed})
+  foreach(last IN LISTS headers)
+    set(text "")
+    set(header "${last}")
+    while(header)
+      string(PREPEND text "#include <${header}>\n")
+      set(header "${before_${header}}")
+    endwhile()
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/${name}/${last}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "${text}")
+    list(APPEND sources "${source}")
+  endforeach()
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${sources})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  target_link_libraries(${name} PRIVATE ${target} cohort_dev)
 endfunction()
 
-# cohort_is_asked_for(<layer>/<name>_test.cpp <variable>): whether COHORT_TEST_LAYERS names the layer, or
-# this test as <layer>/<name>, or nothing.
+# cohort_is_asked_for(<layer>/<name>_test.cpp <variable>): whether COHORT_TEST_LAYERS names this test, as
+# <layer>/<name>, or a folder that it lies in, as the layer, or nothing.
 function(cohort_is_asked_for source variable)
+  string(REGEX REPLACE "_(test|fail)\\.cpp$" "/" test "${source}")
   set(asked_for TRUE)
-  if(COHORT_TEST_LAYERS)
-    string(REGEX REPLACE "_(test|fail)\\.cpp$" "" test "${source}")
-    string(REGEX REPLACE "/.*" "" layer "${source}")
-    if(NOT layer IN_LIST COHORT_TEST_LAYERS AND NOT test IN_LIST COHORT_TEST_LAYERS)
-      set(asked_for FALSE)
+  foreach(wanted IN LISTS COHORT_TEST_LAYERS)
+    string(FIND "${test}" "${wanted}/" at)
+    if(at EQUAL 0)
+      set(asked_for TRUE)
+      break()
     endif()
-  endif()
+    set(asked_for FALSE)
+  endforeach()
   set(${variable} ${asked_for} PARENT_SCOPE)
 endfunction()
 
