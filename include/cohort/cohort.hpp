@@ -54,6 +54,7 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/device_entries.hpp>
 #include <cohort/deferred/device_set.hpp>
 #include <cohort/deferred/foresight.hpp>
 #include <cohort/deferred/gather.hpp>
