@@ -30,7 +30,7 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
   std::vector<std::string> known{small.begin(), small.end()};
   known.insert(known.end(), large.begin(), large.end());
   const auto shared = std::make_shared<const served_plan>(std::move(plan));
-  return make_planned_staged_service(
+  return make_planned_staged_service<runtime::cuda_executor>(
       o, shared, known,
       fmt::format("CUDA executor, a plan of {} GPUs ({})", shared->schedule.demand.gpus,
                   found.front().name),

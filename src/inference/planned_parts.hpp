@@ -64,19 +64,18 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
     models.push_back({id, m.meta, m.has_sizes});
   }
   for (std::uint32_t g = 0; g < plan->schedule.demand.gpus; ++g) counters.add_device(device_id{g});
-  return registry::with_policy(o.policy, [&](const auto& policy) -> std::unique_ptr<model_service> {
-    auto scheduler = policy.pooled_scheduler(d);
-    Backend& b = *backend;
-    auto loader = [plan, factor, d, load, capacity = o.queue_capacity, &b](
-                      model_id m, device_id gpu, device_share size) {
-      return engine::partition_model<typename Backend::prepared_model>{
-          .config = configure(*plan, m, size, factor, d, capacity),
-          .prepared = load(b, m, gpu, size)};
-    };
+  Backend& b = *backend;
+  auto loader = [plan, factor, d, load, capacity = o.queue_capacity, &b](model_id m, device_id gpu,
+                                                                         device_share size) {
+    return engine::partition_model<typename Backend::prepared_model>{
+        .config = configure(*plan, m, size, factor, d, capacity),
+        .prepared = load(b, m, gpu, size)};
+  };
+  return registry::with_pooled_scheduler(o.policy, d, [&](auto scheduler) {
     using kind = planned_service<decltype(scheduler), Backend, decltype(loader)>;
-    return std::make_unique<kind>(std::move(description), o, plan, std::move(models),
-                                  std::move(scheduler), std::move(backend), std::move(loader),
-                                  listener, counters);
+    return std::unique_ptr<model_service>{std::make_unique<kind>(
+        std::move(description), o, plan, std::move(models), std::move(scheduler),
+        std::move(backend), std::move(loader), listener, counters)};
   });
 }
 
@@ -106,11 +105,12 @@ struct planned_parts : planned_resources<Executor>, Backend {
 
 /// The service on executors that compute.
 /// @param make_factory As `staged_parts::make_factory`.
-template <class Executor, class MakeFactory>
+template <class Executor>
 std::unique_ptr<model_service> make_planned_staged_service(
     const options& o, std::shared_ptr<const served_plan> plan, std::span<const std::string> known,
     const std::string& description, const std::string& platform, planned_resources<Executor> made,
-    const MakeFactory& make_factory, outcome_listener& listener, serve::metrics& counters) {
+    const make_factory_function<Executor>& make_factory, outcome_listener& listener,
+    serve::metrics& counters) {
   using backend =
       planned_parts<Executor, engine::executor_backend<Executor, models::any_model<Executor>>>;
   for (const std::string& name : plan->names()) {

@@ -118,7 +118,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
       fmt::format("host executor, a plan of {} device{}{}", devices, devices == 1 ? "" : "s", why);
   if (o.repository.empty()) {
     const auto known = models::model_names();
-    return make_planned_staged_service(
+    return make_planned_staged_service<runtime::host_executor>(
         o, shared, std::vector<std::string>{known.begin(), known.end()}, description, "cohort_host",
         std::move(made),
         [seed = o.seed](const std::string& name, runtime::host_executor& e,
@@ -131,7 +131,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
   for (const formats::repository_model& m : formats::scan_repository(o.repository)) {
     known.push_back(m.name);
   }
-  return make_planned_staged_service(
+  return make_planned_staged_service<runtime::host_executor>(
       o, shared, known, description, onnx_platform, std::move(made),
       [&o, library = runtime::onnx::library::open(o.onnx_library)](
           const std::string& name, runtime::host_executor& e, const std::string& /*weights*/) {

@@ -64,6 +64,11 @@ inline void check_names(const options& o, const std::vector<std::string>& known)
   for (const auto& [m, file] : o.weights) check("--weights", m);
 }
 
+/// Gives the factory of a model, from a file of weights or generated if the path is empty.
+template <class Executor>
+using make_factory_function = std::function<std::unique_ptr<models::any_model_factory<Executor>>(
+    const std::string& name, Executor& e, const std::string& weights)>;
+
 /// What a server of staged models needs beyond its options.
 template <class Executor>
 struct staged_parts {
@@ -72,10 +77,7 @@ struct staged_parts {
   std::string machine;  ///< What decides how long its work takes, as far as it is known.
   std::unique_ptr<Executor> executor;
   unsigned devices;
-  /// Gives the factory of a model, from a file of weights or generated if the path is empty.
-  std::function<std::unique_ptr<models::any_model_factory<Executor>>(
-      const std::string& name, Executor& e, const std::string& weights)>
-      make_factory;
+  make_factory_function<Executor> make_factory;
 };
 
 /// Has the policy start with the settings that are kept for such a server, if it was told none.

@@ -125,6 +125,10 @@ void open_one(opened_models& all, const options& o, const formats::repository_mo
 
 }  // namespace
 
+template std::unique_ptr<model_service> serve_pipelines<runtime::host_executor>(
+    const options&, outcome_listener&, serve::metrics&, std::string, unsigned,
+    resources<runtime::host_executor>, const prepared_models&, std::vector<formats::pipeline_plan>);
+
 std::unique_ptr<model_service> make_repository_pipelines(const options& o,
                                                          outcome_listener& listener,
                                                          serve::metrics& counters) {

@@ -9,6 +9,7 @@
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/trial_thread.hpp>
+#include <cohort/runtime/host.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -250,6 +251,11 @@ std::unique_ptr<model_service> serve_pipelines(const options& o, outcome_listene
         return std::unique_ptr<model_service>{std::move(s)};
       });
 }
+
+// Once, in repository_pipelines.cpp: it takes long to compile.
+extern template std::unique_ptr<model_service> serve_pipelines<runtime::host_executor>(
+    const options&, outcome_listener&, serve::metrics&, std::string, unsigned,
+    resources<runtime::host_executor>, const prepared_models&, std::vector<formats::pipeline_plan>);
 
 /// Loads, profiles and cuts models on an executor.
 template <class Executor>

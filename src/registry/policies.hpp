@@ -14,6 +14,9 @@
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/window.hpp>
 
+#include <cstdint>
+#include <variant>
+
 #include "name_table.hpp"
 #include "policy.hpp"
 
@@ -38,6 +41,36 @@ struct always {
   Gather rule{};
 };
 
+/// A window rule of any policy that does not tune itself. A server has an engine for each type of
+/// scheduler on each kind of device, and compiling one takes long: these policies share one type.
+struct any_window {
+  std::variant<deferred::frontrun, deferred::eager, deferred::timeout> rule;
+
+  [[nodiscard]] time_point opens(const deferred::batch_view& b) const noexcept {
+    return std::visit([&](const auto& r) { return r.opens(b); }, rule);
+  }
+  [[nodiscard]] bool asks_for_arrival() const noexcept {
+    return std::visit([](const auto& r) { return deferred::asks_for_arrival(r); }, rule);
+  }
+};
+/// A gather rule of any such policy.
+struct any_gather {
+  std::variant<deferred::head, deferred::drop_head> rule;
+
+  [[nodiscard]] deferred::gathered gather(const deferred::request_queue& q,
+                                          const deferred::reach& r,
+                                          std::uint32_t target) const noexcept {
+    return std::visit([&](const auto& g) { return g.gather(q, r, target); }, rule);
+  }
+};
+
+}  // namespace cohort::registry
+
+template <>
+inline constexpr bool cohort::deferred::takes_all_in_time<cohort::registry::any_gather> = true;
+
+namespace cohort::registry {
+
 /// The policies of a scheduler, and so of one over pools.
 template <class Window, class Gather>
 struct composition {
@@ -50,6 +83,13 @@ struct composition {
   }
   [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
     return deferred::basic_pooled_scheduler<Window, Gather>{d, window, gather};
+  }
+  template <deferred::trial_runner>
+  [[nodiscard]] auto served_scheduler(const deferred::network_delays& d) const {
+    return deferred::basic_scheduler<any_window, any_gather>{d, {window}, {gather}};
+  }
+  [[nodiscard]] auto served_pooled_scheduler(const deferred::network_delays& d) const {
+    return deferred::basic_pooled_scheduler<any_window, any_gather>{d, {window}, {gather}};
   }
 };
 
@@ -69,6 +109,13 @@ struct adaptive_composition {
           deferred::adaptive_priority{o}};
     s.learn(tuning.initial.learns(), distant_past);
     return s;
+  }
+  template <deferred::trial_runner Runner>
+  [[nodiscard]] auto served_scheduler(const deferred::network_delays& d) const {
+    return scheduler<Runner>(d);
+  }
+  [[nodiscard]] auto served_pooled_scheduler(const deferred::network_delays& d) const {
+    return pooled_scheduler(d);
   }
 };
 
@@ -127,13 +174,20 @@ decltype(auto) with_policy(const policy& p, Use use) {
   return policies.visit(
       p.row, [&](const auto& row) -> decltype(auto) { return use(row.make(p, row.gather.rule)); });
 }
-/// `use(scheduler)` for it.
+/// `use(scheduler)` for a server with that policy: one of two types.
 /// @tparam Runner Of its trials, if it tunes itself.
 template <deferred::trial_runner Runner = deferred::inline_trials, class Use>
 decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& delays, Use use) {
   return with_policy(p, [&](const auto& c) -> decltype(auto) {
-    return use(c.template scheduler<Runner>(delays));
+    return use(c.template served_scheduler<Runner>(delays));
   });
+}
+/// As `with_scheduler`, over pools.
+template <class Use>
+decltype(auto) with_pooled_scheduler(const policy& p, const deferred::network_delays& delays,
+                                     Use use) {
+  return with_policy(
+      p, [&](const auto& c) -> decltype(auto) { return use(c.served_pooled_scheduler(delays)); });
 }
 
 }  // namespace cohort::registry

@@ -186,20 +186,73 @@ TEST_CASE("every policy and gather rule runs, and no measured request is lost") 
   }
 }
 
-/// Whether a server that is asked for `name` gets a `Scheduler`.
-template <class Scheduler>
-bool serves(std::string_view name) {
-  return with_scheduler(parse_policies(name, {}).front(), {}, [](const auto& scheduler) {
-    return std::same_as<std::remove_cvref_t<decltype(scheduler)>, Scheduler>;
+/// When a server with that policy sends a request of a model with an SLO of 100 ms, of which
+/// batches of b take 5 + b ms, to an idle device; it came at 0.
+duration sends_after(std::string_view name) {
+  struct sink {
+    time_point sent = never;
+    time_point now;
+    void dispatch(deferred::batch&&) noexcept { sent = now; }
+    void drop(request&) noexcept {}
+  };
+  return with_scheduler(parse_policies(name, {}).front(), {}, [](auto scheduler) {
+    const time_point start{};
+    const model_id m =
+        scheduler.add_model({.latency = latency_curve{linear_latency{from_ms(5), from_ms(1)}, 16},
+                             .slo = from_ms(100)});
+    scheduler.add_device(start);
+    request r;
+    r.model = m;
+    r.arrival = start;
+    r.deadline = start + from_ms(100);
+    sink s;
+    s.now = start;
+    scheduler.on_arrival(r, start, s);
+    scheduler.advance(start, s);
+    while (s.sent == never) {
+      REQUIRE(scheduler.next_wake() != never);
+      s.now = scheduler.next_wake();
+      scheduler.advance(s.now, s);
+    }
+    return s.sent - start;
   });
 }
 
 TEST_CASE("a server has the scheduler of the policy that it was asked for") {
+  CHECK(sends_after("deferred") == from_ms(100 - 7));  // One more could no longer join.
+  CHECK(sends_after("eager") == duration{0});
+  CHECK(sends_after("timeout:0.3") == from_ms(30));
+  CHECK(sends_after("timeout:1") == from_ms(100 - 6));
+  CHECK(with_scheduler(parse_policies("adaptive", {}).front(), {}, [](const auto& scheduler) {
+    return std::same_as<std::remove_cvref_t<decltype(scheduler)>, deferred::tuned_scheduler>;
+  }));
+}
+TEST_CASE("the rules of servers are those of the policies that they stand for") {
   using namespace deferred;
-  CHECK(serves<basic_scheduler<frontrun, drop_head>>("deferred"));
-  CHECK(serves<tuned_scheduler>("adaptive"));
-  CHECK(serves<basic_scheduler<eager, head>>("eager"));
-  CHECK(serves<basic_scheduler<timeout, head>>("timeout:0.3"));
+  const batch_view some{.size = 3,
+                        .deadline = time_point{from_ms(90)},
+                        .arrival = time_point{from_ms(2)},
+                        .slo = from_ms(88),
+                        .latency = from_ms(8),
+                        .latency_next = from_ms(9)};
+  CHECK(any_window{frontrun{}}.opens(some) == frontrun{}.opens(some));
+  CHECK(any_window{eager{}}.opens(some) == eager{}.opens(some));
+  CHECK(any_window{timeout{0.3}}.opens(some) == timeout{0.3}.opens(some));
+  CHECK(any_window{timeout{0.3}}.asks_for_arrival() == asks_for_arrival(timeout{0.3}));
+
+  // The last can be served with the first or well without it.
+  std::vector<request> waiting(9);
+  request_queue queue{16};
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    queue.push(waiting[i], time_point{from_ms(i == 0 ? 7 : 60)});
+  }
+  const latency_curve latency{linear_latency{from_ms(5), from_ms(1)}, 16};
+  const reach now{latency, latency, time_point{}};
+  const gathered kept = any_gather{head{}}.gather(queue, now, 8);
+  const gathered given_up = any_gather{drop_head{}}.gather(queue, now, 8);
+  CHECK(kept == head{}.gather(queue, now, 8));
+  CHECK(given_up == drop_head{}.gather(queue, now, 8));
+  CHECK(kept != given_up);
 }
 
 }  // namespace
