@@ -234,7 +234,8 @@ TEST_CASE("the rules of servers are those of the policies that they stand for") 
                         .arrival = time_point{from_ms(2)},
                         .slo = from_ms(88),
                         .latency = from_ms(8),
-                        .latency_next = from_ms(9)};
+                        .latency_next = from_ms(9),
+                        .load = {}};
   CHECK(any_window{frontrun{}}.opens(some) == frontrun{}.opens(some));
   CHECK(any_window{eager{}}.opens(some) == eager{}.opens(some));
   CHECK(any_window{timeout{0.3}}.opens(some) == timeout{0.3}.opens(some));
