@@ -54,7 +54,7 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
                                           std::string description,
                                           const std::vector<prepared_model>& prepared,
                                           double factor, std::unique_ptr<Backend> backend,
-                                          Load load, outcome_listener& listener,
+                                          const Load& load, outcome_listener& listener,
                                           serve::metrics& counters) {
   const deferred::network_delays d = delays(o, prepared);
   std::vector<served_model> models;
