@@ -52,6 +52,7 @@ class rank {
   }
   /// Gives a device that is present no work for a while, or again. What it has still ends.
   void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
+    COHORT_ASSERT(entries_.has(d));
     if (entries_.is_in_service(d) == is_in_service) return;
     measure(now);
     entries_.set_in_service(d, is_in_service);
