@@ -21,7 +21,7 @@ function(names_of kind out)
 endfunction()
 
 names_of(configurePresets configure)
-foreach(required asan cuda dev release tsan)
+foreach(required asan core cuda dev release tsan)
   if(NOT required IN_LIST configure)
     message(FATAL_ERROR "check_presets: no preset ${required}")
   endif()

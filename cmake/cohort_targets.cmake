@@ -10,14 +10,14 @@ target_compile_options(
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
-# cohort_compile_quickly(<target>...): without optimisation under sanitizers, where that is more than half of
-# compiling. For what does little at run time but wait.
-function(cohort_compile_quickly)
-  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
-    foreach(target IN LISTS ARGN)
-      target_compile_options(${target} PRIVATE -O0)
-    endforeach()
-  endif()
+# cohort_optimise(<target>...): also under sanitizers, where nothing else is: for what computes for so long that it is
+# worth the time that it takes to compile.
+function(cohort_optimise)
+  foreach(target IN LISTS ARGN)
+    if(TARGET ${target} AND CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+    endif()
+  endforeach()
 endfunction()
 
 # core/ids_test.cpp -> core.ids_test: the name of the target, the program and the ctest.
@@ -74,13 +74,14 @@ function(cohort_compile_alone name target)
 endfunction()
 
 # cohort_is_asked_for(<layer>/<name>_test.cpp <variable>): whether COHORT_TEST_LAYERS names this test, as
-# <layer>/<name>, or a folder that it lies in, as the layer, or nothing.
+# <layer>/<name>, with its fail test, or <layer>/<name>_test, or a folder that it lies in, as the layer, or nothing.
 function(cohort_is_asked_for source variable)
-  string(REGEX REPLACE "_(test|fail)\\.cpp$" "/" test "${source}")
+  string(REGEX REPLACE "\\.cpp$" "/" file "${source}")
+  string(REGEX REPLACE "_(test|fail)/$" "/" test "${file}")
   set(asked_for TRUE)
   foreach(wanted IN LISTS COHORT_TEST_LAYERS)
     string(FIND "${test}" "${wanted}/" at)
-    if(at EQUAL 0)
+    if(at EQUAL 0 OR file STREQUAL "${wanted}/")
       set(asked_for TRUE)
       break()
     endif()
@@ -225,9 +226,9 @@ endfunction()
 # cohort_add_tests_without_assertions(<layer> <name>...): these tests of a layer once more, as
 # <layer>.<name>_test.ndebug, with NDEBUG defined, as users build: what others do wrong must be defined
 # without our assertions, too. Only for tests of headers alone, as a library has them compiled in. Not
-# under sanitizers, which would take as long again.
+# under sanitizers, which would take as long again, nor where all tests are so.
 function(cohort_add_tests_without_assertions layer)
-  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize|NDEBUG")
     return()
   endif()
   list(TRANSFORM ARGN REPLACE "(.+)" "${layer}/\\1_test.cpp" OUTPUT_VARIABLE sources)

@@ -1,6 +1,6 @@
 # Tests of the tree as a whole rather than of one header: layers, umbrella, one definition rule,
 # and the installed package. Those labelled `tree` or `package` do not depend on the compiler flags
-# and run under dev alone.
+# and do not run under tsan and core.
 add_test(NAME tree.layers COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                   "${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake")
 add_test(NAME tree.umbrella COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P

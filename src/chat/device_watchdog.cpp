@@ -108,7 +108,9 @@ void device_watchdog::run() {
       const bool is_out = watch_.state() == device_state::quarantined;
       if (is_out != (trouble_ != device_trouble::none)) {
         went_out = is_out;
-        counters_.device_changes.add(std::string{to_string(watch_.state())});
+        // It may be suspect again already, but it serves.
+        counters_.device_changes.add(
+            std::string{to_string(is_out ? device_state::quarantined : device_state::healthy)});
         trouble_ = !is_out ? device_trouble::none
                    : hangs ? device_trouble::hangs
                            : device_trouble::fails;

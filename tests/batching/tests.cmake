@@ -2,6 +2,7 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator 
   cohort_add_test(batching/allocation_test.cpp)
 endif()
 cohort_add_tests(batching EXCEPT allocation early_exit sliced_model stage_driver)
+cohort_optimise(batching.tests) # Explorations and trials.
 cohort_add_tests_without_assertions(batching pipeline)
 if(TARGET cohort_models)
   cohort_add_test(batching/stage_driver_test.cpp LIBS cohort_models)

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,12 +37,29 @@ bool is(connection& c, const std::string& state) {
   return metric(c, "cohort_llm_device_state{device=\"0\",state=\"" + state + "\"}") == 1;
 }
 
+/// Waits until both streams of an idle server, that of prompts and that of iterations, sleep. Then
+/// the next work that either gets is work that it is woken for: what is blocked from now on hangs
+/// in that, not in what comes after it.
+bool streams_sleep(const child& server) {
+  const std::string tasks = "/proc/" + std::to_string(server.pid()) + "/task";
+  return soon([&] {
+    int asleep = 0;
+    for (const auto& task : std::filesystem::directory_iterator{tasks}) {
+      std::ifstream stat{task.path() / "stat"};
+      const std::string said{std::istreambuf_iterator<char>{stat}, {}};
+      if (said.find("(cohort-stream) S ") != std::string::npos) ++asleep;
+    }
+    return asleep == 2;
+  });
+}
+
 /// One that has measured how long its device takes.
 struct served {
   explicit served(std::vector<std::string> options = {}) : server{with(std::move(options))} {
     REQUIRE_MESSAGE(server.port() != 0, server.first_line);
     connection c{server.port()};
     REQUIRE(post(c, "/v1/completions", asked(8)).status == 200);
+    REQUIRE(streams_sleep(server));
     connection m{server.management_port()};
     CHECK(is(m, "healthy"));
   }
@@ -112,6 +132,7 @@ TEST_CASE("the first prompt of all may hang, too: whoever waits behind it is tol
                 "1", "--first-hang-s", "2", "--hang-timeout-s", "3600"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection probe{server.management_port()};
+  REQUIRE(streams_sleep(server));
   stream.block();
   connection first{server.port()};
   send(first, asked(8));

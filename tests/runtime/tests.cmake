@@ -16,26 +16,30 @@ if(TARGET cohort_onnx_models)
   # Without ONNX Runtime.
   foreach(name external_data shapes library)
     cohort_add_test(runtime/onnx/${name}_test.cpp LIBS cohort_onnx)
-    target_include_directories(runtime.onnx.${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  endforeach()
-  # Libraries that are not it, by the name of a macro.
-  foreach(which OTHER/0 OLD/1.4.0 NO_TABLE/1.30.0 NEXT/2.9.0)
-    get_filename_component(name "${which}" DIRECTORY)
-    get_filename_component(version "${which}" NAME)
-    add_library(cohort_${name}_library MODULE EXCLUDE_FROM_ALL runtime/onnx/old_library.cpp)
-    target_compile_definitions(cohort_${name}_library PRIVATE "VERSION=\"${version}\"")
-    if(name STREQUAL "OTHER")
-      target_compile_definitions(cohort_${name}_library PRIVATE OrtGetApiBase=another_entry_point)
+    if(TARGET runtime.onnx.${name}_test)
+      target_include_directories(runtime.onnx.${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
     endif()
-    target_compile_features(cohort_${name}_library PRIVATE cxx_std_20)
-    target_link_libraries(cohort_${name}_library PRIVATE cohort_dev)
-    # As ONNX Runtime is: a sanitizer that looks at it would not know its types.
-    target_compile_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
-    target_link_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
-    add_dependencies(runtime.onnx.library_test cohort_${name}_library)
-    target_compile_definitions(runtime.onnx.library_test
-                               PRIVATE "${name}_LIBRARY=\"$<TARGET_FILE:cohort_${name}_library>\"")
   endforeach()
+  if(TARGET runtime.onnx.library_test)
+    # Libraries that are not it, by the name of a macro.
+    foreach(which OTHER/0 OLD/1.4.0 NO_TABLE/1.30.0 NEXT/2.9.0)
+      get_filename_component(name "${which}" DIRECTORY)
+      get_filename_component(version "${which}" NAME)
+      add_library(cohort_${name}_library MODULE EXCLUDE_FROM_ALL runtime/onnx/old_library.cpp)
+      target_compile_definitions(cohort_${name}_library PRIVATE "VERSION=\"${version}\"")
+      if(name STREQUAL "OTHER")
+        target_compile_definitions(cohort_${name}_library PRIVATE OrtGetApiBase=another_entry_point)
+      endif()
+      target_compile_features(cohort_${name}_library PRIVATE cxx_std_20)
+      target_link_libraries(cohort_${name}_library PRIVATE cohort_dev)
+      # As ONNX Runtime is: a sanitizer that looks at it would not know its types.
+      target_compile_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
+      target_link_options(cohort_${name}_library PRIVATE -fno-sanitize=all)
+      add_dependencies(runtime.onnx.library_test cohort_${name}_library)
+      target_compile_definitions(runtime.onnx.library_test
+                                 PRIVATE "${name}_LIBRARY=\"$<TARGET_FILE:cohort_${name}_library>\"")
+    endforeach()
+  endif()
   # With it.
   cohort_add_tests(runtime NAMES onnx/session onnx/model onnx/requests onnx/staged LIBS cohort_onnx cohort_onnx_models cohort_host
                    LABELS onnx)
