@@ -6,6 +6,7 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -26,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 
 struct counted : request {
+  bool taken = false;
   std::atomic<int> ends{0};
 };
 struct count {
@@ -58,11 +60,12 @@ struct fixture {
     return engine.add_model({.scheduling = {.latency = l, .slo = 20ms, .queue_capacity = 1 << 16}},
                             [&](model_id m) { backend.add_model(m, l); });
   }
-  bool submit(counted& r, model_id m) {
+  /// @returns Whether it is taken. Whoever is kept from the processor for the SLO comes too late.
+  bool submit(counted& r, model_id m, duration slo = 20ms) {
     r.model = m;
     r.arrival = clock.now();
-    r.deadline = r.arrival + 20ms;
-    return !engine.submit(r);
+    r.deadline = r.arrival + slo;
+    return r.taken = !engine.submit(r);
   }
   steady_clock clock;
   std::atomic<std::uint64_t> ended{0};
@@ -99,9 +102,9 @@ TEST_CASE_TEMPLATE("threads submit and cancel at will: every accepted request en
   f.engine.drain();
   f.engine.join();
   CHECK(f.ended == accepted);
-  CHECK(accepted == threads * each);
+  CHECK(accepted > 0);
   for (const auto& pool : pools) {
-    for (const counted& r : pool) REQUIRE(r.ends == 1);
+    for (const counted& r : pool) REQUIRE(r.ends == (r.taken ? 1 : 0));
   }
   counted late;
   CHECK_FALSE(f.submit(late, f.models[0]));
@@ -111,9 +114,10 @@ TEST_CASE_TEMPLATE("destroying an engine with work outstanding ends every reques
   std::deque<counted> pool(500);
   {
     fixture<Kind> f;
-    for (counted& r : pool) REQUIRE(f.submit(r, f.models[0]));
+    for (counted& r : pool) f.submit(r, f.models[0]);
   }
-  for (const counted& r : pool) CHECK(r.ends == 1);
+  CHECK(std::ranges::any_of(pool, &counted::taken));
+  for (const counted& r : pool) CHECK(r.ends == (r.taken ? 1 : 0));
 }
 /// Runs nothing: batches end when the test says so.
 struct idle_backend {
@@ -236,7 +240,7 @@ TEST_CASE_TEMPLATE("what the loop's thread throws comes back as it was, and the 
 TEST_CASE("the loop can be looked at while it runs") {
   fixture<one> f;
   counted r;
-  CHECK(f.submit(r, f.models[0]));
+  CHECK(f.submit(r, f.models[0], 500ms));
   while (r.ends == 0) std::this_thread::yield();
   std::uint64_t measured = 0;
   f.engine.inspect([&](const auto& loop) {
@@ -257,7 +261,7 @@ TEST_CASE_TEMPLATE(
           [](model_id) {}),
       config_error);
   counted r;
-  CHECK(f.submit(r, f.models[1]));
+  CHECK(f.submit(r, f.models[1], 500ms));
   f.engine.drain();
   f.engine.join();
   CHECK(r.ends == 1);
