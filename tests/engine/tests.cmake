@@ -1,4 +1,5 @@
 cohort_add_tests(engine EXCEPT allocation executor_backend hanging_host measured_model partition_host staged thread_chaos)
+cohort_optimise(engine.tests) # Faults, loads and plans, in virtual time.
 cohort_add_tests_without_assertions(
   engine chaos device_health engine engine_core faulty_devices loop manual_engine staged_chaos)
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Sanitizers have an operator new of their own.
