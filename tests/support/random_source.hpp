@@ -9,18 +9,6 @@
 
 namespace cohort::test {
 
-/// Whether the test is compiled with a sanitizer, and not optimised.
-#if defined(__has_feature)
-inline constexpr bool is_sanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool is_sanitized = false;
-#endif
-
-/// How many seeds of a thousand a test of the headers tries: a tenth if it is sanitized. All are
-/// tried in the presets `dev` and `core`.
-constexpr std::uint64_t seeds(std::uint64_t all) { return is_sanitized ? all / 10 : all; }
-
 /// A seeded generator. The standard fixes what mt19937_64 yields, but not the distributions; so the
 /// choices are made here. The slight bias of `%` does not matter for a test.
 class random_source {
