@@ -69,6 +69,31 @@ TEST_CASE("a candidate follows the queue: size, opening, last start") {
   CHECK(f.sink.candidates.back().exec_at == t0 + 3ms);
   CHECK(f.sink.candidates.back().latest == t0 + 4ms);
 }
+/// Its requests end for good when they are dropped, and their memory has other contents then.
+struct owner : recorder {
+  std::vector<model_id> told;
+  void candidate_changed(model_id id, const candidate&) noexcept { told.push_back(id); }
+  void drop(request& r) noexcept {
+    r.model = model_id{99};
+    delete &r;
+  }
+};
+
+TEST_CASE("a request that is dropped as it arrives may be destroyed by its owner at once") {
+  fixture f;
+  owner sink;
+  const auto arrive = [&](duration at, duration slo) {
+    auto* const r = new request;
+    r->model = m;
+    r->arrival = t0 + at;
+    r->deadline = r->arrival + slo;
+    f.shard.on_arrival(*r, r->arrival, sink);
+  };
+  arrive(0ms, 12ms);
+  arrive(7ms, 4ms);  // Neither can be in time any more.
+  CHECK(f.shard.queued_requests(m) == 0);
+  CHECK(sink.told == std::vector<model_id>{m, m});
+}
 /// That of a shard whose rank tells what waits for a device.
 struct told : recorder {
   static constexpr bool tells_what_waits = true;

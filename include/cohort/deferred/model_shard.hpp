@@ -212,13 +212,14 @@ class basic_model_shard {
   /// Takes a request of a model that is served and whose queue is not full.
   template <shard_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    model& m = *models_[r.model.index()];
+    const model_id id = r.model;  // `choose` may drop `r`, which is the caller's again then.
+    model& m = *models_[id.index()];
     r.state = request_state::queued;
     r.sequence = ++m.arrivals;
     // Not `now`: a driver may have left it waiting, with others, while no device was free.
     if (m.rate.add(std::min(r.arrival, now))) retarget(m);
     m.queue.push(r, r.deadline - delays_.after());
-    publish(r.model, m, choose(r.model, m, now, distant_past, sink), now, sink);
+    publish(id, m, choose(id, m, now, distant_past, sink), now, sink);
   }
 
   /// A request came that nobody took, as there is too much to do: it counts among arrivals and
