@@ -21,7 +21,7 @@ namespace {
 struct gpu_fixture {
   struct shared_device {
     cuda_device device{{.pool_bytes = std::size_t{256} << 20U,
-                        .pool_kind = runtime::cuda::memory_kind::managed,
+                        .pool_kind = runtime::cuda::memory_kind::pinned,
                         .workspace_bytes = 0}};
     cuda_device::stream stream = device.executor().make_stream();
   };

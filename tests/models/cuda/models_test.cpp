@@ -14,7 +14,7 @@
 namespace cohort::models::conformance::models_test {
 namespace {
 
-constexpr runtime::cuda::memory_kind readable = runtime::cuda::memory_kind::managed;
+constexpr runtime::cuda::memory_kind readable = runtime::cuda::memory_kind::pinned;
 
 struct cuda_ops_fixture {
   using operations = cuda_ops;
