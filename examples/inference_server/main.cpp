@@ -68,9 +68,7 @@ int run(const options& o) {
             if (const auto found = answers.settings()) keeper->found(*found);
           });
         },
-        [s](const deferred::settings& found) {
-          s->cache->keep_settings({s->key, found});
-        },
+        [s](const deferred::settings& found) { s->cache->keep_settings({s->key, found}); },
         std::chrono::seconds{5}, s->first);
   }
   life.wait();

@@ -36,8 +36,8 @@ std::map<std::string, runtime::tensor_info> tensors_of(
   const std::string bytes = formats::to_bytes(copy);
   for (auto& t : onnx::describe_outputs(with, std::as_bytes(std::span{bytes}),
                                         {.name = whole.interface().name,
-                                        .max_size = whole.interface().max_size,
-                                        .has_batch = whole.has_batch()})) {
+                                         .max_size = whole.interface().max_size,
+                                         .has_batch = whole.has_batch()})) {
     if (t) all[t->name] = *t;
   }
   return all;

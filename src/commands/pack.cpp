@@ -318,7 +318,7 @@ void refuse_beside_verify(const pack_options& o) {
   if (o.interference) throw input_error{fmt::format("--interference: expected {}", expected)};
   // These always have a value: their default may as well have been given.
   const pack_options defaults;
-  const auto unchanged = [&](const char* name, std::string pack_options::*value) {
+  const auto unchanged = [&](const char* name, std::string pack_options::* value) {
     if (o.*value != defaults.*value) fail(name, quote_short(o.*value), expected);
   };
   unchanged("--slo-rule", &pack_options::slo_rule);

@@ -149,7 +149,7 @@ std::string verdict(const std::vector<named_runs<rate_run>>& all) {
   for (const named_runs<rate_run>& s : all) {
     if (&s == &last || s.runs.size() != last.runs.size()) continue;
     const std::size_t n = s.runs.size();
-    const auto lower = [&](double rate_run::*field) {
+    const auto lower = [&](double rate_run::* field) {
       std::size_t count = 0;
       for (std::size_t i = 0; i < n; ++i) {
         if (s.runs[i].*field < last.runs[i].*field) ++count;

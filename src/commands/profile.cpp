@@ -263,9 +263,8 @@ void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t
     std::ranges::sort(point.runs_ms);
     for (std::vector<double>& stage : point.stages_ms) std::ranges::sort(stage);
   }
-  std::ranges::sort(points, {}, [](const profile_point& x) {
-    return std::pair{x.partition, x.batch};
-  });
+  std::ranges::sort(points, {},
+                    [](const profile_point& x) { return std::pair{x.partition, x.batch}; });
 }
 
 /// Measures few sizes, and more where lines between them are off on the largest partition. Each

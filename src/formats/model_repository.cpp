@@ -63,7 +63,7 @@ std::optional<struct stat> look(const fs::path& root, const std::string& path) {
   if (rest != root.end()) {
     fail(path, "a symbolic link that leaves the repository", "one to what is in it");
   }
-  struct stat s {};
+  struct stat s{};
   if (::stat(real.c_str(), &s) != 0) cannot_read(path, {errno, std::generic_category()});
   return s;
 }

@@ -170,10 +170,8 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
       .options = {.buffer_sets = m.plan.buffer_sets,
                   .entry = m.plan.entry,
                   .stretch = {.longest_wait = std::max(duration{0}, slo - 2 * whole)}},
-      .policy =
-          [policies = m.plan.policies](const batching::stage_profile& p) {
-            return batching::diversity{p, policies};
-          },
+      .policy = [policies = m.plan.policies](
+                    const batching::stage_profile& p) { return batching::diversity{p, policies}; },
       .observer = observer};
   std::vector<std::uint64_t> there;  // Of the outputs, after each stage.
   for (std::size_t s = 0; s < m.stages.size(); ++s) {

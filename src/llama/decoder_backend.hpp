@@ -111,23 +111,23 @@ concept describes_its_memory = requires(const B& b) {
   { b.column_bytes() } -> std::convertible_to<std::uint64_t>;
 };
 template <class B>
-concept keeps_packed_columns = requires(B& b, std::uint32_t columns, std::uint64_t storage,
-                                        const kv::copy_plan& plan) {
-  { b.allocate(columns) } -> std::same_as<std::uint64_t>;
-  { b.packed_columns(storage) } -> std::same_as<std::uint32_t>;
-  b.release(storage);
-  b.discard(storage);
-  b.execute(plan);
-};
+concept keeps_packed_columns =
+    requires(B& b, std::uint32_t columns, std::uint64_t storage, const kv::copy_plan& plan) {
+      { b.allocate(columns) } -> std::same_as<std::uint64_t>;
+      { b.packed_columns(storage) } -> std::same_as<std::uint32_t>;
+      b.release(storage);
+      b.discard(storage);
+      b.execute(plan);
+    };
 template <class B>
-concept prefills_pieces_beside_the_batch = requires(B& b, std::span<const prefill_piece> pieces,
-                                                    std::uint32_t i) {
-  b.start_prefill(pieces);
-  { b.prefill() } -> std::same_as<prefill_state>;
-  b.wait_for_prefill();
-  { b.first(i) } -> std::same_as<row_result>;
-  b.end_prefill();
-};
+concept prefills_pieces_beside_the_batch =
+    requires(B& b, std::span<const prefill_piece> pieces, std::uint32_t i) {
+      b.start_prefill(pieces);
+      { b.prefill() } -> std::same_as<prefill_state>;
+      b.wait_for_prefill();
+      { b.first(i) } -> std::same_as<row_result>;
+      b.end_prefill();
+    };
 template <class B>
 concept iterates = requires(B& b, const kv::decode_batch& batch, std::uint32_t slot, bool logits) {
   { b.iterate(batch, logits) } -> std::same_as<bool>;
@@ -159,8 +159,9 @@ concept says_why_it_failed = requires(const B& b, device_work what) {
 /// * The destructor waits for a job under way.
 /// Thread safety: one thread. Models: `host_backend`, `device::device_backend`.
 template <class B>
-concept decoder_backend = requirement::describes_its_memory<B> &&
-    requirement::keeps_packed_columns<B> && requirement::prefills_pieces_beside_the_batch<B> &&
-    requirement::iterates<B> && requirement::says_why_it_failed<B>;
+concept decoder_backend =
+    requirement::describes_its_memory<B> && requirement::keeps_packed_columns<B> &&
+    requirement::prefills_pieces_beside_the_batch<B> && requirement::iterates<B> &&
+    requirement::says_why_it_failed<B>;
 
 }  // namespace cohort::llama

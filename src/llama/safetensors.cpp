@@ -201,7 +201,7 @@ bool to_f32(const tensor_view& t, float* to) noexcept {
 mapped_file::mapped_file(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path, "cannot be read");
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(file);
     fail(path, "is not a file");

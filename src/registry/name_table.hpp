@@ -32,10 +32,8 @@ struct row {
 
 /// Whether a name would do something.
 template <class Row>
-concept has_make = requires(const Row& r) {
-  r.make;
-}
-&&!std::same_as<decltype(Row::make), nothing>;
+concept has_make =
+    requires(const Row& r) { r.make; } && !std::same_as<decltype(Row::make), nothing>;
 
 /// Rows of any types. Does not compile with a row that has no `make` or no help, nor with two of
 /// one name.
@@ -76,9 +74,7 @@ class name_table {
   /// The names alone, for those who need not know what the rows make.
   [[nodiscard]] name_list list() const {
     return std::apply(
-        [](const auto&... r) {
-          return name_list{{listed_name{r.name, r.help, r.parameter}...}};
-        },
+        [](const auto&... r) { return name_list{{listed_name{r.name, r.help, r.parameter}...}}; },
         rows_);
   }
 

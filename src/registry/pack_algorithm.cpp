@@ -244,7 +244,7 @@ const name_list& pad_names() {
   return names;
 }
 
-std::string packers_with(bool packer_traits::*trait) {
+std::string packers_with(bool packer_traits::* trait) {
   std::vector<std::string_view> with;
   for (std::size_t i = 0; i < packer_names().all().size(); ++i) {
     if (traits_of(i).*trait) with.push_back(packer_names().all()[i].name);
@@ -252,7 +252,7 @@ std::string packers_with(bool packer_traits::*trait) {
   return joined(with, " and ");
 }
 
-bool has_trait(std::string_view packer, bool packer_traits::*trait) {
+bool has_trait(std::string_view packer, bool packer_traits::* trait) {
   const auto& all = packer_names().all();
   const auto at = std::ranges::find(all, packer, &listed_name::name);
   return at != all.end() && traits_of(static_cast<std::size_t>(at - all.begin())).*trait;

@@ -39,10 +39,10 @@ struct packer_traits {
   std::uint32_t parts = 0;    ///< Equal ones into which it cuts each device; 0: any sizes.
 };
 /// Those that have one: "elastic and elastic-int".
-[[nodiscard]] std::string packers_with(bool packer_traits::*trait);
+[[nodiscard]] std::string packers_with(bool packer_traits::* trait);
 
 /// Whether the packer of that name has it; no if there is none.
-[[nodiscard]] bool has_trait(std::string_view packer, bool packer_traits::*trait);
+[[nodiscard]] bool has_trait(std::string_view packer, bool packer_traits::* trait);
 
 /// What the user may say of a packer, as text.
 struct packer_options {

@@ -111,19 +111,17 @@ struct staged_row {
 };
 
 constexpr name_table staged_policies{
-    staged_row{.name = "zero-batch",
-               .help = "all that wait when the device is idle, through all stages",
-               .make =
-                   [](const staged_run& r, double) {
-                     return r.whole_batches(sim::whole_batch{r.plain(), duration{0}});
-                   }},
-    staged_row{.name = "delay-batch",
-               .help = "the same once the oldest has waited MS milliseconds",
-               .make =
-                   [](const staged_run& r, double ms) {
-                     return r.whole_batches(sim::whole_batch{r.plain(), from_ms(ms)});
-                   },
-               .parameter = {"MS", {.low = 0, .high = 1e7}}},
+    staged_row{
+        .name = "zero-batch",
+        .help = "all that wait when the device is idle, through all stages",
+        .make = [](const staged_run& r,
+                   double) { return r.whole_batches(sim::whole_batch{r.plain(), duration{0}}); }},
+    staged_row{
+        .name = "delay-batch",
+        .help = "the same once the oldest has waited MS milliseconds",
+        .make = [](const staged_run& r,
+                   double ms) { return r.whole_batches(sim::whole_batch{r.plain(), from_ms(ms)}); },
+        .parameter = {"MS", {.low = 0, .high = 1e7}}},
     staged_row{.name = "lazy-batch",
                .help = "all that wait catch up with the batch while its oldest stays in time",
                .make =

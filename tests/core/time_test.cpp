@@ -20,9 +20,7 @@ static_assert(!std::convertible_to<std::int64_t, duration>);
 static_assert(!std::convertible_to<std::chrono::steady_clock::time_point, time_point>);
 
 template <class T>
-concept tells_the_time = requires {
-  T::now();
-};
+concept tells_the_time = requires { T::now(); };
 static_assert(!tells_the_time<timeline>);  // Components are told the time.
 
 TEST_CASE("milliseconds and seconds become nanoseconds") {

@@ -62,9 +62,8 @@ template <class Model, class Gate>
 Model host_model(runtime::host_executor& e, Gate& gate) {
   const auto make = [&] { return std::make_unique<doubling<Gate>>(doubling<Gate>{&e, &gate}); };
   if constexpr (requires(Model m) { m.instances; }) {
-    Model m{.batch_max = 4, .policy = [](const batching::stage_profile& p) {
-              return batching::diversity{p, {}};
-            }};
+    Model m{.batch_max = 4,
+            .policy = [](const batching::stage_profile& p) { return batching::diversity{p, {}}; }};
     for (int s = 0; s < 2; ++s) {
       m.instances.push_back(make());
       m.stages.push_back({{.batch = 4, .time = std::chrono::microseconds{1}}});

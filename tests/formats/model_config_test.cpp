@@ -90,9 +90,7 @@ const cases& used() {
         [](const auto& c) { return c.inputs.at(0).type == data_type::i64; }}},
       {"input.dims",
        {"input { name: 'x' dims: [ -1, 3 ] }",
-        [](const auto& c) {
-          return c.inputs.at(0).dims == std::vector<std::int64_t>{-1, 3};
-        }}},
+        [](const auto& c) { return c.inputs.at(0).dims == std::vector<std::int64_t>{-1, 3}; }}},
       {"output.name",
        {"output { name: 'y' }", [](const auto& c) { return c.outputs.at(0).name == "y"; }}},
       {"output.data_type",
@@ -117,9 +115,7 @@ const cases& used() {
        {"default_model_filename: 'net.onnx'", [](const auto& c) { return c.file == "net.onnx"; }}},
       {"dynamic_batching.preferred_batch_size",
        {"dynamic_batching { preferred_batch_size: [8, 4, 8] }",
-        [](const auto& c) {
-          return c.batching->preferred == std::vector<std::uint32_t>{4, 8};
-        }}},
+        [](const auto& c) { return c.batching->preferred == std::vector<std::uint32_t>{4, 8}; }}},
       {"dynamic_batching.max_queue_delay_microseconds",
        {"dynamic_batching { max_queue_delay_microseconds: 1500 }",
         [](const auto& c) { return c.batching->max_queue_delay == 1500us; }}},

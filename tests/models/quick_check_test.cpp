@@ -12,8 +12,7 @@ namespace {
 /// Runs that take these times, in order.
 checked_time check(double kept_ms, const std::vector<double>& runs, const check_options& o = {}) {
   std::size_t next = 0;
-  return quick_check(
-      kept_ms, [&] { return runs.at(next++); }, o);
+  return quick_check(kept_ms, [&] { return runs.at(next++); }, o);
 }
 
 TEST_CASE("one run within the factor ends the check") {

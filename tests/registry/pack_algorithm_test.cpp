@@ -41,7 +41,7 @@ TEST_CASE("every packer serves a model that fits anywhere") {
 TEST_CASE("every order, knee and fit runs, and goes with the packers that take them") {
   const auto grid = small_grid();
   const auto runs = [&](packer_options o, const name_list& names,
-                        std::optional<std::string> packer_options::*option) {
+                        std::optional<std::string> packer_options::* option) {
     for (const listed_name& n : names.all()) {
       INFO(std::string{n.name});
       o.*option = std::string{n.name};

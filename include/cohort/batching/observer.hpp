@@ -24,31 +24,23 @@ enum class meta_op : std::uint8_t { make, stretch, split, leave, cancel, fail };
 namespace requirement {
 template <class O>
 concept observes_operations = requires(O& o, const batch_row& r, std::uint32_t n, time_point now) {
-  { o.made(r, now) }
-  noexcept;
-  { o.stretched(r, n, now) }
-  noexcept;
-  { o.split(r, n, now) }
-  noexcept;
-  { o.ended(r, n, meta_op::cancel, now) }
-  noexcept;
+  { o.made(r, now) } noexcept;
+  { o.stretched(r, n, now) } noexcept;
+  { o.split(r, n, now) } noexcept;
+  { o.ended(r, n, meta_op::cancel, now) } noexcept;
 };
 template <class O>
-concept observes_refused_operations = requires(O& o, meta_op what, meta_refusal why,
-                                               time_point now) {
-  { o.refused(what, why, now) }
-  noexcept;
-};
+concept observes_refused_operations =
+    requires(O& o, meta_op what, meta_refusal why, time_point now) {
+      { o.refused(what, why, now) } noexcept;
+    };
 template <class O>
-concept observes_stages = requires(O& o, const batch_row& r, std::uint32_t stage, const item& i,
-                                   time_point now) {
-  { o.launched(r, stage, i, now) }
-  noexcept;
-  { o.held(r, stage, now) }
-  noexcept;
-  { o.pushed(r, stage, i, now) }
-  noexcept;
-};
+concept observes_stages =
+    requires(O& o, const batch_row& r, std::uint32_t stage, const item& i, time_point now) {
+      { o.launched(r, stage, i, now) } noexcept;
+      { o.held(r, stage, now) } noexcept;
+      { o.pushed(r, stage, i, now) } noexcept;
+    };
 }  // namespace requirement
 
 /// Sees every operation on the batch table, every refusal with its reason, and every hand-over:
@@ -58,8 +50,9 @@ concept observes_stages = requires(O& o, const batch_row& r, std::uint32_t stage
 /// stage, item)`: queued for the stage. Called on the thread that decides, must be quick and not
 /// call back. Compile-time; an empty one costs nothing. Models: `null_batch_observer`.
 template <class O>
-concept batch_observer = requirement::observes_operations<O> &&
-    requirement::observes_refused_operations<O> && requirement::observes_stages<O>;
+concept batch_observer =
+    requirement::observes_operations<O> && requirement::observes_refused_operations<O> &&
+    requirement::observes_stages<O>;
 
 /// Looks away. Derive from it to watch only some events.
 struct null_batch_observer {

@@ -94,36 +94,29 @@ struct hand_over_view {
 namespace requirement {
 template <class P>
 concept decides_entry = requires(const P& p, const entry_view& v) {
-  { p.entry(v) }
-  noexcept->std::same_as<entry_decision>;
+  { p.entry(v) } noexcept -> std::same_as<entry_decision>;
 };
 template <class P>
-concept decides_stretch = requires(const P& p, const hand_over_view& v, const batch_row& r,
-                                   std::uint32_t n) {
-  { p.stretches_on_arrival(r, n) }
-  noexcept->std::same_as<bool>;
-  { p.stretch(v) }
-  noexcept->std::same_as<std::uint32_t>;
-};
+concept decides_stretch =
+    requires(const P& p, const hand_over_view& v, const batch_row& r, std::uint32_t n) {
+      { p.stretches_on_arrival(r, n) } noexcept -> std::same_as<bool>;
+      { p.stretch(v) } noexcept -> std::same_as<std::uint32_t>;
+    };
 template <class P>
-concept decides_split = requires(const P& p, const hand_over_view& v,
-                                 std::span<std::uint32_t> sizes) {
-  { p.split(v, sizes) }
-  noexcept->std::same_as<std::uint32_t>;
-  { p.foresees_split(std::uint32_t{}) }
-  noexcept->std::same_as<bool>;
-};
+concept decides_split =
+    requires(const P& p, const hand_over_view& v, std::span<std::uint32_t> sizes) {
+      { p.split(v, sizes) } noexcept -> std::same_as<std::uint32_t>;
+      { p.foresees_split(std::uint32_t{}) } noexcept -> std::same_as<bool>;
+    };
 /// Optional. What derives from a policy that has it must say it again, or is asked everywhere.
 template <class P>
 concept decides_run = std::same_as<typename P::run_to_of, P> &&
-    requires(const P& p, const batch_row& r, std::uint32_t stage) {
-  { p.run_to(r, stage) }
-  noexcept->std::same_as<std::uint32_t>;
-};
+                      requires(const P& p, const batch_row& r, std::uint32_t stage) {
+                        { p.run_to(r, stage) } noexcept -> std::same_as<std::uint32_t>;
+                      };
 template <class P>
 concept judges_requests = requires(const P& p, const staged_request& r, std::uint32_t stage) {
-  { p.judge(r, stage) }
-  noexcept->std::same_as<verdict>;
+  { p.judge(r, stage) } noexcept -> std::same_as<verdict>;
 };
 }  // namespace requirement
 
@@ -147,7 +140,7 @@ concept judges_requests = requires(const P& p, const staged_request& r, std::uin
 /// stage.
 template <class P>
 concept staging_policy = requirement::decides_entry<P> && requirement::decides_stretch<P> &&
-    requirement::decides_split<P> && requirement::judges_requests<P>;
+                         requirement::decides_split<P> && requirement::judges_requests<P>;
 
 /// Takes all that wait, up to the largest batch, and never changes a row: derive from it to say
 /// only what is different.

@@ -64,13 +64,14 @@ class sliced_model {
       model_->enqueue(i, s, part);
     }
   }
-  [[nodiscard]] bool has_exit(
-      std::size_t stage) const requires runtime::requirement::tells_exits<Model> {
+  [[nodiscard]] bool has_exit(std::size_t stage) const
+    requires runtime::requirement::tells_exits<Model>
+  {
     return model_->has_exit(ends_[stage] - 1);
   }
-  void enqueue_exit(
-      std::size_t stage, typename Executor::stream& s,
-      const runtime::slice& x) requires runtime::exiting_model<Model, typename Executor::stream> {
+  void enqueue_exit(std::size_t stage, typename Executor::stream& s, const runtime::slice& x)
+    requires runtime::exiting_model<Model, typename Executor::stream>
+  {
     model_->enqueue_exit(ends_[stage] - 1, s, x);
   }
 

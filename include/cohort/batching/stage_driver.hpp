@@ -208,7 +208,7 @@ class stage_driver {
     Host* host;
   };
 
-  static constexpr bool hears_of_unfit = requires(Host & h) { h.unfit(std::uint64_t{}); };
+  static constexpr bool hears_of_unfit = requires(Host& h) { h.unfit(std::uint64_t{}); };
   /// Those whose values a model could not compute leave, while their row is still said to run.
   template <class Pipeline>
   void let_go_unfit(Pipeline& p, const node& of, time_point now) {

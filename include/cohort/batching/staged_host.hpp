@@ -25,9 +25,8 @@ concept finds_rows_of_requests = requires(H& h, std::uint64_t tag) {
   { h.io(tag) } -> std::same_as<staged_io>;
 };
 template <class H>
-concept is_told_ends = requires(H& h, const staged_request& r, outcome how, time_point now) {
-  h.ended(r, how, now);
-};
+concept is_told_ends =
+    requires(H& h, const staged_request& r, outcome how, time_point now) { h.ended(r, how, now); };
 template <class H>
 concept judges_results = requires(H& h, const staged_request& r, std::uint32_t stage) {
   { h.judges(stage) } -> std::same_as<bool>;

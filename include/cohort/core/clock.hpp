@@ -18,8 +18,7 @@ concept now_returns_time_point = requires(const C& c) {
 };
 template <class C>
 concept now_is_noexcept = requires(const C& c) {
-  { c.now() }
-  noexcept;
+  { c.now() } noexcept;
 };
 }  // namespace requirement
 

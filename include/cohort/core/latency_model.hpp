@@ -25,8 +25,7 @@ concept latency_is_a_duration = requires(const L& l, std::uint32_t batch) {
 };
 template <class L>
 concept latency_is_noexcept = requires(const L& l, std::uint32_t batch) {
-  { l(batch) }
-  noexcept;
+  { l(batch) } noexcept;
 };
 }  // namespace requirement
 
@@ -34,7 +33,7 @@ concept latency_is_noexcept = requires(const L& l, std::uint32_t batch) {
 /// non-decreasing in b. Models: `linear_latency`, `table_latency`, `latency_curve`.
 template <class L>
 concept latency_model = std::copy_constructible<L> && requirement::latency_is_a_duration<L> &&
-    requirement::latency_is_noexcept<L>;
+                        requirement::latency_is_noexcept<L>;
 
 /// ℓ(b) = fixed + per_request · b: the papers' β + α b. Both at least 0 and not both 0.
 struct linear_latency {

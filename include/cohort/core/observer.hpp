@@ -28,18 +28,15 @@ struct dispatch_event {
 namespace requirement {
 template <class O>
 concept observes_refusals = requires(O& o, const request& r, refusal why, time_point now) {
-  { o.refused(r, why, now) }
-  noexcept;
+  { o.refused(r, why, now) } noexcept;
 };
 template <class O>
 concept observes_dispatches = requires(O& o, const dispatch_event& e, time_point now) {
-  { o.dispatched(e, now) }
-  noexcept;
+  { o.dispatched(e, now) } noexcept;
 };
 template <class O>
 concept observes_outcomes = requires(O& o, const request& r, outcome how, time_point now) {
-  { o.ended(r, how, now) }
-  noexcept;
+  { o.ended(r, how, now) } noexcept;
 };
 }  // namespace requirement
 
@@ -50,7 +47,7 @@ concept observes_outcomes = requires(O& o, const request& r, outcome how, time_p
 /// empty one costs nothing. Models: `null_observer`, `recording_observer` in tests.
 template <class O>
 concept observer = requirement::observes_refusals<O> && requirement::observes_dispatches<O> &&
-    requirement::observes_outcomes<O>;
+                   requirement::observes_outcomes<O>;
 
 /// Looks away. Derive from it to watch only some events.
 struct null_observer {

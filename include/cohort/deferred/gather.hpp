@@ -70,16 +70,15 @@ struct gathered {
 
 namespace requirement {
 template <class P>
-concept gather_returns_gathered = requires(const P& p, const request_queue& q, const reach& r,
-                                           std::uint32_t target) {
-  { p.gather(q, r, target) } -> std::same_as<gathered>;
-};
+concept gather_returns_gathered =
+    requires(const P& p, const request_queue& q, const reach& r, std::uint32_t target) {
+      { p.gather(q, r, target) } -> std::same_as<gathered>;
+    };
 template <class P>
-concept gather_is_noexcept = requires(const P& p, const request_queue& q, const reach& r,
-                                      std::uint32_t target) {
-  { p.gather(q, r, target) }
-  noexcept;
-};
+concept gather_is_noexcept =
+    requires(const P& p, const request_queue& q, const reach& r, std::uint32_t target) {
+      { p.gather(q, r, target) } noexcept;
+    };
 }  // namespace requirement
 
 /// Chooses the next batch of a queue. Semantics: pure; drop + size ≤ queue.size(); if size > 0 the
@@ -87,7 +86,7 @@ concept gather_is_noexcept = requires(const P& p, const request_queue& q, const 
 /// batch size worth protecting. Any thread. Models: `head`, `drop_head`.
 template <class P>
 concept gather_policy = std::copyable<P> && requirement::gather_returns_gathered<P> &&
-    requirement::gather_is_noexcept<P>;
+                        requirement::gather_is_noexcept<P>;
 
 /// Keeps the head as long as it can be served at all: drops requests that cannot make even a batch
 /// of one, then takes as many as the first one left allows. After a burst the oldest requests force

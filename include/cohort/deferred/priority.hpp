@@ -18,8 +18,7 @@ concept urgency_returns_time_point = requires(const P& p, const batch_view& b) {
 };
 template <class P>
 concept urgency_is_noexcept = requires(const P& p, const batch_view& b) {
-  { p.urgency(b) }
-  noexcept;
+  { p.urgency(b) } noexcept;
 };
 }  // namespace requirement
 
@@ -27,7 +26,7 @@ concept urgency_is_noexcept = requires(const P& p, const batch_view& b) {
 /// Models: `earliest_latest`, `adaptive_priority`.
 template <class P>
 concept priority_policy = std::copyable<P> && requirement::urgency_returns_time_point<P> &&
-    requirement::urgency_is_noexcept<P>;
+                          requirement::urgency_is_noexcept<P>;
 
 /// The candidate whose last possible start comes first. Source: Symphony, Algorithm 1, line 22.
 struct earliest_latest {

@@ -68,9 +68,7 @@ class basic_scheduler {
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
     expects(capacity > 0, "add_device: capacity must be at least 1");
     const std::uint32_t sharing = std::max(capacity, rank_.largest_capacity());
-    if (sharing != sharing_)
-      shard_.set_sharing(
-          sharing, [](model_id) { return true; }, now);
+    if (sharing != sharing_) shard_.set_sharing(sharing, [](model_id) { return true; }, now);
     sharing_ = sharing;
     std::uint32_t id = first_unused_device_;
     while (id < known_devices_ &&

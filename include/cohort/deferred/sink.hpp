@@ -18,44 +18,36 @@ namespace cohort::deferred {
 namespace requirement {
 template <class S>
 concept sink_takes_batches = requires(S& s, batch&& b) {
-  { s.dispatch(std::move(b)) }
-  noexcept;
+  { s.dispatch(std::move(b)) } noexcept;
 };
 template <class S>
 concept sink_takes_drops = requires(S& s, request& r) {
-  { s.drop(r) }
-  noexcept;
+  { s.drop(r) } noexcept;
 };
 template <class S>
 concept sink_takes_candidates = requires(S& s, model_id id, const candidate& c) {
-  { s.candidate_changed(id, c) }
-  noexcept;
+  { s.candidate_changed(id, c) } noexcept;
 };
 template <class S>
-concept sink_hears_of_used_grants = requires(S& s, model_id id, device_id d, time_point exec_at,
-                                             duration expected) {
-  { s.grant_used(id, d, exec_at, expected) }
-  noexcept;
-};
+concept sink_hears_of_used_grants =
+    requires(S& s, model_id id, device_id d, time_point exec_at, duration expected) {
+      { s.grant_used(id, d, exec_at, expected) } noexcept;
+    };
 template <class S>
 concept sink_hears_of_returned_grants = requires(S& s, model_id id, device_id d) {
-  { s.grant_returned(id, d) }
-  noexcept;
+  { s.grant_returned(id, d) } noexcept;
 };
 template <class S>
 concept sink_tells_of_pools = requires(const S& s, model_id id) {
-  { s.pool(id) }
-  noexcept->std::same_as<pool_view>;
+  { s.pool(id) } noexcept -> std::same_as<pool_view>;
 };
 template <class S>
 concept sink_takes_grants = requires(S& s, const grant& g) {
-  { s.grant(g) }
-  noexcept;
+  { s.grant(g) } noexcept;
 };
 template <class S>
 concept sink_hears_what_waits = requires(S& s, model_id id) {
-  { s.waits(id) }
-  noexcept;
+  { s.waits(id) } noexcept;
 };
 }  // namespace requirement
 
@@ -78,7 +70,8 @@ concept scheduler_sink = requirement::sink_takes_batches<S> && requirement::sink
 /// Must not call back into the shard, and must not throw. Models: inside `basic_scheduler` and
 /// `basic_pooled_scheduler`.
 template <class S>
-concept shard_sink = scheduler_sink<S> && requirement::sink_takes_candidates<S> &&
+concept shard_sink =
+    scheduler_sink<S> && requirement::sink_takes_candidates<S> &&
     requirement::sink_hears_of_used_grants<S> && requirement::sink_hears_of_returned_grants<S> &&
     requirement::sink_tells_of_pools<S>;
 

@@ -15,16 +15,15 @@ namespace cohort::deferred {
 
 namespace requirement {
 template <class P>
-concept target_returns_batch_size = requires(const P& p, const load_view& load, duration slo,
-                                             const latency_curve& latency) {
-  { p.target(load, slo, latency) } -> std::same_as<std::uint32_t>;
-};
+concept target_returns_batch_size =
+    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
+      { p.target(load, slo, latency) } -> std::same_as<std::uint32_t>;
+    };
 template <class P>
-concept target_is_noexcept = requires(const P& p, const load_view& load, duration slo,
-                                      const latency_curve& latency) {
-  { p.target(load, slo, latency) }
-  noexcept;
-};
+concept target_is_noexcept =
+    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
+      { p.target(load, slo, latency) } noexcept;
+    };
 }  // namespace requirement
 
 /// The batch size that a gather policy should not fall below: at least 1, at most
@@ -32,7 +31,7 @@ concept target_is_noexcept = requires(const P& p, const load_view& load, duratio
 /// Semantics: pure. Any thread. Models: `staggered_target`, `adaptive_target`.
 template <class P>
 concept target_policy = std::copyable<P> && requirement::target_returns_batch_size<P> &&
-    requirement::target_is_noexcept<P>;
+                        requirement::target_is_noexcept<P>;
 
 /// The largest b with ℓ(b) + b / rate ≤ slo, or 1: the batch that fills during one turn of a
 /// staggered execution. Source: Symphony, section 3.3, equations 1 and 2 with b / rate for ℓ(b) /

@@ -38,12 +38,9 @@ struct unseen_requests {
 /// `basic_pooled_scheduler`.
 template <class S>
 concept patient_scheduler = requires(const S& s, const unseen_requests& unseen, time_point t) {
-  { s.quiet_until(t) }
-  noexcept->std::same_as<time_point>;
-  { s.may_wait(unseen, t, t) }
-  noexcept->std::same_as<bool>;
-  { s.is_scarce() }
-  noexcept->std::same_as<bool>;
+  { s.quiet_until(t) } noexcept -> std::same_as<time_point>;
+  { s.may_wait(unseen, t, t) } noexcept -> std::same_as<bool>;
+  { s.is_scarce() } noexcept -> std::same_as<bool>;
 };
 
 }  // namespace cohort::deferred

@@ -20,8 +20,7 @@ concept opens_returns_time_point = requires(const P& p, const batch_view& b) {
 };
 template <class P>
 concept opens_is_noexcept = requires(const P& p, const batch_view& b) {
-  { p.opens(b) }
-  noexcept;
+  { p.opens(b) } noexcept;
 };
 }  // namespace requirement
 
@@ -30,7 +29,7 @@ concept opens_is_noexcept = requires(const P& p, const batch_view& b) {
 /// thread. Models: `frontrun`, `eager`, `timeout`, `adaptive_window`.
 template <class P>
 concept window_policy = std::copyable<P> && requirement::opens_returns_time_point<P> &&
-    requirement::opens_is_noexcept<P>;
+                        requirement::opens_is_noexcept<P>;
 
 /// A window that depends on how much the pool idles. While it is not open it is asked again after
 /// `looks_again`, a `duration` above 0, though nothing has happened: else the last requests of a
@@ -44,13 +43,11 @@ concept following_pool = window_policy<P> && requires {
 /// target, target_latency, prepared&)` works that out, into a `prepared` of the same model's or a
 /// new one, and `opens(batch, prepared)` is `opens(batch)` with it. Models: `adaptive_window`.
 template <class P>
-concept preparing_window = window_policy<P> &&
-    requires(const P& p, const batch_view& b, typename P::prepared& made) {
-  { p.prepare(b.load, b.slo, b.target, b.target_latency, made) }
-  noexcept;
-  { p.opens(b, std::as_const(made)) }
-  noexcept->std::same_as<time_point>;
-};
+concept preparing_window =
+    window_policy<P> && requires(const P& p, const batch_view& b, typename P::prepared& made) {
+      { p.prepare(b.load, b.slo, b.target, b.target_latency, made) } noexcept;
+      { p.opens(b, std::as_const(made)) } noexcept -> std::same_as<time_point>;
+    };
 
 /// Symphony's rule: start when one more request could no longer join, at deadline − ℓ(size + 1).
 /// Waiting until then costs no request its deadline and lets the batch grow; waiting longer gains

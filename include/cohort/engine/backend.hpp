@@ -16,13 +16,10 @@ namespace cohort::engine {
 
 namespace requirement {
 template <class B>
-concept launches_batches = requires(B& b, const deferred::batch& x) {
-  b.launch(x);
-};
+concept launches_batches = requires(B& b, const deferred::batch& x) { b.launch(x); };
 template <class C>
 concept delivers_outcomes = requires(C& c, request& r, outcome how) {
-  { c.deliver(r, how) }
-  noexcept;
+  { c.deliver(r, how) } noexcept;
 };
 }  // namespace requirement
 
@@ -48,8 +45,7 @@ concept driven_backend = backend<B> && requires(B& b, time_point now) {
 /// loop's thread for one that is in a batch; it may do nothing.
 template <class B>
 concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
-  { b.cancel(r) }
-  noexcept;
+  { b.cancel(r) } noexcept;
 };
 
 /// A backend that lets go of batches that hang: `abandon(batch)`, called on the loop's thread, says
@@ -58,8 +54,7 @@ concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
 /// requests of a batch that hangs have no end before it has.
 template <class B>
 concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch& x) {
-  { b.abandon(x) }
-  noexcept->std::same_as<bool>;
+  { b.abandon(x) } noexcept -> std::same_as<bool>;
 };
 
 /// A backend that can try whether a device works: `probe(device, model)`, called on the loop's
@@ -67,8 +62,7 @@ concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch&
 /// later calls `complete_probe(device, failed)` of the loop, from any thread.
 template <class B>
 concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) {
-  { b.probe(d, m) }
-  noexcept;
+  { b.probe(d, m) } noexcept;
 };
 
 /// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's

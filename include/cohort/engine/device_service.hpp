@@ -19,10 +19,8 @@ namespace cohort::engine {
 /// `rank_half`.
 template <class S>
 concept device_matcher = requires(S& s, device_id d, time_point now) {
-  { s.set_in_service(d, true, now) }
-  noexcept;
-  { s.remove_device(d, now) }
-  noexcept;
+  { s.set_in_service(d, true, now) } noexcept;
+  { s.remove_device(d, now) } noexcept;
 };
 
 /// What becomes of a device from its first day to its last: tells the scheduler when it is out of

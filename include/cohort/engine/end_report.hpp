@@ -16,21 +16,17 @@ namespace cohort::engine {
 
 namespace requirement {
 template <class E>
-concept hears_of_batch_ends = requires(E& e, batch_ticket at, bool failed) {
-  e.complete(at, failed);
-};
+concept hears_of_batch_ends =
+    requires(E& e, batch_ticket at, bool failed) { e.complete(at, failed); };
 template <class E>
 concept hears_of_request_ends = requires(E& e, batch_ticket at, const request& r, bool failed) {
   e.complete_request(at, r, failed);
 };
 template <class E>
-concept hears_of_probe_ends = requires(E& e, device_id d, bool failed) {
-  e.complete_probe(d, failed);
-};
+concept hears_of_probe_ends =
+    requires(E& e, device_id d, bool failed) { e.complete_probe(d, failed); };
 template <class E>
-concept can_be_nudged = requires(E& e, void (*publish)()) {
-  e.nudge(publish);
-};
+concept can_be_nudged = requires(E& e, void (*publish)()) { e.nudge(publish); };
 }  // namespace requirement
 
 /// What hears of ends: `complete(ticket, failed)`, a batch has ended; `complete_request(ticket,

@@ -254,12 +254,14 @@ class basic_engine_core {
     void stray_end() noexcept {
       if constexpr (requires { self.observer_.stray_end(); }) self.observer_.stray_end();
     }
-    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
-        requirement::sink_abandons_batches<Sink> {
+    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept
+      requires requirement::sink_abandons_batches<Sink>
+    {
       return sink.abandon(b);
     }
-    void probe(device_id d,
-               model_id with) noexcept requires requirement::sink_probes_devices<Sink> {
+    void probe(device_id d, model_id with) noexcept
+      requires requirement::sink_probes_devices<Sink>
+    {
       sink.probe(d, with);
     }
   };

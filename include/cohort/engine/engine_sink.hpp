@@ -15,40 +15,30 @@ namespace cohort::engine {
 namespace requirement {
 template <class S>
 concept sink_takes_launches = requires(S& s, const deferred::batch& b) {
-  { s.launch(b) }
-  noexcept;
+  { s.launch(b) } noexcept;
 };
 template <class S>
 concept sink_takes_outcomes = requires(S& s, request& r, outcome how) {
-  { s.ended(r, how) }
-  noexcept;
+  { s.ended(r, how) } noexcept;
 };
 template <class S>
 concept sink_hears_of_removed_models = requires(S& s, model_id id) {
-  { s.model_removed(id) }
-  noexcept;
+  { s.model_removed(id) } noexcept;
 };
 /// It can let a request go whose batch is at work.
 template <class S>
-concept sink_cancels_running = requires(S& s, request& r) {
-  s.cancel_running(r);
-};
+concept sink_cancels_running = requires(S& s, request& r) { s.cancel_running(r); };
 /// It can have a device leave the memory of requests alone whose batch hangs.
 template <class S>
 concept sink_abandons_batches = requires(S& s, const deferred::batch& b) {
-  { s.abandon(b) }
-  noexcept->std::same_as<bool>;
+  { s.abandon(b) } noexcept -> std::same_as<bool>;
 };
 /// It wants to know who of a batch waits for another one.
 template <class S>
-concept sink_hears_of_retries = requires(S& s, request& r) {
-  s.waits_again(r);
-};
+concept sink_hears_of_retries = requires(S& s, request& r) { s.waits_again(r); };
 /// It can try whether a device works.
 template <class S>
-concept sink_probes_devices = requires(S& s, device_id d, model_id m) {
-  s.probe(d, m);
-};
+concept sink_probes_devices = requires(S& s, device_id d, model_id m) { s.probe(d, m); };
 }  // namespace requirement
 
 /// Carries out what an engine core decides, during the core's own calls and on their thread:
@@ -70,6 +60,6 @@ concept sink_probes_devices = requires(S& s, device_id d, model_id m) {
 /// not throw. Models: `basic_loop`, `sim::simulation`.
 template <class S>
 concept engine_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_outcomes<S> &&
-    requirement::sink_hears_of_removed_models<S>;
+                      requirement::sink_hears_of_removed_models<S>;
 
 }  // namespace cohort::engine

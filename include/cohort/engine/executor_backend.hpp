@@ -32,17 +32,14 @@ concept has_model_lane_and_instance = requires {
   { P::is_driven } -> std::convertible_to<bool>;
 };
 template <class P, class E, class M>
-concept runs_batches_of_instances = requires(typename P::template instance<E, M>& x,
-                                             typename P::template lane<E>& l,
-                                             const deferred::batch& b, runtime::completion& done,
-                                             time_point now) {
-  x.join(l);
-  { x.launch(l, b, now) }
-  noexcept;
-  { x.abandon(l, b, now) }
-  noexcept->std::same_as<bool>;
-  x.warm_up(l, done, now);
-};
+concept runs_batches_of_instances =
+    requires(typename P::template instance<E, M>& x, typename P::template lane<E>& l,
+             const deferred::batch& b, runtime::completion& done, time_point now) {
+      x.join(l);
+      { x.launch(l, b, now) } noexcept;
+      { x.abandon(l, b, now) } noexcept -> std::same_as<bool>;
+      x.warm_up(l, done, now);
+    };
 }  // namespace requirement
 
 /// How a model runs its batches on a device. Semantics: `lane` and `instance` are made of a
@@ -53,7 +50,7 @@ concept runs_batches_of_instances = requires(typename P::template instance<E, M>
 /// has `next_wake()`, `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
 concept batch_pipeline = requirement::has_model_lane_and_instance<P, E, M> &&
-    requirement::runs_batches_of_instances<P, E, M>;
+                         requirement::runs_batches_of_instances<P, E, M>;
 
 /// Runs batches of an engine on executors: a device of the engine is a share of one of them, and
 /// each model on a device an instance. Requests must be `tensor_request`s whose spans have the
@@ -169,7 +166,9 @@ class executor_backend {
     if (!has_it) return report_.probe_ended(id, false);
     d.models[with.index()]->warm_up(d.work, d.probe, now_);
   }
-  void cancel(const request& r) noexcept requires Pipeline::is_driven {
+  void cancel(const request& r) noexcept
+    requires Pipeline::is_driven
+  {
     for (const auto& d : devices_) {
       if (d == nullptr || r.model.index() >= d->models.size()) continue;
       instance* const x = d->models[r.model.index()].get();
@@ -177,14 +176,18 @@ class executor_backend {
     }
   }
 
-  [[nodiscard]] time_point next_event() const noexcept requires is_driven {
+  [[nodiscard]] time_point next_event() const noexcept
+    requires is_driven
+  {
     time_point next = next_of_executors();
     if constexpr (Pipeline::is_driven) {
       each_instance([&](const instance& x) { next = std::min(next, x.next_wake()); });
     }
     return next;
   }
-  void advance(time_point now) requires is_driven {
+  void advance(time_point now)
+    requires is_driven
+  {
     now_ = now;
     do {
       if constexpr (runtime::driven_executor<Executor>) {
@@ -196,8 +199,9 @@ class executor_backend {
 
   /// What observes a model on a device, if the pipeline is observed. Loop's thread, or after the
   /// engine.
-  [[nodiscard]] auto& observer(model_id id,
-                               device_id on = {}) noexcept requires Pipeline::is_driven {
+  [[nodiscard]] auto& observer(model_id id, device_id on = {}) noexcept
+    requires Pipeline::is_driven
+  {
     return devices_[on.index()]->models[id.index()]->observer();
   }
 

@@ -268,15 +268,18 @@ class basic_loop {
   void cancel_running(request& r) noexcept {
     if constexpr (cancelling_backend<Backend>) backend_.cancel(r);
   }
-  [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
-      abandoning_backend<Backend> {
+  [[nodiscard]] bool abandon(const deferred::batch& b) noexcept
+    requires abandoning_backend<Backend>
+  {
     return backend_.abandon(b);
   }
   void waits_again(request& r) noexcept {
     r.is_waiting = true;
     doors_[r.model.index()].waiting.fetch_add(1, std::memory_order_relaxed);
   }
-  void probe(device_id d, model_id with) noexcept requires probing_backend<Backend> {
+  void probe(device_id d, model_id with) noexcept
+    requires probing_backend<Backend>
+  {
     backend_.probe(d, with);
   }
   void model_removed(model_id id) noexcept {

@@ -68,27 +68,22 @@ struct partition_model {
 
 namespace requirement {
 template <class E>
-concept adds_devices_to_pools = requires(E& e, void (*setup)(device_id), deferred::pool_id pool,
-                                         std::uint32_t capacity) {
-  { e.add_device(setup, pool, capacity) } -> std::same_as<device_id>;
-};
+concept adds_devices_to_pools =
+    requires(E& e, void (*setup)(device_id), deferred::pool_id pool, std::uint32_t capacity) {
+      { e.add_device(setup, pool, capacity) } -> std::same_as<device_id>;
+    };
 template <class E>
-concept adds_models_to_pools = requires(E& e, model_config c, void (*setup)(model_id),
-                                        deferred::pool_id pool) {
-  { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
-};
+concept adds_models_to_pools =
+    requires(E& e, model_config c, void (*setup)(model_id), deferred::pool_id pool) {
+      { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
+    };
 template <class E>
-concept removes_models_and_tells = requires(E& e, model_id id, void (*gone)()) {
-  e.remove_model(id, gone);
-};
+concept removes_models_and_tells =
+    requires(E& e, model_id id, void (*gone)()) { e.remove_model(id, gone); };
 template <class E>
-concept removes_devices = requires(E& e, device_id d) {
-  e.remove_device(d);
-};
+concept removes_devices = requires(E& e, device_id d) { e.remove_device(d); };
 template <class E>
-concept runs_inside = requires(E& e, void (*action)()) {
-  e.run_inside(action);
-};
+concept runs_inside = requires(E& e, void (*action)()) { e.run_inside(action); };
 template <class B>
 concept prepares_devices = requires(B& b, const device_spec& spec) {
   { b.prepare_device(spec) } -> std::same_as<typename B::prepared_device>;
@@ -99,15 +94,14 @@ concept adds_and_takes_devices = requires(B& b, device_id d, typename B::prepare
   b.take_device(d);
 };
 template <class B>
-concept adds_and_takes_models = requires(B& b, model_id id, device_id d,
-                                         typename B::prepared_model made) {
-  b.add_model(id, d, std::move(made));
-  b.take_model(id, d);
-};
+concept adds_and_takes_models =
+    requires(B& b, model_id id, device_id d, typename B::prepared_model made) {
+      b.add_model(id, d, std::move(made));
+      b.take_model(id, d);
+    };
 template <class B>
-concept warms_up_on_devices = requires(B& b, model_id id, device_id d, runtime::completion& done) {
-  b.warm_up(id, d, done);
-};
+concept warms_up_on_devices =
+    requires(B& b, model_id id, device_id d, runtime::completion& done) { b.warm_up(id, d, done); };
 template <class L, class B>
 concept loads_partition_models = requires(L& load, model_id m, device_id gpu, device_share size) {
   { load(m, gpu, size) } -> std::same_as<partition_model<typename B::prepared_model>>;

@@ -55,9 +55,7 @@ concept tells_who_is_out = requires(H& h, device_id d) {
   { h.is_out(d) } -> std::same_as<bool>;
 };
 template <class H>
-concept routes_models = requires(H& h, model_id m, std::span<const route> r) {
-  h.set(m, r);
-};
+concept routes_models = requires(H& h, model_id m, std::span<const route> r) { h.set(m, r); };
 }  // namespace requirement
 
 /// What has partitions. Semantics: `create` makes a partition of a GPU, without models. `load(d,
@@ -69,8 +67,8 @@ concept routes_models = requires(H& h, model_id m, std::span<const route> r) {
 /// Models: `partition_host`.
 template <class H>
 concept plan_host = requirement::makes_partitions<H> && requirement::loads_and_unloads_models<H> &&
-    requirement::warms_up_models<H> && requirement::drains_models<H> &&
-    requirement::tells_who_is_out<H>;
+                    requirement::warms_up_models<H> && requirement::drains_models<H> &&
+                    requirement::tells_who_is_out<H>;
 
 /// What shares requests out. Semantics: when `set` returns, requests of the model go to these
 /// instances and to no other. Models: `plan_router`.

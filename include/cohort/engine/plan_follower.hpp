@@ -36,10 +36,10 @@ concept plans_on_the_devices_that_are_left = requires(P& p, std::uint32_t gpus) 
   { p.plan_on(gpus) } -> std::same_as<packing::plan>;
 };
 template <class P>
-concept plans_at_the_end_of_a_period = requires(P& p, std::span<const std::uint64_t> arrived,
-                                                std::uint64_t n, duration lasted) {
-  { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
-};
+concept plans_at_the_end_of_a_period =
+    requires(P& p, std::span<const std::uint64_t> arrived, std::uint64_t n, duration lasted) {
+      { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
+    };
 }  // namespace requirement
 
 /// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is told once a
@@ -49,7 +49,7 @@ concept plans_at_the_end_of_a_period = requires(P& p, std::span<const std::uint6
 /// `packing::periodic_planner`.
 template <class P>
 concept plan_maker = requirement::has_a_period<P> && requirement::plans_at_the_end_of_a_period<P> &&
-    requirement::plans_on_the_devices_that_are_left<P>;
+                     requirement::plans_on_the_devices_that_are_left<P>;
 
 /// How a plan is followed.
 struct follower_options {

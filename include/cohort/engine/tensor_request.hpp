@@ -59,9 +59,8 @@ concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
 /// An executor whose buffers the host may read and write like any memory of its own, while no work
 /// uses them: `E::buffers_are_host_memory`. Rows need no other memory on their way there.
 template <class E>
-concept has_host_buffers = !needs_pinned_memory<E> && requires {
-  requires E::buffers_are_host_memory;
-};
+concept has_host_buffers =
+    !needs_pinned_memory<E> && requires { requires E::buffers_are_host_memory; };
 
 /// Rows of requests on their way in and out, in host memory that is no request's: a device that
 /// hangs may keep it when its requests have ended.

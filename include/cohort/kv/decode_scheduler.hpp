@@ -64,7 +64,9 @@ class decode_scheduler {
   /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
   /// next call. Each member must be answered by `on_prefilled`, `on_prefill_failed` or
   /// `on_prefill_dropped`. For policies that start at once.
-  std::span<sequence* const> next_prefill() requires std::same_as<Admission, start_at_once> {
+  std::span<sequence* const> next_prefill()
+    requires std::same_as<Admission, start_at_once>
+  {
     struct {
       void finish(sequence&, finish_reason) const noexcept {}
     } nobody;

@@ -75,19 +75,17 @@ concept orders_streams_by_events = requires(E& e, typename E::stream& s, typenam
   { e.is_done(v) } -> std::same_as<bool>;
 };
 template <class E>
-concept copies_and_multiplies = requires(E& e, typename E::stream& s, const copy_request& c,
-                                         const gemm_request& g) {
-  e.copy(s, c);
-  e.gemm(s, g);
-};
+concept copies_and_multiplies =
+    requires(E& e, typename E::stream& s, const copy_request& c, const gemm_request& g) {
+      e.copy(s, c);
+      e.gemm(s, g);
+    };
 template <class E>
-concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)()) {
-  e.launch(s, work);
-};
+concept launches_host_work =
+    requires(E& e, typename E::stream& s, void (*work)()) { e.launch(s, work); };
 template <class E>
-concept tells_completion = requires(E& e, typename E::stream& s, completion& done) {
-  e.notify(s, done);
-};
+concept tells_completion =
+    requires(E& e, typename E::stream& s, completion& done) { e.notify(s, done); };
 }  // namespace requirement
 
 /// A device that runs work asynchronously, in streams ordered by events. Semantics:
@@ -107,7 +105,8 @@ concept tells_completion = requires(E& e, typename E::stream& s, completion& don
 /// Thread safety: any thread may use an executor; one stream or event by one thread at a time.
 /// Models: `host_executor`, `emulated_executor`, `cuda_executor`.
 template <class E>
-concept executor = requirement::has_stream_event_buffer_types<E> &&
+concept executor =
+    requirement::has_stream_event_buffer_types<E> &&
     requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
     requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
 

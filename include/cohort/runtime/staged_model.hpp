@@ -62,7 +62,8 @@ concept enqueues_exits = requires(M& m, std::size_t stage, Stream& stream, const
 /// once. Result of a slot: the same bits whatever other slots share the call is not required; the
 /// stated tolerance is. Models: those in src/models, `profile_model`.
 template <class M, class Stream>
-concept staged_model = requirement::names_itself<M> && requirement::has_stages<M> &&
+concept staged_model =
+    requirement::names_itself<M> && requirement::has_stages<M> &&
     requirement::tells_bytes_at_boundaries<M> && requirement::enqueues_stages<M, Stream>;
 
 /// A staged model that knows something before its end, for early exit and layer skip. Where
@@ -71,6 +72,6 @@ concept staged_model = requirement::names_itself<M> && requirement::has_stages<M
 /// leaves here, or whatever a request's future is judged by. Otherwise as `enqueue`.
 template <class M, class Stream>
 concept exiting_model = staged_model<M, Stream> && requirement::tells_exits<M> &&
-    requirement::enqueues_exits<M, Stream>;
+                        requirement::enqueues_exits<M, Stream>;
 
 }  // namespace cohort::runtime

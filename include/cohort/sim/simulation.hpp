@@ -193,9 +193,8 @@ class simulation {
   }
 
   /// Whether the scheduler keeps pools apart.
-  static constexpr bool has_pools = requires(Scheduler & s) {
-    s.add_device(time_point{}, deferred::pool_id{});
-  };
+  static constexpr bool has_pools =
+      requires(Scheduler& s) { s.add_device(time_point{}, deferred::pool_id{}); };
 
   void add_devices() {
     if constexpr (has_pools) {

@@ -89,8 +89,7 @@ bool round(tuner& t, trial_result usual, F is_it, trial_result other) {
 /// A round of quantiles that tells nothing, if it is time for one.
 void pass(tuner& t, trial_result usual) {
   if (tried_by(t)[1].quantile == t.present().quantile) return;
-  CHECK_FALSE(round(
-      t, usual, [](const settings&) { return false; }, usual));
+  CHECK_FALSE(round(t, usual, [](const settings&) { return false; }, usual));
 }
 constexpr window_kind frontrun = window_kind::frontrun;
 

@@ -116,16 +116,12 @@ TEST_CASE("dimensions of outputs that no name explains are found by two runs") {
 
 TEST_CASE("an output that is neither constant nor the size is refused by dimension") {
   CHECK(refusal({x({batch, length})}, {y({batch, open})}, {},
-                [](std::uint32_t rows, std::uint32_t size) {
-                  return shapes{{rows, 2 * size}};
-                }) ==
+                [](std::uint32_t rows, std::uint32_t size) { return shapes{{rows, 2 * size}}; }) ==
         "output 'y', dimension 1 was 12 for a request of size 6 and 24 for one of size 12: "
         "expected a "
         "constant of at least 1, or the size");
   CHECK(refusal({x({batch})}, {y({batch, open})}, {},
-                [](std::uint32_t rows, std::uint32_t) {
-                  return shapes{{rows, 0}};
-                }) ==
+                [](std::uint32_t rows, std::uint32_t) { return shapes{{rows, 0}}; }) ==
         "output 'y', dimension 1 was 0 for a request of size 1 and 0 for one of size 1: expected "
         "a constant of at least 1, or the size");
   CHECK(refusal({x({batch, length})}, {y({})}, {}, [](std::uint32_t rows, std::uint32_t size) {

@@ -61,8 +61,7 @@ TEST_CASE("a fractional number of times is drawn") {
   runner run;
   f.start(0, half, run);  // 0.5 is not below 0.4.
   CHECK(run.started.size() == 1);
-  f.start(
-      0, [] { return 0.3; }, run);
+  f.start(0, [] { return 0.3; }, run);
   CHECK(run.started.size() == 3);
   request_flow none{graph::series({leaf(0, 0.4), leaf(1, 0.4)})};
   none.start(0, half, run);

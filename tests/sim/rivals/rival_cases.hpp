@@ -48,9 +48,8 @@ template <class Make>
 std::string played(const workload& w, Make make) {
   run_result r =
       simulate_rival(w, make, {.rate = 1, .seed = 1, .record_dispatches = true}, [](time_point) {});
-  std::ranges::sort(r.dispatches, {}, [](const dispatch_record& d) {
-    return std::tuple{d.exec_at, d.device};
-  });
+  std::ranges::sort(r.dispatches, {},
+                    [](const dispatch_record& d) { return std::tuple{d.exec_at, d.device}; });
   const auto ms = [](time_point t) { return to_ms(t - time_point{}); };
   std::string out;
   for (const dispatch_record& d : r.dispatches) {

@@ -73,9 +73,8 @@ void check_runs(Make make) {
     if (w.reality.noise.sigma == 0) CHECK(r.late == 0);
     std::vector<time_point> free_at(w.devices, time_point{});
     std::vector<dispatch_record> all = r.dispatches;
-    std::ranges::sort(all, {}, [](const dispatch_record& d) {
-      return std::pair{d.exec_at, d.finish};
-    });
+    std::ranges::sort(all, {},
+                      [](const dispatch_record& d) { return std::pair{d.exec_at, d.finish}; });
     for (const dispatch_record& d : all) {
       if (d.finish < d.exec_at) continue;  // Stopped before it began.
       CHECK(d.exec_at >= free_at[d.device]);

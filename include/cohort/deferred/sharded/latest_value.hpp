@@ -20,7 +20,7 @@ namespace cohort::deferred {
 ///
 /// @tparam T Copied as bytes.
 template <class T>
-requires std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>
+  requires std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>
 class alignas(64) latest_value {
  public:
   latest_value() noexcept { store(T{}); }

@@ -28,8 +28,7 @@ namespace cohort::deferred {
 namespace requirement {
 template <class S>
 concept sink_takes_models = requires(S& s, model_id id, model_state&& m) {
-  { s.left(id, std::move(m)) }
-  noexcept;
+  { s.left(id, std::move(m)) } noexcept;
 };
 }  // namespace requirement
 

@@ -64,18 +64,15 @@ struct tuning_job {
 namespace requirement {
 template <class R>
 concept runner_starts_jobs = requires(R& r, tuning_job& j) {
-  { r.start(j) }
-  noexcept;
+  { r.start(j) } noexcept;
 };
 template <class R>
 concept runner_tells_when_done = requires(const R& r) {
-  { r.is_done() }
-  noexcept->std::same_as<bool>;
+  { r.is_done() } noexcept -> std::same_as<bool>;
 };
 template <class R>
 concept runner_can_be_cancelled = requires(R& r) {
-  { r.cancel() }
-  noexcept;
+  { r.cancel() } noexcept;
 };
 }  // namespace requirement
 
@@ -84,7 +81,8 @@ concept runner_can_be_cancelled = requires(R& r) {
 /// done soon, without them. None of these waits; destroying a runner does, until nobody is at work.
 /// Called on one thread. Models: `inline_trials`, `engine::trial_thread`.
 template <class R>
-concept trial_runner = std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
+concept trial_runner =
+    std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
     requirement::runner_tells_when_done<R> && requirement::runner_can_be_cancelled<R>;
 
 /// Runs them at once, on the thread that starts them: for virtual time.

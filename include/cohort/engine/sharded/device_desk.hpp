@@ -139,11 +139,14 @@ class device_desk {
     }
     void device_changed(device_id, std::string_view, bool) const noexcept {}
     void stray_end() const noexcept {}
-    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept requires
-        abandoning_backend<Backend> {
+    [[nodiscard]] bool abandon(const deferred::batch& b) noexcept
+      requires abandoning_backend<Backend>
+    {
       return self.backend_.abandon(b);
     }
-    void probe(device_id d, model_id with) noexcept requires probing_backend<Backend> {
+    void probe(device_id d, model_id with) noexcept
+      requires probing_backend<Backend>
+    {
       self.backend_.probe(d, with);
     }
   };

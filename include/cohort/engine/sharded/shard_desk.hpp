@@ -20,8 +20,7 @@ namespace cohort::engine {
 namespace requirement {
 template <class D>
 concept desk_hears_of_cancels = requires(D& d, request& r) {
-  { d.cancelled(r) }
-  noexcept;
+  { d.cancelled(r) } noexcept;
 };
 }  // namespace requirement
 
@@ -41,20 +40,18 @@ concept shard_desk = deferred::scheduler_sink<D> && requirement::desk_hears_of_c
 ///   `ended(request&, failed, now)` follows; `waits_again(request&)`: it does, or has not run;
 /// * `dispatch(batch&&, half, now)` and `drop(request&, half, now)` stand for those of the sink.
 template <class D, class Half>
-concept requests_desk = requires(D& d, request& r, Half& half, deferred::batch&& b, time_point now,
-                                 refusal why) {
-  d.on_model(r.model, half);
-  { d.refuses(r, half, now) }
-  noexcept->std::same_as<std::optional<refusal>>;
-  d.refused(r, why);
-  { d.runs_again(r, true, half, now) }
-  noexcept->std::same_as<bool>;
-  d.waits_again(r);
-  d.ended(r, true, now);
-  d.cancelled(r);
-  d.dispatch(std::move(b), half, now);
-  d.drop(r, half, now);
-};
+concept requests_desk =
+    requires(D& d, request& r, Half& half, deferred::batch&& b, time_point now, refusal why) {
+      d.on_model(r.model, half);
+      { d.refuses(r, half, now) } noexcept -> std::same_as<std::optional<refusal>>;
+      d.refused(r, why);
+      { d.runs_again(r, true, half, now) } noexcept -> std::same_as<bool>;
+      d.waits_again(r);
+      d.ended(r, true, now);
+      d.cancelled(r);
+      d.dispatch(std::move(b), half, now);
+      d.drop(r, half, now);
+    };
 
 /// Requests of a batch that has ended, or some of them.
 struct returned_requests {

@@ -88,10 +88,9 @@ class basic_sharded_engine {
                                 const sharded_engine_options& o = {}, Clock time = {},
                                 const Window& window = {}, const Gather& gather = {},
                                 const Target& target = {}, const Priority& priority = {})
-      : clock_{time}, parts_{*this, runner, context, checked(o)}, scheduler_{parts_,  o.threads,
-                                                                             time,    window,
-                                                                             gather,  target,
-                                                                             priority} {}
+      : clock_{time},
+        parts_{*this, runner, context, checked(o)},
+        scheduler_{parts_, o.threads, time, window, gather, target, priority} {}
   basic_sharded_engine(const basic_sharded_engine&) = delete;
   ~basic_sharded_engine() {
     drain();
@@ -328,7 +327,9 @@ class basic_sharded_engine {
       notify();
     }
     void notify() {
-      { const std::lock_guard lock{mutex}; }
+      {
+        const std::lock_guard lock{mutex};
+      }
       is_emptier.notify_all();
     }
     [[nodiscard]] bool is_empty() const noexcept {

@@ -42,12 +42,9 @@ namespace cohort::engine {
 /// `has_work()`, whether it must be called at once.
 template <class B>
 concept rank_companion = requires(B& b, const B& c, deferred::rank_half& rank, time_point now) {
-  { b.turn(rank, now) }
-  noexcept->std::same_as<bool>;
-  { c.next_event() }
-  noexcept->std::same_as<time_point>;
-  { b.has_work() }
-  noexcept->std::same_as<bool>;
+  { b.turn(rank, now) } noexcept -> std::same_as<bool>;
+  { c.next_event() } noexcept -> std::same_as<time_point>;
+  { b.has_work() } noexcept -> std::same_as<bool>;
 };
 
 /// Decides when each batch starts, who is in it and on which device, on threads of its own: some

@@ -27,7 +27,7 @@ struct budget_options {
   std::uint64_t low_bytes = 0;
   std::uint64_t bytes_per_column = 0;  ///< layers · 2 · kv_heads · head_size · element; at least 1.
   std::uint32_t lookahead = 1;         ///< Columns ahead that must still fit; at least 1.
-  std::uint32_t min_residency = 16;  ///< Iterations that a restored sequence is left alone.
+  std::uint32_t min_residency = 16;    ///< Iterations that a restored sequence is left alone.
   kv_commit commit = kv_commit::window;
 };
 

@@ -13,21 +13,16 @@ namespace cohort::kv {
 
 namespace requirement {
 template <class S>
-concept sink_takes_copies = requires(S& s, const copy_plan& p) {
-  s.execute(p);
-};
+concept sink_takes_copies = requires(S& s, const copy_plan& p) { s.execute(p); };
 template <class S>
 concept sink_allocates_storage = requires(S& s, sequence& of, std::uint32_t columns) {
   { s.allocate(of, columns) } -> std::convertible_to<std::uint64_t>;
 };
 template <class S>
-concept sink_releases_storage = requires(S& s, std::uint64_t storage) {
-  s.release(storage);
-};
+concept sink_releases_storage = requires(S& s, std::uint64_t storage) { s.release(storage); };
 template <class S>
-concept sink_takes_final_events = requires(S& s, sequence& of, finish_reason why) {
-  s.finish(of, why);
-};
+concept sink_takes_final_events =
+    requires(S& s, sequence& of, finish_reason why) { s.finish(of, why); };
 }  // namespace requirement
 
 /// Moves keys and values where slots change hands:
@@ -38,8 +33,9 @@ concept sink_takes_final_events = requires(S& s, sequence& of, finish_reason why
 /// Must not call back. What else it throws leaves the scheduler unusable: copies that fail are told
 /// by `decode_scheduler::on_iteration_failed`.
 template <class S>
-concept storage_sink = requirement::sink_takes_copies<S> &&
-    requirement::sink_allocates_storage<S> && requirement::sink_releases_storage<S>;
+concept storage_sink =
+    requirement::sink_takes_copies<S> && requirement::sink_allocates_storage<S> &&
+    requirement::sink_releases_storage<S>;
 
 /// Hears how sequences end: `finish(sequence&, finish_reason)` is the final event, exactly one for
 /// each accepted sequence, which is then idle and the caller's again. Must not call back. What it

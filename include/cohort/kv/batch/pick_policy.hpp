@@ -32,16 +32,15 @@ inline constexpr std::size_t no_pick = std::numeric_limits<std::size_t>::max();
 
 namespace requirement {
 template <class P>
-concept pick_returns_index = requires(const P& p, std::span<const waiting_view> w,
-                                      const pick_view& v) {
-  { p.pick(w, v) } -> std::same_as<std::size_t>;
-};
+concept pick_returns_index =
+    requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
+      { p.pick(w, v) } -> std::same_as<std::size_t>;
+    };
 template <class P>
-concept pick_is_noexcept = requires(const P& p, std::span<const waiting_view> w,
-                                    const pick_view& v) {
-  { p.pick(w, v) }
-  noexcept;
-};
+concept pick_is_noexcept =
+    requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
+      { p.pick(w, v) } noexcept;
+    };
 }  // namespace requirement
 
 /// Chooses one of those that wait, which are given by ascending `sequence`. Semantics: pure;

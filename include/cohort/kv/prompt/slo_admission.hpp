@@ -17,8 +17,7 @@ namespace cohort::kv {
 namespace requirement {
 template <class L>
 concept prefill_time_is_a_duration = requires(const L& l, const prefill_shape& s) {
-  { l(s) }
-  noexcept->std::same_as<duration>;
+  { l(s) } noexcept -> std::same_as<duration>;
 };
 }  // namespace requirement
 

@@ -20,10 +20,10 @@ namespace cohort::packing {
 
 namespace requirement {
 template <class P>
-concept call_returns_packing_result = requires(const P& p, const latency_grid& grid,
-                                               const packing_problem& problem) {
-  { p(grid, problem) } -> std::same_as<packing_result>;
-};
+concept call_returns_packing_result =
+    requires(const P& p, const latency_grid& grid, const packing_problem& problem) {
+      { p(grid, problem) } -> std::same_as<packing_result>;
+    };
 }  // namespace requirement
 
 /// Places models on partitions. Semantics: a pure function of its arguments (unless cut by a time

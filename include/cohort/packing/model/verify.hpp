@@ -43,10 +43,12 @@ inline constexpr double verify_tolerance = 1e-6;
   // Whether the latencies of a gpu-let can be looked up at all.
   const auto sound = [&](const gpulet& g) {
     return g.gpu.index() < problem.gpus && std::ranges::binary_search(sizes, g.size.percent()) &&
-           std::ranges::all_of(g.models, [&](const placed_model& m) {
-             return m.model.index() < grid.models() && m.batch >= 1 &&
-                    m.batch <= grid.max_batch(m.model.index());
-           });
+           std::ranges::all_of(
+               g.models,
+               [&](const placed_model& m) {
+                 return m.model.index() < grid.models() && m.batch >= 1 &&
+                        m.batch <= grid.max_batch(m.model.index());
+               });
   };
 
   for (std::size_t i = 0; i < p.size(); ++i) {

@@ -12,16 +12,15 @@ namespace cohort::packing {
 
 namespace requirement {
 template <class F>
-concept fit_key_is_a_number = requires(const F& f, const latency_grid& grid, std::size_t needed,
-                                       std::size_t size) {
-  { f(grid, needed, size) } -> std::same_as<double>;
-};
+concept fit_key_is_a_number =
+    requires(const F& f, const latency_grid& grid, std::size_t needed, std::size_t size) {
+      { f(grid, needed, size) } -> std::same_as<double>;
+    };
 template <class F>
-concept fit_key_is_noexcept = requires(const F& f, const latency_grid& grid, std::size_t needed,
-                                       std::size_t size) {
-  { f(grid, needed, size) }
-  noexcept;
-};
+concept fit_key_is_noexcept =
+    requires(const F& f, const latency_grid& grid, std::size_t needed, std::size_t size) {
+      { f(grid, needed, size) } noexcept;
+    };
 }  // namespace requirement
 
 /// Gives a free gpu-let of size `size` a key for a model that needs `needed` (indices of the grid,
@@ -29,7 +28,7 @@ concept fit_key_is_noexcept = requires(const F& f, const latency_grid& grid, std
 /// Semantics: a pure function. Models: `tightest`, `roomiest`, `first_free`.
 template <class F>
 concept fit_policy = std::copy_constructible<F> && requirement::fit_key_is_a_number<F> &&
-    requirement::fit_key_is_noexcept<F>;
+                     requirement::fit_key_is_noexcept<F>;
 
 /// Best fit: the smallest. As in gpu-let's algorithm 1.
 struct tightest {

@@ -23,8 +23,7 @@ concept call_returns_a_size = requires(const K& k, const latency_grid& grid, std
 template <class K>
 concept knee_is_noexcept = requires(const K& k, const latency_grid& grid, std::uint32_t model,
                                     std::span<const std::size_t> sizes) {
-  { k(grid, model, sizes) }
-  noexcept;
+  { k(grid, model, sizes) } noexcept;
 };
 }  // namespace requirement
 
@@ -33,7 +32,7 @@ concept knee_is_noexcept = requires(const K& k, const latency_grid& grid, std::u
 /// Models: `largest_curvature`, `best_marginal_gain`, `most_per_size`.
 template <class K>
 concept knee_policy = std::copy_constructible<K> && requirement::call_returns_a_size<K> &&
-    requirement::knee_is_noexcept<K>;
+                      requirement::knee_is_noexcept<K>;
 
 /// Where the curve of capacity over size, both from 0 to 1 and with (0, 0) before the first point,
 /// bends most: largest drop from the slope before a size to the slope after it, over the distance

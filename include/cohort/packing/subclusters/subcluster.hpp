@@ -84,7 +84,7 @@ using subcluster_assignment = std::vector<std::uint32_t>;
 
 /// What an assignment is worth.
 struct subcluster_value {
-  double objective = 0;  ///< max |rate − average| + weight · max |static memory − average|.
+  double objective = 0;         ///< max |rate − average| + weight · max |static memory − average|.
   double rate_imbalance = 0;    ///< (max − min) / mean; 0 if the mean is.
   double memory_imbalance = 0;  ///< Of the static memory, likewise.
   double move_cost = 0;         ///< From `current`.

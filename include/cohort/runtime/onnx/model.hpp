@@ -24,9 +24,8 @@ namespace cohort::runtime::onnx {
 
 namespace requirement {
 template <class E>
-concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)()) {
-  e.launch(s, work);
-};
+concept launches_host_work =
+    requires(E& e, typename E::stream& s, void (*work)()) { e.launch(s, work); };
 }  // namespace requirement
 
 /// A session as a model of one stage. Rows lie as `row_layout` says, each tensor as long as the
@@ -41,7 +40,7 @@ concept launches_host_work = requires(E& e, typename E::stream& s, void (*work)(
 /// computes the others: 2 log n runs of parts for one among n. Sessions may be shared by models.
 /// Thread safety: none; a model is used on one stream at a time. Models: `staged_model`.
 template <executor Executor>
-requires requirement::launches_host_work<Executor>
+  requires requirement::launches_host_work<Executor>
 class onnx_model {
  public:
   /// @param of Not null.

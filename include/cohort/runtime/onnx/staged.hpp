@@ -64,7 +64,7 @@ namespace cohort::runtime::onnx {
 /// end there is an exit, whose rows have such outputs and nothing else. Sessions may be shared by
 /// models. Thread safety: none; a stage is used on one stream at a time. Models: `exiting_model`.
 template <executor Executor>
-requires requirement::launches_host_work<Executor>
+  requires requirement::launches_host_work<Executor>
 class onnx_stages {
  public:
   /// @param of As for `interface_of`.

@@ -65,9 +65,8 @@ class service_simulation {
     }
     by_arrival_.resize(requests.size());
     std::iota(by_arrival_.begin(), by_arrival_.end(), std::size_t{0});
-    std::ranges::sort(by_arrival_, {}, [&](std::size_t i) {
-      return std::pair{requests_[i].arrival, i};
-    });
+    std::ranges::sort(by_arrival_, {},
+                      [&](std::size_t i) { return std::pair{requests_[i].arrival, i}; });
     last_.resize(requests.size());
   }
 

@@ -58,17 +58,13 @@ struct any_rival_orders {
 };
 
 template <class R>
-concept rival_takes_arrivals = requires(R& r, request& q, any_rival_orders& o) {
-  r.on_arrival(q, o);
-};
+concept rival_takes_arrivals =
+    requires(R& r, request& q, any_rival_orders& o) { r.on_arrival(q, o); };
 template <class R>
-concept rival_hears_of_free_devices = requires(R& r, device_id d, any_rival_orders& o) {
-  r.on_free(d, o);
-};
+concept rival_hears_of_free_devices =
+    requires(R& r, device_id d, any_rival_orders& o) { r.on_free(d, o); };
 template <class R>
-concept rival_decides = requires(R& r, any_rival_orders& o) {
-  r.decide(o);
-};
+concept rival_decides = requires(R& r, any_rival_orders& o) { r.decide(o); };
 template <class R>
 concept rival_tells_next_wake = requires(const R& r) {
   { r.next_wake() } -> std::same_as<time_point>;
@@ -87,8 +83,8 @@ concept rival_tells_next_wake = requires(const R& r) {
 /// A value; deterministic. Models: `clockwork`, `shepherd`, `nexus`.
 template <class R>
 concept rival = std::move_constructible<R> && requirement::rival_takes_arrivals<R> &&
-    requirement::rival_hears_of_free_devices<R> && requirement::rival_decides<R> &&
-    requirement::rival_tells_next_wake<R>;
+                requirement::rival_hears_of_free_devices<R> && requirement::rival_decides<R> &&
+                requirement::rival_tells_next_wake<R>;
 
 /// What rivals of a workload are told. Delays are those that policies are told of.
 [[nodiscard]] inline rival_facts facts_of(const workload& w, double rate) {
