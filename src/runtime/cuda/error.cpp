@@ -9,25 +9,54 @@ namespace cohort::runtime::cuda {
 
 bool is_sticky(cudaError_t e) noexcept {
   switch (e) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorHardwareStackError:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorExternalDevice:
-    case cudaErrorCudartUnloading:
-      return true;
+    case cudaSuccess:
+    case cudaErrorNotReady:
+    // Of the arguments of a call.
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidPitchValue:
+    case cudaErrorInvalidSymbol:
+    case cudaErrorInvalidHostPointer:
+    case cudaErrorInvalidDevicePointer:
+    case cudaErrorInvalidMemcpyDirection:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidResourceHandle:
+    case cudaErrorInvalidResourceType:
+    case cudaErrorInvalidResourceConfiguration:
+    case cudaErrorSymbolNotFound:
+    case cudaErrorMissingConfiguration:
+    case cudaErrorIllegalState:
+    // Of what a device has or can.
+    case cudaErrorMemoryAllocation:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorCooperativeLaunchTooLarge:
+    case cudaErrorLaunchMaxDepthExceeded:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidPtx:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorNotSupported:
+    case cudaErrorNotPermitted:
+    case cudaErrorHostMemoryAlreadyRegistered:
+    case cudaErrorHostMemoryNotRegistered:
+    case cudaErrorPeerAccessAlreadyEnabled:
+    case cudaErrorPeerAccessNotEnabled:
+    case cudaErrorPeerAccessUnsupported:
+    // Of a capture.
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorCapturedEvent:
+    case cudaErrorStreamCaptureWrongThread:
+    case cudaErrorGraphExecUpdateFailure:
+      return false;
     default:
-      // Later than CUDA 12.5, which has no names for them.
-      constexpr int contained = 226;
-      constexpr int tensor_memory_leak = 721;
-      return static_cast<int>(e) == contained || static_cast<int>(e) == tensor_memory_leak;
+      return true;
   }
 }
 

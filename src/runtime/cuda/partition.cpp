@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "driver.hpp"
@@ -76,7 +77,18 @@ void check_driver(CUresult e, const char* call, std::source_location where) {
 
 /// One split of the whole device: a partition is any set of its groups.
 struct partitioner::resources {
+  struct made_context {
+    CUgreenCtx native;
+    unsigned multiprocessors;
+  };
+  ~resources() {
+    for (const auto& [which, c] : idle) (void)driver().destroy(c.native);
+  }
+
   std::vector<CUdevResource> steps;
+  /// Contexts without streams, by their steps. Two of the same steps there are only where shares
+  /// overlapped.
+  std::multimap<std::vector<unsigned>, made_context> idle;
 };
 
 partitioner::partitioner(int device) : device_{device} {
@@ -96,7 +108,8 @@ partitioner::partitioner(int device) : device_{device} {
     check_driver(d.split(nullptr, &count, &all, nullptr, 0, least), "cuDevSmResourceSplitByCount");
     auto made = std::make_unique<resources>();
     made->steps.resize(count);
-    check_driver(d.split(made->steps.data(), &count, &all, nullptr, 0, least),
+    CUdevResource rest{};
+    check_driver(d.split(made->steps.data(), &count, &all, &rest, 0, least),
                  "cuDevSmResourceSplitByCount");
     made->steps.resize(count);
     if (count == 0) {
@@ -104,6 +117,11 @@ partitioner::partitioner(int device) : device_{device} {
       return;
     }
     step_ = made->steps.front().sm.smCount;
+    // An H200 splits into 15 steps of 8 and leaves 12 of its 132.
+    if (rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount >= step_) {
+      made->steps.push_back(rest);
+      ++count;
+    }
     steps_ = count;
     resources_ = std::move(made);
     allocator_ = std::make_unique<step_allocator>(count);
@@ -129,6 +147,15 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share,
   const std::lock_guard lock{mutex_};
   if (instead_of != nullptr) allocator_->give_back(instead_of->steps_);
   g->steps_ = allocator_->take(share);
+  g->made_of_ = g->steps_;
+  if (const auto kept = resources_->idle.find(g->steps_); kept != resources_->idle.end()) {
+    g->native_ = kept->second.native;
+    g->multiprocessors_ = kept->second.multiprocessors;
+    resources_->idle.erase(kept);
+    if (instead_of != nullptr) instead_of->steps_.clear();
+    g->owner_ = shared_from_this();
+    return g;
+  }
   try {
     std::vector<CUdevResource> chosen;
     for (const unsigned i : g->steps_) chosen.push_back(resources_->steps[i]);
@@ -156,15 +183,20 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share,
   return g;
 }
 
-void partitioner::give_back(const std::vector<unsigned>& steps) noexcept {
+void partitioner::take_back(green_context& g) noexcept {
   const std::lock_guard lock{mutex_};
-  allocator_->give_back(steps);
+  allocator_->give_back(g.steps_);
+  try {
+    resources_->idle.emplace(
+        std::move(g.made_of_),
+        resources::made_context{static_cast<CUgreenCtx>(g.native_), g.multiprocessors_});
+  } catch (...) {  // Without memory for the list it ends here.
+    (void)driver().destroy(static_cast<CUgreenCtx>(g.native_));
+  }
 }
 
 green_context::~green_context() {
-  if (native_ == nullptr) return;
-  (void)driver().destroy(static_cast<CUgreenCtx>(native_));
-  owner_->give_back(steps_);
+  if (native_ != nullptr) owner_->take_back(*this);
 }
 
 stream green_context::make_stream() const {

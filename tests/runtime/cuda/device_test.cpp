@@ -66,8 +66,18 @@ TEST_CASE("the share that MPS leaves is read from its variable") {
 TEST_CASE("errors that stay are told from those that do not") {
   CHECK(cuda::is_sticky(cudaErrorIllegalAddress));
   CHECK(cuda::is_sticky(cudaErrorAssert));
-  CHECK_FALSE(cuda::is_sticky(cudaErrorMemoryAllocation));
-  CHECK_FALSE(cuda::is_sticky(cudaErrorInvalidValue));
+  // Of a device or a driver that is gone; an unknown one; one that this header has no name for.
+  for (const int lost : {3, 46, 100, 201, 805, 810, 999, 12345}) {
+    CAPTURE(lost);
+    CHECK(cuda::is_sticky(static_cast<cudaError_t>(lost)));
+  }
+  for (const cudaError_t own :
+       {cudaSuccess, cudaErrorNotReady, cudaErrorMemoryAllocation, cudaErrorInvalidValue,
+        cudaErrorInvalidConfiguration, cudaErrorStreamCaptureUnsupported,
+        cudaErrorStreamCaptureInvalidated, cudaErrorLaunchOutOfResources}) {
+    CAPTURE(cudaGetErrorName(own));
+    CHECK_FALSE(cuda::is_sticky(own));
+  }
   CHECK_NOTHROW(cuda::check(cudaSuccess, "nothing"));
   try {
     cuda::check(cudaErrorMemoryAllocation, "cudaMalloc");

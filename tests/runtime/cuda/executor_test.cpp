@@ -109,6 +109,10 @@ TEST_CASE("shares become partitions, disjoint while they fit, and streams move b
   auto rest = e.make_stream(device_share{50});
   CHECK(half.multiprocessors() + rest.multiprocessors() <= d.multiprocessors);
   CHECK(half.multiprocessors() % d.partition_step == 0);
+  // The last step has what is left over of the device: together they have all of it.
+  if (d.partition_steps % 2 == 0) {
+    CHECK(half.multiprocessors() + rest.multiprocessors() == d.multiprocessors);
+  }
   for (int i = 0; i < 10; ++i) {
     e.launch(half, [](cuda::stream_view v) { test_kernels::spin(v.native(), 64, 1000); });
     e.rebind(half, device_share{i % 2 == 0 ? 25U : 50U});
@@ -133,6 +137,32 @@ TEST_CASE(
       CHECK(std::ranges::find(a->steps(), step) == a->steps().end());
     }
   }
+}
+TEST_CASE("a partition of the same steps is the same again, while kernels run elsewhere") {
+  const auto parts = cuda::partitioner::make(0);
+  if (parts->steps() < 4) return;
+  cuda_executor e{small};
+  auto busy = e.make_stream();
+  auto s = e.make_stream(device_share{25});
+  e.rebind(s, device_share{50});
+  e.rebind(s, device_share{25});
+  cuda::pinned_buffer gate{sizeof(int)};
+  std::memset(gate.data(), 0, sizeof(int));
+  e.launch(s, [](cuda::stream_view v) { test_kernels::load(v.native()); });
+  CHECK_FALSE(fails(e, s));
+  e.launch(busy, [&](cuda::stream_view v) {
+    test_kernels::hold(v.native(), reinterpret_cast<const int*>(gate.data()));
+  });
+  auto held = e.make_event();
+  e.record(busy, held);
+  for (const unsigned percent : {50U, 25U, 50U}) {
+    e.rebind(s, device_share{percent});
+    e.launch(s, [](cuda::stream_view v) { test_kernels::spin(v.native(), 4, 1000); });
+    CHECK_FALSE(fails(e, s));
+  }
+  CHECK_FALSE(e.is_done(held));  // A new context would have waited for the kernel that spins.
+  reinterpret_cast<volatile int*>(gate.data())[0] = 1;
+  CHECK_FALSE(fails(e, busy));
 }
 TEST_CASE("a product that cuBLAS refuses fails its batch, not the device") {
   if (!cuda::why_no_blas().empty()) return;

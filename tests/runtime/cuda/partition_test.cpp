@@ -18,7 +18,7 @@ namespace {
 using steps = std::vector<unsigned>;
 
 TEST_CASE("a share gets the nearest number of steps, at least one") {
-  // 16 steps, as a device with 132 multiprocessors in steps of 8 has.
+  // 16 steps, as a device with 132 multiprocessors has: 15 of 8, and one of the 12 left over.
   const auto count = [](unsigned percent) {
     step_allocator a{16};
     return a.take(device_share{percent}).size();

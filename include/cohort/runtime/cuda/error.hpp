@@ -30,7 +30,9 @@ class cuda_error : public device_error {
   int device_;
 };
 
-/// Whether an error stays: no later call on the device's context can succeed in this process.
+/// Whether an error is to be taken as the loss of the device in this process: every one but "not
+/// ready", and those of a call's own arguments, of memory and other limits, and of a capture. So an
+/// error that is unknown ends what waits instead of having it wait for ever.
 [[nodiscard]] bool is_sticky(cudaError_t e) noexcept;
 
 /// "cudaMalloc: out of memory (cudaErrorMemoryAllocation), device 0".

@@ -85,12 +85,14 @@ class green_context {
 
   std::shared_ptr<class partitioner> owner_;
   std::vector<unsigned> steps_;
-  void* native_ = nullptr;  // CUgreenCtx.
+  std::vector<unsigned> made_of_;  // Those of the native context.
+  void* native_ = nullptr;         // CUgreenCtx.
   unsigned multiprocessors_ = 0;
 };
 
-/// Divides one device. Making and destroying a partition takes milliseconds and leaves the others
-/// running. Thread safety: any thread.
+/// Divides one device. The first partition of given steps takes the driver milliseconds, and it
+/// waits until no kernel runs on the device; so partitions that ended are kept, and one of the same
+/// steps is the same again, at once. Thread safety: any thread.
 class partitioner : public std::enable_shared_from_this<partitioner> {
  public:
   /// Never throws for a device that cannot be partitioned: see `reason`.
@@ -107,7 +109,8 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share,
                                                               green_context* instead_of = nullptr);
 
-  /// Multiprocessors of one step; 0 if the device cannot be partitioned.
+  /// Multiprocessors of one step; 0 if the device cannot be partitioned. The last step also has
+  /// those that the device has left over.
   [[nodiscard]] unsigned step() const noexcept { return step_; }
   /// How many steps the device has.
   [[nodiscard]] unsigned steps() const noexcept { return steps_; }
@@ -118,13 +121,13 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   friend class green_context;
   struct resources;
   explicit partitioner(int device);
-  void give_back(const std::vector<unsigned>& steps) noexcept;
+  void take_back(green_context& g) noexcept;
 
   int device_;
   unsigned step_ = 0;
   unsigned steps_ = 0;
   std::string reason_;
-  std::unique_ptr<resources> resources_;  // What the device was split into.
+  std::unique_ptr<resources> resources_;  // What the device was split into, and what is kept.
   std::mutex mutex_;
   std::unique_ptr<step_allocator> allocator_;
 };
