@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the kernels of the decoder are told. Pointers are to device memory; matrices are row-major.
+/// What the kernels of the decoder are told. Pointers are to device memory, aligned to 16 bytes;
+/// matrices are row-major.
 /// C++17, since nvcc parses it.
 #pragma once
 
@@ -33,10 +34,11 @@ struct row_tile {
 inline constexpr unsigned head_multiple = 8;
 inline constexpr unsigned most_head_size = 256;
 
-inline constexpr unsigned row_threads = 256;   ///< Of the programs with a block for each row.
-inline constexpr unsigned head_threads = 64;   ///< Of those with a block for each head.
-inline constexpr unsigned part_columns = 128;  ///< Columns a block of decode attention reads.
-inline constexpr unsigned prefill_tile = 64;   ///< Rows, and columns at a time, of a prefill block.
+inline constexpr unsigned most_row_threads = 1024;  ///< Of the programs with a block for each row.
+inline constexpr unsigned row_threads = 256;        ///< Of those with several blocks for a row.
+inline constexpr unsigned head_threads = 64;        ///< Of those with a block for each head.
+inline constexpr unsigned part_columns = 128;       ///< Columns a block of decode attention reads.
+inline constexpr unsigned prefill_tile = 64;  ///< Rows, and columns at a time, of a prefill block.
 inline constexpr unsigned argmax_threads = 1024;
 
 /// x[r] = table[token of r], widened.

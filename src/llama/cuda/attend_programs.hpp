@@ -22,6 +22,7 @@ COHORT_LLM_DEVICE std::size_t column_at(const device_row& row, unsigned j) {
 template <class T, unsigned Heads, unsigned Packs>
 struct attend_program {
   static constexpr unsigned threads = part_columns;
+  static constexpr unsigned most_threads = threads;
   static constexpr unsigned warps = threads / 32;
   static constexpr unsigned width = pack<T>::size;
   static constexpr unsigned ahead =
@@ -259,6 +260,8 @@ struct attend_program {
 /// A block for each row and head: puts the parts together, first to last.
 template <class T>
 struct combine_program {
+  static constexpr unsigned most_threads = head_threads;
+
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const attend_arguments& a) {
     const std::size_t r = b.x();

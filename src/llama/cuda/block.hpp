@@ -7,6 +7,8 @@
 /// program that a test can run and check anywhere. C++17, since nvcc parses it.
 #pragma once
 
+#include <cmath>
+
 #include "element.hpp"
 
 #if defined(__CUDACC__)
@@ -70,20 +72,28 @@ struct gpu_block {
 
 namespace cohort::llama::device {
 
-/// The sum of value i over the block, in value i of all its threads, whose number is a multiple of
-/// 32. `scratch` holds a float for each 32 threads.
-template <class Block, class R, class Shared>
-COHORT_LLM_DEVICE void block_sum(Block& b, R& r, unsigned i, Shared scratch) {
-  b.sum_over(r, i, 32);
+/// The sum, or else the maximum, of value i over the block, in value i of all its threads, which
+/// are a multiple of 32 and at most 1024. `scratch` holds a float for each 32 threads. The order of
+/// the additions is that of the threads' numbers alone.
+template <bool Sum, class Block, class R, class Shared>
+COHORT_LLM_DEVICE void block_reduce(Block& b, R& r, unsigned i, Shared scratch) {
+  const auto over_warp = [&] {
+    if constexpr (Sum) {
+      b.sum_over(r, i, 32);
+    } else {
+      b.max_over(r, i, 32);
+    }
+  };
+  over_warp();
   b.each([&](unsigned t) {
     if (t % 32 == 0) scratch.set(t / 32, r.at(t, i));
   });
   b.barrier();
   b.each([&](unsigned t) {
-    float sum = 0;
-    for (unsigned w = 0; w < b.threads() / 32; ++w) sum += scratch.get(w);
-    r.at(t, i) = sum;
+    const unsigned lane = t % 32;
+    r.at(t, i) = lane < b.threads() / 32 ? scratch.get(lane) : (Sum ? 0.0F : -INFINITY);
   });
+  over_warp();
   b.barrier();
 }
 

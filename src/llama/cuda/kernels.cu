@@ -7,7 +7,7 @@ namespace cohort::llama::device {
 namespace {
 
 template <class Program, class Args>
-__global__ void kernel(Args a) {
+__global__ void __launch_bounds__(Program::most_threads) kernel(Args a) {
   gpu_block b;
   Program::run(b, a);
 }

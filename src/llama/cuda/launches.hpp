@@ -12,12 +12,13 @@ namespace cohort::llama::device {
 /// Calls launch.template operator()<Program>(x, y, z, threads, shared_floats, arguments).
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const embed_arguments& a) {
-  launch.template operator()<embed_program<T>>(a.count, 1, 1, row_threads, 0, a);
+  launch.template operator()<embed_program<T>>(a.count, 1, 1, threads_of_row(a.width), 0, a);
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const norm_arguments& a) {
   using program = norm_program<T>;
-  launch.template operator()<program>(a.count, 1, 1, row_threads, program::shared_floats, a);
+  launch.template operator()<program>(a.count, 1, 1, threads_of_row(a.width),
+                                      program::shared_floats, a);
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const rotate_arguments& a) {
