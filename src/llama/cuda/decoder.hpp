@@ -186,9 +186,6 @@ class decoder {
     for (const auto& w : weights_.layers()) {
       norm(y, w.attention_norm, normed_, nullptr, count);
       multiply(normed_, w.qkv, qkv_, count, c.q_width() + 2 * c.kv_width(), c.hidden);
-      device_.run(stream_, t,
-                  rotate_arguments{rows, qkv_, weights_.turns(), count, l, narrow32(c.heads),
-                                   narrow32(c.kv_heads), narrow32(c.head_size)});
       attend(l++);
       multiply(attended_, w.out, y_, count, c.hidden, c.q_width());
       y = y_;
@@ -221,8 +218,8 @@ class decoder {
     layers(list_, rows, [&](std::uint32_t l) {
       device_.run(
           stream_, weights_.type(),
-          attend_arguments{list_, qkv_, attended_, sums_, scales_, rows, l, narrow32(c.heads),
-                           narrow32(c.kv_heads), narrow32(c.head_size), parts});
+          attend_arguments{list_, qkv_, weights_.turns(), attended_, sums_, scales_, rows, l,
+                           narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size), parts});
     });
     choose(nullptr, 0, rows, logits);
     fetch(rows, logits);
@@ -307,6 +304,9 @@ void decoder<Device>::prefill(std::span<const prompt_piece> pieces, std::uint32_
   if (results > 0) copy(picks_, picks, results * sizeof(std::uint32_t));
   for (const slice& s : slices_) {
     layers(list_ + s.first, s.rows, [&](std::uint32_t l) {
+      device_.run(stream_, weights_.type(),
+                  rotate_arguments{list_ + s.first, qkv_, weights_.turns(), s.rows, l,
+                                   narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
       device_.run(
           stream_, weights_.type(),
           prefill_arguments{list_ + s.first, tiles_ + s.first_tile, qkv_, attended_, s.tiles, l,
