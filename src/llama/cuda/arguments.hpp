@@ -39,6 +39,7 @@ inline constexpr unsigned row_threads = 256;        ///< Of those with several b
 inline constexpr unsigned head_threads = 64;        ///< Of those with a block for each head.
 inline constexpr unsigned part_columns = 128;       ///< Columns a block of decode attention reads.
 inline constexpr unsigned prefill_tile = 64;  ///< Rows, and columns at a time, of a prefill block.
+inline constexpr unsigned few_rows = 16;      ///< That the decoder's own products take.
 inline constexpr unsigned argmax_threads = 1024;
 
 /// x[r] = table[token of r], widened.
@@ -102,6 +103,17 @@ struct swiglu_arguments {
   const void* gate_up;
   void* out;
   std::uint32_t count, width;
+};
+
+/// out = x · wᵀ of at most `few_rows` rows, f16 or bf16. `inputs` is a multiple of 8.
+struct product_arguments {
+  const void* x;
+  const void* w;  ///< outputs × inputs; nothing writes it while kernels run.
+  void* out;      ///< Null: it is added to `sum`.
+  float* sum;     ///< count × outputs; null: to `out`.
+  std::uint32_t count, outputs, inputs;
+  bool gated;  ///< w has `outputs` rows of gates, then as many of ups; the result is silu(gate) ·
+               ///< up.
 };
 
 /// The most likely token of a row, of equals the first, and the logarithm of its probability.

@@ -35,6 +35,11 @@ struct alignas(16) pack {
   T v[size];
 };
 
+/// A pack as the bits that tensor cores take.
+struct alignas(16) words {
+  std::uint32_t v[4];
+};
+
 /// Four elements, the unit of programs that work on whole rows.
 template <class T>
 struct alignas(4 * sizeof(T)) quad {

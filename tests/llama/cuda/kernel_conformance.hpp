@@ -182,6 +182,62 @@ void check_rows(std::uint64_t seed) {
   }
 }
 
+/// Products of few rows: NaN around all that may be read, and nothing else written.
+template <class T, class Fixture>
+void check_product(std::uint64_t seed) {
+  if constexpr (sizeof(T) == 2) {
+    CAPTURE(seed);
+    bench_top<Fixture> b{seed};
+    auto& random = b.random;
+    const std::uint32_t n = 1 + random.below(few_rows);
+    // Some take more than one round of all warps.
+    const std::uint32_t inputs = 8 * (1 + random.below(random.one_in(4) ? 600U : 40U));
+    const std::uint32_t outputs = 1 + random.below(40U);
+    const bool gated = random.one_in(3);
+    const std::uint32_t rows = gated ? 2 * outputs : outputs;
+    const auto surrounded = [&](std::size_t count) {
+      T* p = b.template drawn<T>(count + 16 * inputs);
+      for (std::size_t i = count; i < count + 16 * inputs; ++i) narrow(not_a_number, p[i]);
+      return p;
+    };
+    const T* x = surrounded(std::size_t{n} * inputs);
+    const T* w = surrounded(std::size_t{rows} * inputs);
+    std::vector<double> truth;
+    for (std::uint32_t r = 0; r < n; ++r) {
+      const auto product = [&](std::uint32_t o) {
+        double sum = 0;
+        for (std::uint32_t k = 0; k < inputs; ++k) {
+          sum += at(x, std::size_t{r} * inputs + k) * at(w, std::size_t{o} * inputs + k);
+        }
+        return sum;
+      };
+      for (std::uint32_t o = 0; o < outputs; ++o) {
+        const double y = product(o);
+        truth.push_back(gated ? y / (1 + std::exp(-y)) * product(outputs + o) : y);
+      }
+    }
+    const std::size_t size = truth.size();
+    T* out = b.template make<T>(size + 64, 7);
+    b.fixture.run(element_of<T>, product_arguments{x, w, out, nullptr, n, outputs, inputs, gated});
+    check_close(out, truth, 1e-5);
+    for (std::size_t i = size; i < size + 64; ++i) REQUIRE(at(out, i) == 7);
+
+    float* sum = b.template make<float>(size + 64, 7);
+    b.fixture.run(element_of<T>, product_arguments{x, w, nullptr, sum, n, outputs, inputs, gated});
+    std::vector<double> more(truth);
+    for (double& y : more) y += 7;
+    check_close(sum, more, 1e-5);
+    for (std::size_t i = size; i < size + 64; ++i) REQUIRE(sum[i] == 7);
+
+    // A row alone has the same bits.
+    const std::uint32_t r = random.below(n);
+    T* alone = b.template make<T>(outputs, not_a_number);
+    b.fixture.run(element_of<T>, product_arguments{x + std::size_t{r} * inputs, w, alone, nullptr,
+                                                   1, outputs, inputs, gated});
+    REQUIRE(std::memcmp(alone, out + std::size_t{r} * outputs, outputs * sizeof(T)) == 0);
+  }
+}
+
 /// The shape of a cache and of what attends to it.
 struct shape {
   std::uint32_t layers, heads, kv_heads, d;
@@ -508,6 +564,7 @@ void check_all(std::uint64_t seeds) {
   }
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     check_rows<T, Fixture>(seed);
+    check_product<T, Fixture>(seed);
     check_rotation<T, Fixture>(seed);
     check_attention<T, Fixture>(seed);
     if (seed % 4 == 0) check_prefill<T, Fixture>(seed);
