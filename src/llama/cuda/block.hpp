@@ -67,12 +67,13 @@ struct gpu_block {
     return {reinterpret_cast<float*>(memory) + offset};
   }
   /// 16 bytes that are read once and that nothing writes while kernels run; zeros if not wanted.
+  /// Not by the path for constants: the compiler would move that behind `await_earlier`.
   COHORT_LLM_DEVICE words stream(const void* from, bool wanted) const {
     words to;
     asm volatile(
         "{ .reg .pred wanted; setp.ne.u32 wanted, %5, 0; "
         "mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0; "
-        "@wanted ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        "@wanted ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
         : "=&r"(to.v[0]), "=&r"(to.v[1]), "=&r"(to.v[2]), "=&r"(to.v[3])
         : "l"(__cvta_generic_to_global(from)), "r"(static_cast<unsigned>(wanted)));
     return to;

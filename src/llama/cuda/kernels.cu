@@ -17,8 +17,15 @@ constexpr bool awaits_itself = false;
 template <class Program>
 constexpr bool awaits_itself<Program, std::void_t<decltype(Program::awaits_itself)>> = true;
 
+/// Blocks of a program that a multiprocessor must have registers for.
+template <class Program, class = void>
+constexpr unsigned least_blocks = 1;
+template <class Program>
+constexpr unsigned least_blocks<Program, std::void_t<decltype(Program::least_blocks)>> =
+    Program::least_blocks;
+
 template <class Program, class Args>
-__global__ void __launch_bounds__(Program::most_threads) kernel(Args a) {
+__global__ void __launch_bounds__(Program::most_threads, least_blocks<Program>) kernel(Args a) {
   gpu_block b;
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -18,6 +18,7 @@ struct product_program {
   static constexpr unsigned warps = 8;
   static constexpr unsigned threads = 32 * warps;
   static constexpr unsigned most_threads = threads;
+  static constexpr unsigned least_blocks = 2;
   static constexpr bool awaits_itself = true;
   static constexpr unsigned ahead = 8 / Tiles;              ///< Steps of 32 inputs.
   static constexpr unsigned together = ahead / 2 / Groups;  ///< Steps whose rows are read at once.
