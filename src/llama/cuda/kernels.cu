@@ -48,8 +48,9 @@ struct launcher {
                              static_cast<int>(bytes)) != cudaSuccess) {
       return;
     }
-    // Only code that waits may begin early.
+    // Only code that waits may begin early, and only behind a kernel: embedding follows a copy.
     static const bool waits = [] {
+      if (std::is_same_v<Args, embed_arguments>) return false;
       cudaFuncAttributes found{};
       return cudaFuncGetAttributes(&found, kernel<Program, Args>) == cudaSuccess &&
              found.ptxVersion >= 90;
