@@ -17,9 +17,10 @@ COHORT_LLM_DEVICE float swiglu(float g, float u) {
   return g * ((g < 0 ? e : 1.0F) / (1 + e)) * u;
 }
 
-/// Threads of a block that works on a row in quads.
+/// Threads of a block that works on a row in quads: two quads a thread, so that a norm finds room
+/// beside a product that has not ended.
 constexpr unsigned threads_of_row(unsigned width) {
-  const unsigned all = ((width + 3) / 4 + 31) / 32 * 32;
+  const unsigned all = (width + 255) / 256 * 32;
   return all < most_row_threads ? all : most_row_threads;
 }
 
