@@ -2,8 +2,9 @@
 // Questions: which share of the memory's bandwidth does decoding at Llama-7B's shape reach at batch
 // 1 to 16? How fast is prefill, and what does it do to the time between tokens? What does the
 // request set of the Baton paper take, eight slots, all requests there at the start?
-// Usage: llama.cuda_bench [OUT.json] [--quick]. Weights are drawn. OUT also holds the requests, for
-// `scripts/gpu-llm` to run them by PyTorch.
+// Usage: llama.cuda_bench [OUT.json] [--quick] [--decode] [--cublas] [--no-early]: decoding alone;
+// with products by cuBLAS; no kernel begins before the one before has ended. Weights are drawn. OUT
+// also holds the requests, for `scripts/gpu-llm` to run them by PyTorch.
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/cuda/blas.hpp>
 #include <cohort/runtime/cuda/device.hpp>
@@ -82,6 +83,8 @@ double copy_bandwidth(gpu& d) {
 struct machine {
   runtime::cuda::device_description description;
   bool quick = false;
+  bool decode_only = false;
+  bool own_products = true;
 };
 
 /// A batch whose rows have `columns` columns of real keys and values.
@@ -119,7 +122,8 @@ void decode(bench::report& out, gpu& d, const weights_type& w, const machine& m,
                                 .kv_bytes = 3ULL * slots * 1024 * column_bytes,
                                 .staging_bytes = 4ULL * 1024 * column_bytes,
                                 .prefill = {.max_rows = 1, .max_positions = 1024}};
-      backend b{d, w, o, {.prefill_chunk = 512, .records = records}};
+      backend b{
+          d, w, o, {.prefill_chunk = 512, .own_products = m.own_products, .records = records}};
       kv::decode_batch batch{{.slots = slots, .columns = o.columns}};
       fill(b, batch, slots, columns);
       kv::copy_plan plan;
@@ -276,6 +280,7 @@ int run(const std::string& path, machine m) {
   const weights_type w = weights_type::drawn(d, c, bf16, 1);
   out.line("weights read by an iteration", static_cast<double>(w.bytes_read()) / 1e9, "GB");
   decode(out, d, w, m, copied);
+  if (m.decode_only) return 0;
   prefill(out, d, w, m);
   serve(out, d, w, m);
   return 0;
@@ -289,6 +294,12 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view{argv[i]} == "--quick") {
       m.quick = true;
+    } else if (std::string_view{argv[i]} == "--decode") {
+      m.decode_only = true;
+    } else if (std::string_view{argv[i]} == "--cublas") {
+      m.own_products = false;
+    } else if (std::string_view{argv[i]} == "--no-early") {
+      device::launch_early(false);
     } else {
       path = argv[i];
     }

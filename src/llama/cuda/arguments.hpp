@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the kernels of the decoder are told. Pointers are to device memory; matrices are row-major.
+/// What the kernels of the decoder are told. Pointers are to device memory, aligned to 16 bytes;
+/// matrices are row-major.
 /// C++17, since nvcc parses it.
 #pragma once
 
@@ -33,10 +34,12 @@ struct row_tile {
 inline constexpr unsigned head_multiple = 8;
 inline constexpr unsigned most_head_size = 256;
 
-inline constexpr unsigned row_threads = 256;   ///< Of the programs with a block for each row.
-inline constexpr unsigned head_threads = 64;   ///< Of those with a block for each head.
-inline constexpr unsigned part_columns = 128;  ///< Columns a block of decode attention reads.
-inline constexpr unsigned prefill_tile = 64;   ///< Rows, and columns at a time, of a prefill block.
+inline constexpr unsigned most_row_threads = 1024;  ///< Of the programs with a block for each row.
+inline constexpr unsigned row_threads = 256;        ///< Of those with several blocks for a row.
+inline constexpr unsigned head_threads = 64;        ///< Of those with a block for each head.
+inline constexpr unsigned part_columns = 128;       ///< Columns a block of decode attention reads.
+inline constexpr unsigned prefill_tile = 64;  ///< Rows, and columns at a time, of a prefill block.
+inline constexpr unsigned few_rows = 16;      ///< That the decoder's own products take.
 inline constexpr unsigned argmax_threads = 1024;
 
 /// x[r] = table[token of r], widened.
@@ -59,8 +62,9 @@ struct norm_arguments {
   float epsilon;
 };
 
-/// Rotates the queries of each row of qkv in place and its keys on their way into the cache, where
-/// the values go too. `turns` holds cosines, then sines, of half a head for each position.
+/// For prompts: rotates the queries of each row of qkv in place and its keys on their way into the
+/// cache, where the values go too. `turns` holds cosines, then sines, of half a head for each
+/// position.
 struct rotate_arguments {
   const device_row* rows;
   void* qkv;
@@ -68,13 +72,16 @@ struct rotate_arguments {
   std::uint32_t count, layer, heads, kv_heads, head_size;
 };
 
-/// Attention of each row over its own columns. Split at every `part_columns` columns from the row's
-/// first: if `parts` is 1 directly to out, else by `sums` (a head's values, for each part) and
-/// `scales` (maximum and sum of each part), which a second kernel puts together in the order of the
-/// parts. A row's result does not depend on `parts` being larger than it needs, nor on other rows.
+/// Attention of each row over its own columns, the last of which is the one that it writes: queries
+/// and the own key are turned here, and key and value go to the cache. Split at every
+/// `part_columns` columns from the row's first: if `parts` is 1 directly to out, else by `sums` (a
+/// head's values, for each part) and `scales` (maximum and sum of each part), which a second kernel
+/// puts together in the order of the parts. A row's result does not depend on `parts` being larger
+/// than it needs, nor on other rows.
 struct attend_arguments {
   const device_row* rows;
   const void* qkv;
+  const float* turns;  ///< As of `rotate_arguments`.
   void* out;
   float* sums;    ///< [row][head][part][head_size]
   float* scales;  ///< [row][head][part][2]
@@ -96,6 +103,17 @@ struct swiglu_arguments {
   const void* gate_up;
   void* out;
   std::uint32_t count, width;
+};
+
+/// out = x · wᵀ of at most `few_rows` rows, f16 or bf16. `inputs` is a multiple of 8.
+struct product_arguments {
+  const void* x;
+  const void* w;  ///< outputs × inputs; nothing writes it while kernels run.
+  void* out;      ///< Null: it is added to `sum`.
+  float* sum;     ///< count × outputs; null: to `out`.
+  std::uint32_t count, outputs, inputs;
+  bool gated;  ///< w has `outputs` rows of gates, then as many of ups; the result is silu(gate) ·
+               ///< up.
 };
 
 /// The most likely token of a row, of equals the first, and the logarithm of its probability.

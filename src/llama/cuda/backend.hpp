@@ -29,7 +29,9 @@ struct backend_options {
   /// Rows that prefill computes at once, whatever pieces they belong to; at least 1.
   std::uint32_t prefill_chunk = 512;
   device_share prefill_share{};  ///< Of the device, for prompts.
-  bool records = true;           ///< Iterations are recorded and replayed.
+  /// Iterations of few rows in f16 or bf16 are multiplied by programs of the decoder.
+  bool own_products = true;
+  bool records = true;  ///< Iterations are recorded and replayed.
 };
 
 /// Prompts are computed on a stream of their own, asked for by a thread of its own, since the calls
@@ -178,6 +180,7 @@ class device_backend {
             .results = g.slots,
             .listed = g.slots,
             .columns = static_cast<std::uint32_t>(w.config().max_positions),
+            .own_products = o.own_products,
             .records = o.records};
   }
   static row_result result(const decoder<Device>& d, std::uint32_t i, bool logits) noexcept {

@@ -37,6 +37,7 @@ struct decoder_limits {
   std::uint32_t results = 8;     ///< Choices, and prompts that end in one prefill; at least 1.
   std::uint64_t listed = 8;      ///< Tokens of one prefill, of all its pieces; at least rows.
   std::uint32_t columns = 1024;  ///< That a decoded row attends to, at most; at least 1.
+  bool own_products = false;     ///< Of few rows, if the device has them.
   bool records = true;           ///< Iterations of a shape that came before are replayed.
 };
 
@@ -146,6 +147,7 @@ class decoder {
   }
   void multiply(const void* x, const void* w, void* y, std::size_t rows, std::size_t outputs,
                 std::size_t inputs) {
+    if (is_own(rows, inputs)) return multiply_few(x, w, y, nullptr, rows, outputs, inputs);
     device_.multiply(stream_, {.type = weights_.type(),
                                .transpose_b = true,
                                .m = rows,
@@ -157,6 +159,27 @@ class decoder {
                                .ldb = inputs,
                                .c = y,
                                .ldc = outputs});
+  }
+  /// Whether a product is one of the device's own, rather than of its library.
+  [[nodiscard]] bool is_own(std::size_t rows, std::size_t inputs) const {
+    return o_.own_products && rows <= few_rows && inputs % 8 == 0 &&
+           device_.multiplies_few_rows(weights_.type());
+  }
+  void multiply_few(const void* x, const void* w, void* out, float* sum, std::size_t rows,
+                    std::size_t outputs, std::size_t inputs, bool gated = false) {
+    device_.run(stream_, weights_.type(),
+                product_arguments{x, w, out, sum, narrow32(rows), narrow32(outputs),
+                                  narrow32(inputs), gated});
+  }
+  /// A product that is to be added to x_. @returns It, if that is yet to be done.
+  const void* multiply_to_add(const void* x, const void* w, std::size_t rows, std::size_t inputs) {
+    const std::size_t outputs = weights_.config().hidden;
+    if (is_own(rows, inputs)) {
+      multiply_few(x, w, nullptr, x_, rows, outputs, inputs);
+      return nullptr;
+    }
+    multiply(x, w, y_, rows, outputs, inputs);
+    return y_;
   }
   void norm(const void* y, const float* gain, void* out, const std::uint32_t* pick,
             std::uint32_t rows) {
@@ -174,9 +197,9 @@ class decoder {
     scales_ = take<float>(std::size_t{o_.rows} * c.heads * parts * 2 * sizeof(float));
   }
 
-  /// Everything up to the last residual: x_ and, yet to be added, y_.
+  /// Everything up to the last residual: x_ and, yet to be added, what is returned.
   template <class Attend>
-  void layers(const device_row* rows, std::uint32_t count, Attend attend) {
+  const void* layers(const device_row* rows, std::uint32_t count, Attend attend) {
     const llama_config& c = weights_.config();
     const runtime::data_type t = weights_.type();
     device_.run(stream_, t,
@@ -186,22 +209,24 @@ class decoder {
     for (const auto& w : weights_.layers()) {
       norm(y, w.attention_norm, normed_, nullptr, count);
       multiply(normed_, w.qkv, qkv_, count, c.q_width() + 2 * c.kv_width(), c.hidden);
-      device_.run(stream_, t,
-                  rotate_arguments{rows, qkv_, weights_.turns(), count, l, narrow32(c.heads),
-                                   narrow32(c.kv_heads), narrow32(c.head_size)});
       attend(l++);
-      multiply(attended_, w.out, y_, count, c.hidden, c.q_width());
-      y = y_;
+      y = multiply_to_add(attended_, w.out, count, c.q_width());
       norm(y, w.ffn_norm, normed_, nullptr, count);
-      multiply(normed_, w.gate_up, gate_up_, count, 2 * c.ffn, c.hidden);
-      device_.run(stream_, t, swiglu_arguments{gate_up_, activated_, count, narrow32(c.ffn)});
-      multiply(activated_, w.down, y_, count, c.hidden, c.ffn);
+      if (is_own(count, c.hidden)) {
+        multiply_few(normed_, w.gate_up, activated_, nullptr, count, c.ffn, c.hidden, true);
+      } else {
+        multiply(normed_, w.gate_up, gate_up_, count, 2 * c.ffn, c.hidden);
+        device_.run(stream_, t, swiglu_arguments{gate_up_, activated_, count, narrow32(c.ffn)});
+      }
+      y = multiply_to_add(activated_, w.down, count, c.ffn);
     }
+    return y;
   }
   /// Logits and choices of `count` rows, as results from `first` on.
-  void choose(const std::uint32_t* pick, std::uint32_t first, std::uint32_t count, bool logits) {
+  void choose(const void* y, const std::uint32_t* pick, std::uint32_t first, std::uint32_t count,
+              bool logits) {
     const llama_config& c = weights_.config();
-    norm(y_, weights_.norm(), picked_, pick, count);
+    norm(y, weights_.norm(), picked_, pick, count);
     multiply(picked_, weights_.head(), logits_, count, c.vocabulary, c.hidden);
     device_.run(stream_, weights_.type(),
                 choose_arguments{logits_, logits ? wide_ + first * c.vocabulary : nullptr,
@@ -218,13 +243,13 @@ class decoder {
     const std::uint32_t parts = std::get<1>(key);
     const bool logits = std::get<2>(key);
     copy(list_, as<device_row>(host_list_), rows * sizeof(device_row));
-    layers(list_, rows, [&](std::uint32_t l) {
+    const void* y = layers(list_, rows, [&](std::uint32_t l) {
       device_.run(
           stream_, weights_.type(),
-          attend_arguments{list_, qkv_, attended_, sums_, scales_, rows, l, narrow32(c.heads),
-                           narrow32(c.kv_heads), narrow32(c.head_size), parts});
+          attend_arguments{list_, qkv_, weights_.turns(), attended_, sums_, scales_, rows, l,
+                           narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size), parts});
     });
-    choose(nullptr, 0, rows, logits);
+    choose(y, nullptr, 0, rows, logits);
     fetch(rows, logits);
   }
 
@@ -306,13 +331,16 @@ void decoder<Device>::prefill(std::span<const prompt_piece> pieces, std::uint32_
   copy(tiles_, tiles, tile * sizeof(row_tile));
   if (results > 0) copy(picks_, picks, results * sizeof(std::uint32_t));
   for (const slice& s : slices_) {
-    layers(list_ + s.first, s.rows, [&](std::uint32_t l) {
+    const void* y = layers(list_ + s.first, s.rows, [&](std::uint32_t l) {
+      device_.run(stream_, weights_.type(),
+                  rotate_arguments{list_ + s.first, qkv_, weights_.turns(), s.rows, l,
+                                   narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
       device_.run(
           stream_, weights_.type(),
           prefill_arguments{list_ + s.first, tiles_ + s.first_tile, qkv_, attended_, s.tiles, l,
                             narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
     });
-    if (s.results > 0) choose(picks_ + s.first_result, s.first_result, s.results, true);
+    if (s.results > 0) choose(y, picks_ + s.first_result, s.first_result, s.results, true);
   }
   if (results > 0) fetch(results, true);
 }

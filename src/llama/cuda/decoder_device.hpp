@@ -27,7 +27,8 @@ template <class D>
 concept runs_every_program =
     requires(D& d, typename D::stream& s, runtime::data_type t, const embed_arguments& a,
              const norm_arguments& b, const rotate_arguments& c, const attend_arguments& e,
-             const prefill_arguments& f, const swiglu_arguments& g, const choose_arguments& h) {
+             const prefill_arguments& f, const swiglu_arguments& g, const choose_arguments& h,
+             const product_arguments& i) {
       d.run(s, t, a);
       d.run(s, t, b);
       d.run(s, t, c);
@@ -35,6 +36,8 @@ concept runs_every_program =
       d.run(s, t, f);
       d.run(s, t, g);
       d.run(s, t, h);
+      d.run(s, t, i);
+      { d.multiplies_few_rows(t) } -> std::same_as<bool>;
     };
 template <class D>
 concept copies_and_multiplies = requires(
@@ -53,6 +56,7 @@ concept records_and_replays =
 /// An executor with the decoder's programs. Semantics:
 /// * `run(s, t, a)`, `copy(s, c)` and `multiply(s, g)` enqueue work on s; matrices have elements of
 /// type t.
+/// * `multiplies_few_rows(t)`: whether it runs `product_arguments` of this type.
 /// * `allocate_host(bytes)`: memory that copies to and from the device do not stage.
 /// * `record(s, enqueue)` calls `enqueue()`, which asks work of s alone; that work runs at each
 ///   `replay` and not before, with the addresses it was given.

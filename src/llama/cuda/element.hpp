@@ -35,6 +35,17 @@ struct alignas(16) pack {
   T v[size];
 };
 
+/// A pack as the bits that tensor cores take.
+struct alignas(16) words {
+  std::uint32_t v[4];
+};
+
+/// Four elements, the unit of programs that work on whole rows.
+template <class T>
+struct alignas(4 * sizeof(T)) quad {
+  T v[4];
+};
+
 #if !defined(__CUDACC__)
 namespace host {
 inline float from_bits(std::uint32_t u) noexcept {
@@ -113,6 +124,41 @@ COHORT_LLM_DEVICE void narrow(float x, bf16& to) {
 #else
   to = host::narrow_bf16(x);
 #endif
+}
+
+/// Elements 4q to 4q + 3 of a row of `width`, widened, with zeros beyond its end. They are read at
+/// once if the width is a multiple of four; then the row must be aligned to four elements.
+template <class T>
+COHORT_LLM_DEVICE quad<float> read_quad(const T* row, unsigned q, unsigned width) {
+  quad<float> to{};
+  if (4 * q >= width) return to;
+  if (width % 4 == 0) {
+    const quad<T> from = *reinterpret_cast<const quad<T>*>(row + 4 * q);
+    COHORT_LLM_REGISTERS
+    for (unsigned i = 0; i < 4; ++i) to.v[i] = widen(from.v[i]);
+  } else {
+    COHORT_LLM_REGISTERS
+    for (unsigned i = 0; i < 4; ++i) {
+      if (4 * q + i < width) to.v[i] = widen(row[4 * q + i]);
+    }
+  }
+  return to;
+}
+/// The opposite: writes nothing beyond the row's end.
+template <class T>
+COHORT_LLM_DEVICE void write_quad(T* row, unsigned q, unsigned width, const quad<float>& from) {
+  if (4 * q >= width) return;
+  if (width % 4 == 0) {
+    quad<T> to;
+    COHORT_LLM_REGISTERS
+    for (unsigned i = 0; i < 4; ++i) narrow(from.v[i], to.v[i]);
+    *reinterpret_cast<quad<T>*>(row + 4 * q) = to;
+  } else {
+    COHORT_LLM_REGISTERS
+    for (unsigned i = 0; i < 4; ++i) {
+      if (4 * q + i < width) narrow(from.v[i], row[4 * q + i]);
+    }
+  }
 }
 
 }  // namespace cohort::llama::device

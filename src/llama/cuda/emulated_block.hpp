@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -91,6 +93,33 @@ class emulated_block {
   shared_floats shared(unsigned offset, unsigned count) {
     if (offset + count > cells_.size()) throw emulation_error{"shared memory: more than launched"};
     return {*this, offset, count};
+  }
+  words stream(const void* from, bool wanted) const noexcept {
+    words to{};
+    if (wanted) std::memcpy(&to, from, sizeof to);
+    return to;
+  }
+  words load(const void* from, bool wanted) const noexcept { return stream(from, wanted); }
+  void await_earlier() noexcept {}
+  template <class T, class Sum, class W, class X>
+  void multiply_tile(Sum& sum, unsigned at, W& w, unsigned w_at, X& x, unsigned x_at) {
+    const auto element = [](const words& from, unsigned i) {
+      T to{};
+      std::memcpy(&to, reinterpret_cast<const std::byte*>(&from) + i * sizeof(T), sizeof to);
+      return widen(to);
+    };
+    for (unsigned warp = 0; warp < threads(); warp += 32) {
+      for (unsigned row = 0; row < 16; ++row) {
+        for (unsigned column = 0; column < 8; ++column) {
+          float s = 0;
+          for (unsigned k = 0; k < 32; ++k) {
+            s += element(w.at(warp + row % 8 * 4 + k / 8, w_at + row / 8), k % 8) *
+                 element(x.at(warp + column * 4 + k / 8, x_at), k % 8);
+          }
+          sum.at(warp + row % 8 * 4 + column / 2, at + row / 8 * 2 + column % 2) += s;
+        }
+      }
+    }
   }
   template <class R>
   void sum_over(R& r, unsigned i, unsigned width) {

@@ -45,6 +45,9 @@ class emulated_device {
     enqueue_work(
         s, [a, t, seed = ++seed_] { enqueue(emulated_launcher{seed}, static_cast<int>(t), a); });
   }
+  [[nodiscard]] static bool multiplies_few_rows(runtime::data_type t) noexcept {
+    return t != runtime::data_type::f32;
+  }
   void copy(stream& s, const runtime::copy_request& c) {
     expects(c.rows == 1, "emulated_device: a copy must be one row");
     enqueue_work(s, [c] { std::memcpy(c.destination, c.source, c.row_bytes); });

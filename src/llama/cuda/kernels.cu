@@ -1,14 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels.hpp"
 
+#include <atomic>
+#include <type_traits>
+
 #include "launches.hpp"
 
 namespace cohort::llama::device {
 namespace {
 
+std::atomic<bool> early{true};
+
+/// Whether a program asks for what earlier kernels wrote only behind its own `await_earlier`.
+template <class Program, class = void>
+constexpr bool awaits_itself = false;
+template <class Program>
+constexpr bool awaits_itself<Program, std::void_t<decltype(Program::awaits_itself)>> = true;
+
+/// Blocks of a program that a multiprocessor must have registers for.
+template <class Program, class = void>
+constexpr unsigned least_blocks = 1;
+template <class Program>
+constexpr unsigned least_blocks<Program, std::void_t<decltype(Program::least_blocks)>> =
+    Program::least_blocks;
+
 template <class Program, class Args>
-__global__ void kernel(Args a) {
+__global__ void __launch_bounds__(Program::most_threads, least_blocks<Program>) kernel(Args a) {
   gpu_block b;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  if constexpr (!awaits_itself<Program>) b.await_earlier();
   Program::run(b, a);
 }
 
@@ -26,7 +48,24 @@ struct launcher {
                              static_cast<int>(bytes)) != cudaSuccess) {
       return;
     }
-    kernel<Program, Args><<<dim3{x, y, z}, threads, bytes, stream>>>(a);
+    // Only code that waits may begin early, and only behind a kernel: embedding follows a copy.
+    static const bool waits = [] {
+      if (std::is_same_v<Args, embed_arguments>) return false;
+      cudaFuncAttributes found{};
+      return cudaFuncGetAttributes(&found, kernel<Program, Args>) == cudaSuccess &&
+             found.ptxVersion >= 90;
+    }();
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{x, y, z};
+    how.blockDim = threads;
+    how.dynamicSmemBytes = bytes;
+    how.stream = stream;
+    how.attrs = &attribute;
+    how.numAttrs = waits && early.load(std::memory_order_relaxed) ? 1 : 0;
+    cudaLaunchKernelEx(&how, kernel<Program, Args>, a);
   }
 };
 
@@ -53,5 +92,9 @@ void launch(cudaStream_t s, int element, const swiglu_arguments& a) {
 void launch(cudaStream_t s, int element, const choose_arguments& a) {
   enqueue(launcher{s}, element, a);
 }
+void launch(cudaStream_t s, int element, const product_arguments& a) {
+  enqueue(launcher{s}, element, a);
+}
+void launch_early(bool allowed) noexcept { early = allowed; }
 
 }  // namespace cohort::llama::device

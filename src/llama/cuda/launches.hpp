@@ -5,6 +5,7 @@
 
 #include "attend_programs.hpp"
 #include "prefill_program.hpp"
+#include "product_program.hpp"
 #include "row_programs.hpp"
 
 namespace cohort::llama::device {
@@ -12,12 +13,13 @@ namespace cohort::llama::device {
 /// Calls launch.template operator()<Program>(x, y, z, threads, shared_floats, arguments).
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const embed_arguments& a) {
-  launch.template operator()<embed_program<T>>(a.count, 1, 1, row_threads, 0, a);
+  launch.template operator()<embed_program<T>>(a.count, 1, 1, threads_of_row(a.width), 0, a);
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const norm_arguments& a) {
   using program = norm_program<T>;
-  launch.template operator()<program>(a.count, 1, 1, row_threads, program::shared_floats, a);
+  launch.template operator()<program>(a.count, 1, 1, threads_of_row(a.width),
+                                      program::shared_floats, a);
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const rotate_arguments& a) {
@@ -34,6 +36,24 @@ template <class T, class Launch>
 void enqueue_as(const Launch& launch, const choose_arguments& a) {
   using program = choose_program<T>;
   launch.template operator()<program>(a.count, 1, 1, argmax_threads, program::shared_floats, a);
+}
+
+template <class T, unsigned Tiles, class Launch>
+void multiply_with(const Launch& launch, const product_arguments& a) {
+  const auto with = [&](auto program) {
+    using type = decltype(program);
+    launch.template operator()<type>((a.outputs + 15) / 16, 1, 1, type::threads,
+                                     type::shared_floats, a);
+  };
+  if (a.count <= 8) return with(product_program<T, Tiles, 1>{});
+  with(product_program<T, Tiles, 2>{});
+}
+template <class T, class Launch>
+void enqueue_as(const Launch& launch, const product_arguments& a) {
+  if constexpr (sizeof(T) == 2) {
+    if (a.gated) return multiply_with<T, 2>(launch, a);
+    multiply_with<T, 1>(launch, a);
+  }
 }
 
 template <class T, unsigned Heads, unsigned Packs, class Launch>

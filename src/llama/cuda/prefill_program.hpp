@@ -16,6 +16,7 @@ namespace cohort::llama::device {
 template <class T, unsigned Wide>
 struct prefill_program {
   static constexpr unsigned threads = 256;
+  static constexpr unsigned most_threads = threads;
   static constexpr unsigned tile = prefill_tile;
   static constexpr unsigned width = pack<T>::size;
   static constexpr unsigned pitch = 64 * Wide + 4;  ///< Rows of 16 lanes lie in different banks.

@@ -11,9 +11,24 @@
 
 namespace cohort::llama::device {
 
+/// silu(g) · u, with σ(g) = 1 / (1 + e^−g) by e^−|g|, which cannot overflow.
+COHORT_LLM_DEVICE float swiglu(float g, float u) {
+  const float e = expf(-fabsf(g));
+  return g * ((g < 0 ? e : 1.0F) / (1 + e)) * u;
+}
+
+/// Threads of a block that works on a row in quads: two quads a thread, so that a norm finds room
+/// beside a product that has not ended.
+constexpr unsigned threads_of_row(unsigned width) {
+  const unsigned all = (width + 255) / 256 * 32;
+  return all < most_row_threads ? all : most_row_threads;
+}
+
 /// A block for each row.
 template <class T>
 struct embed_program {
+  static constexpr unsigned most_threads = most_row_threads;
+
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const embed_arguments& a) {
     const std::size_t r = b.x();
@@ -21,15 +36,20 @@ struct embed_program {
     const T* from = static_cast<const T*>(a.table) + static_cast<std::size_t>(row.token) * a.width;
     float* to = a.x + r * a.width;
     b.each([&](unsigned t) {
-      for (unsigned c = t; c < a.width; c += b.threads()) to[c] = widen(from[c]);
+      for (unsigned q = t; 4 * q < a.width; q += b.threads()) {
+        write_quad(to, q, a.width, read_quad(from, q, a.width));
+      }
     });
   }
 };
 
-/// A block for each row.
+/// A block for each row, of which each thread keeps up to `held` quads; more of them are read a
+/// second time.
 template <class T>
 struct norm_program {
-  static constexpr unsigned shared_floats = row_threads / 32;
+  static constexpr unsigned most_threads = most_row_threads;
+  static constexpr unsigned held = 2;
+  static constexpr unsigned shared_floats = most_threads / 32;
 
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const norm_arguments& a) {
@@ -40,24 +60,54 @@ struct norm_program {
     if (y != nullptr) y += p * a.width;
     T* out = static_cast<T*>(a.out) + r * a.width;
     const bool keep = y != nullptr && a.pick == nullptr;
-    typename Block::template registers<float, 1> sum{b};
-    b.each([&](unsigned t) {
-      float squares = 0;
-      for (unsigned c = t; c < a.width; c += b.threads()) {
-        float v = x[c];
-        if (y != nullptr) v += widen(y[c]);
-        if (keep) x[c] = v;
-        squares += v * v;
+    const auto added = [&](unsigned q) {
+      quad<float> v = read_quad(x, q, a.width);
+      if (y != nullptr) {
+        const quad<float> more = read_quad(y, q, a.width);
+        COHORT_LLM_REGISTERS
+        for (unsigned i = 0; i < 4; ++i) v.v[i] += more.v[i];
       }
-      sum.at(t, 0) = squares;
+      return v;
+    };
+    const auto squares = [](const quad<float>& v) {
+      return v.v[0] * v.v[0] + v.v[1] * v.v[1] + v.v[2] * v.v[2] + v.v[3] * v.v[3];
+    };
+    typename Block::template registers<float, 1> sum{b};
+    typename Block::template registers<quad<float>, held> row{b};
+    typename Block::template registers<quad<float>, held> gain{b};
+    b.each([&](unsigned t) {
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < held; ++n) {
+        row.at(t, n) = added(t + n * b.threads());
+        gain.at(t, n) = read_quad(a.gain, t + n * b.threads(), a.width);
+      }
+      float s = 0;
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < held; ++n) {
+        s += squares(row.at(t, n));
+        if (keep) write_quad(x, t + n * b.threads(), a.width, row.at(t, n));
+      }
+      for (unsigned q = t + held * b.threads(); 4 * q < a.width; q += b.threads()) {
+        const quad<float> v = added(q);
+        s += squares(v);
+        if (keep) write_quad(x, q, a.width, v);
+      }
+      sum.at(t, 0) = s;
     });
-    block_sum(b, sum, 0, b.shared(0, shared_floats));
+    block_reduce<true>(b, sum, 0, b.shared(0, b.threads() / 32));
     b.each([&](unsigned t) {
       const float scale = 1 / sqrtf(sum.at(t, 0) / static_cast<float>(a.width) + a.epsilon);
-      for (unsigned c = t; c < a.width; c += b.threads()) {
-        float v = x[c];
-        if (y != nullptr && !keep) v += widen(y[c]);
-        narrow(v * scale * a.gain[c], out[c]);
+      const auto write = [&](unsigned q, quad<float> v, const quad<float>& g) {
+        COHORT_LLM_REGISTERS
+        for (unsigned i = 0; i < 4; ++i) v.v[i] = v.v[i] * scale * g.v[i];
+        write_quad(out, q, a.width, v);
+      };
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < held; ++n) {
+        write(t + n * b.threads(), row.at(t, n), gain.at(t, n));
+      }
+      for (unsigned q = t + held * b.threads(); 4 * q < a.width; q += b.threads()) {
+        write(q, keep ? read_quad(x, q, a.width) : added(q), read_quad(a.gain, q, a.width));
       }
     });
   }
@@ -66,6 +116,8 @@ struct norm_program {
 /// A block for each row and head: queries, then keys, then values.
 template <class T>
 struct rotate_program {
+  static constexpr unsigned most_threads = head_threads;
+
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const rotate_arguments& a) {
     const std::size_t r = b.x();
@@ -101,9 +153,10 @@ struct rotate_program {
   }
 };
 
-/// A block for each row and `row_threads` × 4 of its values.
+/// A block for each row and `row_threads` quads of it.
 template <class T>
 struct swiglu_program {
+  static constexpr unsigned most_threads = row_threads;
   static constexpr unsigned values = 4 * row_threads;
 
   template <class Block>
@@ -113,74 +166,83 @@ struct swiglu_program {
     const T* up = gate + a.width;
     T* out = static_cast<T*>(a.out) + r * a.width;
     b.each([&](unsigned t) {
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned c = b.y() * values + i * row_threads + t;
-        if (c >= a.width) continue;
-        // σ(g) = 1 / (1 + e^−g), by e^−|g|, which cannot overflow.
-        const float g = widen(gate[c]);
-        const float e = expf(-fabsf(g));
-        const float sigma = (g < 0 ? e : 1.0F) / (1 + e);
-        narrow(g * sigma * widen(up[c]), out[c]);
-      }
+      const unsigned q = b.y() * row_threads + t;
+      const quad<float> g = read_quad(gate, q, a.width);
+      quad<float> u = read_quad(up, q, a.width);
+      COHORT_LLM_REGISTERS
+      for (unsigned i = 0; i < 4; ++i) u.v[i] = swiglu(g.v[i], u.v[i]);
+      write_quad(out, q, a.width, u);
     });
   }
 };
 
-/// A block for each row of logits.
+/// A block for each row of logits, which reads them once: each thread carries its largest logit and
+/// the sum of exponentials relative to it.
 template <class T>
 struct choose_program {
-  static constexpr unsigned shared_floats = 2 * argmax_threads + argmax_threads / 32;
+  static constexpr unsigned most_threads = argmax_threads;
+  static constexpr unsigned ahead = 4;  ///< Quads that a thread asks for before it uses the first.
+  static constexpr unsigned shared_floats = argmax_threads / 32;
 
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const choose_arguments& a) {
     const std::size_t r = b.x();
     const T* logits = static_cast<const T*>(a.logits) + r * a.vocabulary;
     float* wide = a.wide == nullptr ? nullptr : a.wide + r * a.vocabulary;
-    auto value = b.shared(0, argmax_threads);
-    auto place = b.shared(argmax_threads, argmax_threads);  // Exact: below 2^24.
+    // 0: the block's largest; 1: minus its first place, exact below 2^24; 2: the sum; 3: the
+    // thread's own largest.
+    typename Block::template registers<float, 4> now{b};
     b.each([&](unsigned t) {
       float most = -INFINITY;
       unsigned at = a.vocabulary;
-      for (unsigned c = t; c < a.vocabulary; c += b.threads()) {
-        const float x = widen(logits[c]);
-        if (wide != nullptr) wide[c] = x;
-        if (x > most) {
-          most = x;
-          at = c;
+      float sum = 0;
+      for (unsigned first = t; 4 * first < a.vocabulary; first += ahead * argmax_threads) {
+        quad<float> x[ahead];
+        COHORT_LLM_REGISTERS
+        for (unsigned n = 0; n < ahead; ++n) {
+          x[n] = read_quad(logits, first + n * argmax_threads, a.vocabulary);
+        }
+        COHORT_LLM_REGISTERS
+        for (unsigned n = 0; n < ahead; ++n) {
+          const unsigned q = first + n * argmax_threads;
+          if (wide != nullptr) write_quad(wide, q, a.vocabulary, x[n]);
+          const float before = most;
+          COHORT_LLM_REGISTERS
+          for (unsigned i = 0; i < 4; ++i) {
+            if (4 * q + i < a.vocabulary && x[n].v[i] > most) {
+              most = x[n].v[i];
+              at = 4 * q + i;
+            }
+          }
+          if (before < most) sum *= expf(before - most);
+          COHORT_LLM_REGISTERS
+          for (unsigned i = 0; i < 4; ++i) {
+            if (4 * q + i < a.vocabulary && x[n].v[i] != -INFINITY) sum += expf(x[n].v[i] - most);
+          }
         }
       }
-      value.set(t, most);
-      place.set(t, static_cast<float>(at));
+      now.at(t, 0) = most;
+      now.at(t, 1) = -static_cast<float>(at);
+      now.at(t, 2) = sum;
+      now.at(t, 3) = most;
     });
-    for (unsigned n = argmax_threads / 2; n > 0; n /= 2) {
-      b.barrier();
-      b.each([&](unsigned t) {
-        if (t >= n) return;
-        const float x = value.get(t);
-        const float y = value.get(t + n);
-        const float i = place.get(t);
-        const float j = place.get(t + n);
-        if (y > x || (y == x && j < i)) {
-          value.set(t, y);
-          place.set(t, j);
-        }
-      });
-    }
-    b.barrier();
-    typename Block::template registers<float, 1> sum{b};
+    const auto scratch = b.shared(0, shared_floats);
+    block_reduce<false>(b, now, 0, scratch);
     b.each([&](unsigned t) {
-      const float most = value.get(0);
-      float e = 0;
-      for (unsigned c = t; c < a.vocabulary; c += b.threads()) e += expf(widen(logits[c]) - most);
-      sum.at(t, 0) = e;
+      const float most = now.at(t, 0);
+      if (now.at(t, 3) < most) {
+        now.at(t, 1) = -static_cast<float>(a.vocabulary);
+        now.at(t, 2) *= expf(now.at(t, 3) - most);
+      }
     });
-    block_sum(b, sum, 0, b.shared(2 * argmax_threads, argmax_threads / 32));
+    block_reduce<false>(b, now, 1, scratch);
+    block_reduce<true>(b, now, 2, scratch);
     b.each([&](unsigned t) {
       if (t != 0) return;
-      const auto at = static_cast<std::int32_t>(place.get(0));
+      const auto at = static_cast<std::int32_t>(-now.at(t, 1));
       // Nothing above −∞, which only broken weights give: still a token of the vocabulary.
       a.best[r].token = at < static_cast<std::int32_t>(a.vocabulary) ? at : 0;
-      a.best[r].logprob = -logf(sum.at(t, 0));
+      a.best[r].logprob = -logf(now.at(t, 2));
     });
   }
 };

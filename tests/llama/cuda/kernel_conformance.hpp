@@ -88,7 +88,9 @@ void check_rows(std::uint64_t seed) {
   bench_top<Fixture> b{seed};
   auto& random = b.random;
   const std::uint32_t n = 1 + random.below(5U);
-  const std::uint32_t width = 1 + random.below(random.one_in(3) ? 1500U : 60U);
+  // Some rows are longer than what the threads of a block hold.
+  const std::uint32_t width =
+      seed % 8 == 0 ? 8190 + random.below(14U) : 1 + random.below(random.one_in(3) ? 1500U : 60U);
   auto* rows = b.template plain<device_row>(n);
   auto* table = b.template drawn<T>(std::size_t{20} * width);
   auto* x = b.template make<float>(std::size_t{n} * width, not_a_number);
@@ -177,6 +179,62 @@ void check_rows(std::uint64_t seed) {
   for (std::uint32_t r = 0; r < n; ++r) {
     REQUIRE(best[r].token == first[r].token);
     REQUIRE(best[r].logprob == first[r].logprob);
+  }
+}
+
+/// Products of few rows: NaN around all that may be read, and nothing else written.
+template <class T, class Fixture>
+void check_product(std::uint64_t seed) {
+  if constexpr (sizeof(T) == 2) {
+    CAPTURE(seed);
+    bench_top<Fixture> b{seed};
+    auto& random = b.random;
+    const std::uint32_t n = 1 + random.below(few_rows);
+    // Some take more than one round of all warps.
+    const std::uint32_t inputs = 8 * (1 + random.below(random.one_in(4) ? 600U : 40U));
+    const std::uint32_t outputs = 1 + random.below(40U);
+    const bool gated = random.one_in(3);
+    const std::uint32_t rows = gated ? 2 * outputs : outputs;
+    const auto surrounded = [&](std::size_t count) {
+      T* p = b.template drawn<T>(count + 16 * inputs);
+      for (std::size_t i = count; i < count + 16 * inputs; ++i) narrow(not_a_number, p[i]);
+      return p;
+    };
+    const T* x = surrounded(std::size_t{n} * inputs);
+    const T* w = surrounded(std::size_t{rows} * inputs);
+    std::vector<double> truth;
+    for (std::uint32_t r = 0; r < n; ++r) {
+      const auto product = [&](std::uint32_t o) {
+        double sum = 0;
+        for (std::uint32_t k = 0; k < inputs; ++k) {
+          sum += at(x, std::size_t{r} * inputs + k) * at(w, std::size_t{o} * inputs + k);
+        }
+        return sum;
+      };
+      for (std::uint32_t o = 0; o < outputs; ++o) {
+        const double y = product(o);
+        truth.push_back(gated ? y / (1 + std::exp(-y)) * product(outputs + o) : y);
+      }
+    }
+    const std::size_t size = truth.size();
+    T* out = b.template make<T>(size + 64, 7);
+    b.fixture.run(element_of<T>, product_arguments{x, w, out, nullptr, n, outputs, inputs, gated});
+    check_close(out, truth, 1e-5);
+    for (std::size_t i = size; i < size + 64; ++i) REQUIRE(at(out, i) == 7);
+
+    float* sum = b.template make<float>(size + 64, 7);
+    b.fixture.run(element_of<T>, product_arguments{x, w, nullptr, sum, n, outputs, inputs, gated});
+    std::vector<double> more(truth);
+    for (double& y : more) y += 7;
+    check_close(sum, more, 1e-5);
+    for (std::size_t i = size; i < size + 64; ++i) REQUIRE(sum[i] == 7);
+
+    // A row alone has the same bits.
+    const std::uint32_t r = random.below(n);
+    T* alone = b.template make<T>(outputs, not_a_number);
+    b.fixture.run(element_of<T>, product_arguments{x + std::size_t{r} * inputs, w, alone, nullptr,
+                                                   1, outputs, inputs, gated});
+    REQUIRE(std::memcmp(alone, out + std::size_t{r} * outputs, outputs * sizeof(T)) == 0);
   }
 }
 
@@ -277,8 +335,8 @@ void lay(const shape& s, T* cache, const std::vector<float>& packed, std::uint32
     }
   }
 }
-template <class T>
-void attend_truth(const shape& s, std::uint32_t layer, const T* q, const std::vector<float>& packed,
+template <class T, class Query>
+void attend_truth(const shape& s, std::uint32_t layer, Query q, const std::vector<float>& packed,
                   std::uint32_t n, std::uint32_t used, std::vector<double>& out) {
   const auto kept = [](float x) {
     T t{};
@@ -294,7 +352,7 @@ void attend_truth(const shape& s, std::uint32_t layer, const T* q, const std::ve
     double most = -INFINITY;
     double total = 0;
     for (std::uint32_t j = 0; j < used; ++j) {
-      for (std::uint32_t c = 0; c < s.d; ++c) e[j] += at(q, head * s.d + c) * kept(k[j * s.d + c]);
+      for (std::uint32_t c = 0; c < s.d; ++c) e[j] += q(head * s.d + c) * kept(k[j * s.d + c]);
       e[j] /= std::sqrt(static_cast<double>(s.d));
       most = std::max(most, e[j]);
     }
@@ -307,7 +365,28 @@ void attend_truth(const shape& s, std::uint32_t layer, const T* q, const std::ve
   }
 }
 
-/// Decode attention over rings with seams, among rows of any length and rows without columns.
+/// A row of qkv with its queries and keys turned, in f64.
+template <class T>
+std::vector<double> turn(const shape& s, const T* from, const float* cosines) {
+  std::vector<double> all(s.wide());
+  const std::uint32_t half = s.d / 2;
+  for (std::uint32_t i = 0; i < s.wide(); ++i) {
+    const std::uint32_t c = i % s.d;
+    const double own = at(from, i);
+    if (i >= (s.heads + s.kv_heads) * s.d) {
+      all[i] = own;
+      continue;
+    }
+    const double other = at(from, c < half ? i + half : i - half);
+    const auto cosine = static_cast<double>(cosines[c % half]);
+    const auto sine = static_cast<double>(cosines[half + c % half]);
+    all[i] = own * cosine + (c < half ? -other : other) * sine;
+  }
+  return all;
+}
+
+/// Decode attention over rings with seams, among rows of any length and rows without columns. The
+/// row's own column, its last, holds NaN before, and afterwards key and value.
 template <class T, class Fixture>
 void check_attention(std::uint64_t seed) {
   CAPTURE(seed);
@@ -320,6 +399,7 @@ void check_attention(std::uint64_t seed) {
   const std::uint32_t columns = many ? 512 : 64;
   auto* rows = b.template plain<device_row>(n);
   auto* qkv = b.template drawn<T>(std::size_t{n} * s.wide(), 4);
+  auto* turns = b.template drawn<float>(std::size_t{10} * s.d);
   std::vector<std::vector<double>> truth(n);
   std::uint32_t longest = 1;
   std::vector<std::vector<float>> packed(n);
@@ -330,11 +410,16 @@ void check_attention(std::uint64_t seed) {
     const std::uint32_t first = random.below(columns);
     lay(s, cache, packed[r], lengths[r], columns, first);
     const std::uint32_t before_seam = std::min(lengths[r], columns - first);
+    const std::uint32_t write = (first + lengths[r] - 1) % columns;
+    for (std::uint32_t i = 0; i < 2 * s.kv_heads * s.d; ++i) {
+      const std::size_t plane = std::size_t{2} * layer * s.kv_heads + i / s.d;
+      narrow(not_a_number, cache[(plane * columns + write) * s.d + i % s.d]);
+    }
     rows[r] = {.kv = cache,
                .plane = std::uint64_t{columns} * s.d,
                .token = 0,
-               .position = 0,
-               .write = 0,
+               .position = lengths[r] % 10,
+               .write = write,
                .first0 = first,
                .count0 = before_seam,
                .first1 = 0,
@@ -351,7 +436,16 @@ void check_attention(std::uint64_t seed) {
     packed[r].resize(std::size_t{2} * s.layers * s.kv_heads * lengths[r] * s.d);
     for (float& x : packed[r]) x = draw(random);
     place(r);
-    attend_truth(s, layer, qkv + r * s.wide(), packed[r], lengths[r], lengths[r], truth[r]);
+    const std::uint32_t n_own = lengths[r];
+    const std::vector<double> own =
+        turn(s, qkv + r * s.wide(), turns + std::size_t{rows[r].position} * s.d);
+    for (std::uint32_t i = 0; i < 2 * s.kv_heads * s.d; ++i) {
+      const std::size_t plane = std::size_t{2} * layer * s.kv_heads + i / s.d;
+      packed[r][(plane * n_own + n_own - 1) * s.d + i % s.d] =
+          static_cast<float>(own[s.heads * s.d + i]);
+    }
+    attend_truth<T>(
+        s, layer, [&](std::size_t c) { return own[c]; }, packed[r], n_own, n_own, truth[r]);
   }
   const std::uint32_t parts = (longest + part_columns - 1) / part_columns;
   const std::size_t values = std::size_t{n} * s.heads * s.d;
@@ -359,13 +453,33 @@ void check_attention(std::uint64_t seed) {
   const auto attend = [&](T* to, std::uint32_t p) {
     auto* sums = b.template make<float>(values * p, not_a_number);
     auto* scales = b.template make<float>(std::size_t{n} * s.heads * p * 2, not_a_number);
-    b.fixture.run(element_of<T>, attend_arguments{rows, qkv, to, sums, scales, n, layer, s.heads,
-                                                  s.kv_heads, s.d, p});
+    b.fixture.run(element_of<T>, attend_arguments{rows, qkv, turns, to, sums, scales, n, layer,
+                                                  s.heads, s.kv_heads, s.d, p});
+  };
+  // Exactly the row's own columns are numbers, in the order of `packed`.
+  const auto check_cache = [&](std::uint32_t r) {
+    if (lengths[r] == 0) return;
+    const T* cache = static_cast<const T*>(rows[r].kv);
+    for (std::size_t plane = 0; plane < std::size_t{2} * s.layers * s.kv_heads; ++plane) {
+      for (std::uint32_t j = 0; j < columns; ++j) {
+        const std::uint32_t own = (j + columns - rows[r].first0) % columns;
+        for (std::uint32_t c = 0; c < s.d; ++c) {
+          const double got = at(cache, (plane * columns + j) * s.d + c);
+          if (own >= lengths[r]) {
+            REQUIRE(std::isnan(got));
+          } else {
+            const auto meant = static_cast<double>(packed[r][(plane * lengths[r] + own) * s.d + c]);
+            REQUIRE(std::abs(got - meant) <= 4 * rounding<T>);
+          }
+        }
+      }
+    }
   };
   attend(out, parts);
   for (std::uint32_t r = 0; r < n; ++r) {
     CAPTURE(r);
     check_close(out + std::size_t{r} * s.heads * s.d, truth[r], 1e-5);
+    check_cache(r);
   }
   // The same bits elsewhere in the ring, and with more parts than it needs.
   for (std::uint32_t r = 0; r < n; ++r) {
@@ -434,7 +548,8 @@ void check_prefill(std::uint64_t seed) {
       const std::size_t r = p.first + i - p.done;
       CAPTURE(r);
       std::vector<double> truth;
-      attend_truth(s, layer, qkv + r * s.wide(), p.packed, p.tokens, i + 1, truth);
+      const auto query = [&](std::size_t c) { return at(qkv + r * s.wide(), c); };
+      attend_truth<T>(s, layer, query, p.packed, p.tokens, i + 1, truth);
       check_close(out + r * s.heads * s.d, truth, 1e-5);
     }
   }
@@ -449,6 +564,7 @@ void check_all(std::uint64_t seeds) {
   }
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     check_rows<T, Fixture>(seed);
+    check_product<T, Fixture>(seed);
     check_rotation<T, Fixture>(seed);
     check_attention<T, Fixture>(seed);
     if (seed % 4 == 0) check_prefill<T, Fixture>(seed);
