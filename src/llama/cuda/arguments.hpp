@@ -62,9 +62,8 @@ struct norm_arguments {
   float epsilon;
 };
 
-/// For prompts: rotates the queries of each row of qkv in place and its keys on their way into the
-/// cache, where the values go too. `turns` holds cosines, then sines, of half a head for each
-/// position.
+/// Rotates the queries of each row of qkv in place and its keys on their way into the cache, where
+/// the values go too. `turns` holds cosines, then sines, of half a head for each position.
 struct rotate_arguments {
   const device_row* rows;
   void* qkv;
@@ -72,16 +71,13 @@ struct rotate_arguments {
   std::uint32_t count, layer, heads, kv_heads, head_size;
 };
 
-/// Attention of each row over its own columns, the last of which is the one that it writes: queries
-/// and the own key are turned here, and key and value go to the cache. Split at every
-/// `part_columns` columns from the row's first: if `parts` is 1 directly to out, else by `sums` (a
-/// head's values, for each part) and `scales` (maximum and sum of each part), which a second kernel
-/// puts together in the order of the parts. A row's result does not depend on `parts` being larger
-/// than it needs, nor on other rows.
+/// Attention of each row over its own columns. Split at every `part_columns` columns from the row's
+/// first: if `parts` is 1 directly to out, else by `sums` (a head's values, for each part) and
+/// `scales` (maximum and sum of each part), which a second kernel puts together in the order of the
+/// parts. A row's result does not depend on `parts` being larger than it needs, nor on other rows.
 struct attend_arguments {
   const device_row* rows;
   const void* qkv;
-  const float* turns;  ///< As of `rotate_arguments`.
   void* out;
   float* sums;    ///< [row][head][part][head_size]
   float* scales;  ///< [row][head][part][2]

@@ -16,34 +16,17 @@ COHORT_LLM_DEVICE std::size_t column_at(const device_row& row, unsigned j) {
   return j < row.count0 ? row.first0 + j : row.first1 + (j - row.count0);
 }
 
-/// Values c to c + 3 of a head, turned; c is a multiple of 4. `turns` are those of the position.
-template <class T>
-COHORT_LLM_DEVICE quad<float> turned(const T* head, const float* turns, unsigned c, unsigned half) {
-  const bool low = c < half;
-  const unsigned at = low ? c : c - half;
-  quad<float> own = read_quad(head + c, 0, 4);
-  const quad<float> other = read_quad(head + (low ? c + half : at), 0, 4);
-  const quad<float> cosines = read_quad(turns + at, 0, 4);
-  const quad<float> sines = read_quad(turns + half + at, 0, 4);
-  COHORT_LLM_REGISTERS
-  for (unsigned i = 0; i < 4; ++i) {
-    own.v[i] = own.v[i] * cosines.v[i] + other.v[i] * (low ? -sines.v[i] : sines.v[i]);
-  }
-  return own;
-}
-
 /// A block for each row, part, and up to Heads query heads of one head of keys. A column is read by
 /// `lanes` neighbouring threads, each with Packs packs of 16 bytes at most. Sums depend on the
-/// distance from the row's own first column alone. The row's own key and value come from qkv, not
-/// from the cache, which one of the blocks that need them fills.
+/// distance from the row's own first column alone.
 template <class T, unsigned Heads, unsigned Packs>
 struct attend_program {
-  static constexpr unsigned threads = 2 * part_columns;
+  static constexpr unsigned threads = part_columns;
   static constexpr unsigned most_threads = threads;
-  static constexpr unsigned warps = part_columns / 32;  ///< Those whose threads are columns.
+  static constexpr unsigned warps = threads / 32;
   static constexpr unsigned width = pack<T>::size;
-  /// Columns that a thread asks for before it uses the first.
-  static constexpr unsigned ahead = 4;
+  static constexpr unsigned ahead =
+      4;  ///< Columns that a thread asks for before it uses the first.
   /// Weights; a warp's maxima and sums; values of each group of lanes.
   static constexpr unsigned weights_at = 0;
   static constexpr unsigned most_at = Heads * part_columns;
@@ -80,75 +63,28 @@ struct attend_program {
     unsigned lanes = 1;
     while (lanes < packs && lanes < 32) lanes *= 2;
     const unsigned at_once = threads / lanes;
-    const std::size_t plane = std::size_t{2} * a.layer * a.kv_heads + kv_head;
-    T* keys = static_cast<T*>(row.kv) + plane * row.plane;
-    T* values = keys + a.kv_heads * row.plane;
-    const T* qkv = static_cast<const T*>(a.qkv) + r * (a.heads + 2 * a.kv_heads) * d;
-    const T* queries = qkv + first_head * d;
-    const T* own_key = qkv + (a.heads + kv_head) * d;
-    const T* own_value = own_key + a.kv_heads * d;
-    const float* turns = a.turns + static_cast<std::size_t>(row.position) * d;
+    const T* keys = static_cast<const T*>(row.kv) +
+                    (std::size_t{2} * a.layer * a.kv_heads + kv_head) * row.plane;
+    const T* values = keys + a.kv_heads * row.plane;
+    const T* queries =
+        static_cast<const T*>(a.qkv) + (r * (a.heads + 2 * a.kv_heads) + first_head) * d;
     const float scale = 1 / sqrtf(static_cast<float>(d));
-    const unsigned last = columns - 1;  // The own column.
-    const bool is_last = begin + count == columns;
 
-    typename Block::template registers<pack<T>, ahead * Packs> k{b};
-    typename Block::template registers<pack<T>, ahead * Packs> v{b};
-    const auto read = [&](auto& to, const T* from, unsigned t, unsigned j0) {
+    typename Block::template registers<float, Heads * Packs * width> q{b};
+    b.each([&](unsigned t) {
       COHORT_LLM_REGISTERS
-      for (unsigned u = 0; u < ahead; ++u) {
-        const unsigned c = begin + j0 + t / lanes + u * at_once;
+      for (unsigned h = 0; h < Heads; ++h) {
         COHORT_LLM_REGISTERS
         for (unsigned n = 0; n < Packs; ++n) {
           const unsigned p = t % lanes + n * lanes;
-          pack<T> now{};
-          if (c < begin + count && c != last && p < packs) {
-            now = *reinterpret_cast<const pack<T>*>(from + column_at(row, c) * d + p * width);
-          }
-          to.at(t, u * Packs + n) = now;
-        }
-      }
-    };
-    // All that the first round needs of memory, before any of it is used.
-    typename Block::template registers<float, Heads * Packs * width> q{b};
-    typename Block::template registers<pack<T>, Packs> key{b};
-    typename Block::template registers<pack<T>, Packs> value{b};
-    b.each([&](unsigned t) {
-      read(k, keys, t, 0);
-      read(v, values, t, 0);
-      COHORT_LLM_REGISTERS
-      for (unsigned n = 0; n < Packs; ++n) {
-        const unsigned p = t % lanes + n * lanes;
-        COHORT_LLM_REGISTERS
-        for (unsigned h = 0; h < Heads; ++h) {
+          const bool own = h < heads && p < packs;
+          pack<T> from{};
+          if (own) from = *reinterpret_cast<const pack<T>*>(queries + h * d + p * width);
           COHORT_LLM_REGISTERS
-          for (unsigned i = 0; i < width; i += 4) {
-            quad<float> x{};
-            if (h < heads && p < packs) x = turned(queries + h * d, turns, p * width + i, d / 2);
-            COHORT_LLM_REGISTERS
-            for (unsigned e = 0; e < 4; ++e) {
-              q.at(t, (h * Packs + n) * width + i + e) = x.v[e] * scale;
-            }
+          for (unsigned i = 0; i < width; ++i) {
+            q.at(t, (h * Packs + n) * width + i) = own ? widen(from.v[i]) * scale : 0;
           }
         }
-        pack<T> fresh_key{};
-        pack<T> fresh_value{};
-        if (is_last && p < packs) {
-          COHORT_LLM_REGISTERS
-          for (unsigned i = 0; i < width; i += 4) {
-            const quad<float> x = turned(own_key, turns, p * width + i, d / 2);
-            COHORT_LLM_REGISTERS
-            for (unsigned e = 0; e < 4; ++e) narrow(x.v[e], fresh_key.v[i + e]);
-          }
-          fresh_value = *reinterpret_cast<const pack<T>*>(own_value + p * width);
-          if (t < lanes && b.x() % splits == 0) {
-            const std::size_t at = static_cast<std::size_t>(row.write) * d + p * width;
-            *reinterpret_cast<pack<T>*>(keys + at) = fresh_key;
-            *reinterpret_cast<pack<T>*>(values + at) = fresh_value;
-          }
-        }
-        key.at(t, n) = fresh_key;
-        value.at(t, n) = fresh_value;
       }
     });
 
@@ -156,24 +92,23 @@ struct attend_program {
     typename Block::template registers<float, ahead * Heads> score{b};
     for (unsigned j0 = 0; j0 < count; j0 += at_once * ahead) {
       b.each([&](unsigned t) {
-        if (j0 > 0) read(k, keys, t, j0);
+        pack<T> k[ahead][Packs];
+        read(k, keys, row, begin + j0 + t / lanes, at_once, begin + count, t % lanes, lanes, packs,
+             d);
         COHORT_LLM_REGISTERS
         for (unsigned u = 0; u < ahead; ++u) {
-          const bool own = begin + j0 + u * at_once + t / lanes == last;
-          float sum[Heads] = {};
           COHORT_LLM_REGISTERS
-          for (unsigned n = 0; n < Packs; ++n) {
-            const pack<T> from = own ? key.at(t, n) : k.at(t, u * Packs + n);
+          for (unsigned h = 0; h < Heads; ++h) {
+            float sum = 0;
             COHORT_LLM_REGISTERS
-            for (unsigned h = 0; h < Heads; ++h) {
+            for (unsigned n = 0; n < Packs; ++n) {
               COHORT_LLM_REGISTERS
               for (unsigned i = 0; i < width; ++i) {
-                sum[h] += widen(from.v[i]) * q.at(t, (h * Packs + n) * width + i);
+                sum += widen(k[u][n].v[i]) * q.at(t, (h * Packs + n) * width + i);
               }
             }
+            score.at(t, u * Heads + h) = sum;
           }
-          COHORT_LLM_REGISTERS
-          for (unsigned h = 0; h < Heads; ++h) score.at(t, u * Heads + h) = sum[h];
         }
       });
       COHORT_LLM_REGISTERS
@@ -193,7 +128,7 @@ struct attend_program {
     }
     b.barrier();
 
-    // From here on one of the first threads is a column.
+    // From here on a thread is a column.
     auto most = b.shared(most_at, Heads * warps);
     auto total = b.shared(total_at, Heads * warps);
     typename Block::template registers<float, Heads> x{b};
@@ -206,7 +141,7 @@ struct attend_program {
     COHORT_LLM_REGISTERS
     for (unsigned h = 0; h < Heads; ++h) b.max_over(x, h, 32);
     b.each([&](unsigned t) {
-      if (t % 32 != 0 || t >= part_columns) return;
+      if (t % 32 != 0) return;
       COHORT_LLM_REGISTERS
       for (unsigned h = 0; h < Heads; ++h) most.set(h * warps + t / 32, x.at(t, h));
     });
@@ -226,7 +161,7 @@ struct attend_program {
     COHORT_LLM_REGISTERS
     for (unsigned h = 0; h < Heads; ++h) b.sum_over(x, h, 32);
     b.each([&](unsigned t) {
-      if (t % 32 != 0 || t >= part_columns) return;
+      if (t % 32 != 0) return;
       COHORT_LLM_REGISTERS
       for (unsigned h = 0; h < Heads; ++h) total.set(h * warps + t / 32, x.at(t, h));
     });
@@ -237,21 +172,21 @@ struct attend_program {
       COHORT_LLM_REGISTERS
       for (unsigned i = 0; i < Heads * Packs * width; ++i) sum.at(t, i) = 0;
       for (unsigned j0 = 0; j0 < count; j0 += at_once * ahead) {
-        if (j0 > 0) read(v, values, t, j0);
+        pack<T> v[ahead][Packs];
+        read(v, values, row, begin + j0 + t / lanes, at_once, begin + count, t % lanes, lanes,
+             packs, d);
         COHORT_LLM_REGISTERS
         for (unsigned u = 0; u < ahead; ++u) {
           const unsigned j = j0 + u * at_once + t / lanes;
           if (j >= count) continue;
-          const bool own = begin + j == last;
           COHORT_LLM_REGISTERS
-          for (unsigned n = 0; n < Packs; ++n) {
-            const pack<T> from = own ? value.at(t, n) : v.at(t, u * Packs + n);
+          for (unsigned h = 0; h < Heads; ++h) {
+            const float w = weights.get(h * part_columns + j);
             COHORT_LLM_REGISTERS
-            for (unsigned h = 0; h < Heads; ++h) {
-              const float w = weights.get(h * part_columns + j);
+            for (unsigned n = 0; n < Packs; ++n) {
               COHORT_LLM_REGISTERS
               for (unsigned i = 0; i < width; ++i) {
-                sum.at(t, (h * Packs + n) * width + i) += w * widen(from.v[i]);
+                sum.at(t, (h * Packs + n) * width + i) += w * widen(v[u][n].v[i]);
               }
             }
           }
@@ -294,6 +229,23 @@ struct attend_program {
   }
 
  private:
+  /// Packs of the columns j, j + step, ... below `end`; zeros beyond.
+  static COHORT_LLM_DEVICE void read(pack<T> (&to)[ahead][Packs], const T* from,
+                                     const device_row& row, unsigned j, unsigned step, unsigned end,
+                                     unsigned lane, unsigned lanes, unsigned packs, unsigned d) {
+    COHORT_LLM_REGISTERS
+    for (unsigned u = 0; u < ahead; ++u) {
+      const unsigned c = j + u * step;
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < Packs; ++n) {
+        const unsigned p = lane + n * lanes;
+        to[u][n] = pack<T>{};
+        if (c < end && p < packs) {
+          to[u][n] = *reinterpret_cast<const pack<T>*>(from + column_at(row, c) * d + p * width);
+        }
+      }
+    }
+  }
   template <class Shared>
   static COHORT_LLM_DEVICE float over_warps(Shared s, unsigned h, bool add) {
     float x = s.get(h * warps);

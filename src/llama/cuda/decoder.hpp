@@ -209,6 +209,9 @@ class decoder {
     for (const auto& w : weights_.layers()) {
       norm(y, w.attention_norm, normed_, nullptr, count);
       multiply(normed_, w.qkv, qkv_, count, c.q_width() + 2 * c.kv_width(), c.hidden);
+      device_.run(stream_, t,
+                  rotate_arguments{rows, qkv_, weights_.turns(), count, l, narrow32(c.heads),
+                                   narrow32(c.kv_heads), narrow32(c.head_size)});
       attend(l++);
       y = multiply_to_add(attended_, w.out, count, c.q_width());
       norm(y, w.ffn_norm, normed_, nullptr, count);
@@ -246,8 +249,8 @@ class decoder {
     const void* y = layers(list_, rows, [&](std::uint32_t l) {
       device_.run(
           stream_, weights_.type(),
-          attend_arguments{list_, qkv_, weights_.turns(), attended_, sums_, scales_, rows, l,
-                           narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size), parts});
+          attend_arguments{list_, qkv_, attended_, sums_, scales_, rows, l, narrow32(c.heads),
+                           narrow32(c.kv_heads), narrow32(c.head_size), parts});
     });
     choose(y, nullptr, 0, rows, logits);
     fetch(rows, logits);
@@ -332,9 +335,6 @@ void decoder<Device>::prefill(std::span<const prompt_piece> pieces, std::uint32_
   if (results > 0) copy(picks_, picks, results * sizeof(std::uint32_t));
   for (const slice& s : slices_) {
     const void* y = layers(list_ + s.first, s.rows, [&](std::uint32_t l) {
-      device_.run(stream_, weights_.type(),
-                  rotate_arguments{list_ + s.first, qkv_, weights_.turns(), s.rows, l,
-                                   narrow32(c.heads), narrow32(c.kv_heads), narrow32(c.head_size)});
       device_.run(
           stream_, weights_.type(),
           prefill_arguments{list_ + s.first, tiles_ + s.first_tile, qkv_, attended_, s.tiles, l,
