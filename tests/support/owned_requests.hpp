@@ -49,7 +49,7 @@ class owned_requests {
     asm volatile("" : : "r"(gone) : "memory");  // Else the compiler leaves that out.
     ::operator delete(static_cast<void*>(gone), alignment);
   }
-  /// Those that have not ended, in no particular order.
+  /// Those that have not ended, in the order of `add`.
   [[nodiscard]] const std::vector<Request*>& live() const noexcept { return live_; }
 
  private:
