@@ -1,6 +1,7 @@
 # Checks that each preset that can be named exists as configure, build and workflow preset, and that
 # its binaries lie in build/<preset>/, and that the base states every option of what is built: a preset
-# must give the same build whatever was configured in its folder before. Needs ROOT.
+# must give the same build whatever was configured in its folder before; and that what asan leaves out core sanitizes.
+# Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(READ "${ROOT}/CMakePresets.json" json)
@@ -46,5 +47,29 @@ foreach(line IN LISTS options)
   string(JSON value ERROR_VARIABLE missing GET "${json}" configurePresets 0 cacheVariables ${option})
   if(missing AND NOT option STREQUAL "COHORT_BUILD_DOCS")
     message(FATAL_ERROR "check_presets: the base does not state ${option}")
+  endif()
+endforeach()
+
+# variable_of(<preset> <variable> <out>): as a configure preset states it.
+function(variable_of preset variable out)
+  string(JSON count LENGTH "${json}" configurePresets)
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    string(JSON name GET "${json}" configurePresets ${i} name)
+    if(name STREQUAL preset)
+      string(JSON value GET "${json}" configurePresets ${i} cacheVariables ${variable})
+      set(${out} "${value}" PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+variable_of(asan COHORT_LEFT_OUT_LAYERS left_out)
+variable_of(core COHORT_SANITIZED_LAYERS sanitized)
+variable_of(core COHORT_TEST_LAYERS tested)
+if(NOT left_out STREQUAL sanitized)
+  message(FATAL_ERROR "check_presets: asan leaves out ${left_out}, and core sanitizes ${sanitized}")
+endif()
+foreach(layer IN LISTS sanitized)
+  if(NOT layer IN_LIST tested)
+    message(FATAL_ERROR "check_presets: core does not test ${layer}, which asan leaves out")
   endif()
 endforeach()

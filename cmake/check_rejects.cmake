@@ -1,4 +1,4 @@
-# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake, scripts/include-graph and scripts/mutants reject what
+# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake, check_sinks.cmake, scripts/include-graph and scripts/mutants reject what
 # they are for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
 cmake_minimum_required(VERSION 3.25)
 set(failures 0)
@@ -70,6 +70,15 @@ expect_complaint(own_headers "no blank line after" tests/core/good_test.cpp
 expect_complaint(own_headers "<formats/good.hpp> first" tests/formats/good_test.cpp
                  "#include <vector>")
 expect_complaint(own_headers "nothing" tests/core/other_test.cpp "#include <doctest/doctest.h>")
+set(in_shard include/cohort/deferred/a.hpp "void on_arrival(request& r, model& m, Sink& sink) {")
+expect_complaint(sinks "publish.r.model, m, choose" ${in_shard}
+                 "  publish(r.model, m, choose(r.model, m, now, distant_past, sink), now, sink)")
+expect_complaint(sinks "1 expressions" ${in_shard} "  publish(choose(id, m, sink)," "          r.model)")
+expect_complaint(sinks "1 expressions" ${in_shard} "  note(r.model, sink.drop(r))")
+expect_complaint(sinks "nothing" ${in_shard} "  publish(id, m, choose(id, m, now, sink), now, sink)")
+expect_complaint(sinks "nothing" ${in_shard} "  f(r.model, m, how_it_ended(r, failed), sink)")
+expect_complaint(sinks "nothing" ${in_shard} "  if (begins(r, sink)) r.attempts = 1")
+expect_complaint(sinks "nothing" ${in_shard} "  return fits(r.model) && begins(r, sink)")
 
 # A listed edge opens one direction only.
 file(REMOVE_RECURSE "${WORK}")

@@ -106,8 +106,10 @@ function(cohort_prove_header source)
 endfunction()
 
 # cohort_test_needs(<target> ...): what a program of tests is made of, of what cohort_add_test takes.
+# Those of COHORT_SANITIZED_LAYERS run under AddressSanitizer and UndefinedBehaviorSanitizer, unless PLAIN; what they
+# link is as it is.
 function(cohort_test_needs target)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SERIAL;PLAIN" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   set(main cohort_test_main)
   if("gpu" IN_LIST arg_LABELS)
     set(main cohort_gpu_test_main)
@@ -120,11 +122,17 @@ function(cohort_test_needs target)
   if(arg_DEPENDS)
     add_dependencies(${target} ${arg_DEPENDS})
   endif()
+  string(REGEX REPLACE "\\..*" "" layer "${target}")
+  if(layer IN_LIST COHORT_SANITIZED_LAYERS AND NOT arg_PLAIN)
+    target_compile_options(${target} PRIVATE -fno-omit-frame-pointer -fsanitize=address,undefined
+                                             -fno-sanitize=null,object-size,vptr -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  endif()
 endfunction()
 
 # cohort_test_runs(<ctest> ...): how a test is run, of what cohort_add_test takes.
 function(cohort_test_runs name)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SERIAL;PLAIN" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -140,11 +148,12 @@ function(cohort_test_runs name)
 endfunction()
 
 # cohort_add_test(<layer>/<name>_test.cpp [LIBS lib...] [DEFINITIONS definition...] [DEPENDS target...] [TIMEOUT s]
-# [LABELS label...] [SERIAL]): a
+# [LABELS label...] [SERIAL] [PLAIN]): a
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
 # `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
-# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin.
+# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin. PLAIN ones
+# are never sanitized.
 function(cohort_add_test source)
   cohort_is_asked_for("${source}" asked_for)
   if(NOT asked_for)
@@ -161,7 +170,7 @@ endfunction()
 # cohort_join_tests(<layer> SOURCES source... [SUFFIX suffix] [what cohort_add_test takes]): one program of several tests, which instantiate
 # much the same, compiled as one. Each is a ctest by itself, named as ever and with the suffix.
 function(cohort_join_tests layer)
-  cmake_parse_arguments(arg "SERIAL" "TIMEOUT;SUFFIX" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SERIAL;PLAIN" "TIMEOUT;SUFFIX" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   set(program "${layer}.tests${arg_SUFFIX}")
   set(number 1)
   while(TARGET ${program})
@@ -233,14 +242,14 @@ function(cohort_add_tests_without_assertions layer)
   endif()
   list(TRANSFORM ARGN REPLACE "(.+)" "${layer}/\\1_test.cpp" OUTPUT_VARIABLE sources)
   if(COHORT_JOIN_SOURCES)
-    cohort_join_tests(${layer} SUFFIX .ndebug SOURCES ${sources} DEFINITIONS NDEBUG)
+    cohort_join_tests(${layer} SUFFIX .ndebug SOURCES ${sources} DEFINITIONS NDEBUG PLAIN)
     return()
   endif()
   foreach(source IN LISTS sources)
     cohort_name_of("${source}" name)
     add_executable(${name}.ndebug "${source}")
     add_test(NAME ${name}.ndebug COMMAND ${name}.ndebug)
-    cohort_test_needs(${name}.ndebug DEFINITIONS NDEBUG)
+    cohort_test_needs(${name}.ndebug DEFINITIONS NDEBUG PLAIN)
     cohort_test_runs(${name}.ndebug)
   endforeach()
 endfunction()

@@ -7,6 +7,8 @@ add_test(NAME tree.umbrella COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_
 add_test(NAME tree.own_headers
          COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_own_headers.cmake")
+add_test(NAME tree.sinks COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
+                                 "${PROJECT_SOURCE_DIR}/cmake/check_sinks.cmake")
 add_test(NAME tree.include_graph COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph")
 add_test(NAME tree.reached COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph" --unreached)
 add_test(NAME tree.presets COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
@@ -16,7 +18,7 @@ add_test(NAME tree.checks_reject
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
 add_test(NAME tree.mutants COMMAND "${PROJECT_SOURCE_DIR}/scripts/mutants" --list)
 set_tests_properties(
-  tree.layers tree.umbrella tree.own_headers tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
+  tree.layers tree.umbrella tree.own_headers tree.sinks tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 if(NOT COHORT_TEST_LAYERS)

@@ -355,8 +355,11 @@ template <class Loop>
 void prefiller<Backend>::fail_job(std::string_view why, time_point now, Loop& loop) {
   loop.prefill_broke(why, now);
   settle_job();
-  for (generation* g : members_) {
-    if (computing_.erase(g->prefix) > 0) fail(*g, loop);  // Else another piece of the same prompt.
+  for (auto at = members_.begin(); at != members_.end(); ++at) {
+    // Another piece of a prompt that has ended before in this loop, and may be gone.
+    if (std::find(members_.begin(), at, *at) != at) continue;
+    computing_.erase((*at)->prefix);
+    fail(**at, loop);
   }
 }
 

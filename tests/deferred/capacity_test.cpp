@@ -6,6 +6,7 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <support/dispatch_log.hpp>
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 #include <algorithm>
@@ -105,14 +106,17 @@ struct shared_devices {
   }
 
   void dispatch(batch&& b) noexcept {
-    for (const request& r : b.requests) ++ends[&r];
+    for (const request& r : b.requests) ++ends[r.id.value()];
     const std::pair at{b.device.value(), b.entry};
     is_sound = is_sound && b.entry < scheduler.capacity(b.device) &&
                entries[at].size() < rank::entry_depth;
     entries[at].push_back({std::move(b), 0, now});
     entries[at].back().left = static_cast<double>(entries[at].back().what.work.count());
   }
-  void drop(request& r) noexcept { ++ends[&r]; }
+  void drop(request& r) noexcept {
+    ++ends[r.id.value()];
+    requests.end(r);
+  }
 
   [[nodiscard]] std::size_t at_work(std::uint32_t device) const {
     return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const auto& e) {
@@ -143,11 +147,12 @@ struct shared_devices {
     now = to;
     if (ending != entries.end()) {
       piece& p = ending->second.front();
-      for (request& r : p.what.requests) {
-        r.state = request_state::idle;
+      while (!p.what.requests.empty()) {
+        request& r = p.what.requests.front();
         lateness = std::max(lateness, now + delays.after() - r.deadline);
+        p.what.requests.pop_front();
+        requests.end(r);
       }
-      p.what.requests.clear();
       const device_entry at = p.what.at();
       ending->second.erase(ending->second.begin());
       scheduler.on_complete(at, now);
@@ -156,11 +161,12 @@ struct shared_devices {
     return goes_on;
   }
 
+  test::owned_requests<> requests;  // Outlive the batches.
   Scheduler scheduler;
   network_delays delays;
   time_point now = t0;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<piece>> entries;
-  std::map<const request*, int> ends;
+  std::map<std::uint64_t, int> ends;  // By id.
   duration lateness{-1h};
   bool is_sound = true;
 };
@@ -170,7 +176,7 @@ void check_random_loads(bool is_eager) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
-    std::deque<request> pool;
+    std::uint64_t accepted = 0;
     shared_devices<Scheduler> d{network_delays{}};
     std::vector<std::uint32_t> capacities;
     for (std::uint32_t i = 1 + random.below(3U); i-- > 0;) {
@@ -195,13 +201,15 @@ void check_random_loads(bool is_eager) {
         REQUIRE(d.scheduler.next_wake() > d.now);  // Nothing is left to do now.
       }
       for (std::uint32_t i = random.below(4U); i-- > 0;) {
-        request& r = pool.emplace_back();
+        request& r = d.requests.add();
+        r.id = request_id{accepted};
         r.model = model_id{random.below(models)};
         r.arrival = d.now;
         r.deadline = d.now + 15ms + 1ms * random.below(40);
         if (d.scheduler.models().is_full(r.model)) {
-          pool.pop_back();
+          d.requests.end(r);
         } else {
+          ++accepted;
           d.scheduler.on_arrival(r, d.now, d);
         }
       }
@@ -221,10 +229,8 @@ void check_random_loads(bool is_eager) {
       d.pass(std::min(d.now + 1s, d.scheduler.next_wake()));
       d.scheduler.advance(d.now, d);
     }
-    for (const request& r : pool) {
-      REQUIRE(r.state == request_state::idle);
-      REQUIRE(d.ends[&r] == 1);
-    }
+    REQUIRE(d.requests.live().empty());
+    for (std::uint64_t i = 0; i < accepted; ++i) REQUIRE(d.ends[i] == 1);
     REQUIRE(d.lateness <= 1us);  // What rounding to nanoseconds may add.
   }
 }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cohort/deferred/scheduler.hpp>
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 #include <algorithm>
@@ -27,7 +28,18 @@ struct log {
     lines.emplace_back(now, 'r', b.first_sequence, b.size(), b.expected);
     running.push_back(std::move(b));
   }
-  void drop(request& r) noexcept { lines.emplace_back(now, 'd', r.sequence, 1U, duration{0}); }
+  void drop(request& r) noexcept {
+    lines.emplace_back(now, 'd', r.sequence, 1U, duration{0});
+    requests.end(r);
+  }
+  void finish(batch& b) {
+    while (!b.requests.empty()) {
+      request& r = b.requests.front();
+      b.requests.pop_front();
+      requests.end(r);
+    }
+  }
+  cohort::test::owned_requests<> requests;  // Outlive the batches.
   time_point now = t0;
   std::vector<std::tuple<time_point, char, std::uint64_t, std::uint32_t, duration>> lines;
   std::vector<batch> running;
@@ -35,8 +47,8 @@ struct log {
 
 TEST_CASE("a model runs on the devices of its pool alone") {
   pooled_scheduler s;
-  request r;  // Outlives its batch.
   log out;
+  request& r = out.requests.add();
   const latency_curve l{linear_latency{5ms, 1ms}, 4};
   const device_id d0 = s.add_device(t0, pool_id{0});
   const device_id d1 = s.add_device(t0, pool_id{1});
@@ -61,7 +73,7 @@ TEST_CASE("without a device in its pool a model waits, and is dropped in the end
   static_cast<void>(s.add_device(t0));
   const model_id m =
       s.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 12ms}, pool_id{3});
-  request r;
+  request& r = out.requests.add();
   r.model = m;
   r.deadline = t0 + 12ms;
   s.on_arrival(r, t0, out);
@@ -105,7 +117,6 @@ TEST_CASE("a device out of service keeps its id, and its pool is served by the o
 /// One pool's scheduler under the same events as that pool of the other.
 struct twin {
   scheduler alone;
-  std::deque<request> requests;  // Outlive the batches.
   log out;
   std::vector<std::pair<model_id, model_id>> models;     // Pooled, alone.
   std::vector<std::pair<device_id, device_id>> devices;  // Pooled, alone.
@@ -118,7 +129,6 @@ TEST_CASE("each pool decides what a scheduler of its own would") {
     cohort::test::random_source random{seed};
     const std::uint32_t pools = 1 + random.below(4U);
     pooled_scheduler joint;
-    std::deque<request> requests;
     log out;
     std::deque<twin> twins(pools);
     time_point now = t0;
@@ -159,8 +169,7 @@ TEST_CASE("each pool decides what a scheduler of its own would") {
               ++i;
               continue;
             }
-            for (request& r : b.requests) r.state = request_state::idle;
-            b.requests.clear();
+            l.finish(b);
             const device_id d = b.device;
             l.running.erase(l.running.begin() + static_cast<std::ptrdiff_t>(i));
             s.on_complete(d, now);
@@ -180,16 +189,16 @@ TEST_CASE("each pool decides what a scheduler of its own would") {
       const auto [a, b] = t.models[random.below(t.models.size())];
       out.now = t.out.now = now;
       const duration slo = (8 + random.below(20U)) * 1ms;
-      for (auto [list, id] : {std::pair{&requests, a}, std::pair{&t.requests, b}}) {
-        request& r = list->emplace_back();
+      const auto arrive = [&](auto& s, model_id id, log& l) {
+        request& r = l.requests.add();
         r.model = id;
         r.arrival = now;
         r.deadline = now + slo;
-      }
-      joint.on_arrival(requests.back(), now, out);
-      joint.advance(now, out);
-      t.alone.on_arrival(t.requests.back(), now, t.out);
-      t.alone.advance(now, t.out);
+        s.on_arrival(r, now, l);
+        s.advance(now, l);
+      };
+      arrive(joint, a, out);
+      arrive(t.alone, b, t.out);
     }
     // The same batches and drops, whatever the order within an instant.
     auto theirs = decltype(out.lines){};

@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
 #include <queue>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include <cohort/deferred/adaptive.hpp>
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 #include <support/scheduler_suite.hpp>
 
@@ -30,7 +30,6 @@ std::vector<std::uint64_t> example(
     const std::set<int>& missing, int requests,
     std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>>* sent =
         nullptr) {
-  std::deque<request> r(static_cast<std::size_t>(requests) + 1);
   driver<Scheduler> d{Scheduler{}};
   d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 12ms});
   for (int i = 0; i < 3; ++i) d.scheduler.add_device(t0);
@@ -39,7 +38,8 @@ std::vector<std::uint64_t> example(
     d.run_until(at - 1ns);
     d.now = at;
     if (!missing.contains(i)) {
-      request& x = r[static_cast<std::size_t>(i)];
+      request& x = d.add();
+      x.id = request_id{static_cast<std::uint64_t>(i)};
       x.arrival = at;
       x.deadline = at + 12ms;
       d.scheduler.on_arrival(x, at, d);
@@ -48,10 +48,9 @@ std::vector<std::uint64_t> example(
     d.scheduler.advance(at, d);
   }
   std::vector<std::uint64_t> names;  // Sequence numbers skip the missing ones; these do not.
-  for (const auto& [x, how] : d.fate) {
-    if (how == 'd') names.push_back(static_cast<std::uint64_t>((x->arrival - t0) / 750us) + 1);
+  for (const auto& [id, how] : d.fate) {
+    if (how == 'd') names.push_back(id);
   }
-  std::ranges::sort(names);
   if (sent != nullptr) *sent = d.sent;
   CHECK_FALSE(d.twice);
   return names;
@@ -130,8 +129,7 @@ struct slow_join {
     while (!b.requests.empty()) {
       request& r = b.requests.front();
       b.requests.pop_front();
-      r.state = request_state::idle;
-      ++ends[&r];
+      end(r);
     }
   }
   void grant_used(model_id m, device_id d, time_point start, duration expected) noexcept {
@@ -145,7 +143,11 @@ struct slow_join {
   void grant_returned(model_id m, device_id d) noexcept {
     post([this, m, d] { ranking.on_grant_returned(m, d, now); });
   }
-  void drop(request& r) noexcept { ++ends[&r]; }
+  void drop(request& r) noexcept { end(r); }
+  void end(request& r) noexcept {
+    ++ends[r.id.value()];
+    requests.end(r);
+  }
 
   /// Lets time pass to the next thing to do. @returns False if there is none.
   bool step(time_point limit) {
@@ -163,13 +165,14 @@ struct slow_join {
     return true;
   }
 
+  test::owned_requests<> requests;
   test::random_source random;
   std::vector<basic_model_shard<>> shards;
   rank ranking;
   std::priority_queue<message> mail;
   std::map<std::uint32_t, std::uint64_t> versions;
   std::map<std::uint32_t, std::uint64_t> seen;
-  std::map<const request*, int> ends;
+  std::map<std::uint64_t, int> ends;  // By id.
   std::uint64_t posted = 0;
   time_point now = t0;
 };
@@ -184,13 +187,14 @@ TEST_CASE("shards and a rank joined by slow mailboxes end every request exactly 
           model_id{m}, {.latency = latency_curve{linear_latency{3ms, 500us}, 8}, .slo = 20ms});
     }
     for (std::uint32_t d = 0; d < 3; ++d) join.ranking.add_device(device_id{d}, t0);
-    std::deque<request> pool(1500);
     time_point at = t0;
-    for (request& r : pool) {
+    for (std::uint64_t i = 0; i < 1500; ++i) {
       at += 1us * join.random.below(800);
       int steps = 0;
       while (join.step(at)) REQUIRE(++steps < 1000);  // No livelock.
       join.now = at;
+      request& r = join.requests.add();
+      r.id = request_id{i};
       r.model = model_id{join.random.below(4U)};
       r.arrival = at;
       r.deadline = at + 20ms;
@@ -198,7 +202,8 @@ TEST_CASE("shards and a rank joined by slow mailboxes end every request exactly 
     }
     int steps = 0;
     while (join.step(never)) REQUIRE(++steps < 100000);
-    for (const request& r : pool) REQUIRE(join.ends[&r] == 1);
+    for (std::uint64_t i = 0; i < 1500; ++i) REQUIRE(join.ends[i] == 1);
+    REQUIRE(join.requests.live().empty());
     REQUIRE(join.ranking.idle_devices() == 3);
   }
 }
@@ -207,8 +212,8 @@ TEST_CASE("a driver that wakes up late by no more than its margin misses no wind
   for (const duration late : {0us, 500us, 1000us, 1101us}) {
     CAPTURE(late.count());
     const network_delays delays{.wake_margin = 1ms};
-    request r;
     driver<scheduler> d{scheduler{delays}};
+    request& r = d.add();
     d.delays = delays;
     d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 100us}, 16}, .slo = 15ms});
     d.scheduler.add_device(t0);
@@ -225,7 +230,7 @@ TEST_CASE("a driver that wakes up late by no more than its margin misses no wind
 }
 TEST_CASE("of a model that is removed no timer is left, whatever the window") {
   driver<adaptive_scheduler> d{make_adaptive_scheduler()};
-  request r;
+  request& r = d.add();
   const model_id m =
       d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 40ms});
   r.arrival = t0;
@@ -237,8 +242,8 @@ TEST_CASE("of a model that is removed no timer is left, whatever the window") {
   d.scheduler.advance(t0 + 1s, d);
 }
 TEST_CASE("devices get the smallest id that is neither present nor at work") {
-  request r;
   driver<scheduler> d{scheduler{}};
+  request& r = d.add();
   for (std::uint32_t i = 0; i < 4; ++i) CHECK(d.scheduler.add_device(t0) == device_id{i});
   d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 1}, .slo = 12ms});
   r.deadline = t0 + 12ms;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// What tests of engines under random faults share: faults, backends that throw and that tell too
-/// much, requests that know how often they ended, what must hold at the end, and what has happened.
+/// much, requests that are gone when they end, what must hold at the end, and what has happened.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -19,10 +19,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::engine::test_support {
@@ -50,20 +52,36 @@ inline std::vector<fault> draw_faults(test::random_source& random, const fault_r
   return out;
 }
 
-/// How often a request has ended. It carries the number of its life.
+/// The requests of a run, which are gone as soon as they end, and how each ended, by its id.
 template <class Request>
-struct counted : Request {
-  std::uint32_t accepted = 0;
-  std::uint32_t ended = 0;
-  outcome how = outcome::dropped;
-};
-template <class Job>
-struct count_end {
-  void operator()(request& r, outcome how) const {
-    auto& j = static_cast<Job&>(r);
-    ++j.ended;
-    j.how = how;
+struct ledger {
+  Request& add() {
+    Request& r = open.add();
+    r.id = request_id{how.size()};
+    how.emplace_back();
+    return r;
   }
+  /// The engine has not taken it.
+  void take_back(Request& r) { open.end(r); }
+  void end(request& r, outcome o) {
+    CHECK_FALSE(how[r.id.value()]);
+    how[r.id.value()] = o;
+    open.end(static_cast<Request&>(r));
+  }
+  /// Any that has not ended, or none.
+  [[nodiscard]] Request* any(test::random_source& random) const {
+    const auto& all = open.live();
+    return all.empty() ? nullptr : all[random.below(all.size())];
+  }
+
+  test::owned_requests<Request> open;
+  std::vector<std::optional<outcome>> how;  // None of those that were not taken.
+  std::size_t accepted = 0;
+};
+template <class Request>
+struct end_in_ledger {
+  ledger<Request>* all;
+  void operator()(request& r, outcome how) const { all->end(r, how); }
 };
 
 /// One of them, taken out.
@@ -202,14 +220,17 @@ struct totals {
   std::size_t was_well = 0;           // Devices at the end,
   std::size_t was_not = 0;
 
-  /// At the end of a run: each request has ended as often as it was accepted.
-  template <class Jobs>
-  void check_requests(const Jobs& jobs) {
-    for (const auto& j : jobs) {
-      CHECK(j.accepted == j.ended);
-      CHECK(j.state == request_state::idle);
-      if (j.ended > 0) ++ways[static_cast<std::size_t>(j.how)];
+  /// At the end of a run: each request that was accepted has ended, and no other.
+  template <class Request>
+  void check_requests(const ledger<Request>& jobs) {
+    CHECK(jobs.open.live().empty());
+    std::size_t ended = 0;
+    for (const std::optional<outcome> how : jobs.how) {
+      if (!how) continue;
+      ++ended;
+      ++ways[static_cast<std::size_t>(*how)];
     }
+    CHECK(ended == jobs.accepted);
   }
   /// The core knows all that was told too much, and of each device what became of it.
   /// @param well `well(device)`: whether it has been for long. @returns Whether all have.

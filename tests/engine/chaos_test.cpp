@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,8 +30,8 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t most_devices = 6;
 
-using job = test_support::counted<request>;
-using deliver = test_support::count_end<job>;
+using job = request;
+using deliver = test_support::end_in_ledger<job>;
 using test_support::totals;
 
 /// Some seconds of one seed.
@@ -40,6 +40,7 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   test::random_source random{seed};
   const std::vector<fault> faults = test_support::draw_faults(
       random, {.devices = most_devices, .latest_ms = 4000, .longest_ms = 3000});
+  test_support::ledger<job> jobs;  // Outlive what the engine has of them.
   using backend_type = test_support::throwing_at_times<profile_backend>;
   backend_type backend{reality{.noise = {.sigma = random.below(4) / 10.0,
                                          .straggler_share = random.below(3) / 100.0,
@@ -56,7 +57,7 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
            0s,
            {},
            {.floor = 1ms * (1 + random.below(50)), .first_probe = 20ms, .longest_probe = 1s}},
-      backend, inline_completion<deliver>{{}}};
+      backend, inline_completion<deliver>{{&jobs}}};
   test_support::echo echo{engine, random, random.one_in(2) ? 1 + random.below(30U) : 0};
   backend.bind(echo);
   const latency_curve curve{linear_latency{2ms, 300us}, 8};
@@ -78,23 +79,25 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   for (std::uint32_t i = 1 + random.below(3U); i > 0; --i) add_device();
   for (std::uint32_t i = 1 + random.below(3U); i > 0; --i) add_model();
 
-  std::deque<job> jobs(400);
   const std::uint32_t burst = 1 + random.below(12U);
   const std::uint32_t flood = random.below(1200U);  // From then on for a while, or never.
   for (std::uint32_t step = 0; step < 600; ++step) {
     engine.run_until(engine.now() + 100us * random.below(150));
     const std::uint32_t times = step >= flood && step < flood + 60 ? 10 : 1;
     for (std::uint32_t i = random.below(burst) * times; i > 0; --i) {
-      job& j = jobs[random.below(jobs.size())];
-      if (j.state != request_state::idle || j.hold != engine_hold::none) continue;
-      REQUIRE(j.accepted == j.ended);
+      if (random.below(400U) < jobs.open.live().size()) continue;
+      job& j = jobs.add();
       j.model =
           random.one_in(20) ? model_id{random.below(8U)} : models[random.below(models.size())];
       j.arrival = engine.now();
       j.deadline = engine.now() + 1ms * random.below(600);
-      if (!engine.submit(j)) ++j.accepted;
+      if (engine.submit(j)) {
+        jobs.take_back(j);
+      } else {
+        ++jobs.accepted;
+      }
     }
-    if (random.one_in(4)) engine.cancel(jobs[random.below(jobs.size())]);
+    if (job* const j = jobs.any(random); j != nullptr && random.one_in(4)) engine.cancel(*j);
     if (random.one_in(60)) add_device();
     if (random.one_in(60) && devices.size() > 1) {
       engine.remove_device(test_support::take_any(random, devices));
@@ -129,13 +132,14 @@ void run(std::uint64_t seed, Scheduler scheduler, totals& all) {
   });
   backend.one_in = 0;
   if (are_all_well) {
-    job last;
+    job& last = jobs.add();
     last.model = models.front();
     last.arrival = engine.now();
     last.deadline = engine.now() + 60s;
     CHECK_FALSE(engine.submit(last));
     engine.run_until(engine.now() + 120s);  // It starts as late as it may, and may end late.
-    CHECK((last.how == outcome::completed || last.how == outcome::late));
+    const std::optional<outcome> how = jobs.how.back();
+    CHECK((how == outcome::completed || how == outcome::late));
   }
   all.add(backend, echo);
 }

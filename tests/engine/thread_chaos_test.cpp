@@ -20,12 +20,14 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <support/fault_gate.hpp>
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 #include "chaos_fixture.hpp"
@@ -58,11 +60,16 @@ class fickle_gate {
   std::uint32_t launches_ = 0;
 };
 
-/// A request that its thread may use again once it is free.
+struct job;
+/// Those of a thread, each of which is gone when it ends.
+struct own_jobs {
+  static constexpr std::size_t most = 30;  // At one time.
+  std::mutex mutex;
+  test::owned_requests<job> open;  // Guarded by that.
+  std::size_t accepted = 0;
+};
 struct job : test_support::number {
-  std::atomic<bool> is_free{true};
-  std::uint32_t accepted = 0;
-  std::atomic<std::uint32_t> ended{0};
+  own_jobs* owner = nullptr;
 };
 struct tally {
   std::array<std::atomic<std::size_t>, outcome_count> ways{};
@@ -76,8 +83,9 @@ struct deliver {
     auto& j = static_cast<job&>(r);
     if ((how == outcome::completed || how == outcome::late) && j.out != 2 * j.in) ++all->wrong;
     ++all->ways[static_cast<std::size_t>(how)];
-    ++j.ended;
-    j.is_free.store(true, std::memory_order_release);
+    own_jobs& owner = *j.owner;
+    const std::lock_guard lock{owner.mutex};
+    owner.open.end(j);
   }
 };
 
@@ -124,27 +132,33 @@ struct shelf {
 };
 
 template <class Engine>
-void submit_at_will(Engine& engine, std::deque<job>& jobs, shelf& models, std::uint64_t seed) {
+void submit_at_will(Engine& engine, own_jobs& own, shelf& models, std::uint64_t seed) {
   test::random_source random{seed};
   const steady_clock clock;
   for (int i = 0; i < 300; ++i) {
-    job& j = jobs[random.below(jobs.size())];
-    if (!j.is_free.load(std::memory_order_acquire)) {
-      if (random.one_in(2)) engine.cancel(j);
+    std::unique_lock lock{own.mutex};
+    if (const auto& open = own.open.live(); random.below(own_jobs::most) < open.size()) {
+      // While its owner looks it does not go.
+      if (random.one_in(2)) engine.cancel(*open[random.below(open.size())]);
+      lock.unlock();
       if (random.one_in(4)) std::this_thread::yield();
       continue;
     }
+    job& j = own.open.add();
+    lock.unlock();
+    j.owner = &own;
     j.in = static_cast<float>(random.below(1000));
     j.model = random.one_in(20) ? model_id{random.below(8U)} : models.any(random);
     j.arrival = clock.now();
     j.deadline = j.arrival + (random.one_in(2) ? 1h : duration{1ms * random.below(20)});
-    j.is_free.store(false, std::memory_order_relaxed);
-    if (const auto why = engine.submit(j)) {
-      j.is_free.store(true, std::memory_order_relaxed);
-      if (why == refusal::draining) return;
-    } else {
-      ++j.accepted;
+    const std::optional<refusal> why = engine.submit(j);  // It may be gone already.
+    if (!why) {
+      ++own.accepted;
+      continue;
     }
+    lock.lock();
+    own.open.end(j);
+    if (why == refusal::draining) return;
   }
 }
 
@@ -156,8 +170,7 @@ void run(std::uint64_t seed, tally& all) {
       executor_backend<runtime::host_executor, test_support::doubling<fickle_gate>, Pipeline>;
 
   // In this order: what is used by streams and by the loop goes after them.
-  std::array<std::deque<job>, submitters> jobs;
-  for (auto& own : jobs) own.resize(30);
+  std::array<own_jobs, submitters> jobs;
   std::deque<fickle_gate> gates(most_devices);
   runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
   backend_type backend{executor};
@@ -231,8 +244,9 @@ void run(std::uint64_t seed, tally& all) {
     std::this_thread::yield();
   }
   const auto cancel_all = [&] {
-    for (auto& own : jobs) {
-      for (job& j : own) engine.cancel(j);
+    for (own_jobs& own : jobs) {
+      const std::lock_guard lock{own.mutex};
+      for (job* const j : own.open.live()) engine.cancel(*j);
     }
   };
   const auto heal_all = [&] {
@@ -243,7 +257,7 @@ void run(std::uint64_t seed, tally& all) {
   if (random.one_in(2)) engine.drain();
   for (std::thread& t : threads) t.join();
   const drain_report before = engine.drain_for(random.one_in(2) ? 0ms : 1ms);
-  CHECK(before.requests <= submitters * 30);
+  CHECK(before.requests <= submitters * own_jobs::most);
   if (random.one_in(2)) {
     // Nobody waits for a device, and what hangs is given up: it ends whatever devices do.
     cancel_all();
@@ -253,12 +267,9 @@ void run(std::uint64_t seed, tally& all) {
   const drain_report after = engine.drain_for(unbounded);
   CHECK(after.requests == 0);
   all.hung += after.hanging_devices;
-  for (const auto& own : jobs) {
-    for (const job& j : own) {
-      CHECK(j.is_free);
-      CHECK(j.accepted == j.ended);
-      all.accepted += j.accepted;
-    }
+  for (const own_jobs& own : jobs) {
+    CHECK(own.open.live().empty());
+    all.accepted += own.accepted;
   }
   heal_all();  // Else the backend would wait for them.
 }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 #include "tagged_memory.hpp"
@@ -39,6 +40,7 @@ struct recording_sink {
     REQUIRE(s.state == sequence_state::idle);
     REQUIRE(ended.emplace(s.number, why).second);  // Exactly one.
     order.push_back(s.id.value());
+    if (owns) owned.end(s);
   }
   std::uint64_t prefill(const sequence& s) {
     memory.prefill(next_storage, s.number, s.prompt);
@@ -50,7 +52,15 @@ struct recording_sink {
   std::map<std::uint64_t, finish_reason> ended;
   std::vector<std::uint64_t> order;
   std::function<bool()> has_room;  // For a sequence that is preempted.
+  bool owns = false;               // Sequences, which are gone when they end:
+  test::owned_requests<sequence> owned;
 };
+
+/// Any that has not ended, or none.
+sequence* any(const recording_sink& sink, test::random_source& random) {
+  const auto& all = sink.owned.live();
+  return all.empty() ? nullptr : all[random.below(all.size())];
+}
 
 /// Drives a scheduler; checks that each slot's columns are its own after every iteration.
 template <class Scheduler>
@@ -575,24 +585,28 @@ TEST_CASE("by SLO, too, every accepted sequence gets exactly one final event") {
                                         .drop_late = random.one_in(2),
                                         .promise = promises})};
     recording_sink sink{4};
-    std::deque<sequence> pool(40);
+    sink.owns = true;
     std::vector<sequence*> under_prefill;
     std::uint64_t accepted = 0;
     time_point now = t0;
     const auto turn = [&](bool may_submit) {
       now += 1ms;
       const decode_load pace{.iteration = 2ms, .is_coupled = random.one_in(3)};
-      sequence& s = pool[random.below(pool.size())];
-      if (may_submit && s.state == sequence_state::idle) {
+      if (may_submit && random.below(40U) >= sink.owned.live().size()) {
+        sequence& s = sink.owned.add();
         s.prompt = 1 + random.below(20U);
         s.max_new = 1 + random.below(12U);
         s.first_token_by = random.one_in(5) ? never : now + 1ms * random.below(120);
         s.work = 1ms * s.prompt;
         s.deadline = random.one_in(6) ? now + 1ms * random.below(200) : never;
-        if (!scheduler.submit(s, pace, now)) s.id = request_id{++accepted};
-        s.who.id = s.id;
-      } else if (may_submit && random.one_in(10)) {
-        scheduler.cancel(s, sink);
+        if (scheduler.submit(s, pace, now)) {
+          sink.owned.end(s);
+        } else {
+          s.id = s.who.id = request_id{++accepted};
+        }
+      } else if (sequence* const s = any(sink, random);
+                 may_submit && s != nullptr && random.one_in(10)) {
+        scheduler.cancel(*s, sink);
       }
       for (sequence* p : scheduler.next_prefill(pace, now, sink)) under_prefill.push_back(p);
       for (sequence* p : scheduler.next_short_prefill(8, pace, now, sink)) {
@@ -642,7 +656,7 @@ void fuzz(std::uint64_t seed, int operations) {
   }
   driver<decode_scheduler<Pick>> d{o};
   if (random.one_in(2)) d.sink.has_room = [&] { return !random.one_in(10); };
-  std::deque<sequence> pool(64);
+  d.sink.owns = true;
   std::deque<sequence*> under_prefill;
   std::uint64_t accepted = 0;
   time_point now = t0;
@@ -657,18 +671,22 @@ void fuzz(std::uint64_t seed, int operations) {
   };
   for (int n = 0; n < operations; ++n) {
     now += 1ms;
-    sequence& s = pool[random.below(pool.size())];
     switch (random.below(8)) {
       case 0:
-      case 1:
-        if (s.state != sequence_state::idle) break;
+      case 1: {
+        if (random.below(64U) < d.sink.owned.live().size()) break;
+        sequence& s = d.sink.owned.add();
         s.prompt = 1 + random.below(29U);
         s.max_new = 1 + random.below(24U);
         s.priority = static_cast<std::uint8_t>(random.below(3U));
         s.deadline = random.one_in(5) ? now + 1ms * random.below(60) : never;
-        if (!d.scheduler.submit(s)) s.id = request_id{++accepted};
-        s.who.id = s.id;
+        if (d.scheduler.submit(s)) {
+          d.sink.owned.end(s);
+        } else {
+          s.id = s.who.id = request_id{++accepted};
+        }
         break;
+      }
       case 2:
         if (under_prefill.empty()) {
           for (sequence* p : d.scheduler.next_prefill()) under_prefill.push_back(p);
@@ -681,14 +699,17 @@ void fuzz(std::uint64_t seed, int operations) {
         }
         break;
       case 4:
-        if (random.one_in(4)) d.scheduler.cancel(s, d.sink);
+        if (sequence* const s = any(d.sink, random); s != nullptr && random.one_in(4)) {
+          d.scheduler.cancel(*s, d.sink);
+        }
         break;
       case 5:
-        if (s.state == sequence_state::running && random.one_in(3)) {
+        if (sequence* const s = any(d.sink, random);
+            s != nullptr && s->state == sequence_state::running && random.one_in(3)) {
           try {
-            d.scheduler.preempt(s, d.sink);
+            d.scheduler.preempt(*s, d.sink);
           } catch (const resource_error&) {
-            REQUIRE(s.state == sequence_state::running);
+            REQUIRE(s->state == sequence_state::running);
           }
         }
         if (random.one_in(200)) d.scheduler.on_iteration_failed(d.sink);
@@ -703,7 +724,9 @@ void fuzz(std::uint64_t seed, int operations) {
         REQUIRE(d.scheduler.starved() == 0);
         REQUIRE(d.scheduler.peak_bytes() <= high);
         for (std::uint32_t i = 0; i < d.scheduler.batch().size(); ++i) {
-          if (random.one_in(10)) d.scheduler.cancel(s, d.sink);
+          if (sequence* const s = any(d.sink, random); s != nullptr && random.one_in(10)) {
+            d.scheduler.cancel(*s, d.sink);
+          }
           if (!d.scheduler.batch()[i].live) continue;
           if (random.one_in(100)) {
             d.scheduler.on_token_failed(i, d.sink);

@@ -15,6 +15,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -37,6 +38,49 @@ generation& add(std::deque<generation>& all, std::uint32_t prompt, std::uint32_t
   q.text.assign(prompt, static_cast<kv::token_id>(all.size() % vocabulary));
   q.max_new = max_new;
   return q;
+}
+
+/// The loop around a prefiller, whose owner uses a text that has failed again at once.
+struct hasty_loop {
+  void prefill_starts(std::span<generation* const>, std::optional<duration>, time_point) {}
+  void prefill_returned(time_point) {}
+  void prefill_broke(std::string_view, time_point) {}
+  void prefill_progress(generation&, duration) {}
+  void prefilled(generation& g, std::uint64_t, const row_result&, time_point) {
+    prefilled_ids.push_back(g.id.value());
+  }
+  void prefill_failed(generation& g) {
+    failed_ids.push_back(g.id.value());
+    g.prefix = then;
+  }
+  void prefill_dropped(generation&) { FAIL("nobody cancels"); }
+  std::uint64_t then = 0;
+  std::vector<std::uint64_t> prefilled_ids;
+  std::vector<std::uint64_t> failed_ids;
+};
+
+TEST_CASE("of a prompt that has failed no second piece is looked at") {
+  const generator_options o{.prefill_chunk = 4, .prefill_ahead = 2};
+  scripted_backend backend{o};
+  backend.fails = [](std::uint64_t job) { return job == 1; };
+  prefiller<scripted_backend> p{backend, o};
+  hasty_loop loop;
+  std::deque<generation> all;
+  for (int i = 0; i < 2; ++i) add(all, 8, 1).prompt = 8;
+  std::array<kv::sequence*, 2> each{&all[0], &all[1]};
+  p.take(std::span{each}.first(1), {}, loop);
+  p.start({}, loop);  // Both pieces of the first.
+  REQUIRE(p.is_busy());
+  p.take(std::span{each}.last(1), {}, loop);
+  loop.then = all[1].prefix;
+  backend.wait_for_prefill();
+  p.end({}, {}, loop);
+  CHECK(loop.failed_ids == std::vector<std::uint64_t>{1});
+  p.start({}, loop);
+  backend.wait_for_prefill();
+  p.end({}, {}, loop);
+  CHECK(loop.failed_ids == std::vector<std::uint64_t>{1});
+  CHECK(loop.prefilled_ids == std::vector<std::uint64_t>{2});
 }
 
 TEST_CASE("whatever fails and is cancelled, others have their tokens and no storage is lost") {

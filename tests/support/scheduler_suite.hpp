@@ -15,18 +15,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::test {
 
-/// Drives a scheduler in virtual time with devices that take as long as expected.
+/// Drives a scheduler in virtual time with devices that take as long as expected. Its requests are
+/// gone as soon as they end; what became of them is known by their id.
 template <class Scheduler>
 struct driver {
   explicit driver(Scheduler s) : scheduler{std::move(s)} {}
@@ -36,10 +37,16 @@ struct driver {
     }
   }
 
+  /// A request with an id of its own, counted from 1.
+  request& add() {
+    request& r = requests.add();
+    r.id = request_id{++made};
+    return r;
+  }
   void dispatch(deferred::batch&& b) noexcept {
     for (const request& r : b.requests) {
       order.push_back(r.sequence);
-      fate.emplace(&r, 'r').second ? void() : void(twice = true);
+      note(r, 'r');
       late |= now + delays.before(b.size()) + b.expected + delays.after() > r.deadline;
     }
     sent.emplace_back(now, b.device.value(), b.size(), b.first_sequence);
@@ -47,13 +54,24 @@ struct driver {
     crowded |= running[b.device.value()].size() > deferred::rank::entry_depth;
   }
   void drop(request& r) noexcept {
-    if (!fate.emplace(&r, 'd').second) twice = true;
+    note(r, 'd');
     dropped.push_back(r.sequence);
+    idle &= r.state == request_state::idle;
+    requests.end(r);
+  }
+  void cancel(request& r) {
+    note(r, 'c');
+    REQUIRE(scheduler.on_cancel(r, now, *this));
+    idle &= r.state == request_state::idle;
+    requests.end(r);
   }
   void finish_first(std::uint32_t device) {
-    deferred::batch& b = running[device].front();
-    for (request& r : b.requests) r.state = request_state::idle;
-    b.requests.clear();
+    request_list& ended = running[device].front().requests;
+    while (!ended.empty()) {
+      request& r = ended.front();
+      ended.pop_front();
+      requests.end(r);
+    }
     running[device].erase(running[device].begin());
     scheduler.on_complete(device_id{device}, now);
   }
@@ -79,6 +97,10 @@ struct driver {
     now = until;
   }
 
+  void note(const request& r, char how) { twice |= !fate.emplace(r.id.value(), how).second; }
+
+  owned_requests<> requests;  // Outlive the lists that they are in.
+  std::uint64_t made = 0;
   Scheduler scheduler;
   deferred::network_delays delays{};
   time_point now = time_point{};
@@ -86,8 +108,9 @@ struct driver {
   std::vector<std::tuple<time_point, std::uint32_t, std::uint32_t, std::uint64_t>> sent;
   std::vector<std::uint64_t> order;
   std::vector<std::uint64_t> dropped;
-  std::map<const request*, char> fate;
+  std::map<std::uint64_t, char> fate;  // By id: ran, dropped or cancelled.
   bool twice = false;
+  bool idle = true;  // Those that were dropped or cancelled were.
   bool late = false;
   bool crowded = false;
 };
@@ -109,7 +132,6 @@ void check_random_operations(deferred::network_delays delays) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     random_source random{seed};
-    std::deque<request> pool;
     driver<Scheduler> d{Scheduler{delays}};
     d.delays = delays;
     const std::uint32_t models = 1 + random.below(3U);
@@ -118,16 +140,15 @@ void check_random_operations(deferred::network_delays delays) {
     }
     std::set<std::uint32_t> present;
     for (int i = 0; i < 3; ++i) present.insert(d.scheduler.add_device(t0).value());
-    std::set<request*> cancelled;
+    std::size_t accepted = 0;
     for (int step = 0; step < 800; ++step) {
       d.now += 1us * random.below(2000);
       switch (random.below(8)) {
         case 0:
-          if (!pool.empty()) {
-            request& r = pool[random.below(pool.size())];
+          if (const auto& all = d.requests.live(); !all.empty()) {
+            request& r = *all[random.below(all.size())];
             if (r.state == request_state::queued) {
-              REQUIRE(d.scheduler.on_cancel(r, d.now, d));
-              REQUIRE(cancelled.insert(&r).second);
+              d.cancel(r);
             } else {
               REQUIRE_FALSE(d.scheduler.on_cancel(r, d.now, d));
             }
@@ -160,20 +181,23 @@ void check_random_operations(deferred::network_delays delays) {
           }
           break;
         default: {
-          request& r = pool.emplace_back();
+          request& r = d.add();
           r.model = model_id{random.below(models)};
           r.arrival = d.now;
-          r.deadline = d.now + 12ms + 1ms * random.below(30);
+          // One in eight may be late whatever is done: it is dropped as it arrives, or others are.
+          r.deadline = d.now + (random.one_in(8) ? 0ms : 12ms) + 1ms * random.below(30);
           if (!d.scheduler.models().is_full(r.model)) {
+            ++accepted;
             d.scheduler.on_arrival(r, d.now, d);
           } else {
-            pool.pop_back();
+            d.requests.end(r);
           }
         }
       }
       d.scheduler.advance(d.now, d);
       REQUIRE(d.scheduler.next_wake() > d.now);  // Nothing is left to do now.
       REQUIRE_FALSE(d.twice);
+      REQUIRE(d.idle);
       REQUIRE_FALSE(d.late);
       REQUIRE_FALSE(d.crowded);
     }
@@ -186,10 +210,8 @@ void check_random_operations(deferred::network_delays delays) {
     for (auto& [device, batches] : d.running) {
       while (!batches.empty()) d.finish_first(device);
     }
-    for (const request& r : pool) {
-      REQUIRE(r.state == request_state::idle);
-      REQUIRE(d.fate.contains(&r) != cancelled.contains(const_cast<request*>(&r)));
-    }
+    REQUIRE(d.requests.live().empty());
+    REQUIRE(d.fate.size() == accepted);
   }
 }
 

@@ -9,10 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <support/owned_requests.hpp>
 
 namespace cohort::deferred::interleavings_test {
 namespace {
@@ -49,19 +50,21 @@ class world {
         rank_.step(now_);
         return true;
       case action::arrival: {
-        if (requests_.size() == 4 || owner_ == in_between) return false;
-        request& r = requests_.emplace_back();
+        if (made_ == 4 || owner_ == in_between) return false;
+        request& r = requests_.add();
+        r.id = request_id{made_++};
         r.arrival = now_;
         r.deadline = now_ + 12ms;
         halves_[owner_].on_arrival(r, now_, *this);
         return true;
       }
       case action::cancel: {
-        const auto waits = [](const request& r) { return r.state == request_state::queued; };
-        const auto r = std::ranges::find_if(requests_, waits);
-        if (r == requests_.end() || owner_ == in_between) return false;
-        REQUIRE(halves_[owner_].on_cancel(*r, now_, *this));
-        ++ends_[&*r];
+        const auto waits = [](const request* r) { return r->state == request_state::queued; };
+        const auto r = std::ranges::find_if(requests_.live(), waits);
+        if (r == requests_.live().end() || owner_ == in_between) return false;
+        request& cancelled = **r;  // Others may end meanwhile.
+        REQUIRE(halves_[owner_].on_cancel(cancelled, now_, *this));
+        end(cancelled);
         return true;
       }
       case action::end:
@@ -90,10 +93,8 @@ class world {
         now_ += 2ms;
       }
     }
-    for (const request& r : requests_) {
-      REQUIRE(r.state == request_state::idle);
-      REQUIRE(ends_[&r] == 1);
-    }
+    REQUIRE(requests_.live().empty());
+    for (std::uint32_t i = 0; i < made_; ++i) REQUIRE(ends_[i] == 1);
     REQUIRE(rank_.devices().idle_devices() == 2);
     REQUIRE(owner_ != in_between);
     REQUIRE(rank_.shard_of(model_id{0}) == owner_);
@@ -107,7 +108,7 @@ class world {
     ++batches_;
     running_.push_back(std::move(b));
   }
-  void drop(request& r) noexcept { ++ends_[&r]; }
+  void drop(request& r) noexcept { end(r); }
   void left(model_id id, model_state&& m) noexcept {
     halves_[1 - owner_].put_model(id, std::move(m), now_);
     owner_ = 1 - owner_;
@@ -116,25 +117,29 @@ class world {
  private:
   static constexpr std::uint32_t in_between = 2;
 
+  void end(request& r) noexcept {
+    ++ends_[r.id.value()];
+    requests_.end(r);
+  }
   void end_first() {
     batch b = std::move(running_.front());
     running_.erase(running_.begin());
     while (!b.requests.empty()) {
       request& r = b.requests.front();
       b.requests.pop_front();
-      r.state = request_state::idle;
-      ++ends_[&r];
+      end(r);
     }
     rank_.on_complete(b.at(), now_);
   }
 
+  test::owned_requests<> requests_;
+  std::uint32_t made_ = 0;
+  std::array<int, 4> ends_{};  // By id.
   time_point now_{};
   exchange between_{2, 1};
   std::deque<shard_half> halves_;
   rank_half rank_{between_};
   std::uint32_t owner_ = 0;
-  std::deque<request> requests_;
-  std::map<const request*, int> ends_;
   std::vector<batch> running_;
   int moves_ = 0;
   int batches_ = 0;

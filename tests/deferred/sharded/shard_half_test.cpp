@@ -6,7 +6,6 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/scheduler.hpp>
 
-#include <deque>
 #include <support/joined_shards.hpp>
 #include <support/random_source.hpp>
 #include <support/scheduler_suite.hpp>
@@ -38,9 +37,9 @@ auto sent_by(std::uint64_t seed) {
   test::driver<Scheduler> d{Scheduler{}};
   d.scheduler.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 25ms});
   for (int i = 0; i < 3; ++i) d.scheduler.add_device(t0);
-  std::deque<request> pool(600);
   time_point at = t0;
-  for (request& r : pool) {
+  for (int i = 0; i < 600; ++i) {
+    request& r = d.add();
     at += 1us * random.below(1600);
     d.run_until(at - 1ns);
     d.now = at;
@@ -71,9 +70,9 @@ std::size_t dropped_by(std::uint64_t seed) {
     d.scheduler.add_model({.latency = latency_curve{linear_latency{500us, 50us}, 32}, .slo = 5ms});
   }
   for (int i = 0; i < 8; ++i) d.scheduler.add_device(t0);
-  std::deque<request> pool(40000);
   time_point at = t0;
-  for (request& r : pool) {
+  for (int i = 0; i < 40000; ++i) {
+    request& r = d.add();
     at += 1ns * random.below(17600);
     d.run_until(at - 1ns);
     d.now = at;

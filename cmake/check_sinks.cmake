@@ -1,0 +1,41 @@
+# Checks that no expression both reads a member of a request and makes a call that may end it: one that passes a sink
+# on, or calls one. The sink's owner may destroy the request, compilers evaluate arguments and operands in any order,
+# and none of them warns. A regular expression over statements: what it cannot see it lets pass. Needs ROOT.
+cmake_minimum_required(VERSION 3.25)
+get_filename_component(ROOT "${ROOT}" ABSOLUTE)
+set(faults 0)
+
+# Between two parts of one expression: nothing that ends it or that orders its parts.
+set(rest "[^()&|?]*(\\([^()]*\\)[^()&|?]*)*")
+set(told "sink\\.(dispatch|drop|end|ended|finish|grant|launch)\\(")
+set(passed_on "[a-z_]\\(([^()]*[^a-z_.()])?(sink|loop|out)")
+set(ends "(${told}|${passed_on}[,)])")
+set(ended "(${told}[^()]*|${passed_on}(,[^()]*)?)\\)")
+
+file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/include/*.?pp" "${ROOT}/src/*.?pp")
+foreach(file IN LISTS files)
+  file(READ "${ROOT}/${file}" text)
+  string(REGEX MATCHALL "(request|sequence|generation)& [a-z_]+" names "${text}")
+  if(NOT names)
+    continue()
+  endif()
+  list(TRANSFORM names REPLACE ".*& " "")
+  list(REMOVE_DUPLICATES names)
+  list(JOIN names "|" names)
+  set(read "[^A-Za-z0-9_.>](${names})(\\.|->)[a-z_]+")
+  string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+  string(REGEX REPLACE "[ \n]+" " " text "${text}")
+  string(REGEX REPLACE "[{}]" ";" text "${text}")
+  string(REPLACE "[" "<" text "${text}") # Else lists would not be divided there.
+  string(REPLACE "]" ">" text "${text}")
+  foreach(statement IN LISTS text)
+    if(statement MATCHES "[(,] *(${names})(\\.|->)[a-z_]+${rest}${ends}" OR statement MATCHES "${ended}${rest}${read}")
+      string(STRIP "${statement}" statement)
+      message(NOTICE "${file}: reads a request in one expression with a call that may end it: ${statement}")
+      math(EXPR faults "${faults} + 1")
+    endif()
+  endforeach()
+endforeach()
+if(faults GREATER 0)
+  message(FATAL_ERROR "check_sinks: ${faults} expressions depend on the order of evaluation")
+endif()
