@@ -21,6 +21,7 @@ namespace cohort::serve {
 namespace {
 
 constexpr std::chrono::milliseconds longest_flush{400};
+constexpr std::chrono::milliseconds full_pause{50};  ///< Between two looks at a full stream.
 
 std::string_view name_of(severity s) noexcept {
   return s == severity::info ? "info" : s == severity::warning ? "warning" : "error";
@@ -70,15 +71,17 @@ void log_queue::add_plain(log_stream to, std::string_view text, log_time at) {
   push({to, std::string{text}}, at);
 }
 
-std::optional<log_queue::line> log_queue::next(log_time at) {
+std::optional<log_queue::line> log_queue::next(log_time at, writable_streams can) {
   end_windows_before(at.now, at);
-  if (!lines_.empty()) {
-    std::optional<line> first{std::move(lines_.front())};
-    lines_.pop_front();
+  const auto takes = [can](log_stream s) { return s == log_stream::out ? can.out : can.err; };
+  const auto at_first = std::ranges::find_if(lines_, takes, &line::to);
+  if (at_first != lines_.end()) {
+    std::optional<line> first{std::move(*at_first)};
+    lines_.erase(at_first);
     return first;
   }
   // While nothing can be written a report would fail, too.
-  if (untold_ > 0 && !is_broken_) return report(at);
+  if (lines_.empty() && untold_ > 0 && !is_broken_ && takes(untold_to_)) return report(at);
   return std::nullopt;
 }
 
@@ -156,7 +159,15 @@ log_queue::line log_queue::report(log_time at) {
 
 namespace {
 
-/// On a thread that nobody waits for: `write` may block for as long as the reader likes.
+/// Of a stream that cannot be asked a write tells more.
+writable_streams writable_now() noexcept {
+  pollfd all[] = {{.fd = static_cast<int>(log_stream::out), .events = POLLOUT, .revents = 0},
+                  {.fd = static_cast<int>(log_stream::err), .events = POLLOUT, .revents = 0}};
+  if (::poll(all, 2, 0) < 0) return {};
+  return {.out = all[0].revents != 0, .err = all[1].revents != 0};
+}
+
+/// On a thread that nothing waits for: `write` may block if another process fills the stream first.
 bool write_all(int descriptor, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor, text.data(), text.size());
@@ -207,7 +218,7 @@ class process_log {
   [[noreturn]] void run() {
     std::unique_lock lock{mutex_};
     for (;;) {
-      if (const auto line = queue_.next(this_instant())) {
+      if (const auto line = queue_.next(this_instant(), writable_now())) {
         is_idle_ = false;
         lock.unlock();
         const bool succeeded = write_all(static_cast<int>(line->to), line->text);
@@ -217,6 +228,10 @@ class process_log {
       }
       is_idle_ = true;
       idle_.notify_all();
+      if (!queue_.is_empty()) {  // Its stream is full.
+        woken_.wait_for(lock, full_pause);
+        continue;
+      }
       const time_point due = queue_.next_report();
       if (due == never) {
         woken_.wait(lock);

@@ -39,6 +39,12 @@ struct dropped_lines {
   std::uint64_t unwritable = 0;  ///< The write failed, for example because the reader has gone.
 };
 
+/// The streams that take lines at present.
+struct writable_streams {
+  bool out = true;
+  bool err = true;
+};
+
 /// Lines on their way to a stream, in the order in which they were logged. Two lines are of one
 /// kind if they have the same severity and the same subject: the text before the first colon. A
 /// value that reads no clock. Complexity: a line costs the number of kinds in the last window.
@@ -56,9 +62,9 @@ class log_queue {
   void add(severity s, log_stream to, std::string_view program, std::string_view what, log_time at);
   /// Adds text as it is, without limit of its rate. @param text One or more lines, with their ends.
   void add_plain(log_stream to, std::string_view text, log_time at);
-  /// The next line to write: a logged one, or a report of dropped ones. The caller must then call
-  /// `written`.
-  [[nodiscard]] std::optional<line> next(log_time at);
+  /// The next line to write: a logged one, or a report of dropped ones. Lines to a stream that
+  /// takes none wait, and others pass them. The caller must then call `written`.
+  [[nodiscard]] std::optional<line> next(log_time at, writable_streams can = {});
   void written(const line& l, bool succeeded);
   /// Ends all windows, so that `next` reports at once what they dropped.
   void end_windows(log_time at);

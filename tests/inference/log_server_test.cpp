@@ -94,6 +94,25 @@ TEST_CASE(
   connection waits{server.port()};
   CHECK(infer(waits) == 200);
   CHECK(server.stop() == exit_with_a_hung_device);
+  CHECK(server.read_rest().ends_with(": left 0 requests and 1 devices that hang\n"));
+}
+
+TEST_CASE("a server whose log is full from its start says that it is ready, and stops") {
+  const test::log_pipe log;
+  log.fill();
+  // With few descriptors it logs before it is ready that it serves fewer connections.
+  test::child_server server =
+      log.run("/bin/sh", {"-c", "ulimit -n 400 && exec \"$0\" \"$@\"", INFERENCE_SERVER,
+                          "--executor", "emulated", "--models", "ResNet50"});
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  std::string said;
+  CHECK(test::soon([&] {
+    said += log.read_all();
+    return said.find("Z warning inference_server: serves ") != std::string::npos;
+  }));
+  log.fill();
+  CHECK(server.stop() == 0);
+  CHECK(server.read_rest().ends_with("inference_server: drained\n"));
 }
 
 TEST_CASE(

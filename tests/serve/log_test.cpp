@@ -107,6 +107,24 @@ TEST_CASE("kinds beyond those that are told apart share the rate of one") {
         lines{"warning server: 2 more lines left out: at most 2 of a kind in 1 s"});
 }
 
+TEST_CASE("lines to a stream that is full wait, and lines to the other one pass them") {
+  log_queue q{{.lines = 3}};
+  warn(q, "0: x", 0s);
+  q.add_plain(log_stream::out, "ready\n", at(0s));
+  warn(q, "1: x", 0s);
+  warn(q, "2: x", 0s);  // No room.
+  const auto passes = q.next(at(0s), {.err = false});
+  REQUIRE(passes);
+  CHECK(passes->text == "ready\n");
+  q.written(*passes, true);
+  CHECK_FALSE(q.next(at(0s), {.err = false}));
+  CHECK_FALSE(q.is_empty());
+  CHECK(written(q, 0s) ==
+        lines{"warning server: 0: x", "warning server: 1: x",
+              "warning server: log: 1 line dropped before this one: the log could not be written "
+              "in time"});
+}
+
 TEST_CASE("a full queue drops, counts, and says so where the gap is") {
   log_queue q{{.lines = 3}};
   for (int i = 0; i < 5; ++i) warn(q, std::to_string(i) + ": x", 0s);
