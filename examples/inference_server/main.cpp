@@ -14,10 +14,10 @@
 #include <inference/settings_keeper.hpp>
 
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <serve/log.hpp>
 #include <string>
 
 #include "parse_options.hpp"
@@ -56,10 +56,11 @@ int run(const options& o) {
   }
   if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
   life.become_ready([&] { answers.start(*models); });
-  fmt::print("inference_server: ready on http://{}:{}{} | {} | {} | policy {}\n", o.host,
-             http.port(), life.management_url(), names, models->description(), o.policy.name);
-  fmt::print("{}", models->notes());
-  std::fflush(stdout);
+  serve::print_lines(
+      serve::log_stream::out,
+      fmt::format("inference_server: ready on http://{}:{}{} | {} | {} | policy {}\n{}", o.host,
+                  http.port(), life.management_url(), names, models->description(), o.policy.name,
+                  models->notes()));
   std::optional<settings_keeper> keeper;
   if (const kept_settings* s = models->settings()) {
     keeper.emplace(
@@ -74,8 +75,9 @@ int run(const options& o) {
   life.wait();
   if (const auto& last = answers.last_settings()) {
     if (keeper) keeper->found(*last);
-    fmt::print("inference_server: settings --window {} --quantile {}\n",
-               deferred::name_of(last->window), last->quantile);
+    serve::print_lines(serve::log_stream::out,
+                       fmt::format("inference_server: settings --window {} --quantile {}\n",
+                                   deferred::name_of(last->window), last->quantile));
   }
   keeper.reset();  // What it keeps is kept though a device hangs.
   return life.end([&] {
@@ -90,21 +92,23 @@ int run(const options& o) {
 
 int main(int argc, char** argv) {
   using namespace cohort;
+  serve::start_log("inference_server");
   const inference::options options = inference::parse_options(argc, argv);
   if (options.executor == "host" || options.executor == "auto") runtime::prepare_blas(argv);
+  const serve::log_flush at_the_end;
+  const auto fail = [](int status, const std::exception& e) {
+    serve::print_lines(serve::log_stream::err, fmt::format("inference_server: {}\n", e.what()));
+    return status;
+  };
   try {
     return inference::run(options);
   } catch (const device_error& e) {
-    std::fprintf(stderr, "inference_server: %s\n", e.what());
-    return 1;
+    return fail(1, e);
   } catch (const error& e) {
-    std::fprintf(stderr, "inference_server: %s\n", e.what());
-    return 2;
+    return fail(2, e);
   } catch (const formats::input_error& e) {
-    std::fprintf(stderr, "inference_server: %s\n", e.what());
-    return 2;
+    return fail(2, e);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "inference_server: %s\n", e.what());
-    return 1;
+    return fail(1, e);
   }
 }

@@ -9,13 +9,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <llama/tokenizer.hpp>
 #include <llama/weights.hpp>
 #include <optional>
 #include <registry/decoder_executors.hpp>
+#include <serve/log.hpp>
 #include <string>
 #include <utility>
 
@@ -102,14 +102,15 @@ int run(options o) {
                             .max_choices = static_cast<std::uint32_t>(
                                 std::min<std::size_t>(o.max_choices, texts.capacity()))};
   life.become_ready([&] { answers.start(served, texts, o.service.generator.slots); });
-  fmt::print(
-      "llm_server: ready on http://{}:{}{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
-      "| chat template {}\n",
-      o.http.host, http.port(), life.management_url(), served.name,
-      static_cast<double>(c.parameters()) / 1e6,
-      o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
-      to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form()));
-  std::fflush(stdout);
+  serve::print_lines(
+      serve::log_stream::out,
+      fmt::format(
+          "llm_server: ready on http://{}:{}{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
+          "| chat template {}\n",
+          o.http.host, http.port(), life.management_url(), served.name,
+          static_cast<double>(c.parameters()) / 1e6,
+          o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
+          to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form())));
   life.wait();
   return life.end([&] {
     answers.end();
@@ -121,17 +122,21 @@ int run(options o) {
 }  // namespace cohort::chat
 
 int main(int argc, char** argv) {
+  using namespace cohort;
+  serve::start_log("llm_server");
+  const serve::log_flush at_the_end;
+  const auto fail = [](int status, const std::exception& e) {
+    serve::print_lines(serve::log_stream::err, fmt::format("llm_server: {}\n", e.what()));
+    return status;
+  };
   try {
-    const auto options = cohort::chat::parse_options(argc, argv);
-    return cohort::chat::run(options);
-  } catch (const cohort::config_error& e) {
-    std::fprintf(stderr, "llm_server: %s\n", e.what());
-    return 2;
-  } catch (const cohort::resource_error& e) {
-    std::fprintf(stderr, "llm_server: %s\n", e.what());
-    return 2;
+    const auto options = chat::parse_options(argc, argv);
+    return chat::run(options);
+  } catch (const config_error& e) {
+    return fail(2, e);
+  } catch (const resource_error& e) {
+    return fail(2, e);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "llm_server: %s\n", e.what());
-    return 1;
+    return fail(1, e);
   }
 }

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <exception>
+#include <serve/log.hpp>
 #include <string>
 #include <utility>
 
@@ -20,11 +20,11 @@ constexpr const char* the_device = "0";
 const char* name_of(llama::device_work what) noexcept {
   return what == llama::device_work::iteration ? "an iteration" : "a prefill";
 }
-/// In the log; who cannot write it has the metrics.
+/// Logs a line. Without memory for it the metrics still have what it says.
 template <class... Args>
-void tell(fmt::format_string<Args...> line, Args&&... args) noexcept {
+void tell(serve::severity s, fmt::format_string<Args...> line, Args&&... args) noexcept {
   try {
-    fmt::print(stderr, line, std::forward<Args>(args)...);
+    serve::log_line(s, fmt::format(line, std::forward<Args>(args)...));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
   }
 }
@@ -79,8 +79,8 @@ void device_watchdog::tell_of_failure(llama::device_work what, std::string_view 
     return;
   last_why_ = why;
   last_why_at_ = now;
-  tell("llm_server: device {}: {} failed{}{}\n", the_device, name_of(what), why.empty() ? "" : ": ",
-       why);
+  tell(serve::severity::warning, "device {}: {} failed{}{}", the_device, name_of(what),
+       why.empty() ? "" : ": ", why);
 }
 
 /// Not at each iteration: what is due later than the thread wakes anyway can wait until then.
@@ -115,18 +115,20 @@ void device_watchdog::run() {
                    : hangs ? device_trouble::hangs
                            : device_trouble::fails;
         if (!is_out) {
-          tell("llm_server: device {}: healthy: it goes on\n", the_device);
+          tell(serve::severity::info, "device {}: healthy: it goes on", the_device);
         } else if (hangs) {
-          tell("llm_server: device {}: quarantined: {} hangs\n", the_device, name_of(*hangs));
+          tell(serve::severity::error, "device {}: quarantined: {} hangs", the_device,
+               name_of(*hangs));
         } else if (fails) {
-          tell("llm_server: device {}: quarantined: {} fail\n", the_device, names_of(*fails));
+          tell(serve::severity::error, "device {}: quarantined: {} fail", the_device,
+               names_of(*fails));
         }
       }
       show();
     }
     const auto hopeless = watch_.take_hopeless(now);
     if (hopeless) {
-      tell("llm_server: device {}: {} still hangs: its texts end\n", the_device,
+      tell(serve::severity::error, "device {}: {} still hangs: its texts end", the_device,
            name_of(*hopeless));
     }
     if (went_out || hopeless) {

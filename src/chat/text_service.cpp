@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
+#include <serve/log.hpp>
 
 #include "memory.hpp"
 
@@ -93,7 +93,8 @@ void text_service::begin(const std::shared_ptr<job>& j) {
     try {
       if (!broken_) refused = generator_->submit(c, now);
     } catch (const config_error& e) {
-      fmt::print(stderr, "llm_server: a request that was checked is not valid: {}\n", e.what());
+      serve::log_line(serve::severity::error,
+                      fmt::format("a request that was checked is not valid: {}", e.what()));
     }
     if (!refused) {
       counters_.prompt(c.text.size());
@@ -296,7 +297,7 @@ void text_service::run() {
       try {
         busy = generator_->turn([this] { return clock_.now(); });
       } catch (const std::exception& e) {
-        fmt::print(stderr, "llm_server: {}\n", e.what());
+        serve::log_line(serve::severity::error, e.what());
         fail_all();
       }
     }

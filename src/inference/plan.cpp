@@ -10,6 +10,7 @@
 #include <formats/text.hpp>
 
 #include <algorithm>
+#include <serve/log.hpp>
 #include <utility>
 
 namespace cohort::inference {
@@ -59,7 +60,7 @@ served_plan read_plan(const options& o) try {
   served_plan p;
   p.profiles =
       formats::read_profile_dir(o.profile_dir, formats::schedule_has_interference(o.plan, text));
-  formats::print_warnings("inference_server", p.profiles.repairs);
+  for (const std::string& w : p.profiles.repairs) serve::log_warning(w);
   p.schedule = formats::parse_schedule(o.plan, text, p.profiles);
   formats::check_can_serve(o.plan, p.schedule, p.profiles);
   const formats::demand& d = p.schedule.demand;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <serve/log.hpp>
 #include <thread>
 
 #include "emulated_backend.hpp"
@@ -137,7 +138,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
           const std::string& name, runtime::host_executor& e, const std::string& /*weights*/) {
         const formats::repository_model m = formats::scan_model(o.repository, name);
         if (m.versions.empty()) throw config_error{m.problem};
-        for (const std::string& note : notes_on(m)) log_line(note);
+        for (const std::string& note : notes_on(m)) serve::log_warning(note);
         return load_version(m, m.versions.back(), library, e).factory;
       },
       listener, counters);

@@ -18,12 +18,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <serve/log.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "log_line.hpp"
 #include "placements.hpp"
 #include "plan.hpp"
 #include "staged_service.hpp"
@@ -213,7 +213,8 @@ class planned_service final : public model_service {
         said.clear();
       } catch (const std::exception& e) {
         counters_.planned(true);
-        if (said != e.what()) log_line(fmt::format("plan: {}; trying again", e.what()));
+        if (said != e.what())
+          serve::log_line(serve::severity::error, fmt::format("plan: {}; trying again", e.what()));
         said = e.what();
       }
       tell_of_devices();
@@ -231,14 +232,15 @@ class planned_service final : public model_service {
       return plan_->profiles.models[m].name;
     };
     for (const model_id m : follower_.interrupted()) {
-      log_line(fmt::format("plan: {} is not served until it is loaded again", name(m.index())));
+      serve::log_warning(
+          fmt::format("plan: {} is not served until it is loaded again", name(m.index())));
     }
     const packing::shortfall& missing = planner_.missing();
     for (const auto& m : missing.left_out) {
-      log_line(fmt::format("plan: {} is left out: {}", name(m.model), m.reason));
+      serve::log_warning(fmt::format("plan: {} is left out: {}", name(m.model), m.reason));
     }
     if (missing.part < 1) {
-      log_line(
+      serve::log_warning(
           fmt::format("plan: for {:.0f} % of the load: {}", 100 * missing.part, missing.reason));
     }
   }
@@ -262,15 +264,17 @@ class planned_service final : public model_service {
         who += fmt::format("{}partition {} {}", who.empty() ? "" : ", ", p.partition.value(),
                            p.warms_up ? "does not end a first run" : "is out");
       }
-      log_line(fmt::format("plan: device {}: {}: {}", d.value(),
-                           who.empty() ? "a partition was out" : who,
-                           plans_anew_ ? "planned without it, " + rest : "left as it is"));
+      serve::log_line(serve::severity::error,
+                      fmt::format("plan: device {}: {}: {}", d.value(),
+                                  who.empty() ? "a partition was out" : who,
+                                  plans_anew_ ? "planned without it, " + rest : "left as it is"));
     }
     for (const device_id d : before) {
       if (std::ranges::find(set_aside_, d) != set_aside_.end()) continue;
       show_planned(d, true);
-      log_line(fmt::format("plan: device {} is back{}", d.value(),
-                           plans_anew_ ? ": planned with it, " + rest : ""));
+      serve::log_line(serve::severity::info,
+                      fmt::format("plan: device {} is back{}", d.value(),
+                                  plans_anew_ ? ": planned with it, " + rest : ""));
     }
   }
   void show_planned(device_id d, bool is) {

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <serve/log.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,6 @@
 #include <vector>
 
 #include "default_slo.hpp"
-#include "log_line.hpp"
 #include "model_service.hpp"
 #include "options.hpp"
 #include "start_cache.hpp"
@@ -125,7 +125,7 @@ inline std::vector<latency_point> given_profile(const std::string& dir, const st
   formats::warnings repairs;
   try {
     std::vector<latency_point> points = formats::read_whole_device(dir, name, repairs);
-    formats::print_warnings("inference_server", repairs);
+    for (const std::string& w : repairs) serve::log_warning(w);
     return points;
   } catch (const formats::input_error& e) {
     throw config_error{fmt::format("--profile: {}", e.what())};
@@ -175,7 +175,7 @@ template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,
                         std::uint32_t capacity) {
-  const auto cache = std::make_shared<start_cache>(o.cache_dir, log_line);
+  const auto cache = std::make_shared<start_cache>(o.cache_dir, serve::log_warning);
   prepared_models out{
       .models = {}, .policy = o.policy, .settings = {}, .cache = cache, .notes = {}};
   std::vector<profile_points> profiles;

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <serve/log.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,23 +145,24 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
                                      fmt::join(names, ", "))};
   }
   const unsigned devices = devices_for(o, found);
-  opened_models all{.made = {std::make_unique<runtime::host_executor>(runtime::host_options{
-                                 .pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 8192}),
-                             {}},
-                    .ready = {.models = {},
-                              .policy = o.policy,
-                              .settings = {},
-                              .cache = std::make_shared<start_cache>(o.cache_dir, log_line),
-                              .notes = {}},
-                    .profiles = {},
-                    .plans = {},
-                    .kept = {},
-                    .measured = {}};
+  opened_models all{
+      .made = {std::make_unique<runtime::host_executor>(runtime::host_options{
+                   .pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 8192}),
+               {}},
+      .ready = {.models = {},
+                .policy = o.policy,
+                .settings = {},
+                .cache = std::make_shared<start_cache>(o.cache_dir, serve::log_warning),
+                .notes = {}},
+      .profiles = {},
+      .plans = {},
+      .kept = {},
+      .measured = {}};
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    for (const std::string& note : notes_on(m)) log_line(note);
+    for (const std::string& note : notes_on(m)) serve::log_warning(note);
     if (m.config && m.config->longest_wait() != unbounded) {
-      log_line(fmt::format(
+      serve::log_warning(fmt::format(
           "{}: dynamic_batching.max_queue_delay_microseconds is ignored with --pipeline: stages "
           "and their buffers say when a batch grows",
           m.config_file));
@@ -169,7 +171,8 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
       open_one(all, o, m, given, library);
     } catch (const std::exception& e) {
       // The others are served all the same.
-      log_line(fmt::format("model '{}' is not served: {}", m.name, e.what()));
+      serve::log_line(serve::severity::error,
+                      fmt::format("model '{}' is not served: {}", m.name, e.what()));
     }
   }
   if (all.ready.models.empty()) {

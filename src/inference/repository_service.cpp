@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <serve/log.hpp>
 #include <set>
 #include <span>
 
 #include "default_slo.hpp"
-#include "log_line.hpp"
 #include "onnx_loader.hpp"
 #include "prepared_models.hpp"
 #include "profile_run.hpp"
@@ -43,7 +43,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
     : options_{o},
       counters_{counters},
       library_{runtime::onnx::library::open(o.onnx_library)},
-      cache_{o.cache_dir, log_line} {
+      cache_{o.cache_dir, serve::log_warning} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
   const unsigned devices = devices_for(o, all);
   executor_ = std::make_unique<runtime::host_executor>(
@@ -54,7 +54,9 @@ repository_service::repository_service(const options& o, outcome_listener& liste
                              devices == 1 ? "" : "s");
   for (const formats::repository_model& m : all) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    if (const std::string why = load_now(m.name); !why.empty()) log_line(why);
+    if (const std::string why = load_now(m.name); !why.empty()) {
+      serve::log_line(serve::severity::error, why);
+    }
   }
   for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
   keeper_ = std::thread{[this] { keep(); }};
@@ -86,7 +88,11 @@ void repository_service::later(std::function<void()> command) {
 void repository_service::load(const std::string& name, answer done) {
   later([this, name, done = std::move(done)] {
     const std::string why = load_now(name);
-    if (problems_.contains(name)) log_line(why);  // Of names that clients invent nothing is.
+    if (!why.empty() && problems_.contains(name)) {  // Not of names that clients invent.
+      serve::log_line(
+          serve::severity::error,
+          is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
+    }
     done(why);
   });
 }
@@ -131,6 +137,11 @@ std::uint64_t repository_service::bytes_in_use() const noexcept {
   return sum;
 }
 
+bool repository_service::is_served(const std::string& name) const {
+  const auto at = instances_.lower_bound({name, {}});
+  return at != instances_.end() && at->first.first == name;
+}
+
 model_id repository_service::row_of(const std::string& name) {
   const auto [at, is_new] = rows_.try_emplace(name, static_cast<std::uint32_t>(rows_.size()));
   if (is_new) counters_.add_model(at->second, name);
@@ -152,7 +163,7 @@ repository_service::instance repository_service::open(const formats::repository_
   // Of the configuration alone all was told before; some shows only beside the model.
   const std::vector<std::string> told = notes_on(m);
   for (const std::string& note : loaded.config.ignored) {
-    if (std::ranges::find(told, note) == told.end()) log_line(note);
+    if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }
   std::vector<formats::kept_point> points = kept_profile(loaded);
   const bool is_measured = !points.empty();
@@ -238,8 +249,10 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
     const duration least = std::max(possible, least_default_slo(options_.http_margin_us));
     meta.slo = std::max(d.slo, least);
-    log_line(fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
-                         d.slo >= least ? d.reason : "ten times --http-margin-us, the least"));
+    serve::log_line(
+        serve::severity::info,
+        fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
+                    d.slo >= least ? d.reason : "ten times --http-margin-us, the least"));
   }
   i.how.slo = meta.slo;
 }
@@ -277,7 +290,7 @@ void repository_service::retire(instance i) {
 
 std::string repository_service::load_now(const std::string& name) {
   const formats::repository_model m = formats::scan_model(options_.repository, name);
-  for (const std::string& note : notes_on(m)) log_line(note);
+  for (const std::string& note : notes_on(m)) serve::log_warning(note);
   std::string why = m.problem;
   std::vector<std::pair<name_and_version, instance>> fresh;
   try {
@@ -293,8 +306,8 @@ std::string repository_service::load_now(const std::string& name) {
     for (auto& [which, i] : fresh) {
       if (i.is_started) retire(std::move(i));
     }
-    // Of names that clients invent nothing is kept.
-    if (m.config || !m.versions.empty()) problems_[name] = why;
+    // Nothing is kept of names that clients invent, which have no folder and so no file.
+    if (!m.config_file.empty() || is_served(name)) problems_[name] = why;
     return why;
   }
   problems_.erase(name);
@@ -356,7 +369,7 @@ std::vector<repository_entry> repository_service::index_now() const {
       add(m.name, m.problem.empty() ? "unloaded" : m.problem);
     }
   } catch (const error& e) {
-    log_line(e.what());  // What is served is known all the same.
+    serve::log_warning(e.what());  // What is served is known all the same.
   }
   std::ranges::sort(all, {}, &repository_entry::name);
   return all;
@@ -380,8 +393,8 @@ void repository_service::measure_some() {
   } catch (const std::exception& e) {
     run_.reset();
     // It goes on in small batches, with what is known of those.
-    log_line(fmt::format("model '{}': cannot be measured: {}{}", at->first.first, e.what(),
-                         length_hint(i.factory->info().max_size)));
+    serve::log_warning(fmt::format("model '{}': cannot be measured: {}{}", at->first.first,
+                                   e.what(), length_hint(i.factory->info().max_size)));
     i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
   }
 }
@@ -405,7 +418,8 @@ void repository_service::measured(const name_and_version& which,
   instance gone = std::exchange(old, std::move(fresh));
   gone.bytes = 0;  // It shares its weights with the one that is served.
   retire(std::move(gone));
-  log_line(fmt::format("model '{}': measured, batches of up to {}", which.first, old.max_batch));
+  serve::log_line(serve::severity::info, fmt::format("model '{}': measured, batches of up to {}",
+                                                     which.first, old.max_batch));
 }
 
 }  // namespace cohort::inference

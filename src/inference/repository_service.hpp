@@ -101,6 +101,7 @@ class repository_service final : public model_service, public model_repository {
   // All of the keeper's.
   void keep();
   std::string load_now(const std::string& name);
+  [[nodiscard]] bool is_served(const std::string& name) const;
   std::string unload_now(const std::string& name);
   std::vector<repository_entry> index_now() const;
   instance open(const formats::repository_model& m, const formats::model_version& v);

@@ -18,10 +18,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <serve/log.hpp>
 #include <string>
 #include <string_view>
-
-#include "log_line.hpp"
 
 namespace cohort::inference {
 
@@ -31,7 +30,11 @@ inline void log_device(device_id d, engine::device_state s, std::string_view why
                        std::optional<device_id> partition = {}) noexcept {
   try {
     const std::string part = partition ? fmt::format("partition {}: ", partition->value()) : "";
-    log_line(fmt::format("device {}: {}{}: {}", d.value(), part, engine::to_string(s), why));
+    const auto level = s == engine::device_state::healthy   ? serve::severity::info
+                       : s == engine::device_state::suspect ? serve::severity::warning
+                                                            : serve::severity::error;
+    serve::log_line(level,
+                    fmt::format("device {}: {}{}: {}", d.value(), part, engine::to_string(s), why));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
     // No memory for a line; the metrics have it.
   }
@@ -49,7 +52,7 @@ class failure_log {
       if (last.why == why && now - last.at < std::chrono::seconds{1}) return;
       last.why = why;
       last.at = now;
-      log_line(fmt::format("device {}: a batch failed: {}", d.value(), why));
+      serve::log_warning(fmt::format("device {}: a batch failed: {}", d.value(), why));
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // As above.
     }

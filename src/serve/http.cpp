@@ -30,6 +30,8 @@
 #include <optional>
 #include <unordered_set>
 
+#include "log.hpp"
+
 namespace cohort::serve {
 namespace {
 
@@ -669,8 +671,8 @@ void http_server::state::say_none_is_let_in(beast::error_code why) {
   const auto now = std::chrono::steady_clock::now();
   if (now < silent_until) return;
   silent_until = now + std::chrono::minutes{1};
-  fmt::print(stderr, "{}: cannot accept connections on port {}: {}; trying on\n", settings.name,
-             port, why.message());
+  log_line(severity::warning, log_stream::err, settings.name,
+           fmt::format("cannot accept connections on port {}: {}; trying on", port, why.message()));
 }
 
 void http_server::state::admit(tcp::socket socket) {

@@ -9,7 +9,11 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
+#include <utility>
+
+#include "log.hpp"
 
 namespace cohort::serve {
 namespace {
@@ -26,9 +30,16 @@ prometheus::Family<Metric>& family(prometheus::Registry& registry, const metric_
   return build<Metric>().Name(spec.name).Help(spec.help).Register(registry);
 }
 
+void raise(prometheus::Counter& c, double total) { c.Increment(total - c.Value()); }
+
 }  // namespace
 
-metric_page::metric_page() : registry_{std::make_unique<prometheus::Registry>()} {}
+metric_page::metric_page()
+    : registry_{std::make_unique<prometheus::Registry>()},
+      log_dropped_{&family<prometheus::Counter>(
+          *registry_, {.name = "cohort_log_lines_dropped_total",
+                       .help = "Log lines that were not written, by reason",
+                       .label = "reason"})} {}
 metric_page::~metric_page() = default;
 
 void metric_page::add_owner(counted_by by, std::size_t index, const std::string& name) {
@@ -40,6 +51,13 @@ void metric_page::expect_owners(counted_by by, std::size_t most) {
 }
 
 std::string metric_page::text() const {
+  const std::lock_guard lock{mutex_};  // Two readers must not both add what is new.
+  const dropped_lines d = log_lines_dropped();
+  const std::pair<const char*, std::uint64_t> all[] = {
+      {"repeated", d.repeated}, {"no_room", d.no_room}, {"unwritable", d.unwritable}};
+  for (const auto& [reason, n] : all) {
+    raise(log_dropped_->Add({{"reason", reason}}), static_cast<double>(n));
+  }
   return prometheus::TextSerializer{}.Serialize(registry_->Collect());
 }
 
@@ -89,7 +107,7 @@ template class metric_row<prometheus::Histogram>;
 void counter::add(double n, std::size_t owner, std::size_t value) const {
   at(owner, value).Increment(n);
 }
-void counter::raise_to(double total) const { at(0, 0).Increment(total - at(0, 0).Value()); }
+void counter::raise_to(double total) const { raise(at(0, 0), total); }
 void gauge::set(double x, std::size_t owner) const { at(owner, 0).Set(x); }
 void histogram::observe(double x, std::size_t owner) const { at(owner, 0).Observe(x); }
 

@@ -15,7 +15,6 @@
 #include <boost/system/error_code.hpp>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <future>
 #include <iterator>
@@ -25,6 +24,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "log.hpp"
 
 namespace cohort::serve {
 namespace {
@@ -158,15 +159,14 @@ struct server_life::state {
     if (there >= needed) return;
     const std::size_t wanted = service.max_connections();
     service.limit_connections(wanted - std::min(wanted, needed - there));
-    fmt::print(stderr,
-               "{}: serves {} connections, not {}: the limit of open files is {}, {} are needed "
-               "(ulimit -n)\n",
-               settings.name, service.max_connections(), wanted, there, needed);
+    log_line(severity::warning, log_stream::err, settings.name,
+             fmt::format("serves {} connections, not {}: the limit of open files is {}, {} are "
+                         "needed (ulimit -n)",
+                         service.max_connections(), wanted, there, needed));
   }
 
   void say(std::string_view what) const {
-    fmt::print("{}: {}\n", settings.name, what);
-    std::fflush(stdout);
+    log_line(severity::info, log_stream::out, settings.name, what);
   }
 
   /// The last line. @returns The exit status.
@@ -179,7 +179,7 @@ struct server_life::state {
   /// Where nobody else can be relied upon to come to an end. Destructors may wait for a device.
   [[noreturn]] void leave_process(std::string_view why, std::size_t hanging) const {
     const int status = say_last(why, hanging);
-    std::fflush(stderr);
+    flush_log();
     ::_exit(status);
   }
 

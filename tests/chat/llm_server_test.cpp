@@ -2,6 +2,7 @@
 // The LLM server as a stranger's client sees it: a child process, spoken to over sockets.
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -15,7 +16,9 @@
 #include <vector>
 
 #include <chat/server_client.hpp>
+#include <support/log_pipe.hpp>
 #include <support/random_source.hpp>
+#include <support/soon.hpp>
 
 namespace cohort::chat::llm_server_test {
 namespace {
@@ -594,6 +597,40 @@ TEST_CASE("who has connected before the port is closed is served") {
   server.signal(SIGCONT);
   for (const auto& c : clients) CHECK(c->answer().first == 200);
   CHECK(server.wait() == 0);
+}
+
+TEST_CASE("a log that nothing reads, or that is full, keeps neither texts nor the end") {
+  for (const bool is_full : {false, true}) {
+    CAPTURE(is_full);
+    test::log_pipe log;
+    test::child_server server = log.run(LLM_SERVER, {});
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    if (is_full) {
+      log.fill();
+    } else {
+      log.close_reader();
+    }
+    // Without descriptors it logs that it cannot accept connections.
+    connection c{server.port()};
+    const auto loses_lines = [&] {
+      const auto [status, text] = c.ask("GET", "/metrics");
+      REQUIRE(status == 200);
+      return text.find("cohort_log_lines_dropped_total{reason=\"unwritable\"} 0\n") ==
+             std::string::npos;
+    };
+    CHECK_FALSE(loses_lines());
+    rlimit before{};
+    REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, nullptr, &before) == 0);
+    const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+    REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &none, nullptr) == 0);
+    connection waits{server.port()};
+    // What is asked after it is answered after it has been refused.
+    for (int i = 0; i < 2; ++i) CHECK(c.ask("GET", "/health").first == 200);
+    if (!is_full) CHECK(test::soon(loses_lines));
+    REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
+    CHECK(post(waits, "/v1/completions", completion()).status == 200);
+    CHECK(server.stop() == 0);
+  }
 }
 
 TEST_CASE("the management port is as ready as the server, which serves while it leaves") {

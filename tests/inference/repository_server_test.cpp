@@ -15,9 +15,11 @@
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/log_pipe.hpp>
 #include <support/onnx_models.hpp>
 #include <support/profile_folder.hpp>
 #include <support/scratch_file.hpp>
+#include <support/soon.hpp>
 #include "inference/onnx_repository.hpp"
 
 namespace cohort::inference::repository_server_test {
@@ -102,6 +104,47 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(load(c, "nobody").starts_with("400 "));
   CHECK(load(c, "..%2Fgood").starts_with("40"));
   CHECK(unload(c, "nobody").starts_with("400 "));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a served model whose new configuration is wrong stays, and log and index tell why") {
+  const repository r;
+  r.add(test::two_by_two(), "model", slow_slo);
+  const test::log_pipe log;
+  test::child_server s = log.run(INFERENCE_SERVER, r.options());
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  std::string said = log.read_all();
+  const auto is_told = [&](const std::string& what) {
+    return test::soon([&] { return (said += log.read_all()).find(what) != std::string::npos; });
+  };
+  test::spill(r.folder + "/model/config.pbtxt", "max_batch_size: -1\n");
+  const std::string why =
+      "model/config.pbtxt: max_batch_size: -1 is not allowed: expected 0 to 4096";
+  CHECK(load(c, "model").find(why) != std::string::npos);
+  CHECK(is_told(why + "; model 'model' is served as it was"));
+  const std::string all = index(c);
+  CAPTURE(all);
+  CHECK(all.find(R"("name":"model","version":"1","state":"READY","reason":"as it was; the last )"
+                 "load failed: ") != std::string::npos);
+  CHECK(all.find(why) != std::string::npos);
+  CHECK(c.ask("POST", "/v2/models/model/infer", two_by_two_body).first == 200);
+  // However often it is tried, with a log that is full: it serves, and counts what it does not log.
+  log.fill();
+  CHECK(test::soon([&] {
+    CHECK_FALSE(load(c, "model").empty());
+    return c.ask("GET", "/metrics")
+               .second.find("cohort_log_lines_dropped_total{reason=\"repeated\"} 0\n") ==
+           std::string::npos;
+  }));
+  CHECK(c.ask("POST", "/v2/models/model/infer", two_by_two_body).first == 200);
+  CHECK(is_told(" more lines left out: at most 10 of a kind in 1 s"));
+  // Without its folder, too.
+  fs::remove_all(r.folder + "/model");
+  CHECK_FALSE(load(c, "model").empty());
+  CHECK(is_told("model: there is no such model; model 'model' is served as it was"));
+  CHECK(index(c).find("the last load failed: ") != std::string::npos);
+  log.fill();
   CHECK(s.stop() == 0);
 }
 

@@ -3,7 +3,7 @@ if(TARGET inference_server)
   set(server "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
   cohort_add_tests(
     inference
-    NAMES life_server plan_server server workload_server
+    NAMES life_server log_server plan_server server workload_server
     LIBS cohort_serve cohort_models cohort_registry
     DEFINITIONS "${server}"
     DEPENDS inference_server SERIAL)

@@ -29,6 +29,12 @@ TEST_CASE("a row is on the page with its help, before anything happened") {
   CHECK(t.find("# HELP started_total Starts\n# TYPE started_total counter\nstarted_total 0\n") !=
         std::string::npos);
   CHECK(t.find("ends_total{") == std::string::npos);  // There is no model.
+  // What each page has: nothing is logged here.
+  for (const char* reason : {"repeated", "no_room", "unwritable"}) {
+    CAPTURE(reason);
+    CHECK(t.find("\ncohort_log_lines_dropped_total{reason=\"" + std::string{reason} + "\"} 0\n") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("rows have a series for each owner of their kind and each value of their label") {

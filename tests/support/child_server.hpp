@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,12 @@
 namespace cohort::test {
 
 enum class await_ready : bool { no, yes };
+
+/// A line of a server's log without its time and severity; another line as it is.
+inline std::string without_stamp(const std::string& line) {
+  static const std::regex stamp{R"(^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error) )"};
+  return std::regex_replace(line, stamp, "");
+}
 
 /// The server as a child, from its ready line to its exit.
 class child_server {
@@ -60,7 +67,7 @@ class child_server {
     char line[4096];
     while (port_ == 0 && std::fgets(line, sizeof(line), output_) != nullptr) {
       told_before += first_line;
-      first_line = line;
+      first_line = without_stamp(line);
       const std::size_t at = first_line.find("http://127.0.0.1:");
       if (at != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line + at + 17));
     }
@@ -72,10 +79,10 @@ class child_server {
   child_server(const child_server&) = delete;
   child_server& operator=(const child_server&) = delete;
 
-  /// The next line that it writes, after the ready line; empty at its end.
+  /// The next line that it writes, after the ready line and without its stamp; empty at its end.
   [[nodiscard]] std::string read_line() {
     char line[4096];
-    return std::fgets(line, sizeof(line), output_) != nullptr ? line : "";
+    return std::fgets(line, sizeof(line), output_) != nullptr ? without_stamp(line) : "";
   }
   /// @returns The exit status after SIGTERM.
   int stop(int signal = SIGTERM) {

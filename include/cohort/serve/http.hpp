@@ -15,7 +15,7 @@
 namespace cohort::serve {
 
 struct http_options {
-  std::string name = "server";  ///< Begins each line that is printed.
+  std::string name = "server";  ///< Of the program, in each line that is logged.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +42,9 @@ struct metric_spec {
   std::vector<double> buckets{};           ///< Upper bounds, ascending; of histograms.
 };
 
-/// The rows of one server. They are its members, each of which registers itself: a member more is a
-/// metric more. Thread safety: add rows and owners first, but for expected ones, which one
-/// thread may add later; then any thread.
+/// The rows of one server, and `cohort_log_lines_dropped_total`. They are its members, each of
+/// which registers itself: a member more is a metric more. Thread safety: add rows and owners
+/// first, but for expected ones, which one thread may add later; then any thread.
 class metric_page {
  public:
   metric_page();
@@ -73,7 +74,9 @@ class metric_page {
    protected:
     ~owner_listener() = default;
   };
+  mutable std::mutex mutex_;
   std::unique_ptr<prometheus::Registry> registry_;
+  prometheus::Family<prometheus::Counter>* log_dropped_;  // Of the process, as the page is read.
   std::vector<owner_listener*> rows_;
 };
 

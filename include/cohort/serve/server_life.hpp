@@ -42,7 +42,7 @@ enum class managed_page : std::uint8_t { none, live, ready, metrics };
 [[nodiscard]] managed_page page_at(std::string_view path) noexcept;
 
 struct life_options {
-  std::string name = "server";  ///< Begins each line that is printed.
+  std::string name = "server";  ///< Of the program, in each line that is logged.
   std::string host = "127.0.0.1";
   std::optional<std::uint16_t> management_port{};  ///< 0: any free one. None: there is none.
   double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
