@@ -94,7 +94,7 @@ class device_half {
   /// Does all that is due at `now`.
   template <class Owner>
   void advance(time_point now, Owner& owner) noexcept {
-    const auto load = [&owner](device_entry at) noexcept {
+    const auto load = [&](device_entry at) noexcept {
       if constexpr (requires { owner.load_of(at.device); }) return owner.load_of(at.device);
       return runtime::thread_load{};
     };
