@@ -204,6 +204,7 @@
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/staged_model.hpp>
 #include <cohort/runtime/tensor.hpp>
+#include <cohort/runtime/thread_load.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/demand.hpp>

@@ -69,8 +69,16 @@ class device_watch {
   }
   /// Brings the state up to `now`. @returns What hangs since then, if anything does.
   std::optional<llama::device_work> look(time_point now) noexcept {
+    return look(now, [](llama::device_work) noexcept { return runtime::thread_load{}; });
+  }
+  /// @param load `load(device_work)`: of the threads that have part in it. Asked of late work only.
+  template <class Load>
+  std::optional<llama::device_work> look(time_point now, Load load) noexcept {
+    const auto of_entry = [&load](device_entry at) noexcept {
+      return load(static_cast<llama::device_work>(at.entry));
+    };
     std::optional<llama::device_work> hangs;
-    while (const auto due = health_.take_due(now)) {
+    while (const auto due = health_.take_due(now, of_entry)) {
       if (due->what == engine::health_event::kind::probe) {
         health_.on_probe(device, false, now);  // All that it had has returned.
         continue;

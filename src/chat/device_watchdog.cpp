@@ -101,7 +101,8 @@ void device_watchdog::run() {
   std::unique_lock lock{mutex_};
   while (!stopping_) {
     const time_point now = clock_.now();
-    const auto hangs = watch_.look(now);
+    const auto hangs = watch_.look(
+        now, [this](llama::device_work what) noexcept { return listener_.load_of(what); });
     const auto fails = std::exchange(fails_, std::nullopt);
     bool went_out = false;
     if (watch_.state() != shown_) {

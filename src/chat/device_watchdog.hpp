@@ -6,6 +6,7 @@
 #include <cohort/core/clock.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/engine/device_health.hpp>
+#include <cohort/runtime/thread_load.hpp>
 
 #include <llama/text_generator.hpp>
 
@@ -35,6 +36,12 @@ class trouble_listener {
   virtual void is_out() noexcept = 0;
   /// It has hung in this for `watch_options::until_texts_end`.
   virtual void stays_away(llama::device_work what) noexcept = 0;
+  /// What the threads that have part in this have had of the processors: late work whose threads
+  /// lack them does not hang. All zero: time alone decides. Under the lock of the
+  /// `device_watchdog`.
+  [[nodiscard]] virtual runtime::thread_load load_of(llama::device_work /*what*/) noexcept {
+    return {};
+  }
 
  protected:
   ~trouble_listener() = default;

@@ -4,6 +4,7 @@
 #include <cohort/core/error.hpp>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -28,7 +29,10 @@ text_service::text_service(std::unique_ptr<llama::text_generator> generator,
   report();
   generator_->calibrate([this] { return clock_.now(); });
   generator_->watch(this);
-  thread_ = std::thread{[this] { run(); }};
+  thread_ = std::thread{[this] {
+    thread_id_.store(::gettid());
+    run();
+  }};
 }
 
 text_service::~text_service() {

@@ -12,6 +12,7 @@
 #include <llama/text_generator.hpp>
 #include <llama/tokenizer.hpp>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -169,6 +170,7 @@ class text_service final : private llama::device_listener, private trouble_liste
   void takes(llama::generation& g) noexcept override;
   void sent(llama::device_work what, time_point now,
             std::optional<duration> expected) noexcept override {
+    device_threads_[static_cast<std::size_t>(what)].store(generator_->thread_of(what));
     watchdog_.sent(what, now, expected);
   }
   void returned(llama::device_work what, time_point now) noexcept override {
@@ -176,6 +178,12 @@ class text_service final : private llama::device_listener, private trouble_liste
   }
   void failed(llama::device_work what, std::string_view why, time_point now) noexcept override {
     watchdog_.failed(what, why, now);
+  }
+  /// Of the device's thread and the service's own, which hears of the end: they work in turn.
+  [[nodiscard]] runtime::thread_load load_of(llama::device_work what) noexcept override {
+    const int device = device_threads_[static_cast<std::size_t>(what)].load();
+    if (device == 0) return {};
+    return runtime::load_of_thread(device) + runtime::load_of_thread(thread_id_.load());
   }
   void is_out() noexcept override { end_without_device(text_stage::waiting, trouble()); }
   void stays_away(llama::device_work what) noexcept override {
@@ -217,6 +225,9 @@ class text_service final : private llama::device_listener, private trouble_liste
   steady_clock clock_;
   std::vector<std::pair<choice*, piece>> pieces_;
   std::uint64_t numbers_ = 0;
+  // Of the service's thread and of those that compute, by the kernel; the watchdog reads them.
+  std::atomic<int> thread_id_{0};
+  std::array<std::atomic<int>, 2> device_threads_{};
   device_watchdog watchdog_;  // Before the generator, by which it is told.
   std::unique_ptr<llama::text_generator> generator_;
 

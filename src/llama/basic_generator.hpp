@@ -53,6 +53,10 @@ class basic_generator final : public text_generator {
     if (o_.promises()) prompts_.calibrate(clock, 2s);
   }
   void watch(device_listener* listener) noexcept override { listener_ = listener; }
+  [[nodiscard]] int thread_of(device_work what) const noexcept override {
+    if constexpr (requires { backend_.thread_of(what); }) return backend_.thread_of(what);
+    return 0;
+  }
   using text_generator::submit;
   std::optional<refusal> submit(generation& g, time_point now) override;
   void cancel(generation& g) override {

@@ -52,6 +52,9 @@ class host_backend {
   [[nodiscard]] row_result of_slot(std::uint32_t slot) const noexcept {
     return result(logits_, slot);
   }
+  [[nodiscard]] int thread_of(device_work what) const noexcept {
+    return (what == device_work::iteration ? decode_ : prefill_).thread_id();
+  }
   [[nodiscard]] std::string_view error(device_work what) const noexcept {
     return (what == device_work::iteration ? iteration_ : job_).error();
   }

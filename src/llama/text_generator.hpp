@@ -62,6 +62,9 @@ class text_generator {
   /// Whom to tell of the device's work from now on, but of calibration; null: nobody.
   /// @param listener Must outlive it.
   virtual void watch(device_listener* listener) noexcept = 0;
+  /// The kernel's id of the thread that does the device's work of this kind; 0 where that is no
+  /// thread of this process, or has not begun.
+  [[nodiscard]] virtual int thread_of(device_work /*what*/) const noexcept { return 0; }
   /// Accepts a request, or says why not.
   /// @param now When its first token's time begins to count, unless its `arrival` is before.
   /// @throws config_error If its sampling or a token is out of range.
@@ -94,6 +97,9 @@ class loop_owner : public text_generator {
   }
   void calibrate(const std::function<time_point()>& clock) override { loop().calibrate(clock); }
   void watch(device_listener* listener) noexcept override { loop().watch(listener); }
+  [[nodiscard]] int thread_of(device_work what) const noexcept override {
+    return loop().thread_of(what);
+  }
   void cancel(generation& g) override { loop().cancel(g); }
   bool turn(const std::function<time_point()>& clock) override { return loop().turn(clock); }
   [[nodiscard]] const scheduler& state() const noexcept override { return loop().state(); }

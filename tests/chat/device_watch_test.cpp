@@ -175,6 +175,23 @@ TEST_CASE("options outside their ranges are refused") {
   CHECK_THROWS_AS(device_watch{{.health = {.factor = 0}}}, config_error);
 }
 
+TEST_CASE("an iteration whose threads lack processors does not hang as soon") {
+  device_watch w;
+  w.sent(device_work::iteration, start, expected);
+  const auto starved = [](duration waited) {
+    return [waited](device_work what) {
+      CHECK(what == device_work::iteration);
+      return runtime::thread_load{.run = 10ms, .waited = waited};
+    };
+  };
+  CHECK_FALSE(w.look(start + suspect, starved(100ms)));
+  CHECK_FALSE(w.look(start + hung, starved(900ms)));
+  CHECK(w.state() == device_state::suspect);
+  CHECK(w.next() == start + hung + 800ms);
+  CHECK(w.look(start + hung + 800ms, starved(900ms)) == device_work::iteration);
+  CHECK(w.state() == device_state::quarantined);
+}
+
 TEST_CASE("a process that was stopped itself does not blame its device") {
   device_watch w;
   w.sent(device_work::iteration, start, expected);

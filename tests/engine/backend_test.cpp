@@ -13,7 +13,8 @@ struct least {
   void launch(const deferred::batch&) {}
 };
 static_assert(backend<least> && !driven_backend<least> && !cancelling_backend<least> &&
-              !abandoning_backend<least> && !probing_backend<least>);
+              !abandoning_backend<least> && !probing_backend<least> &&
+              !load_telling_backend<least>);
 
 struct whole : least {
   [[nodiscard]] time_point next_event() const { return never; }
@@ -21,9 +22,10 @@ struct whole : least {
   void cancel(const request&) noexcept {}
   bool abandon(const deferred::batch&) noexcept { return true; }
   void probe(device_id, model_id) noexcept {}
+  runtime::thread_load load_of(device_id) noexcept { return {}; }
 };
 static_assert(backend<whole> && driven_backend<whole> && cancelling_backend<whole> &&
-              abandoning_backend<whole> && probing_backend<whole>);
+              abandoning_backend<whole> && probing_backend<whole> && load_telling_backend<whole>);
 
 struct may_throw : least {
   void cancel(const request&) {}

@@ -105,6 +105,17 @@ TEST_CASE("what hangs is given up, its device taken out, probed when it is back,
   f.half.on_probe(entry.device, false, t0 + 31ms, f.owner);
   CHECK(f.owner.strays == 1);
 }
+TEST_CASE("what is late for want of processors is not given up") {
+  fixture f;
+  f.send(1, t0);
+  f.half.advance(t0 + 4ms, f.owner);  // Suspect.
+  f.owner.load = {.waited = 3ms};
+  f.half.advance(t0 + 8ms, f.owner);
+  CHECK(f.owner.devices.is_in_service);
+  CHECK(f.half.next_wake() == t0 + 11ms);  // 8 + 3.
+  f.half.advance(t0 + 11ms, f.owner);
+  CHECK(f.owner.ends == std::vector{std::pair{&f.requests[0], true}});
+}
 TEST_CASE("a device that is removed has its batches to their end") {
   fixture f;
   const std::uint64_t a = f.send(1, t0);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -211,6 +212,68 @@ TEST_CASE("who is usually late hears of a hang all the same, however short the f
   CHECK(f.state() == device_state::quarantined);
 }
 
+/// Of a batch that is suspect after 80 ms, and hangs after 320 by time alone.
+struct late_fixture : fixture {
+  using load = runtime::thread_load;
+  explicit late_fixture(double starved_patience = 8)
+      : fixture{{.floor = 50ms, .starved_patience = starved_patience, .first_probe = 1s}} {
+    health.on_dispatch(first, at(0ms), 10ms);
+    CHECK_FALSE(look(80ms, {.run = 5ms, .waited = 70ms}));
+    CHECK(state() == device_state::suspect);
+    CHECK(health.next() == at(320ms));
+  }
+  bool look(duration now, load l) {
+    return health
+        .take_due(at(now),
+                  [&](device_entry e) {
+                    CHECK(e == first);
+                    return l;
+                  })
+        .has_value();
+  }
+};
+
+TEST_CASE("a late batch whose thread lacks processors has as much more time") {
+  late_fixture f;
+  // Of 240 ms since then it waited 220.
+  CHECK_FALSE(f.look(320ms, {.run = 25ms, .waited = 290ms}));
+  CHECK(f.state() == device_state::suspect);
+  CHECK(f.health.next() == at(540ms));  // 320 + 220.
+  // It waited 30 ms more, but the next look is not before 50 ms have passed.
+  CHECK_FALSE(f.look(540ms, {.run = 215ms, .waited = 320ms}));
+  CHECK(f.health.next() == at(590ms));
+  SUBCASE("and hangs when it has had all its time") {
+    CHECK(f.look(590ms, {.run = 265ms, .waited = 320ms}));
+    CHECK(f.state() == device_state::quarantined);
+  }
+  SUBCASE("and is well if it ends before") {
+    CHECK_FALSE(f.health.on_complete(first, false, at(580ms)));
+    CHECK(f.state() == device_state::healthy);
+  }
+}
+
+TEST_CASE("a thread that is blocked, or that computes all the time, has no more time") {
+  late_fixture blocked;
+  CHECK(blocked.look(320ms, {.run = 5ms, .waited = 70ms}));
+  late_fixture busy;
+  CHECK(busy.look(320ms, {.run = 245ms, .waited = 70ms, .is_runnable = true}));
+  late_fixture unknown;
+  CHECK(unknown.look(320ms, {}));
+}
+
+TEST_CASE("a thread that never gets a processor has eight times its patience, and no more") {
+  late_fixture f;
+  // Its wait has not ended, so that nothing is counted yet.
+  const runtime::thread_load ready{.run = 5ms, .waited = 70ms, .is_runnable = true};
+  for (duration now = 320ms; now < 2560ms; now += 240ms) {
+    CHECK_FALSE(f.look(now, ready));
+    CHECK(f.health.next() == at(std::min(now + 240ms, duration{2560ms})));  // 8 · 320.
+  }
+  CHECK(f.look(2560ms, ready));
+  late_fixture none{1};
+  CHECK(none.look(320ms, ready));
+}
+
 TEST_CASE("off, it says nothing") {
   fixture f{{.is_on = false}};
   for (int i = 0; i < 10; ++i) f.run(0ms, true);
@@ -226,6 +289,7 @@ TEST_CASE("options outside their ranges are refused") {
   refuses({.factor = 0.5}, "health: factor must be in 1 to 1e6");
   refuses({.floor = 0ms}, "health: floor must be above 0");
   refuses({.patience = 0}, "health: patience must be in 1 to 1e6");
+  refuses({.starved_patience = 0.5}, "health: starved_patience must be in 1 to 1e6");
   refuses({.failures = 2, .window = 65}, "health: window must be in 1 to 64");
   refuses({.failures = 0}, "health: failures must be in 1 to window");
   refuses({.failures = 11}, "health: failures must be in 1 to window");

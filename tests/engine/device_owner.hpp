@@ -45,6 +45,7 @@ struct noting_owner {
   void stray_end() noexcept { ++strays; }
   [[nodiscard]] bool abandon(const deferred::batch&) const noexcept { return lets_go; }
   void probe(device_id, model_id with) noexcept { probes.push_back(with); }
+  [[nodiscard]] runtime::thread_load load_of(device_id) const noexcept { return load; }
 
   noting_matcher devices;
   model_lives lives;
@@ -52,6 +53,7 @@ struct noting_owner {
   std::vector<std::string> changes;
   std::vector<model_id> probes;
   bool lets_go = true;
+  runtime::thread_load load{};
   int strays = 0;
 };
 

@@ -103,6 +103,9 @@ static_assert(has_host_buffers<counting_executor>);
 static_assert(!has_host_buffers<pinned_executor>);
 static_assert(backend<executor_backend<runtime::host_executor, doubler>>);
 static_assert(!driven_backend<executor_backend<runtime::host_executor, doubler>>);
+// A device of a pipeline has several streams, and no thread of its own.
+static_assert(load_telling_backend<executor_backend<runtime::host_executor, doubler>> &&
+              !load_telling_backend<executor_backend<runtime::host_executor, doubler, staged<>>>);
 static_assert(!needs_pinned_memory<runtime::host_executor>);
 static_assert(needs_pinned_memory<pinned_executor>);
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -188,6 +189,38 @@ TEST_CASE("a load that fails leaves what was served") {
         std::string::npos);
   CHECK(unload(c, "pair").empty());
   CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 404);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("the file of a served model's weights may be overwritten, cut and emptied") {
+  const repository r;
+  std::string weights;
+  std::string others;
+  static_cast<void>(test::with_external(test::plus(5), "w.bin", others));
+  r.add(test::with_external(test::plus(2), "w.bin", weights), "sum", slow_slo);
+  const std::string file = r.folder + "/sum/1/w.bin";
+  test::spill(file, weights);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto answer = [&] {
+    const std::string x = R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]})";
+    const auto [status, body] = c.ask("POST", "/v2/models/sum/infer", x);
+    const std::size_t at = body.find("\"data\":[");
+    return std::to_string(status) + " " + (at == std::string::npos ? body : body.substr(at + 8, 5));
+  };
+  CHECK(answer() == "200 3,3,3");
+  std::fstream{file, std::ios::in | std::ios::out | std::ios::binary} << others;
+  CHECK(answer() == "200 3,3,3");
+  fs::resize_file(file, 100);
+  CHECK(answer() == "200 3,3,3");
+  fs::resize_file(file, 0);
+  CHECK(answer() == "200 3,3,3");
+  CHECK(load(c, "sum").starts_with("400 "));  // And what was served goes on.
+  CHECK(answer() == "200 3,3,3");
+  test::spill(file, others);
+  CHECK(load(c, "sum").empty());
+  CHECK(answer() == "200 6,6,6");
   CHECK(s.stop() == 0);
 }
 

@@ -12,6 +12,7 @@ endif()
 cohort_add_test(runtime/emulated_test.cpp)
 cohort_add_test(runtime/staged_model_test.cpp)
 cohort_add_test(runtime/tensor_test.cpp)
+cohort_add_test(runtime/thread_load_test.cpp)
 if(TARGET cohort_onnx_models)
   # Without ONNX Runtime.
   foreach(name external_data shapes library)

@@ -249,6 +249,25 @@ onnx_model without_batch() {
   return b.done();
 }
 
+onnx_model with_external(onnx_model m, const std::string& location, std::string& weights) {
+  formats::onnx_tensor& w = m.constants.front();
+  weights = std::exchange(w.data, {});
+  const auto field = [](int id, const std::string& content) {
+    return static_cast<char>(id << 3 | 2) + std::string(1, static_cast<char>(content.size())) +
+           content;
+  };
+  w.rest = field(13, field(1, "location") + field(2, location)) + "\x70\x01";  // EXTERNAL.
+  return m;
+}
+
+onnx_model plus(float value) {
+  onnx_builder b{"plus"};
+  const std::string x = b.input("x", data_type::f32, {batch, of(1)});
+  b.node("Add", {x, b.constant({4096}, std::vector<float>(4096, value))}, {}, "y");
+  b.output("y", data_type::f32, {batch, of(4096)});
+  return b.done();
+}
+
 std::vector<onnx_model> all_onnx_models() {
   return {mlp(),        convolutions(), encoder(),      masked_encoder(),
           two_by_two(), with_exit(),    without_batch()};

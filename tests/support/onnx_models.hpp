@@ -34,7 +34,15 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// x [6, 4] -> y [6, 5]: one request, no batch.
 [[nodiscard]] formats::onnx_model without_batch();
 
-/// All of the above.
+/// A model with its first constant in a file beside it, below 128 bytes of name.
+/// @param weights Set to what that file is to hold.
+[[nodiscard]] formats::onnx_model with_external(formats::onnx_model m, const std::string& location,
+                                                std::string& weights);
+/// x [batch, 1] -> y [batch, 4096]: x and the sum of one constant, 4096 times `value`. ONNX Runtime
+/// reads that constant at each run.
+[[nodiscard]] formats::onnx_model plus(float value);
+
+/// All of the others.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

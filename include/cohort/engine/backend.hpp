@@ -9,6 +9,7 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/runtime/thread_load.hpp>
 
 #include <concepts>
 
@@ -63,6 +64,14 @@ concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch&
 template <class B>
 concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) {
   { b.probe(d, m) } noexcept;
+};
+
+/// A backend whose devices are threads of this process: `load_of(device)`, called on the loop's
+/// thread for one that has a batch for too long, says what these threads have had of the
+/// processors.
+template <class B>
+concept load_telling_backend = backend<B> && requires(B& b, device_id d) {
+  { b.load_of(d) } noexcept -> std::same_as<runtime::thread_load>;
 };
 
 /// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's

@@ -30,7 +30,7 @@ namespace cohort::engine {
 ///   `request_ended(request&, failed)`: one that is out of its batch;
 /// * `device_changed(id, why, is_back)`: is out of service, or back;
 /// * `stray_end()`: an end of what is not there;
-/// * perhaps `abandon(batch)` and `probe(device, model)`, as an `engine_sink`.
+/// * perhaps `abandon(batch)`, `probe(device, model)` and `load_of(device)`, as an `engine_sink`.
 /// A value. Cost: that of `device_health`; allocates only in `add_*`. Thread safety: none.
 class device_half {
  public:
@@ -94,7 +94,11 @@ class device_half {
   /// Does all that is due at `now`.
   template <class Owner>
   void advance(time_point now, Owner& owner) noexcept {
-    while (const std::optional<health_event> e = service_.health().take_due(now)) {
+    const auto load = [&](device_entry at) noexcept {
+      if constexpr (requires { owner.load_of(at.device); }) return owner.load_of(at.device);
+      return runtime::thread_load{};
+    };
+    while (const std::optional<health_event> e = service_.health().take_due(now, load)) {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, owner);
       } else {

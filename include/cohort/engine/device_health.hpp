@@ -9,6 +9,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/rank.hpp>
+#include <cohort/runtime/thread_load.hpp>
 
 #include <algorithm>
 #include <array>
@@ -33,6 +34,9 @@ struct health_options {
   duration floor = std::chrono::milliseconds{250};
   /// It hangs when one has run for so many times as long as that; at least 1. Stragglers come back.
   double patience = 4;
+  /// Where its thread lacks processors, a suspect batch has as much more time as the thread has
+  /// lacked them since, up to so many times as long in all; at least 1, which is no more time.
+  double starved_patience = 8;
   /// It fails when `failures` of its last `window` batches did; 1 to `window`, which is 1 to 64.
   std::uint32_t failures = 3;
   std::uint32_t window = 10;
@@ -51,6 +55,8 @@ struct health_options {
     expects(factor >= 1 && factor < 1e6, "health: factor must be in 1 to 1e6");
     expects(floor > duration{0}, "health: floor must be above 0");
     expects(patience >= 1 && patience < 1e6, "health: patience must be in 1 to 1e6");
+    expects(starved_patience >= 1 && starved_patience < 1e6,
+            "health: starved_patience must be in 1 to 1e6");
     expects(window >= 1 && window <= 64, "health: window must be in 1 to 64");
     expects(failures >= 1 && failures <= window, "health: failures must be in 1 to window");
     expects(first_probe > duration{0} && longest_probe >= first_probe,
@@ -184,6 +190,12 @@ class device_health {
   /// than that by more than `floor`, and 250 ms, was stopped himself: then batches have their time
   /// once more.
   std::optional<health_event> take_due(time_point now) noexcept {
+    return take_due(now, [](device_entry) noexcept { return runtime::thread_load{}; });
+  }
+  /// @param load `load(device_entry)`: of the threads that run the batches of an entry; all zero
+  /// where a device is to be judged by time alone. Asked of late batches only.
+  template <class Load>
+  std::optional<health_event> take_due(time_point now, Load load) noexcept {
     while (due_.next() <= now) {
       const device_id id{due_.next_slot()};
       device& d = devices_[id.index()];
@@ -204,7 +216,14 @@ class device_health {
       if (!l->is_late) {
         l->is_late = true;
         l->due = l->started + scaled(l->allowed, options_.patience);
+        l->late_at = now;
+        l->load = load(at);
         if (d.state == device_state::healthy) d.state = device_state::suspect;
+        refresh(id);
+        continue;
+      }
+      if (const time_point later = hangs_at(*l, load(at), now); !l->is_given_up && later > now) {
+        l->due = std::max(later, now + options_.floor);  // It is looked at no more often than that.
         refresh(id);
         continue;
       }
@@ -251,6 +270,8 @@ class device_health {
     time_point due = never;
     bool is_late = false;
     bool is_given_up = false;
+    time_point late_at{};         // When it was found to be late,
+    runtime::thread_load load{};  // and of its threads, then.
   };
   struct device {
     std::vector<lane> lanes;
@@ -277,6 +298,14 @@ class device_health {
     l.allowed = scaled(l.sent[0].expected, options_.factor) + options_.floor;
     l.due = options_.is_on ? start + l.allowed : never;
     l.is_late = false;
+  }
+
+  /// When a late batch hangs, by what its threads have lacked until now.
+  [[nodiscard]] time_point hangs_at(const lane& l, const runtime::thread_load& load,
+                                    time_point now) const noexcept {
+    const duration limit = scaled(l.allowed, options_.patience);
+    const duration starved = runtime::starved_time(l.load, load, now - l.late_at);
+    return l.started + std::min(limit + starved, scaled(limit, options_.starved_patience));
   }
 
   std::optional<health_event> judge(device& d, device_entry at, bool failed,

@@ -264,6 +264,11 @@ class basic_engine_core {
     {
       sink.probe(d, with);
     }
+    [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
+      requires requirement::sink_tells_loads<Sink>
+    {
+      return sink.load_of(d);
+    }
   };
   /// Has the devices' half do something, and then those wait again who may.
   template <engine_sink Sink, class F>

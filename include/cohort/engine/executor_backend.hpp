@@ -166,6 +166,12 @@ class executor_backend {
     if (!has_it) return report_.probe_ended(id, false);
     d.models[with.index()]->warm_up(d.work, d.probe, now_);
   }
+  /// Of the stream of a device, where streams are threads of this process.
+  [[nodiscard]] runtime::thread_load load_of(device_id id) const noexcept
+    requires requires(const lane& l) { l.load(); }
+  {
+    return devices_[id.index()]->work.load();
+  }
   void cancel(const request& r) noexcept
     requires Pipeline::is_driven
   {

@@ -282,6 +282,11 @@ class basic_loop {
   {
     backend_.probe(d, with);
   }
+  [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
+    requires load_telling_backend<Backend>
+  {
+    return backend_.load_of(d);
+  }
   void model_removed(model_id id) noexcept {
     --models_;
     if (const auto gone = std::exchange(doors_[id.index()].gone, {})) call(gone);

@@ -15,6 +15,7 @@
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/thread_load.hpp>
 
 #include <algorithm>
 #include <array>
@@ -104,6 +105,12 @@ class whole_batch::lane {
   lane& operator=(const lane&) = delete;
 
   void set_id(device_id id) noexcept { id_ = id; }
+  /// Of the stream's thread. Any thread.
+  [[nodiscard]] runtime::thread_load load() const noexcept
+    requires requires(const typename Executor::stream& s) { s.thread_id(); }
+  {
+    return runtime::load_of_thread(stream_.thread_id());
+  }
 
  private:
   template <runtime::executor, class>

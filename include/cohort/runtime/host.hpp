@@ -117,6 +117,8 @@ class host_executor::stream {
 
   /// The cores it may run on.
   [[nodiscard]] unsigned cores() const noexcept;
+  /// Of its thread, by the kernel; 0 before that has begun. Any thread.
+  [[nodiscard]] int thread_id() const noexcept;
 
  private:
   friend class host_executor;

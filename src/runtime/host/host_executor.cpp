@@ -6,8 +6,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
@@ -136,7 +138,10 @@ class host_stream_state {
   host_stream_state(std::uint32_t depth, std::shared_ptr<host_cores> from, unsigned cores)
       : ring_(depth), from_{std::move(from)}, cores_{from_->take(cores)} {
     for (std::uint32_t i = 0; i < depth; ++i) spare_.push_back(std::make_shared<host_mark>());
-    thread_ = std::thread{[this] { run(); }};
+    thread_ = std::thread{[this] {
+      thread_id_.store(::gettid());
+      run();
+    }};
     pthread_setname_np(thread_.native_handle(), "cohort-stream");  // As debuggers and top show it.
     bind();
   }
@@ -179,6 +184,7 @@ class host_stream_state {
   }
 
   [[nodiscard]] unsigned cores() const { return static_cast<unsigned>(cores_.size()); }
+  [[nodiscard]] int thread_id() const noexcept { return thread_id_.load(); }
   /// Tells a completion whether something before it failed, and why.
   void finish(completion& c) noexcept {
     const bool failed = std::exchange(failed_, false);
@@ -243,6 +249,7 @@ class host_stream_state {
   std::vector<unsigned> cores_;
   std::vector<std::shared_ptr<host_mark>> spare_;
   std::size_t next_spare_ = 0;
+  std::atomic<int> thread_id_{0};  // Of the kernel; 0: it has not begun.
   std::thread thread_;
 };
 
@@ -339,6 +346,7 @@ host_executor::stream::stream(stream&&) noexcept = default;
 host_executor::stream& host_executor::stream::operator=(stream&&) noexcept = default;
 host_executor::stream::~stream() = default;
 unsigned host_executor::stream::cores() const noexcept { return state_->cores(); }
+int host_executor::stream::thread_id() const noexcept { return state_->thread_id(); }
 detail::host_task& host_executor::stream::acquire() { return state_->acquire(); }
 void host_executor::stream::publish() { state_->publish(); }
 

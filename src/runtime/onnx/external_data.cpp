@@ -3,15 +3,22 @@
 
 #include <cohort/core/error.hpp>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <unordered_set>
+#include <utility>
 
 #include "status.hpp"
 
@@ -137,6 +144,128 @@ class walk {
   std::unordered_set<std::string_view> seen_;
 };
 
+/// Best effort: what cannot be removed stays in TMPDIR.
+void discard(const std::filesystem::path& folder) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+[[noreturn]] void refuse_file(const std::string& location, std::string_view why) {
+  throw config_error{fmt::format("external data '{}' {}", one_line(location), why)};
+}
+std::string last_error() { return std::generic_category().message(errno); }
+
+/// An open file. Below 0: it could not be opened, and errno says why.
+class descriptor {
+ public:
+  explicit descriptor(int fd) noexcept : fd_{fd} {}
+  ~descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  descriptor(descriptor&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
+  descriptor& operator=(descriptor&&) = delete;
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  /// A name of the opened file, whatever has become of the name that it was opened by.
+  [[nodiscard]] std::string link() const { return fmt::format("/proc/self/fd/{}", fd_); }
+
+ private:
+  int fd_;
+};
+
+struct stat status_of(const descriptor& d, const std::string& location) {
+  struct stat is{};
+  if (::fstat(d.get(), &is) != 0) refuse_file(location, "cannot be read: " + last_error());
+  return is;
+}
+
+/// Opens a file below a folder for reading. All checks look at the opened file, so that no change
+/// of names in between can lead past them.
+descriptor open_below(const descriptor& folder, const std::string& location) {
+  namespace fs = std::filesystem;
+  // O_PATH has no effect on what it opens, such as a pipe or a tape drive.
+  const descriptor found{::openat(folder.get(), location.c_str(), O_PATH | O_CLOEXEC)};
+  if (found.get() < 0) refuse_file(location, "cannot be read: " + last_error());
+  const struct stat is = status_of(found, location);
+  if (!S_ISREG(is.st_mode)) refuse_file(location, "is refused: it is not a regular file");
+  std::error_code failed;
+  const fs::path top = fs::read_symlink(folder.link(), failed);
+  const fs::path at = failed ? fs::path{} : fs::read_symlink(found.link(), failed);
+  if (failed) refuse_file(location, "is refused: /proc does not say where it lies");
+  if (std::ranges::mismatch(top, at).in1 != top.end()) {
+    refuse_file(location, "is refused: it is a link out of the model's folder");
+  }
+  const struct stat owner = status_of(folder, location);
+  if (is.st_nlink > 1 && (is.st_uid != owner.st_uid || is.st_dev != owner.st_dev)) {
+    refuse_file(location,
+                "is refused: it is a hard link to a file that has another owner than the model's "
+                "folder or lies on another device");
+  }
+  descriptor readable{::open(found.link().c_str(), O_RDONLY | O_CLOEXEC)};
+  if (readable.get() < 0) refuse_file(location, "cannot be read: " + last_error());
+  return readable;
+}
+
+/// @returns Whether all bytes were written; else errno says why not.
+bool write_all(int to, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(to, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+descriptor make_file(const std::filesystem::path& at) {
+  descriptor made{::open(at.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+  if (made.get() < 0) throw config_error{fmt::format("{}: {}", at.string(), last_error())};
+  return made;
+}
+
+/// @param to In the folder of the copies.
+void copy_file(const descriptor& from, const std::string& location,
+               const std::filesystem::path& to) {
+  const struct stat before = status_of(from, location);
+  const auto size = static_cast<std::uintmax_t>(before.st_size);
+  const std::uintmax_t room = std::filesystem::space(to.parent_path()).available;
+  if (size > room) {
+    refuse_file(location,
+                fmt::format("has {} bytes: its private copy has room for {} in TMPDIR, {}", size,
+                            room, to.parent_path().parent_path().string()));
+  }
+  const descriptor copy = make_file(to);
+  std::vector<std::byte> part(std::size_t{1} << 20U);
+  std::uintmax_t copied = 0;
+  for (;;) {
+    const ssize_t n = ::read(from.get(), part.data(), part.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse_file(location, "cannot be read: " + last_error());
+    copied += static_cast<std::uintmax_t>(n);
+    if (n == 0 || copied > size) break;
+    if (!write_all(copy.get(), std::span{part}.first(static_cast<std::size_t>(n)))) {
+      refuse_file(location, "cannot be copied to TMPDIR: " + last_error());
+    }
+  }
+  const struct stat after = status_of(from, location);
+  if (copied != size || before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+      before.st_mtim.tv_nsec != after.st_mtim.tv_nsec) {
+    refuse_file(location, "changed while it was read: load the model again");
+  }
+}
+
+/// @throws config_error If there is no place for it.
+std::filesystem::path make_private_folder() {
+  std::error_code failed;
+  const auto in = std::filesystem::temp_directory_path(failed);
+  if (failed) throw config_error{"TMPDIR is no folder: " + failed.message()};
+  std::string name = (in / "cohort-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw config_error{
+        fmt::format("no folder can be made in TMPDIR, {}: {}", in.string(), last_error())};
+  }
+  return name;
+}
+
 }  // namespace
 
 std::vector<std::string> external_locations(std::span<const std::byte> model) {
@@ -160,5 +289,35 @@ void check_location(const std::string& location) {
                     one_line(location))};
   }
 }
+
+private_copy::private_copy(const std::filesystem::path& model, std::span<const std::byte> content,
+                           std::span<const std::string> locations) {
+  for (const std::string& l : locations) check_location(l);
+  std::filesystem::path in = model.parent_path();
+  if (in.empty()) in = ".";
+  const descriptor original{::open(in.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  if (original.get() < 0) throw config_error{"its folder cannot be read: " + last_error()};
+  folder_ = make_private_folder();
+  try {
+    for (const std::string& l : locations) {
+      const descriptor from = open_below(original, l);
+      const std::filesystem::path to = folder_ / l;
+      std::filesystem::create_directories(to.parent_path());
+      copy_file(from, l, to);
+    }
+    model_ = folder_ / model.filename();  // Last: a location that names it is to change nothing.
+    if (!write_all(make_file(model_).get(), content)) {
+      throw config_error{"cannot be copied to TMPDIR: " + last_error()};
+    }
+  } catch (const std::filesystem::filesystem_error& e) {
+    discard(folder_);
+    throw config_error{"external data cannot be copied to TMPDIR: " + e.code().message()};
+  } catch (...) {
+    discard(folder_);
+    throw;
+  }
+}
+
+private_copy::~private_copy() { discard(folder_); }
 
 }  // namespace cohort::runtime::onnx::detail

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which other files an ONNX model names for its weights, told before anything opens them.
+/// Which other files an ONNX model names for its weights, told before anything opens them, and
+/// copies of those files that nothing but this process can change.
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +18,35 @@ namespace cohort::runtime::onnx::detail {
 [[nodiscard]] std::vector<std::string> external_locations(std::span<const std::byte> model);
 
 /// @throws config_error If a location is not below the folder of its model: it is empty, absolute
-/// or has "..". Links in that folder are followed: they are its owner's.
+/// or has "..".
 void check_location(const std::string& location);
+
+/// A model and copies of its external data, in a new folder below TMPDIR (default /tmp) that only
+/// this user can read. ONNX Runtime maps external data for as long as a session lives; it maps
+/// these copies, which no longer have names once the folder is removed, so a later change of the
+/// original files reaches no session. The copies keep their disk space (or memory, on a tmpfs)
+/// until the session is destroyed. Cost: reads and writes every byte once.
+class private_copy {
+ public:
+  /// @param model The model's file; `locations` are relative to its folder.
+  /// @param content The bytes of the model, which are not read again.
+  /// @throws config_error Naming the location: if it fails `check_location`; if what it leads to is
+  /// missing, is no regular file, lies outside the folder (checked on the opened file, whatever
+  /// links lead there), is a hard link to a file that has another owner than the folder or lies on
+  /// another device, changes while it is copied, or does not fit into TMPDIR.
+  private_copy(const std::filesystem::path& model, std::span<const std::byte> content,
+               std::span<const std::string> locations);
+  /// Removes the folder.
+  ~private_copy();
+  private_copy(const private_copy&) = delete;
+  private_copy& operator=(const private_copy&) = delete;
+
+  /// Of the model's copy.
+  [[nodiscard]] const std::filesystem::path& model() const noexcept { return model_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::filesystem::path model_;
+};
 
 }  // namespace cohort::runtime::onnx::detail

@@ -128,11 +128,15 @@ class loaded {
     if (!others.empty() && file == nullptr) {
       throw config_error{"external data are refused: expected all weights in the model itself"};
     }
-    for (const std::string& location : others) check_location(location);
     ort_session* session = nullptr;
-    check(others.empty() ? api_->create_session_from_bytes(&runtime_->env(), model.data(),
-                                                           model.size(), made, &session)
-                         : api_->create_session(&runtime_->env(), file->c_str(), made, &session));
+    if (others.empty()) {
+      check(api_->create_session_from_bytes(&runtime_->env(), model.data(), model.size(), made,
+                                            &session));
+    } else {
+      // ONNX Runtime maps external data: a file cut later would end the process.
+      const private_copy copy{*file, model, others};
+      check(api_->create_session(&runtime_->env(), copy.model().c_str(), made, &session));
+    }
     session_.reset(session);
     ort_memory_info* memory = nullptr;
     check(api_->create_cpu_memory_info(device_allocator, default_memory, &memory));

@@ -5,9 +5,14 @@
 #include <cohort/core/error.hpp>
 #include <support/scratch_file.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,15 +65,30 @@ struct model_file {
 
 /// The MLP with its first weights in a file.
 formats::onnx_model with_external(const std::string& location, std::string& weights) {
-  formats::onnx_model m = test::mlp();
-  formats::onnx_tensor& w = m.constants.front();
-  weights = std::exchange(w.data, {});
-  const auto field = [](int id, const std::string& content) {
-    return static_cast<char>(id << 3 | 2) + std::string(1, static_cast<char>(content.size())) +
-           content;
-  };
-  w.rest = field(13, field(1, "location") + field(2, location)) + "\x70\x01";  // EXTERNAL.
-  return m;
+  return test::with_external(test::mlp(), location, weights);
+}
+
+/// `plus(2)`, whose weights lie beside it, in w.bin.
+struct summing_file {
+  explicit summing_file(const std::string& location = "w.bin")
+      : file{formats::to_bytes(test::with_external(test::plus(2), location, weights))} {
+    std::string other;
+    static_cast<void>(test::with_external(test::plus(5), location, other));
+    test::spill(at(), weights);
+    others = other;
+  }
+  [[nodiscard]] std::string at(const std::string& name = "w.bin") const {
+    return (file.folder / name).string();
+  }
+  std::string weights;  // Of `plus(2)`,
+  std::string others;   // and of `plus(5)`.
+  model_file file;
+};
+/// The first and the last of what it makes of 1.
+std::vector<float> ends_of(const session& s) {
+  const auto y = answers(s, {bytes_of(std::vector<float>{1})}, 1);
+  const auto values = values_of<float>(y.at(0));
+  return {values.front(), values.back()};
 }
 
 TEST_CASE("a session tells its model's tensors without the batch") {
@@ -267,6 +287,87 @@ TEST_CASE("weights lie beside their model, and nowhere else") {
   }
   CHECK(refusal(with_external("w.bin", weights)) ==
         "model 'mlp': external data are refused: expected all weights in the model itself");
+}
+
+TEST_CASE("a session never sees what becomes of the file of its weights") {
+  const summing_file f;
+  const session s{runtime(), f.file.path};
+  {
+    std::fstream in_place{f.at(), std::ios::in | std::ios::out | std::ios::binary};
+    in_place << f.others;
+  }
+  REQUIRE(test::slurp(f.at()) == f.others);
+  CHECK(ends_of(s) == std::vector<float>{3, 3});
+  const session next{runtime(), f.file.path};
+  CHECK(ends_of(next) == std::vector<float>{6, 6});
+  std::filesystem::remove(f.at());
+  CHECK(ends_of(s) == std::vector<float>{3, 3});
+}
+
+TEST_CASE("loading weights leaves nothing in TMPDIR, whether it succeeds or not") {
+  const summing_file f;
+  const std::filesystem::path tmp = f.file.folder / "tmp";
+  std::filesystem::create_directory(tmp);
+  const char* const before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("TMPDIR", tmp.c_str(), 1);
+  const session s{runtime(), f.file.path};
+  CHECK(std::filesystem::is_empty(tmp));
+  std::filesystem::resize_file(f.at(), 100);
+  CHECK(has(f.file.refused(), f.file.path.string() + ": "));
+  CHECK(std::filesystem::is_empty(tmp));
+  setenv("TMPDIR", "no/such/folder", 1);
+  CHECK(f.file.refused() ==
+        f.file.path.string() + ": TMPDIR is no folder: No such file or directory");
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+  CHECK(ends_of(s) == std::vector<float>{3, 3});
+}
+
+TEST_CASE("weights that links lead to are read within the model's folder alone") {
+  const summing_file f{"data/w.bin"};
+  const std::string outside = test::scratch("outside");
+  std::filesystem::create_directory(f.at("data"));
+  const std::string link = f.at("data/w.bin");
+  std::filesystem::create_symlink("../w.bin", link);
+  CHECK(f.file.refused() == "loaded");
+  std::filesystem::remove(link);
+  std::filesystem::create_hard_link(f.at(), link);  // Of the same owner, on the same device.
+  CHECK(f.file.refused() == "loaded");
+
+  const std::string refused = f.file.path.string() + ": external data 'data/w.bin' is refused: ";
+  std::filesystem::rename(f.at(), outside);
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(std::filesystem::absolute(outside), link);
+  CHECK(f.file.refused() == refused + "it is a link out of the model's folder");
+  std::filesystem::remove(outside);
+  std::filesystem::remove(link);
+  std::filesystem::remove(f.at("data"));
+  const std::string elsewhere =
+      test::scratch("elsewhere");  // Its name begins as the folder's does.
+  std::filesystem::create_directory(elsewhere);
+  test::spill(elsewhere + "/w.bin", f.weights);
+  std::filesystem::create_directory_symlink(std::filesystem::absolute(elsewhere), f.at("data"));
+  CHECK(f.file.refused() == refused + "it is a link out of the model's folder");
+  std::filesystem::remove_all(elsewhere);
+  std::filesystem::remove(f.at("data"));
+
+  std::filesystem::create_directory(f.at("data"));
+  REQUIRE(mkfifo(link.c_str(), 0600) == 0);  // Opening it would wait for a writer.
+  CHECK(f.file.refused() == refused + "it is not a regular file");
+  std::filesystem::remove(link);
+  CHECK(f.file.refused() ==
+        f.file.path.string() +
+            ": external data 'data/w.bin' cannot be read: No such file or directory");
+  if (geteuid() != 0) return;  // Only root may give files away.
+  test::spill(f.at(), f.weights);
+  std::filesystem::create_hard_link(f.at(), link);
+  REQUIRE(chown(link.c_str(), 12345, 12345) == 0);
+  CHECK(f.file.refused() ==
+        refused +
+            "it is a hard link to a file that has another owner than the model's folder or lies "
+            "on another device");
+  std::filesystem::remove(f.at());  // A file of another owner with one name was put there.
+  CHECK(f.file.refused() == "loaded");
 }
 
 TEST_CASE("options out of range and rows that do not fit are refused with the range") {

@@ -149,6 +149,11 @@ class device_desk {
     {
       self.backend_.probe(d, with);
     }
+    [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
+      requires load_telling_backend<Backend>
+    {
+      return self.backend_.load_of(d);
+    }
   };
 
   /// Those whose turn it is in their entries: of two shards the later may have been heard first.
