@@ -34,7 +34,12 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// x [6, 4] -> y [6, 5]: one request, no batch.
 [[nodiscard]] formats::onnx_model without_batch();
 
-/// All of the above.
+/// x [batch, 4] -> y [batch, 4]: its sines of sines, as often as the largest x says.
+[[nodiscard]] formats::onnx_model looping();
+/// x [batch, length] -> y [batch, length]: itself, by way of pairs. Odd lengths fail.
+[[nodiscard]] formats::onnx_model in_pairs();
+
+/// All but the last two.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

@@ -121,6 +121,11 @@ class metrics : public metric_page {
                           .by = counted_by::device,
                           .label = "to",
                           .values = {"quarantined", "healthy"}}};
+  counter suspensions{*this,
+                      {.name = "cohort_model_suspensions_total",
+                       .help = "How often a model was suspended for a while, as its requests made "
+                               "devices hang or fail",
+                       .by = counted_by::model}};
   counter retries{*this,
                   {.name = "cohort_retried_requests_total",
                    .help = "Requests of batches that failed or hung which wait for another one",
