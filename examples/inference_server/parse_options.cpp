@@ -148,7 +148,7 @@ options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"on", "off"}));
   const registry::health_choices health{app, o.health, "a batch", "batches"};
   app.add_option("--retries", o.health.retries,
-                 "How often requests of a batch that failed or hangs are tried again")
+                 "How often requests of a batch that failed are tried again")
       ->check(within(0, 255));
   app.add_option("--max-rows", o.max_rows, "Most rows of one infer request")
       ->check(within(1, 4096));

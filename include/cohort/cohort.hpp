@@ -113,6 +113,7 @@
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/engine/measured_model.hpp>
+#include <cohort/engine/model_costs.hpp>
 #include <cohort/engine/model_door.hpp>
 #include <cohort/engine/model_lives.hpp>
 #include <cohort/engine/partition_host.hpp>

@@ -21,6 +21,7 @@ int status_of(refusal why) {
       return 504;
     case refusal::draining:
     case refusal::no_device:
+    case refusal::model_suspended:
       return 503;
     case refusal::too_big:
       return 413;
@@ -43,6 +44,8 @@ std::string_view words_for(refusal why) {
       return "it takes no more requests";
     case refusal::no_device:
       return "no device can run it at present";
+    case refusal::model_suspended:
+      return "its requests made devices hang or fail, so it is suspended for a while";
     case refusal::too_big:
       return "the input is longer than the model takes";
     case refusal::unknown_model:

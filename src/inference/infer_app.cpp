@@ -156,6 +156,12 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
     if (!models_->serves(model.id)) return say(client, 503, no_device);
+    if (models_->is_suspended(model.id)) {
+      return say(client, 503,
+                 fmt::format("model '{}' is suspended for a while: its requests made devices hang "
+                             "or fail",
+                             model.meta.name));
+    }
     client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
                                         serve::json_string(model.meta.name))});
   } else if (rest == "/infer") {

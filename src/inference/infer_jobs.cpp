@@ -188,7 +188,7 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
   if (worst == outcome::failed && std::ranges::any_of(j.rows, &infer_job::row::is_unfit)) {
     return say(j.client, 400,
                fmt::format("model '{}' cannot compute these values of its inputs: is an id out of "
-                           "range?",
+                           "range, or is their length none that it takes?",
                            name));
   }
   if (worst && *worst != outcome::late) {

@@ -29,6 +29,10 @@ struct live_observer : service_observer {
   void retried(const request& r, time_point) const noexcept {
     into->retries.add(1, shown(r.model).index());
   }
+  void model_suspended(model_id m, duration lasts, time_point) const noexcept {
+    suspended->note(m, lasts);
+    into->suspensions.add(1, shown(m).index());
+  }
 
  private:
   [[nodiscard]] model_id shown(model_id m) const noexcept {
@@ -48,7 +52,7 @@ class live_engine_of final : public live_engine {
         backend_{executor},
         engine_{core_type{std::move(scheduler),
                           duration{0},
-                          {{{{}, &counters}, &out_of_service_}, shown_as_.get()},
+                          {{{{}, &counters}, &out_of_service_, &suspended_}, shown_as_.get()},
                           o.health,
                           o.refusals},
                 backend_,
@@ -89,6 +93,7 @@ class live_engine_of final : public live_engine {
                              [&](model_id added) {
                                shown_as_[added.index()].store(shown_as.value(),
                                                               std::memory_order_relaxed);
+                               suspended_.add(added, m.name);
                                for (std::size_t i = 0; i < ids_.size(); ++i) {
                                  backend_.add_model(added, ids_[i], std::move(prepared[i]));
                                }
@@ -104,6 +109,7 @@ class live_engine_of final : public live_engine {
 
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (!has_device()) return refusal::no_device;  // Who can will find another server.
+    if (is_suspended(r.model)) return refusal::model_suspended;
     return engine_.submit_quietly(r);
   }
   void wake_up() noexcept override { engine_.wake_up(); }
@@ -112,6 +118,7 @@ class live_engine_of final : public live_engine {
     return engine_.waiting(m);
   }
   [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < ids_.size(); }
+  [[nodiscard]] bool is_suspended(model_id m) const noexcept override { return suspended_.has(m); }
   [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   [[nodiscard]] unsigned devices() const noexcept override {
     return static_cast<unsigned>(ids_.size());
@@ -125,6 +132,7 @@ class live_engine_of final : public live_engine {
   deferred::network_delays delays_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> shown_as_;
   std::atomic<std::uint32_t> out_of_service_{0};  // Devices.
+  suspensions suspended_;
   failure_log failures_;
   std::vector<engine::device_spec> specs_;
   std::vector<device_id> ids_;

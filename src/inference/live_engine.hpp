@@ -26,6 +26,7 @@ namespace cohort::inference {
 
 /// How the engine is to run a model.
 struct live_model {
+  std::string name;
   latency_curve latency;
   duration slo;
   duration longest_wait = unbounded;  ///< As `deferred::model_config` has it.
@@ -59,6 +60,7 @@ class live_engine {
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id m) const noexcept = 0;
   [[nodiscard]] virtual bool has_device() const noexcept = 0;
+  [[nodiscard]] virtual bool is_suspended(model_id m) const noexcept = 0;
   [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   [[nodiscard]] virtual unsigned devices() const noexcept = 0;
   /// Takes no more requests; those accepted go on to their ends, which its destructor waits for.

@@ -91,6 +91,9 @@ class model_service {
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }
   /// Whether one that may run this model does.
   [[nodiscard]] virtual bool serves(model_id /*id*/) const noexcept { return has_device(); }
+  /// Whether a model's requests are refused for a while, as they made devices hang or fail. Any
+  /// thread.
+  [[nodiscard]] virtual bool is_suspended(model_id /*id*/) const noexcept { return false; }
   /// Devices that do not come back from what they were sent. As `inspect`, but with a plan, too.
   [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   /// Takes no more requests; those accepted go on to their ends.

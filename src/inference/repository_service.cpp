@@ -18,6 +18,7 @@
 #include "onnx_loader.hpp"
 #include "prepared_models.hpp"
 #include "profile_run.hpp"
+#include "service_observer.hpp"
 
 namespace cohort::inference {
 namespace {
@@ -176,7 +177,8 @@ repository_service::instance repository_service::open(const formats::repository_
   instance i{.id = {},
              .factory = std::move(loaded.factory),
              .shown = nullptr,
-             .how = {.latency = latency_curve{table_latency{expected}, batch_max},
+             .how = {.name = m.name,
+                     .latency = latency_curve{table_latency{expected}, batch_max},
                      .slo = {},
                      .queue_capacity = options_.queue_capacity,
                      .batch_max = batch_max},
@@ -358,7 +360,10 @@ std::vector<repository_entry> repository_service::index_now() const {
     if (const auto at = problems_.find(which.first); at != problems_.end()) {
       note = "as it was; the last load failed: " + at->second;
     }
-    all.push_back({which.first, i.shown->meta.version, "READY", std::move(note)});
+    const bool is_suspended = engine_->is_suspended(i.id);
+    if (is_suspended) note = fmt::format("suspended for a while: {}", suspends_by);
+    all.push_back({which.first, i.shown->meta.version, is_suspended ? "UNAVAILABLE" : "READY",
+                   std::move(note)});
   }
   const auto add = [&](const std::string& name, const std::string& why) {
     if (served.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});

@@ -74,6 +74,9 @@ class repository_service final : public model_service, public model_repository {
     return engine_->waiting(id);
   }
   [[nodiscard]] bool has_device() const noexcept override { return engine_->has_device(); }
+  [[nodiscard]] bool is_suspended(model_id id) const noexcept override {
+    return engine_->is_suspended(id);
+  }
   [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
   void drain() noexcept override;
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <serve/log.hpp>
@@ -23,6 +24,9 @@
 #include <string_view>
 
 namespace cohort::inference {
+
+/// Why models are suspended.
+inline constexpr const char* suspends_by = "its requests made two devices hang or fail";
 
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
 /// @param partition Of the device, if it is only that.
@@ -67,6 +71,48 @@ class failure_log {
   std::map<std::uint32_t, line> lines_;  // By device.
 };
 
+/// Which models are suspended, as their requests made devices hang or fail. Thread safety: any.
+class suspensions {
+ public:
+  /// Of those whose ids are below; others are only refused by the engine.
+  static constexpr std::size_t most = 4096;
+
+  /// A new model, under an id that may have been another's.
+  void add(model_id m, const std::string& name) {
+    if (m.index() >= most) return;
+    until_[m.index()].store(0, std::memory_order_relaxed);
+    const std::lock_guard lock{mutex_};
+    names_[m.value()] = name;
+  }
+  /// Also tells whoever reads the log.
+  void note(model_id m, duration lasts) noexcept {
+    if (m.index() >= most) return;
+    until_[m.index()].store(count(lasts), std::memory_order_relaxed);
+    try {
+      const std::lock_guard lock{mutex_};
+      log_line(fmt::format("model '{}': suspended for {:.0f} s: {}", names_[m.value()],
+                           to_seconds(lasts), suspends_by));
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // As above.
+    }
+  }
+  [[nodiscard]] bool has(model_id m) const noexcept {
+    if (m.index() >= most) return false;
+    const std::int64_t until = until_[m.index()].load(std::memory_order_relaxed);
+    return until != 0 && count(duration{0}) < until;
+  }
+
+ private:
+  /// The time so much later.
+  [[nodiscard]] static std::int64_t count(duration later) noexcept {
+    return (steady_clock{}.now() + later).time_since_epoch().count();
+  }
+  std::unique_ptr<std::atomic<std::int64_t>[]> until_ =
+      std::make_unique<std::atomic<std::int64_t>[]>(most);
+  std::mutex mutex_;
+  std::map<std::uint32_t, std::string> names_;
+};
+
 /// Counts batches, retries, and devices that go out of service and come back.
 struct service_observer : serve::metrics_observer {
   std::atomic<std::uint32_t>* out_of_service = nullptr;  // So many devices.
@@ -75,6 +121,11 @@ struct service_observer : serve::metrics_observer {
     s == engine::device_state::healthy ? --*out_of_service : ++*out_of_service;
     into->device_changes.add(1, d.index(), s == engine::device_state::healthy ? 1 : 0);
     log_device(d, s, why);
+  }
+  suspensions* suspended = nullptr;
+  void model_suspended(model_id m, duration lasts, time_point) const noexcept {
+    suspended->note(m, lasts);
+    into->suspensions.add(1, m.index());
   }
 };
 

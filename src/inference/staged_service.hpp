@@ -61,7 +61,7 @@ class service_of final : public model_service {
         backend_{std::move(backend)},
         engine_{core_type{std::move(scheduler),
                           duration{0},
-                          {{{}, &counters}, &out_of_service_},
+                          {{{}, &counters}, &out_of_service_, &suspended_},
                           o.health,
                           o.refusals},
                 *backend_, engine::inline_completion{deliver{&listener}}},
@@ -90,6 +90,7 @@ class service_of final : public model_service {
          .is_repeatable = true},  // It keeps nothing from one request to the next.
         [&](model_id added) {
           counters_.add_model(added, m.meta.name);
+          suspended_.add(added, m.meta.name);
           add(*backend_, added);
         });
     models_.push_back({.id = id, .meta = m.meta, .has_sizes = m.has_sizes, .config = m.config});
@@ -106,6 +107,7 @@ class service_of final : public model_service {
   }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (!has_device()) return refusal::no_device;  // Who can will find another server.
+    if (is_suspended(r.model)) return refusal::model_suspended;
     return engine_.submit_quietly(r);
   }
   void wake_up() noexcept override { engine_.wake_up(); }
@@ -127,6 +129,9 @@ class service_of final : public model_service {
     return out;
   }
   [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < devices_; }
+  [[nodiscard]] bool is_suspended(model_id id) const noexcept override {
+    return suspended_.has(id);
+  }
   [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   void drain() noexcept override { engine_.drain(); }
 
@@ -137,6 +142,7 @@ class service_of final : public model_service {
   std::optional<kept_settings> settings_;
   std::vector<served_model> models_;
   std::vector<latency_curve> profiles_;  // By position in `models_`.
+  suspensions suspended_;
   failure_log failures_;
   std::uint32_t devices_ = 0;
   std::atomic<std::uint32_t> out_of_service_{0};  // Of them.

@@ -62,6 +62,7 @@ class onnx_factory final : public host_model_factory {
                  const runtime::slice& x) override {
       model_.enqueue(stage, s, x);
     }
+    void interrupt() noexcept override { model_.interrupt(); }
     [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept override {
       return model_.outputs_after(stage);
     }

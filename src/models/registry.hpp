@@ -31,6 +31,8 @@ class any_model {
   [[nodiscard]] virtual std::size_t boundary_bytes(std::size_t i) const noexcept = 0;
   virtual void enqueue(std::size_t stage, typename Executor::stream& s,
                        const runtime::slice& x) = 0;
+  /// Ends what runs now, if it can and `slice::given_up` is set. Any thread.
+  virtual void interrupt() noexcept {}
   /// Which outputs there are after a stage, by bit; 0: it has no exit.
   [[nodiscard]] virtual std::uint64_t outputs_after(std::size_t /*stage*/) const noexcept {
     return 0;

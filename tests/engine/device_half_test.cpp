@@ -116,6 +116,44 @@ TEST_CASE("what is late for want of processors is not given up") {
   f.half.advance(t0 + 11ms, f.owner);
   CHECK(f.owner.ends == std::vector{std::pair{&f.requests[0], true}});
 }
+TEST_CASE("a device hangs in the oldest batch of an entry, not in the one behind it") {
+  fixture f;
+  f.send(1, t0);
+  f.send(2, t0);
+  f.half.advance(t0 + 4ms, f.owner);
+  f.half.advance(t0 + 8ms, f.owner);
+  REQUIRE(f.owner.ends.size() == 3);
+  CHECK(f.requests[0].has_hung);
+  CHECK_FALSE(f.requests[1].has_hung);
+  CHECK_FALSE(f.requests[2].has_hung);
+}
+TEST_CASE("a failure is blamed on a request that failed on another device, and that one forgiven") {
+  fixture f{{.failures = 1, .window = 1, .first_probe = 10ms}};
+  constexpr device_entry second{device_id{1}, 0};
+  f.half.add_device(second.device, 1, {});
+  f.end(f.send(1, t0), true, t0 + 1ms);
+  CHECK(f.requests[0].failed_on == entry.device);
+  CHECK(f.half.next_wake() == t0 + 11ms);
+  CHECK(f.half.health().state(entry.device) == device_state::quarantined);
+  f.requests[0].attempts = 1;
+  deferred::batch again{};
+  again.device = second.device;
+  again.requests.push_back(f.requests[0]);
+  const std::uint64_t number = f.half.on_dispatch(std::move(again), f.owner.lives).number;
+  f.half.on_complete({second, number}, true, t0 + 3ms, f.owner);
+  CHECK(f.half.next_wake() == t0 + 3ms);  // The first device is probed at once.
+}
+TEST_CASE("a device is probed with another model than the last time") {
+  fixture f{{.failures = 1, .window = 1, .first_probe = 10ms}};
+  f.owner.lives.add(model_id{1}, {});
+  f.end(f.send(1, t0), true, t0 + 1ms);
+  f.half.advance(t0 + 11ms, f.owner);
+  f.half.on_probe(entry.device, true, t0 + 12ms, f.owner);
+  f.half.advance(t0 + 32ms, f.owner);
+  f.half.on_probe(entry.device, true, t0 + 33ms, f.owner);
+  f.half.advance(t0 + 1s, f.owner);
+  CHECK(f.owner.probes == std::vector{model_id{0}, model_id{1}, model_id{0}});
+}
 TEST_CASE("a device that is removed has its batches to their end") {
   fixture f;
   const std::uint64_t a = f.send(1, t0);

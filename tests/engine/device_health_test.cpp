@@ -144,6 +144,87 @@ TEST_CASE(
   CHECK(f.health.next() == at(14s + 10ms));
 }
 
+TEST_CASE(
+    "failures that requests are blamed for count against no device, until there are three in a "
+    "row") {
+  fixture f;
+  const auto blame = [&](duration when) {
+    f.health.on_dispatch(first, at(when), 10ms);
+    f.last = f.health.on_complete(first, true, at(when + 10ms), true);
+  };
+  for (int round = 0; round < 5; ++round) {
+    blame(10ms * round);
+    blame(10ms * round);
+    f.run(10ms * round, false);
+    CHECK(f.state() == device_state::healthy);
+  }
+  blame(1s);
+  blame(2s);
+  CHECK_FALSE(f.last);
+  blame(3s);
+  REQUIRE(f.last);
+  CHECK(f.last->what == kind::fails);
+  // A probe decides, at once; a device that passes it is not on trial.
+  CHECK(f.health.next() == at(3010ms));
+  REQUIRE(f.health.take_due(at(3010ms)));
+  CHECK(f.health.on_probe(device_id{0}, false, at(3020ms)));
+  f.run(4s, true);
+  CHECK(f.state() == device_state::healthy);
+}
+
+TEST_CASE("one that fails its probe, too, was to blame all the same") {
+  fixture f;
+  for (int i = 0; i < 3; ++i) {
+    f.health.on_dispatch(first, at(0s), 10ms);
+    f.health.on_complete(first, true, at(10ms), true);
+  }
+  REQUIRE(f.health.take_due(at(10ms)));
+  CHECK_FALSE(f.health.on_probe(device_id{0}, true, at(20ms)));
+  CHECK(f.health.next() == at(2020ms));  // Twice the first pause.
+}
+
+TEST_CASE(
+    "a device that is out for a failure that was a request's is probed at once, and as it was") {
+  fixture f;
+  for (int i = 0; i < 3; ++i) f.run(0ms, true);
+  REQUIRE(f.health.take_due(at(2s)));
+  CHECK(f.health.on_probe(device_id{0}, false, at(2s)));
+  for (int i = 0; i < 7; ++i) f.run(2s, false);
+  f.run(2s, true);  // On trial: out for 2 s.
+  CHECK(f.state() == device_state::quarantined);
+  CHECK(f.health.next() == at(4010ms));
+  f.health.forgive(device_id{0}, at(2100ms));
+  CHECK(f.health.next() == at(2100ms));
+  REQUIRE(f.health.take_due(at(2100ms)));
+  CHECK(f.health.on_probe(device_id{0}, false, at(2110ms)));
+  for (int i = 0; i < 2; ++i) f.run(3s, false);
+  f.run(4s, true);  // The tenth batch since it was back: still on trial, and out for 2 s.
+  CHECK(f.health.next() == at(6010ms));
+}
+
+TEST_CASE("two failures are left of three of which one was a request's") {
+  fixture f;
+  f.run(0ms, true);
+  f.run(0ms, true);
+  f.health.forgive(device_id{0}, at(10ms));
+  f.run(10ms, true);
+  CHECK(f.state() == device_state::healthy);
+  f.run(20ms, true);
+  CHECK(f.state() == device_state::quarantined);
+}
+
+TEST_CASE("a device that hung is probed half a second after it has let go, at the latest") {
+  fixture f{{.floor = 50ms, .first_probe = 10s}};
+  f.health.on_dispatch(first, at(0ms), 10ms);
+  CHECK_FALSE(f.health.take_due(at(80ms)));
+  REQUIRE(f.health.take_due(at(320ms)));
+  f.health.on_complete(first, true, at(1s));
+  CHECK(f.health.next() == at(1500ms));
+  REQUIRE(f.health.take_due(at(1500ms)));
+  CHECK_FALSE(f.health.on_probe(device_id{0}, true, at(1510ms)));
+  CHECK(f.health.next() == at(21510ms));  // It does not answer: as one that fails.
+}
+
 TEST_CASE("on trial one failure is enough") {
   fixture f{{.failures = 3, .first_probe = 1s}};
   for (int i = 0; i < 3; ++i) f.run(0ms, true);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cohort/deferred/scheduler.hpp>
+#include <cohort/engine/model_lives.hpp>
 
 #include <chrono>
 #include <cstdint>

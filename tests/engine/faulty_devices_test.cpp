@@ -66,31 +66,25 @@ struct fixture {
   model_id model;
 };
 
-TEST_CASE("a batch that hangs: its requests are tried on another device, or fail") {
+TEST_CASE("a request on which a device hangs fails, and is not tried on another") {
   for (const bool is_repeatable : {true, false}) {
     fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::hang}}, 2, is_repeatable};
-    f.submit();
-    // 4 · (3 · 6 + 50) = 272 ms; then 6 ms on the other.
+    const request& r = f.submit();
+    // 4 · (3 · 6 + 50) = 272 ms.
     f.engine.run_until(at(271ms));
     CHECK(f.ends.empty());
     f.engine.run_until(at(272ms));
-    if (is_repeatable) {
-      CHECK(f.ends.empty());
-      CHECK(f.engine.in_flight() == 1);
-      f.engine.run_until(at(278ms));
-      CHECK(f.count(outcome::completed) == 1);
-    } else {
-      CHECK(f.count(outcome::failed) == 1);
-    }
+    CHECK(f.count(outcome::failed) == 1);
+    CHECK(r.attempts == 0);
     CHECK(f.engine.in_flight() == 0);
     CHECK(f.engine.waiting(f.model) == 0);
-    // It gets nothing more.
+    // The device gets nothing more.
     for (int i = 0; i < 50; ++i) {
       f.submit();
       f.engine.run_until(f.engine.now() + 20ms);
     }
     CHECK(f.ends.size() == 51);
-    CHECK(f.count(outcome::failed) == (is_repeatable ? 0 : 1));
+    CHECK(f.count(outcome::failed) == 1);
   }
 }
 
@@ -99,9 +93,9 @@ TEST_CASE(
   fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::hang, .lasts = 5s}}, 1, true};
   f.submit(300ms);
   f.engine.run_until(at(272ms));
-  CHECK(f.engine.waiting(f.model) == 1);  // There is time for it, but no device.
+  CHECK(f.engine.waiting(f.model) == 0);
+  CHECK(f.count(outcome::failed) == 1);
   f.engine.run_until(at(300ms));
-  CHECK(f.count(outcome::failed) == 1);  // It ran once: it was not only dropped.
   f.submit(300ms);
   f.engine.run_until(at(2s));
   CHECK(f.count(outcome::dropped) == 1);
@@ -114,7 +108,7 @@ TEST_CASE(
   CHECK(f.count(outcome::completed) == 1);
 }
 
-TEST_CASE("of two devices the one that fails takes k batches, and no repeatable request fails") {
+TEST_CASE("of two devices the one that fails takes k batches, and few repeatable requests fail") {
   fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::fail, .lasts = 10s}}, 2, true};
   // More than one device can do at a time: the other gets some, too.
   for (int i = 0; i < 1000; ++i) {
@@ -123,7 +117,10 @@ TEST_CASE("of two devices the one that fails takes k batches, and no repeatable 
     f.engine.run_until(f.engine.now() + 5ms);
   }
   f.engine.run_until(f.engine.now() + 1s);
-  CHECK(f.count(outcome::completed) == 2000);
+  // Of three batches of up to four, those that were in two of them.
+  const std::size_t failed = f.count(outcome::failed);
+  CHECK(failed <= 8);
+  CHECK(f.count(outcome::completed) == 2000 - failed);
   // Probes at .1, .3, .7, 1.5, 3.1 and 6.3 s failed, the one at 12.7 s did not.
   f.engine.run_until(at(16s));
   const std::size_t before = f.ends.size();
@@ -134,7 +131,7 @@ TEST_CASE("of two devices the one that fails takes k batches, and no repeatable 
   }
   f.engine.run_until(f.engine.now() + 1s);
   CHECK(f.ends.size() == before + 400);
-  CHECK(f.count(outcome::completed) == 2400);
+  CHECK(f.count(outcome::completed) == 2400 - failed);
 }
 
 TEST_CASE(
@@ -184,7 +181,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what is tried again too often fails") {
-  // Both fail at once: a request is in a batch at most four times.
+  // Both fail at once: a request is in a batch at most twice.
   fixture f{{{.at = 0s, .device = device_id{0}, .kind = fault_kind::fail},
              {.at = 0s, .device = device_id{1}, .kind = fault_kind::fail}},
             2,
@@ -192,7 +189,7 @@ TEST_CASE("what is tried again too often fails") {
   request& r = f.submit();
   f.engine.run_until(at(1ms));
   CHECK(f.count(outcome::failed) == 1);
-  CHECK(r.attempts == 3);
+  CHECK(r.attempts == 1);
   CHECK(f.engine.waiting(f.model) == 0);
 }
 

@@ -9,7 +9,9 @@ namespace cohort::engine::request_end_test {
 namespace {
 using namespace std::chrono_literals;
 
-TEST_CASE("a request that failed runs again if its model bears it, it is wanted, and not unfit") {
+TEST_CASE(
+    "a request that failed runs again if its model bears it, it is wanted, and not unfit, and none "
+    "hung with it") {
   request r;
   CHECK(may_run_again(r, true, true, 1));
   CHECK_FALSE(may_run_again(r, false, true, 1));
@@ -22,6 +24,10 @@ TEST_CASE("a request that failed runs again if its model bears it, it is wanted,
   CHECK_FALSE(may_run_again(r, true, true, 2));
   r.cancel_requested = false;
   r.is_unfit = true;
+  CHECK_FALSE(may_run_again(r, true, true, 2));
+  r.is_unfit = false;
+  CHECK(may_run_again(r, true, true, 2));
+  r.has_hung = true;
   CHECK_FALSE(may_run_again(r, true, true, 2));
 }
 TEST_CASE("a cancellation that was seen comes first, then failure, then the deadline") {

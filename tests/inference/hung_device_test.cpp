@@ -24,8 +24,8 @@ namespace {
 using test::connection;
 using test::soon;
 
-/// Eager and with long SLOs: what is tested must not depend on how busy the machine is, and a
-/// request of a batch that hangs has time for another. Each model asks the BLAS.
+/// Eager and with long SLOs: what is tested must not depend on how busy the machine is. Each model
+/// asks the BLAS.
 class child : public test::child_server {
  public:
   explicit child(const std::vector<std::string>& more = {})
@@ -149,7 +149,7 @@ TEST_CASE("whoever asks is answered though a device does not come back from a ca
   CHECK_MESSAGE(is(page, 1 - hung, "healthy"), page);
   CHECK(value(page, "cohort_device_changes_total{device=\"" + std::to_string(hung) +
                         "\",to=\"quarantined\"}") == 1);
-  // Those that it had, too, by the other: each client has one request at a time.
+  // Those that hung were answered, too: each client has one request at a time.
   const int before = asking.good;
   CHECK(asking.all_get(5));
   CHECK(asking.good >= before + 5);

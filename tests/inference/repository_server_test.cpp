@@ -165,6 +165,77 @@ TEST_CASE(
   CHECK(s.stop() == 0);
 }
 
+/// Of a metric with its labels; -1 if it is not there.
+double value(test::connection& c, const std::string& name) {
+  const std::string page = c.ask("GET", "/metrics").second;
+  const std::size_t at = page.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::stod(page.substr(at + name.size() + 2));
+}
+double times_out(test::connection& c) {
+  double sum = 0;
+  for (const char* d : {"0", "1"}) {
+    sum += value(
+        c, std::string{"cohort_device_changes_total{device=\""} + d + "\",to=\"quarantined\"}");
+  }
+  return sum;
+}
+
+TEST_CASE("a length that a model cannot compute is its request's fault, and takes no device") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  r.add(test::in_pairs(), "in_pairs", slow_slo + test::parameter("max_length", "8"));
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  for (int i = 0; i < 20; ++i) {
+    const auto [status, why] =
+        c.ask("POST", "/v2/models/in_pairs/infer",
+              R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,3],"data":[1,2,3]}]})");
+    CAPTURE(why);
+    CHECK(status == 400);
+    CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200);
+  }
+  CHECK(times_out(c) == 0);
+  CHECK(c.ask("POST", "/v2/models/in_pairs/infer",
+              R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]})")
+            .first == 200);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE(
+    "requests that loop for ever cost a device for a moment each, and then their model alone") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  r.add(test::looping(), "looping", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options({"--policy", "eager"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  const std::string looping =
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1e9,0,0,0]}]})";
+  const auto ask = [&] {
+    test::connection c{s.port()};
+    return c.ask("POST", "/v2/models/looping/infer", looping).first;
+  };
+  // Each keeps a device until it is found out; two of them may have been in one batch.
+  test::connection c{s.port()};
+  const bool is_suspended = test::soon([&] {
+    std::atomic<int> first{0};
+    std::thread beside{[&] { first = ask(); }};
+    const int second = ask();
+    beside.join();
+    CHECK((first == 500 || first == 503));
+    CHECK((second == 500 || second == 503));
+    return value(c, "cohort_model_suspensions_total{model=\"looping\"}") >= 1;
+  });
+  REQUIRE(is_suspended);
+  // The runtime has let go: without that both devices would be gone.
+  CHECK(test::soon(
+      [&] { return c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200; }));
+  CHECK(times_out(c) >= 2);
+  CHECK(s.stop() == 0);
+  CHECK(s.read_rest().find("model 'looping': suspended for 10 s: its requests made two devices") !=
+        std::string::npos);
+}
+
 TEST_CASE("an SLO that no request can meet is refused with the least one") {
   const repository r;
   r.add(test::mlp(), "m", test::parameter("slo_ms", "0.001"));

@@ -249,13 +249,16 @@ onnx_model without_batch() {
   return b.done();
 }
 
+/// A field of a message in ONNX's form, of a length.
+std::string field(char number, const std::string& content) {
+  std::string out{static_cast<char>(number << 3 | 2)};
+  std::size_t n = content.size();
+  for (; n > 127; n >>= 7U) out += static_cast<char>((n & 127U) | 128U);
+  return out + static_cast<char>(n) + content;
+}
 onnx_model with_external(onnx_model m, const std::string& location, std::string& weights) {
   formats::onnx_tensor& w = m.constants.front();
   weights = std::exchange(w.data, {});
-  const auto field = [](int id, const std::string& content) {
-    return static_cast<char>(id << 3 | 2) + std::string(1, static_cast<char>(content.size())) +
-           content;
-  };
   w.rest = field(13, field(1, "location") + field(2, location)) + "\x70\x01";  // EXTERNAL.
   return m;
 }
@@ -265,6 +268,58 @@ onnx_model plus(float value) {
   const std::string x = b.input("x", data_type::f32, {batch, of(1)});
   b.node("Add", {x, b.constant({4096}, std::vector<float>(4096, value))}, {}, "y");
   b.output("y", data_type::f32, {batch, of(4096)});
+  return b.done();
+}
+
+/// The graph of a model in ONNX's form.
+std::string graph_of(const onnx_model& m) {
+  const std::string all = formats::to_bytes(m);
+  std::size_t at = 0;
+  const auto number = [&] {
+    std::size_t n = 0;
+    for (unsigned shift = 0;; shift += 7) {
+      const auto byte = static_cast<unsigned char>(all.at(at++));
+      n |= static_cast<std::size_t>(byte & 127U) << shift;
+      if (byte < 128) return n;
+    }
+  };
+  for (;;) {
+    const std::size_t key = number();
+    const std::size_t value = number();
+    if (key % 8 == 0) continue;  // An integer.
+    if (key / 8 == 7) return all.substr(at, value);
+    at += value;
+  }
+}
+
+onnx_model looping() {
+  onnx_builder body{"body", 18};
+  body.input("round", data_type::i64, {});
+  body.input("goes_on", data_type::boolean, {});
+  body.input("old", data_type::f32, {batch, of(4)});
+  body.node("Identity", {"goes_on"}, {}, "still_goes_on");
+  body.node("Sin", {"old"}, {}, "new");
+  body.output("still_goes_on", data_type::boolean, {});
+  body.output("new", data_type::f32, {batch, of(4)});
+
+  onnx_builder b{"looping", 18};
+  const std::string x = b.input("x", data_type::f32, {batch, of(4)});
+  const std::string most = b.node("ReduceMax", {x}, {{"keepdims", std::int64_t{0}}});
+  const std::string rounds = b.node("Cast", {most}, {{"to", std::int64_t{7}}});
+  b.node("Loop", {rounds, "", x}, {}, "y");
+  // An attribute that is a graph: its name, the graph and the kind.
+  b.model().nodes.back().rest =
+      field(5, field(1, "body") + field(6, graph_of(body.done())) + std::string{"\xa0\x01\x05"});
+  b.output("y", data_type::f32, {batch, of(4)});
+  return b.done();
+}
+
+onnx_model in_pairs() {
+  onnx_builder b{"in_pairs", 19};
+  const std::string x = b.input("x", data_type::f32, {batch, length});
+  const std::string pairs = b.node("Reshape", {x, b.integers({3}, {0, -1, 2})});
+  b.node("Reshape", {pairs, b.integers({2}, {0, -1})}, {}, "y");
+  b.output("y", data_type::f32, {batch, length});
   return b.done();
 }
 

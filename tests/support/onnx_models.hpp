@@ -42,7 +42,12 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// reads that constant at each run.
 [[nodiscard]] formats::onnx_model plus(float value);
 
-/// All of the others.
+/// x [batch, 4] -> y [batch, 4]: its sines of sines, as often as the largest x says.
+[[nodiscard]] formats::onnx_model looping();
+/// x [batch, length] -> y [batch, length]: itself, by way of pairs. Odd lengths fail.
+[[nodiscard]] formats::onnx_model in_pairs();
+
+/// All but the last three.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

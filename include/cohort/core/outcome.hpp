@@ -31,6 +31,7 @@ enum class refusal : std::uint8_t {
   draining,             ///< The engine takes no more requests.
   overloaded,           ///< It would miss its deadline behind those that wait.
   no_device,            ///< Every device that could run it hangs or fails.
+  model_suspended,      ///< Requests of its model made devices hang or fail.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(outcome o) noexcept {
@@ -67,6 +68,8 @@ enum class refusal : std::uint8_t {
       return "overloaded";
     case refusal::no_device:
       return "no_device";
+    case refusal::model_suspended:
+      return "model_suspended";
   }
   return "?";
 }
@@ -77,6 +80,7 @@ enum class refusal : std::uint8_t {
     case refusal::overloaded:
       return outcome::refused;
     case refusal::no_device:
+    case refusal::model_suspended:
       return outcome::failed;
     default:
       return outcome::dropped;

@@ -61,6 +61,10 @@ struct alignas(64) request {
   std::uint32_t fate = 0;
   /// Of the loop: counted among those that wait for a batch. It sees batches as const.
   mutable bool is_waiting = false;
+  /// Of the engine: a device hung in its batch, so it is not tried again.
+  bool has_hung = false;
+  /// Of the engine, once a batch with it has failed: the first device that did.
+  device_id failed_on;
 };
 
 /// Requests in order, linked through their hooks. Owns none of them.

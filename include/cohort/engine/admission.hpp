@@ -52,6 +52,7 @@ class admission {
     if (!models.is_accepting(r.model)) return refusal::unknown_model;
     if (r.size > models[r.model].max_request_size) return refusal::too_big;
     if (devices.hands_back(models[r.model].pool)) return refusal::no_device;
+    if (devices.is_suspended(r.model, now)) return refusal::model_suspended;
     return refuses_to_queue(r, scheduler, now);
   }
   /// Of one that nothing else speaks against: whether those of its model that wait do.

@@ -27,6 +27,7 @@ class batches_at_work {
   struct freed_batch {
     model_id model;
     bool failed;
+    bool is_blamed;  ///< It failed, and a request in it is to blame.
   };
 
   void add_device(device_id d, std::uint32_t capacity) {
@@ -72,14 +73,18 @@ class batches_at_work {
     }
     return nullptr;
   }
-  void note_end(device_entry at, std::uint32_t place, bool failed) noexcept {
-    of(at).end_of(place) = failed ? end_state::failed : end_state::completed;
+  void note_end(device_entry at, std::uint32_t place, bool failed,
+                bool is_blamed = false) noexcept {
+    of(at).end_of(place) = !failed     ? end_state::completed
+                           : is_blamed ? end_state::blamed
+                                       : end_state::failed;
   }
   /// Frees the oldest of the entry, if it has ended.
   std::optional<freed_batch> free_oldest(device_entry at) noexcept {
     entry& e = of(at);
     if (e.count == 0 || e.end_of(0) == end_state::none) return std::nullopt;
-    const freed_batch out{e.nth(0).model, e.end_of(0) == end_state::failed};
+    const freed_batch out{e.nth(0).model, e.end_of(0) != end_state::completed,
+                          e.end_of(0) == end_state::blamed};
     e.first = (e.first + 1) % deferred::rank::entry_depth;
     --e.count;
     return out;
@@ -105,7 +110,7 @@ class batches_at_work {
 
  private:
   /// What was told of a batch whose turn is not over.
-  enum class end_state : std::uint8_t { none, completed, failed };
+  enum class end_state : std::uint8_t { none, completed, failed, blamed };
   struct entry {
     std::array<deferred::batch, deferred::rank::entry_depth> batches;
     std::array<end_state, deferred::rank::entry_depth> ends{};

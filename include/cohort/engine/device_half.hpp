@@ -11,6 +11,7 @@
 #include <cohort/engine/batches_at_work.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_service.hpp>
+#include <cohort/engine/model_costs.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -25,10 +26,13 @@ namespace cohort::engine {
 /// of its own. Most calls name the other half, `owner`:
 /// * `matcher()`: who gives devices work: `on_complete`, `set_in_service`, `remove_device`, as
 ///   `basic_scheduler` and `rank_half` have them;
-/// * `models()`: `begin_work(id)`, `end_work(id)`, `any_of(pool)`, as `model_lives`;
+/// * `models()`: `begin_work(id)`, `end_work(id)`, `any_of(pool, behind)`, `has_other(id)`, as
+/// `model_lives`;
 /// * `batch_ended(batch&, failed)`: its requests are the owner's, who takes them out;
 ///   `request_ended(request&, failed)`: one that is out of its batch;
 /// * `device_changed(id, why, is_back)`: is out of service, or back;
+/// * perhaps `model_suspended(id, lasts)`: its requests cost several devices (`model_costs`), and
+///   are to be refused as long as `is_suspended`;
 /// * `stray_end()`: an end of what is not there;
 /// * perhaps `abandon(batch)`, `probe(device, model)` and `load_of(device)`, as an `engine_sink`.
 /// A value. Cost: that of `device_health`; allocates only in `add_*`. Thread safety: none.
@@ -36,6 +40,9 @@ class device_half {
  public:
   /// @throws config_error If an option is outside its range.
   explicit device_half(const health_options& o) : service_{o} {}
+
+  /// A new model, under an id that may have been another's.
+  void add_model(model_id m) { costs_.add_model(m); }
 
   void add_pool(deferred::pool_id p) { service_.add_pool(p); }
   /// A device that the matcher has, idle.
@@ -65,13 +72,14 @@ class device_half {
   void on_complete(batch_ticket at, bool failed, time_point now, Owner& owner) noexcept {
     const std::optional<std::uint32_t> place = at_work_.place_of(at);
     if (!place) return note_stray_end(owner);
-    at_work_.note_end(at, *place, failed);
-    owner.batch_ended(at_work_.nth(at, *place), failed);
+    deferred::batch& ended = at_work_.nth(at, *place);
+    at_work_.note_end(at, *place, failed, failed && is_blamed(ended, now));
+    owner.batch_ended(ended, failed);
     while (const auto freed = at_work_.free_oldest(at)) {
       owner.models().end_work(freed->model);
       owner.matcher().on_complete(at, now, freed->failed);
-      if (const auto e = service_.health().on_complete(at, freed->failed, now))
-        take_out(*e, now, owner);
+      if (const auto e = service_.health().on_complete(at, freed->failed, now, freed->is_blamed))
+        take_out(*e, freed->model, now, owner);
     }
   }
   /// One request of a batch ended before its batch did. O(requests before it there).
@@ -102,7 +110,7 @@ class device_half {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, owner);
       } else {
-        take_out(*e, now, owner);
+        take_out(*e, at_work_.oldest(e->at).model, now, owner);
         give_up(e->at, now, owner);
       }
     }
@@ -110,6 +118,10 @@ class device_half {
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept { return health().next(); }
 
+  /// Whether a model's requests are to be refused.
+  [[nodiscard]] bool is_suspended(model_id m, time_point now) const noexcept {
+    return costs_.is_suspended(m, now);
+  }
   /// Whether requests for devices of a pool are to be handed back.
   [[nodiscard]] bool hands_back(deferred::pool_id p) const noexcept {
     return service_.hands_back(p);
@@ -128,14 +140,33 @@ class device_half {
     ++stray_ends_;
     owner.stray_end();
   }
-  /// A device gets no more work until a probe succeeds.
+  /// Of a batch that failed: whether a request that another device failed before is to blame, and
+  /// neither device.
+  [[nodiscard]] bool is_blamed(deferred::batch& b, time_point now) noexcept {
+    bool is = false;
+    for (request& r : b.requests) {
+      if (r.attempts == 0) {
+        r.failed_on = b.device;
+      } else if (r.failed_on != b.device) {
+        service_.health().forgive(r.failed_on, now);
+        is = true;
+      }
+    }
+    return is;
+  }
+  /// A device gets no more work until a probe succeeds. @param of Whose batch it was.
   template <class Owner>
-  void take_out(const health_event& e, time_point now, Owner& owner) noexcept {
+  void take_out(const health_event& e, model_id of, time_point now, Owner& owner) noexcept {
     if (!service_.take_out(e, owner.matcher(), now)) return;
     const bool hangs = e.what == health_event::kind::hangs;
     owner.device_changed(e.at.device, hangs ? "a batch hangs" : "batches fail", false);
+    if constexpr (requires { owner.model_suspended(of, duration{}); }) {
+      if (!health().options().suspends_models || !owner.models().has_other(of)) return;
+      if (const auto lasts = costs_.note(of, e.at.device, now)) owner.model_suspended(of, *lasts);
+    }
   }
-  /// The batches of an entry hang: their requests are to have their ends all the same.
+  /// The batches of an entry hang: their requests are to have their ends all the same. The device
+  /// hung in the oldest, whose requests are not tried again.
   template <class Owner>
   void give_up(device_entry at, time_point now, Owner& owner) noexcept {
     if constexpr (requires(const deferred::batch& b) { owner.abandon(b); }) {
@@ -143,6 +174,7 @@ class device_half {
         deferred::batch& b = at_work_.nth(at, i);
         if (b.requests.empty()) continue;
         if (owner.abandon(std::as_const(b))) {
+          for (request& r : b.requests) r.has_hung |= i == 0;
           owner.batch_ended(b, true);
         } else {
           service_.health().postpone(at, now);
@@ -166,6 +198,7 @@ class device_half {
 
   device_service service_;
   batches_at_work at_work_;
+  model_costs costs_;
   std::uint64_t stray_ends_ = 0;
 };
 

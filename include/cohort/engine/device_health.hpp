@@ -44,8 +44,10 @@ struct health_options {
   /// above 0.
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
-  /// Most times that a repeatable request is tried again; 0 to 255.
-  std::uint32_t retries = 3;
+  /// Most times that a repeatable request is tried again after a batch with it failed; 0 to 255.
+  std::uint32_t retries = 1;
+  /// Whether a model is suspended for a while whose requests cost several devices (`model_costs`).
+  bool suspends_models = true;
   /// Whether requests give up a model none of whose devices is in service, and end `failed` at
   /// once: for who has another place for them. Else they wait for a device to come back.
   bool hands_back = false;
@@ -100,6 +102,8 @@ struct health_event {
 /// service and when to try again. A batch should end, at the latest, `expected` after its start:
 /// when it was sent for, or when the one before it in its entry ended. A device that is back is on
 /// trial: the first of its next `window` batches that fails takes it out again, for twice as long.
+/// A failure is blamed on a request that another device failed before: then it counts against
+/// neither device. After `failures` of those in a row a probe decides, at once.
 /// A value: owns no thread, reads no clock. Cost: O(log devices + capacity) a call; allocates only
 /// in `add_device`. Thread safety: none. Source: none of the papers.
 class device_health {
@@ -141,7 +145,9 @@ class device_health {
     refresh(at.device);
   }
   /// The oldest batch of an entry ended. @returns What is to be done about it, if anything.
-  std::optional<health_event> on_complete(device_entry at, bool failed, time_point now) noexcept {
+  /// @param is_blamed Of one that failed: a request in it is to blame.
+  std::optional<health_event> on_complete(device_entry at, bool failed, time_point now,
+                                          bool is_blamed = false) noexcept {
     device& d = devices_[at.device.index()];
     lane& l = lane_of(at);
     COHORT_ASSERT(l.count > 0);
@@ -154,13 +160,24 @@ class device_health {
       begin(l, std::max(now, l.sent[0].start));
     }
     std::optional<health_event> out;
-    if (!was_given_up && options_.is_on) out = judge(d, at, failed, now);
+    if (!was_given_up && options_.is_on) out = judge(d, at, failed, is_blamed, now);
     if (d.state == device_state::suspect && std::ranges::none_of(d.lanes, &lane::is_late)) {
       d.state = device_state::healthy;
     }
     wait_for_probe(d, now);
     refresh(at.device);
     return out;
+  }
+  /// One of the last failures of a device proved to be a request's. If it is out for that, it is
+  /// probed at once.
+  void forgive(device_id id, time_point now) noexcept {
+    device& d = devices_[id.index()];
+    d.failed &= d.failed - 1;  // The newest.
+    const auto left = static_cast<std::uint32_t>(std::popcount(d.failed));
+    if (!d.is_out_for_failures || d.is_probing || left >= options_.failures) return;
+    d.is_forgiven = true;
+    wait_for_probe(d, now);
+    refresh(id);
   }
   /// Whether a probe of the device has not ended.
   [[nodiscard]] bool is_probing(device_id d) const noexcept {
@@ -171,13 +188,16 @@ class device_health {
     device& d = devices_[id.index()];
     COHORT_ASSERT(d.is_probing);
     d.is_probing = false;
+    d.is_out_for_failures = d.is_hung = false;
+    const bool is_forgiven = std::exchange(d.is_forgiven, false);
     if (failed) {
       d.pause = std::min(2 * d.pause, options_.longest_probe);
       d.since = now;
     } else {
       d.state = device_state::healthy;
       d.failed = 0;
-      d.on_trial = options_.window;
+      d.on_trial = is_forgiven ? d.trial_before : options_.window;
+      if (is_forgiven) d.pause = d.pause_before;
     }
     wait_for_probe(d, now);
     refresh(id);
@@ -231,6 +251,8 @@ class device_health {
       l->due = never;
       const bool is_new = d.state != device_state::quarantined;
       take_out(d, now);
+      d.is_hung = true;
+      d.is_out_for_failures = d.is_forgiven = false;
       refresh(id);
       return health_event{health_event::kind::hangs, at, is_new};
     }
@@ -257,6 +279,8 @@ class device_health {
  private:
   static constexpr duration stopped =
       std::chrono::milliseconds{250};  // No busy machine is so late.
+  static constexpr duration after_hang =
+      std::chrono::milliseconds{500};  // At most, from letting go to a probe.
 
   struct sent_batch {
     time_point start;
@@ -283,6 +307,12 @@ class device_health {
     duration pause{0};           // To the next probe.
     time_point since{};          // When it was taken out, or a probe failed.
     time_point probe_at = never;
+    std::uint32_t blamed = 0;  // The last so many batches failed, and requests are to blame.
+    bool is_hung = false;      // It was taken out for that,
+    bool is_out_for_failures = false;  // or for that, and no probe has ended since;
+    bool is_forgiven = false;          // but was not to blame.
+    std::uint32_t trial_before = 0;    // What `on_trial` and `pause` were.
+    duration pause_before{0};
   };
 
   [[nodiscard]] lane& lane_of(device_entry at) noexcept {
@@ -308,8 +338,16 @@ class device_health {
     return l.started + std::min(limit + starved, scaled(limit, options_.starved_patience));
   }
 
-  std::optional<health_event> judge(device& d, device_entry at, bool failed,
+  std::optional<health_event> judge(device& d, device_entry at, bool failed, bool is_blamed,
                                     time_point now) noexcept {
+    if (!failed) d.blamed = 0;
+    if (failed && is_blamed) {
+      if (d.state == device_state::quarantined || ++d.blamed < options_.failures)
+        return std::nullopt;
+      take_out(d, now);
+      d.is_out_for_failures = d.is_forgiven = true;
+      return health_event{health_event::kind::fails, at};
+    }
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - options_.window);
     d.failed = ((d.failed << 1U) | (failed ? 1U : 0U)) & mask;
     const bool on_trial = d.on_trial > 0;
@@ -318,21 +356,27 @@ class device_health {
     const bool is_out = d.state == device_state::quarantined;
     if (is_out || !failed || (!on_trial && count < options_.failures)) return std::nullopt;
     take_out(d, now);
+    d.is_out_for_failures = true;
     return health_event{health_event::kind::fails, at};
   }
   void take_out(device& d, time_point now) noexcept {
     if (d.state == device_state::quarantined) return;
     d.state = device_state::quarantined;
     d.since = now;
+    d.blamed = 0;
+    d.trial_before = d.on_trial;
+    d.pause_before = d.pause;
     d.pause = d.pause == duration{0} ? options_.first_probe
                                      : std::min(2 * d.pause, options_.longest_probe);
     d.on_trial = 0;
   }
-  /// A device is probed when it has let go of all that it had.
+  /// A device is probed when it has let go of all that it had; one that hung, soon after.
   void wait_for_probe(device& d, time_point now) const noexcept {
     if (!d.present || d.state != device_state::quarantined || d.is_probing) return;
     if (std::ranges::any_of(d.lanes, [](const lane& l) { return l.count > 0; })) return;
     d.probe_at = std::max(now, d.since + d.pause);
+    if (d.is_hung) d.probe_at = std::min(d.probe_at, now + after_hang);
+    if (d.is_forgiven) d.probe_at = now;
   }
   void refresh(device_id id) noexcept {
     const device& d = devices_[id.index()];

@@ -61,17 +61,20 @@ class device_service {
     return true;
   }
   /// A model to probe it with, which stays until `end_probe`, if there is one.
-  /// @param models `any_of(pool)`, `begin_work(id)`: as `model_lives`.
+  /// @param models `any_of(pool, behind)`, `begin_work(id)`: as `model_lives`.
   template <class Models>
   [[nodiscard]] std::optional<model_id> begin_probe(device_id d, Models& models) noexcept {
-    const std::optional<model_id> with = models.any_of(pools_.of(d));
+    // Another one than the last time, which may have failed by itself.
+    const std::optional<model_id> with = models.any_of(pools_.of(d), probed_with_[d.index()]);
     if (!with) return std::nullopt;
     models.begin_work(*with);
     probed_with_[d.index()] = *with;
     return with;
   }
   /// That `begin_probe` has named.
-  [[nodiscard]] model_id probed_with(device_id d) const noexcept { return probed_with_[d.index()]; }
+  [[nodiscard]] model_id probed_with(device_id d) const noexcept {
+    return *probed_with_[d.index()];
+  }
   /// It was probed, or there is nothing to probe it with. @returns Whether it is back.
   template <device_matcher Scheduler>
   bool end_probe(device_id d, bool failed, Scheduler& scheduler, time_point now) noexcept {
@@ -100,7 +103,7 @@ class device_service {
  private:
   device_health health_;
   device_pools pools_;
-  std::vector<model_id> probed_with_;  // By device, while a probe is under way.
+  std::vector<std::optional<model_id>> probed_with_;  // By device, the last time.
 };
 
 }  // namespace cohort::engine

@@ -35,10 +35,12 @@ namespace cohort::engine {
 /// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
 /// code. It talks to an `engine_sink`.
 /// Devices that hang or fail get no work until a probe succeeds (`device_health`). Requests of a
-/// batch that failed or hangs, if their model is repeatable and there is time for it, wait for
-/// another batch; else they end `failed`. Those of a batch that hangs do so only if the sink can
-/// have its device leave their memory alone (`abandon`); what a device says of it later is ignored.
-/// Of an overloaded model, requests that could not be in time are refused at once
+/// batch that failed, if their model is repeatable and there is time for it, wait for another
+/// batch; else they end `failed`. Requests of a batch that hangs end `failed`, and those of a batch
+/// sent behind it are treated as if theirs had failed; both only if the sink can have its device
+/// leave their memory alone (`abandon`); what a device says of it later is ignored. A model whose
+/// requests cost several devices is suspended for a while (`model_costs`): its requests are
+/// refused. Of an overloaded model, requests that could not be in time are refused at once
 /// (`early_refusal`), if the scheduler is a `foreseeing_scheduler`.
 /// Cost: that of the scheduler; no allocation but in `add_*`. Thread safety: none.
 template <deferred::batch_scheduler Scheduler = deferred::scheduler,
@@ -66,6 +68,7 @@ class basic_engine_core {
     devices_.add_pool(pool_among(where...));
     admission_.add_model(id, config.scheduling.slo, pool_among(where...));
     models_.add(id, {config.max_request_size, config.is_repeatable, pool_among(where...)});
+    devices_.add_model(id);
     return id;
   }
 
@@ -105,6 +108,7 @@ class basic_engine_core {
     r.cancel_requested = false;
     r.attempts = 0;
     r.is_unfit = false;
+    r.has_hung = false;
     models_.begin_request(r.model);
     forward<Sink> f{*this, now, sink};
     scheduler_.on_arrival(r, now, f);
@@ -251,6 +255,12 @@ class basic_engine_core {
       }
       if (!is_back && self.health().options().hands_back) self.hand_back(now, sink);
     }
+    void model_suspended(model_id m, duration lasts) noexcept {
+      if constexpr (requires { self.observer_.model_suspended(m, lasts, now); }) {
+        self.observer_.model_suspended(m, lasts, now);
+      }
+      self.end_waiting(m, now, sink);
+    }
     void stray_end() noexcept {
       if constexpr (requires { self.observer_.stray_end(); }) self.observer_.stray_end();
     }
@@ -286,7 +296,7 @@ class basic_engine_core {
     while (!again.empty()) {
       request& r = again.front();
       again.pop_front();
-      if (devices_.hands_back(models_[r.model].pool)) {
+      if (devices_.hands_back(models_[r.model].pool) || devices_.is_suspended(r.model, now)) {
         end(r, outcome::failed, now, sink);
         continue;
       }
@@ -304,16 +314,21 @@ class basic_engine_core {
   /// Those who wait where no device is in service are not to wait for one, if so asked.
   template <engine_sink Sink>
   void hand_back(time_point now, Sink& sink) noexcept {
-    if constexpr (requires { scheduler_.models().queue(model_id{}); }) {
+    for (std::uint32_t i = 0; i < models_.size(); ++i) {
+      const model_id id{i};
+      if (models_[id].in_flight == 0 || !devices_.hands_back(models_[id].pool)) continue;
+      end_waiting(id, now, sink);
+    }
+  }
+  /// Requests of the model that wait end `failed`.
+  template <engine_sink Sink>
+  void end_waiting(model_id id, time_point now, Sink& sink) noexcept {
+    if constexpr (requires { scheduler_.models().queue(id); }) {
       forward<Sink> f{*this, now, sink};
-      for (std::uint32_t i = 0; i < models_.size(); ++i) {
-        const model_id id{i};
-        if (models_[id].in_flight == 0 || !devices_.hands_back(models_[id].pool)) continue;
-        while (scheduler_.models().queued_requests(id) > 0) {
-          request& r = scheduler_.models().queue(id)[0];
-          scheduler_.on_cancel(r, now, f);
-          end(r, outcome::failed, now, sink);
-        }
+      while (scheduler_.models().queued_requests(id) > 0) {
+        request& r = scheduler_.models().queue(id)[0];
+        scheduler_.on_cancel(r, now, f);
+        end(r, outcome::failed, now, sink);
       }
     }
   }

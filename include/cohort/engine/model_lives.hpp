@@ -97,11 +97,22 @@ class model_lives {
     return id.index() < models_.size() && models_[id.index()].accepting;
   }
   /// One that devices of the pool run and that stays, if there is one.
-  [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id pool) const noexcept {
-    const auto at = std::ranges::find_if(
-        models_, [&](const model& m) { return m.accepting && m.pool == pool; });
-    if (at == models_.end()) return std::nullopt;
-    return model_id{static_cast<std::uint32_t>(at - models_.begin())};
+  /// @param behind If given, the next one behind it, in turn: itself only where it is alone.
+  [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id pool,
+                                               std::optional<model_id> behind = {}) const noexcept {
+    const std::size_t first = behind ? behind->index() + 1 : 0;
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+      const model& m = models_[(first + i) % models_.size()];
+      if (m.accepting && m.pool == pool)
+        return model_id{static_cast<std::uint32_t>(&m - &models_[0])};
+    }
+    return std::nullopt;
+  }
+  /// Whether devices of the model's pool also run another model that stays.
+  [[nodiscard]] bool has_other(model_id than) const noexcept {
+    return std::ranges::any_of(models_, [&](const model& m) {
+      return m.accepting && m.pool == (*this)[than].pool && &m != &(*this)[than];
+    });
   }
   /// Requests of all models that have not ended.
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }

@@ -121,6 +121,7 @@ class whole_batch::lane {
     lane* owner = nullptr;
     const deferred::batch* batch = nullptr;
     std::atomic<holder> held_by{holder::nobody};
+    std::atomic<bool> given_up{false};
     bool refused = false;
     batch_ticket at;
     batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
@@ -185,11 +186,12 @@ class whole_batch::instance {
     s.batch = &b;
     s.at = b.at();
     s.held_by.store(lane<Executor>::holder::device, std::memory_order_relaxed);
+    s.given_up.store(false, std::memory_order_relaxed);
     l.next_ = (l.next_ + 1) % depth;
     try {
       arrange(*s.rows, b);
       copy_in(l, *s.rows);
-      run_stages(l, *s.rows);
+      run_stages(l, s);
       copy_out(l, *s.rows);
     } catch (const std::exception& e) {
       s.refused = true;  // The model refused the work: the batch fails, the process goes on.
@@ -201,14 +203,20 @@ class whole_batch::instance {
     l.executor_->notify(l.stream_, s);
   }
 
-  /// Leaves the memory of the batch's requests alone. @returns False if its end is on its way.
+  /// Leaves the memory of the batch's requests alone, and asks the model to end it.
+  /// @returns False if its end is on its way.
   bool abandon(lane<Executor>& l, const deferred::batch& b, time_point /*now*/) noexcept {
     using holder = typename lane<Executor>::holder;
     // By its number, too: a batch before it may have been at its address.
     const auto s = std::ranges::find_if(
         l.slots_, [&](const auto& x) { return x.batch == &b && x.at.number == b.number; });
     auto expected = holder::device;
-    return s != l.slots_.end() && s->held_by.compare_exchange_strong(expected, holder::nobody);
+    if (s == l.slots_.end() || !s->held_by.compare_exchange_strong(expected, holder::nobody)) {
+      return false;
+    }
+    s->given_up.store(true);
+    if constexpr (requires { model_->interrupt(); }) model_->interrupt();
+    return true;
   }
 
   /// Runs one row of zeros, behind what the device has, then calls `done`.
@@ -218,7 +226,11 @@ class whole_batch::instance {
       l.executor_->copy(
           l.stream_,
           {.destination = set.rows[0].data(), .source = zeros_.in(), .row_bytes = input_bytes()});
-      for (std::size_t i = 0; i < model_->stages(); ++i) run_stage(l, set, i, 0, 1, 0, nullptr);
+      for (std::size_t i = 0; i < model_->stages(); ++i) {
+        runtime::slice sample = slice_of(set, i, 0, 1, 0);
+        sample.is_sample = true;
+        model_->enqueue(i, l.stream_, sample);
+      }
     } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
@@ -250,7 +262,8 @@ class whole_batch::instance {
     return end;
   }
   /// Stage by stage: a slice's stage may write where an earlier one has read rows of another slice.
-  void run_stages(lane<Executor>& l, rows_type& set) {
+  void run_stages(lane<Executor>& l, typename lane<Executor>::slot& s) {
+    rows_type& set = *s.rows;
     for (std::size_t i = 0; i < model_->stages(); ++i) {
       for (std::size_t first = 0; first < set.requests.size();) {
         const std::size_t end = slice_end(set, first);
@@ -258,22 +271,23 @@ class whole_batch::instance {
         for (std::size_t k = first; sizes_ != row_sizes::one && k < end; ++k) {
           size = std::max(size, set.requests[k]->size);
         }
-        run_stage(l, set, i, first, end - first, size, &set.unfit[first]);
+        runtime::slice part = slice_of(set, i, first, end - first, size);
+        part.unfit = &set.unfit[first];
+        part.given_up = &s.given_up;
+        model_->enqueue(i, l.stream_, part);
         first = end;
       }
     }
   }
-  void run_stage(lane<Executor>& l, rows_type& set, std::size_t i, std::size_t first,
-                 std::size_t count, std::uint32_t size, std::uint8_t* unfit) {
-    model_->enqueue(i, l.stream_,
-                    runtime::slice{.input = set.rows[i % 2].data(),
-                                   .output = set.rows[(i + 1) % 2].data(),
-                                   .input_stride = model_->boundary_bytes(i),
-                                   .output_stride = model_->boundary_bytes(i + 1),
-                                   .first = static_cast<std::uint32_t>(first),
-                                   .count = static_cast<std::uint32_t>(count),
-                                   .size = size,
-                                   .unfit = unfit});
+  [[nodiscard]] runtime::slice slice_of(rows_type& set, std::size_t i, std::size_t first,
+                                        std::size_t count, std::uint32_t size) const {
+    return {.input = set.rows[i % 2].data(),
+            .output = set.rows[(i + 1) % 2].data(),
+            .input_stride = model_->boundary_bytes(i),
+            .output_stride = model_->boundary_bytes(i + 1),
+            .first = static_cast<std::uint32_t>(first),
+            .count = static_cast<std::uint32_t>(count),
+            .size = size};
   }
   void copy_in(lane<Executor>& l, rows_type& s) {
     const std::size_t bytes = input_bytes();

@@ -3,6 +3,7 @@
 /// The `staged_model` concept: a model as a list of stages that the user writes once.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,12 @@ struct slice {
   /// cannot be computed sets that byte to 1 when it runs, instead of failing: its request fails
   /// alone, and is not tried again. Others may leave it as it is.
   std::uint8_t* unfit = nullptr;
+  /// True once nobody wants the result any more, as the work hangs; it stays until the work on the
+  /// stream is done; or null. A model that can ends such work early, failing the stream.
+  const std::atomic<bool>* given_up = nullptr;
+  /// The row is a sample that only shows whether the device works: a model that cannot compute it
+  /// may compute another one.
+  bool is_sample = false;
 };
 
 namespace requirement {

@@ -34,15 +34,16 @@ class metrics : public metric_page {
                     .values = {to_string(outcome::completed), to_string(outcome::late),
                                to_string(outcome::dropped), to_string(outcome::cancelled),
                                to_string(outcome::failed)}}};
-  counter refusals{*this,
-                   {.name = "cohort_refused_total",
-                    .help = "Requests not accepted, by reason",
-                    .by = counted_by::model,
-                    .label = "reason",
-                    .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
-                               to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
-                               to_string(refusal::draining), to_string(refusal::overloaded),
-                               to_string(refusal::no_device)}}};
+  counter refusals{
+      *this,
+      {.name = "cohort_refused_total",
+       .help = "Requests not accepted, by reason",
+       .by = counted_by::model,
+       .label = "reason",
+       .values = {to_string(refusal::unknown_model), to_string(refusal::queue_full),
+                  to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
+                  to_string(refusal::draining), to_string(refusal::overloaded),
+                  to_string(refusal::no_device), to_string(refusal::model_suspended)}}};
   counter shed{
       *this,
       {.name = "cohort_shed_total",
@@ -120,6 +121,11 @@ class metrics : public metric_page {
                           .by = counted_by::device,
                           .label = "to",
                           .values = {"quarantined", "healthy"}}};
+  counter suspensions{*this,
+                      {.name = "cohort_model_suspensions_total",
+                       .help = "How often a model was suspended for a while, as its requests made "
+                               "devices hang or fail",
+                       .by = counted_by::model}};
   counter retries{*this,
                   {.name = "cohort_retried_requests_total",
                    .help = "Requests of batches that failed or hung which wait for another one",

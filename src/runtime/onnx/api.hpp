@@ -66,7 +66,12 @@ struct ort_api {
   not_used<1> to_36;
   ort_status* (*input_name)(const ort_session*, std::size_t, ort_allocator*, char**);
   ort_status* (*output_name)(const ort_session*, std::size_t, ort_allocator*, char**);
-  not_used<11> to_49;
+  not_used<1> to_39;
+  ort_status* (*create_run_options)(ort_run_options**);
+  not_used<6> to_46;
+  ort_status* (*set_terminate)(ort_run_options*);
+  ort_status* (*unset_terminate)(ort_run_options*);
+  not_used<1> to_49;
   ort_status* (*create_tensor_with_data)(const ort_memory_info*, void*, std::size_t bytes,
                                          const std::int64_t* shape, std::size_t rank, int element,
                                          ort_value**);
@@ -92,7 +97,7 @@ struct ort_api {
   void (*release_memory_info)(ort_memory_info*);
   void (*release_session)(ort_session*);
   void (*release_value)(ort_value*);
-  not_used<1> to_98;
+  void (*release_run_options)(ort_run_options*);
   void (*release_type_info)(ort_type_info*);
   void (*release_tensor_info)(ort_tensor_info*);
   void (*release_session_options)(ort_session_options*);
@@ -113,6 +118,9 @@ static_assert(is_at(offsetof(ort_api, set_intra_op_threads), 24));
 static_assert(is_at(offsetof(ort_api, input_count), 30));
 static_assert(is_at(offsetof(ort_api, input_type), 33));
 static_assert(is_at(offsetof(ort_api, input_name), 36));
+static_assert(is_at(offsetof(ort_api, create_run_options), 39));
+static_assert(is_at(offsetof(ort_api, set_terminate), 46));
+static_assert(is_at(offsetof(ort_api, unset_terminate), 47));
 static_assert(is_at(offsetof(ort_api, create_tensor_with_data), 49));
 static_assert(is_at(offsetof(ort_api, as_tensor_info), 55));
 static_assert(is_at(offsetof(ort_api, element_of), 60));
@@ -121,6 +129,7 @@ static_assert(is_at(offsetof(ort_api, create_cpu_memory_info), 69));
 static_assert(is_at(offsetof(ort_api, allocator_free), 76));
 static_assert(is_at(offsetof(ort_api, default_allocator), 78));
 static_assert(is_at(offsetof(ort_api, release_env), 92));
+static_assert(is_at(offsetof(ort_api, release_run_options), 97));
 static_assert(is_at(offsetof(ort_api, release_type_info), 98));
 static_assert(is_at(offsetof(ort_api, add_session_entry), 130));
 

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -107,6 +109,7 @@ class loaded {
       : runtime_{std::move(runtime)}, api_{&runtime_->api()} {}
 
   [[nodiscard]] const ort_api& api() const noexcept { return *api_; }
+  [[nodiscard]] const std::shared_ptr<const library>& runtime() const noexcept { return runtime_; }
   /// @throws config_error If a call about the model failed.
   void check(ort_status* status) const {
     if (const auto why = failure_of(*api_, status)) throw config_error{*why};
@@ -158,9 +161,10 @@ class loaded {
   [[nodiscard]] std::optional<std::string> run(const char* const* input_names,
                                                std::span<ort_value* const> inputs,
                                                const char* const* output_names,
-                                               std::span<ort_value*> outputs) const {
+                                               std::span<ort_value*> outputs,
+                                               const ort_run_options* how = nullptr) const {
     return failure_of(*api_,
-                      api_->run(session_.get(), nullptr, input_names, inputs.data(), inputs.size(),
+                      api_->run(session_.get(), how, input_names, inputs.data(), inputs.size(),
                                 output_names, outputs.size(), outputs.data()));
   }
   [[nodiscard]] ort_status* make_tensor(data_type type, std::span<const std::int64_t> shape,
@@ -366,9 +370,13 @@ class session::state {
   }
 
   [[nodiscard]] const described_model& described() const noexcept { return described_; }
+  [[nodiscard]] const std::shared_ptr<const library>& runtime() const noexcept {
+    return loaded_.runtime();
+  }
 
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           std::uint32_t rows, std::uint32_t size, std::size_t first) const {
+           std::uint32_t rows, std::uint32_t size, std::size_t first,
+           const ort_run_options* how) const {
     const model_interface& m = described_.interface;
     for (const passed& p : passed_) {
       const std::size_t bytes = m.inputs[p.input].bytes(size);
@@ -386,7 +394,7 @@ class session::state {
     for (std::size_t i = 0; i < computed_.size(); ++i) {
       bind(m.outputs[computed_[i]], outputs[computed_[i]], rows, size, first, out.all()[i]);
     }
-    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all()));
+    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all(), how));
   }
 
  private:
@@ -509,8 +517,68 @@ const model_interface& session::interface() const noexcept { return state_->desc
 bool session::has_batch() const noexcept { return state_->described().has_batch; }
 bool session::pads() const noexcept { return state_->described().pads; }
 
+class run_end::state {
+ public:
+  explicit state(std::shared_ptr<const library> runtime)
+      : runtime_{std::move(runtime)}, api_{&runtime_->api()} {
+    ort_run_options* made = nullptr;
+    if (const auto why = failure_of(*api_, api_->create_run_options(&made)))
+      throw resource_error{*why};
+    options_.reset(made);
+  }
+
+  /// @throws device_error If the run is not wanted.
+  void begin(const std::atomic<bool>* given_up) {
+    const std::lock_guard lock{mutex_};
+    if (given_up != nullptr && given_up->load()) throw device_error{"the run was given up"};
+    static_cast<void>(failure_of(*api_, api_->unset_terminate(options_.get())));
+    given_up_ = given_up;
+  }
+  void end() noexcept {
+    const std::lock_guard lock{mutex_};
+    given_up_ = nullptr;
+  }
+  void ask() noexcept {
+    const std::lock_guard lock{mutex_};
+    if (given_up_ == nullptr || !given_up_->load()) return;
+    if (ort_status* const failed = api_->set_terminate(options_.get()))
+      api_->release_status(failed);
+  }
+  [[nodiscard]] const ort_run_options* options() const noexcept { return options_.get(); }
+
+ private:
+  std::shared_ptr<const library> runtime_;
+  const ort_api* api_;
+  owned<ort_run_options> options_{nullptr, api_->release_run_options};
+  std::mutex mutex_;
+  const std::atomic<bool>* given_up_ = nullptr;  // Of the run that is under way.
+};
+
+run_end::run_end(const session& of) : state_{std::make_unique<state>(of.runtime())} {}
+run_end::~run_end() = default;
+void run_end::ask() noexcept { state_->ask(); }
+
+std::shared_ptr<const library> session::runtime() const noexcept { return state_->runtime(); }
+
+void session::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                  std::uint32_t rows, std::uint32_t size, run_end& end,
+                  const std::atomic<bool>* given_up) const {
+  end.state_->begin(given_up);
+  struct under_way {
+    run_end::state& of;
+    ~under_way() { of.end(); }
+  } const last{*end.state_};
+  run_rows(inputs, outputs, rows, size, &end);
+}
+
 void session::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                   std::uint32_t rows, std::uint32_t size) const {
+  run_rows(inputs, outputs, rows, size, nullptr);
+}
+
+void session::run_rows(std::span<const std::byte* const> inputs,
+                       std::span<std::byte* const> outputs, std::uint32_t rows, std::uint32_t size,
+                       const run_end* end) const {
   const model_interface& m = interface();
   const auto refuse = [&](std::string_view what, std::size_t is, std::string_view range,
                           std::size_t most) {
@@ -526,7 +594,8 @@ void session::run(std::span<const std::byte* const> inputs, std::span<std::byte*
   if (size < 1 || size > m.max_size) refuse("size", size, "1 to ", m.max_size);
   const std::uint32_t together = has_batch() ? rows : 1;
   for (std::uint32_t first = 0; first < rows; first += together) {
-    state_->run(inputs, outputs, together, size, first);
+    state_->run(inputs, outputs, together, size, first,
+                end == nullptr ? nullptr : end->state_->options());
   }
 }
 

@@ -6,12 +6,14 @@
 #include <cohort/runtime/host.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "onnx_fixture.hpp"
@@ -187,6 +189,94 @@ TEST_CASE("rows whose values cannot be computed are told, and the others are com
       }
     }
   }
+}
+
+/// Rows of floats of in_pairs().
+struct pairs_fixture {
+  explicit pairs_fixture(std::uint32_t longest)
+      : row{longest * sizeof(float)}, m{e, load(test::in_pairs(), {.max_size = longest}), 2} {
+    put<float>(in, 0, {1, 2, 3, 4});
+  }
+  [[nodiscard]] std::string run_rows(std::uint32_t count, std::uint32_t size, std::uint8_t* unfit,
+                                     bool is_sample = false) {
+    return run(e, stream, m,
+               {.input = in.data(),
+                .output = out.data(),
+                .input_stride = row,
+                .output_stride = row,
+                .first = 0,
+                .count = count,
+                .size = size,
+                .unfit = unfit,
+                .is_sample = is_sample});
+  }
+  std::size_t row;
+  host_executor e{{.pool_bytes = 1U << 20U}};
+  host_executor::stream stream = e.make_stream();
+  host_model m;
+  std::vector<std::byte> in = std::vector<std::byte>(2 * row);
+  std::vector<std::byte> out = std::vector<std::byte>(2 * row);
+};
+
+TEST_CASE(
+    "rows of a length that not even zeros compute are unfit if a row of zeros of the largest is") {
+  pairs_fixture f{8};
+  std::vector<std::uint8_t> unfit(2, 0);
+  CHECK(f.run_rows(2, 3, unfit.data()) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{1, 1});
+}
+
+TEST_CASE("where zeros of no kind compute, the row that did says that the device is well") {
+  pairs_fixture f{7};
+  std::vector<std::uint8_t> unfit(2, 0);
+  CHECK(f.run_rows(2, 3, unfit.data()).starts_with("failed: "));  // It may be the device.
+  CHECK(f.run_rows(1, 0, nullptr, true).starts_with("failed: "));
+  CHECK(f.run_rows(2, 4, unfit.data()) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{0, 0});
+  CHECK(f.run_rows(2, 3, unfit.data()) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{1, 1});
+  CHECK(f.run_rows(1, 0, nullptr, true) == "");
+  // A batch in which nobody asks fails as before.
+  CHECK(f.run_rows(1, 3, nullptr).starts_with("failed: "));
+}
+
+TEST_CASE("a run that was given up ends before its next operator, and the next one runs") {
+  host_executor e{{.pool_bytes = 1U << 20U}};
+  auto stream = e.make_stream();
+  host_model m{e, load(test::looping()), 1};
+  std::vector<std::byte> in = bytes_of(std::vector<float>{1e9F, 0, 0, 0});
+  std::vector<std::byte> out(in.size());
+  std::vector<std::uint8_t> unfit(1, 0);
+  std::string text;
+  // Given up before it begins it does not run at all: later and later, until it has begun.
+  for (int ms = 1; text.find("terminate") == std::string::npos && ms < 100'000; ms *= 2) {
+    std::atomic<bool> given_up{false};
+    end done;
+    m.enqueue(0, stream,
+              {.input = in.data(),
+               .output = out.data(),
+               .input_stride = 16,
+               .output_stride = 16,
+               .first = 0,
+               .count = 1,
+               .unfit = unfit.data(),
+               .given_up = &given_up});
+    e.notify(stream, done);
+    std::this_thread::sleep_for(std::chrono::milliseconds{ms});
+    m.interrupt();  // It is still wanted.
+    CHECK(done.state == 0);
+    given_up = true;
+    m.interrupt();
+    done.state.wait(0);
+    text = done.text;
+    CAPTURE(text);
+    CHECK(done.state == 2);
+    CHECK(unfit[0] == 0);
+  }
+  CHECK(text.find("terminate") != std::string::npos);
+  in = bytes_of(std::vector<float>{1, 0, 0, 0});
+  CHECK(run(e, stream, m, {in.data(), out.data(), 16, 16, 0, 1}) == "");
+  CHECK(get<float>(out, 0, 1)[0] == doctest::Approx(0.841471F));  // sin 1.
 }
 
 TEST_CASE("zeros behind a text change its tokens by rounding alone") {

@@ -122,7 +122,8 @@ class device_desk {
     [[nodiscard]] owner& models() noexcept { return *this; }
     void begin_work(model_id id) noexcept { self.doors_.begin_work(id); }
     void end_work(model_id id) noexcept { self.doors_.end_work(id); }
-    [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id) const noexcept {
+    [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id,
+                                                 std::optional<model_id>) const noexcept {
       return self.doors_.any();
     }
     void batch_ended(deferred::batch& b, bool failed, bool has_run = true) noexcept {

@@ -10,6 +10,7 @@
 #include <cohort/runtime/tensor.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,9 +37,12 @@ concept launches_host_work =
 /// they are; others are moved through work space, made at construction. `enqueue` allocates
 /// nothing; the run on the stream's thread allocates as ONNX Runtime does, and fails the stream
 /// with a `device_error` in its words; or, if it is asked (`slice::unfit`) and runs on a row of
-/// zeros, finds those rows that do not run alone, such as with an id that is out of range, and
-/// computes the others: 2 log n runs of parts for one among n. Sessions may be shared by models.
-/// Thread safety: none; a model is used on one stream at a time. Models: `staged_model`.
+/// zeros or on one that it has computed before, finds those rows that do not run alone, such as
+/// with an id that is out of range, and computes the others: 2 log n runs of parts for one among n.
+/// It keeps a copy of one row that it has computed. Work that was given up (`slice::given_up`) ends
+/// before its next operator when `interrupt` is called. Sessions may be shared by models. Thread
+/// safety: none but of `interrupt`; a model is used on one stream at a time. Models:
+/// `staged_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class onnx_model {
@@ -52,7 +56,8 @@ class onnx_model {
         session_{std::move(of)},
         batch_max_{batch_max},
         in_{e, session_->interface().inputs, session_->interface().max_size, batch_max},
-        out_{e, session_->interface().outputs, session_->interface().max_size, batch_max} {}
+        out_{e, session_->interface().outputs, session_->interface().max_size, batch_max},
+        end_{*session_} {}
   onnx_model(const onnx_model&) = delete;  // Work on streams points to it.
   onnx_model& operator=(const onnx_model&) = delete;
 
@@ -83,6 +88,8 @@ class onnx_model {
     const std::uint32_t size = s.size == 0 || max_size == 1 ? max_size : s.size;
     executor_->launch(stream, [this, s, size] { run(s, size); });
   }
+  /// Ends what runs now, if it was given up. Any thread.
+  void interrupt() noexcept { end_.ask(); }
 
  private:
   /// The tensors of one side, and dense memory for them.
@@ -157,8 +164,11 @@ class onnx_model {
                });
     }
     const bool stays = out_.place(to, s.output_stride, s.count, size);
-    if (s.unfit == nullptr) {
-      session_->run(in_.dense, out_.dense, s.count, size);
+    given_up_ = s.given_up;
+    if (s.is_sample) {
+      run_sample(s, size);
+    } else if (s.unfit == nullptr) {
+      run_dense(in_.dense, out_.dense, s.count, size);
     } else {
       run_fit(s, size);
     }
@@ -169,15 +179,54 @@ class onnx_model {
               });
   }
 
-  /// Runs the dense rows. If that fails, but not on zeros, the model itself and the device are
-  /// well: those that fail alone are unfit.
+  void run_dense(std::span<const std::byte* const> in, std::span<std::byte* const> out,
+                 std::uint32_t count, std::uint32_t size) {
+    session_->run(in, out, count, size, end_, given_up_);
+  }
+  [[nodiscard]] bool is_given_up() const noexcept {
+    return given_up_ != nullptr && given_up_->load();
+  }
+  /// Runs the dense rows, or if that fails the one that was computed before.
+  void run_sample(const slice& s, std::uint32_t size) {
+    try {
+      run_dense(in_.dense, out_.dense, s.count, size);
+    } catch (const device_error&) {
+      if (is_given_up() || !runs_computed()) throw;
+    }
+  }
+  /// Runs the dense rows. If that fails, but not on zeros or on what was computed before, the model
+  /// itself and the device are well: those that fail alone are unfit.
   void run_fit(const slice& s, std::uint32_t size) {
     try {
-      return session_->run(in_.dense, out_.dense, s.count, size);
+      run_dense(in_.dense, out_.dense, s.count, size);
+      if (computed_.empty()) keep(0, size);
+      return;
     } catch (const device_error&) {
-      if (!runs_zeros(size)) throw;
+      const std::uint32_t largest = session_->interface().max_size;
+      // A length may be one that no values compute.
+      const bool is_well = runs_zeros(size) || runs_computed() || runs_zeros(largest);
+      if (is_given_up() || !is_well) throw;
     }
     find_unfit(s.unfit, 0, s.count, size);
+  }
+  /// Copies a dense row, as one that can be computed. One is enough, until it cannot be.
+  void keep(std::uint32_t row, std::uint32_t size) {
+    const std::vector<std::byte*> from = in_.behind(row, size);
+    computed_.resize(in_.layout.bytes());
+    computed_size_ = size;
+    const std::vector<std::byte*> to = in_.tensors_of(computed_.data());
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      std::memcpy(to[i], from[i], in_.tensors[i].bytes(size));
+    }
+  }
+  [[nodiscard]] bool runs_computed() {
+    if (computed_.empty()) return false;
+    std::vector<std::byte> out(out_.layout.bytes());
+    if (runs(in_.tensors_of(computed_.data()), out_.tensors_of(out.data()), 1, computed_size_)) {
+      return true;
+    }
+    if (!is_given_up()) computed_.clear();
+    return false;
   }
   [[nodiscard]] bool runs_zeros(std::uint32_t size) {
     std::vector<std::byte> in(in_.layout.bytes());
@@ -188,7 +237,12 @@ class onnx_model {
   void find_unfit(std::uint8_t* unfit, std::uint32_t first, std::uint32_t count,
                   std::uint32_t size) {
     const auto try_part = [&](std::uint32_t from, std::uint32_t n) {
-      if (runs(in_.behind(from, size), out_.behind(from, size), n, size)) return;
+      if (runs(in_.behind(from, size), out_.behind(from, size), n, size)) {
+        if (computed_.empty()) keep(from, size);
+        return;
+      }
+      // One that was given up is not to blame for that.
+      if (is_given_up()) throw device_error{"the run was given up"};
       if (n == 1) {
         unfit[from] = 1;
       } else {
@@ -200,9 +254,9 @@ class onnx_model {
     try_part(first + half, count - half);
   }
   [[nodiscard]] bool runs(const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
-                          std::uint32_t count, std::uint32_t size) const {
+                          std::uint32_t count, std::uint32_t size) {
     try {
-      session_->run(in, out, count, size);
+      run_dense(in, out, count, size);
       return true;
     } catch (const device_error&) {
       return false;
@@ -213,6 +267,10 @@ class onnx_model {
   std::shared_ptr<const session> session_;
   std::uint32_t batch_max_;
   side in_, out_;
+  run_end end_;
+  const std::atomic<bool>* given_up_ = nullptr;  // Of the slice that runs.
+  std::vector<std::byte> computed_;              // A row that ran, of this size.
+  std::uint32_t computed_size_ = 0;
 };
 
 }  // namespace cohort::runtime::onnx

@@ -6,6 +6,7 @@
 #include <cohort/runtime/onnx/library.hpp>
 #include <cohort/runtime/tensor.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -35,6 +36,29 @@ struct session_options {
   std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
   padding pads = padding::by_name;
   std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
+};
+
+class session;
+
+/// Ends runs early, from another thread: those of one caller, one at a time. Thread safety: `ask`
+/// from any thread.
+class run_end {
+ public:
+  /// Of a session, or of those of the same library.
+  /// @throws resource_error If ONNX Runtime has no memory left.
+  explicit run_end(const session& of);
+  ~run_end();
+  run_end(const run_end&) = delete;
+  run_end& operator=(const run_end&) = delete;
+
+  /// Asks ONNX Runtime to end the run that is under way, if that has been given up: it fails
+  /// before its next operator.
+  void ask() noexcept;
+
+ private:
+  friend class session;
+  class state;
+  std::unique_ptr<state> state_;
 };
 
 /// A model loaded into ONNX Runtime's executor for the CPU.
@@ -79,8 +103,17 @@ class session {
   /// @throws device_error If it fails, with ONNX Runtime's words.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size = 1) const;
+  /// As above, but `end.ask()` ends it if by then it has been given up.
+  /// @param given_up Whether it has; or null. @throws device_error At once if it has, too.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           std::uint32_t rows, std::uint32_t size, run_end& end,
+           const std::atomic<bool>* given_up) const;
 
  private:
+  friend class run_end;
+  [[nodiscard]] std::shared_ptr<const library> runtime() const noexcept;
+  void run_rows(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                std::uint32_t rows, std::uint32_t size, const run_end* end) const;
   class state;
   std::unique_ptr<const state> state_;
 };

@@ -93,6 +93,10 @@ class onnx_stages {
   void enqueue(std::size_t stage, typename Executor::stream& stream, const slice& s) {
     stages_[stage]->enqueue(0, stream, s);
   }
+  /// Ends what runs now, if it was given up. Any thread.
+  void interrupt() noexcept {
+    for (const auto& s : stages_) s->interrupt();
+  }
   /// Which of the model's outputs there are after a stage, by bit; of the first 63. 0 of the last.
   [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept {
     std::uint64_t there = 0;
