@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <serve/barrier.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -216,8 +217,10 @@ class planned_service final : public model_service {
         if (said != e.what()) log_line(fmt::format("plan: {}; trying again", e.what()));
         said = e.what();
       }
-      tell_of_devices();
-      if (follower_.plans() != before) tell_of_plan();
+      serve::guarded("inference_server", "plan", [&] {
+        tell_of_devices();
+        if (follower_.plans() != before) tell_of_plan();
+      });
       lock.lock();
       woken_.wait_for(lock, next - clock_.now(), is_draining);
     }
