@@ -8,7 +8,6 @@
 #include <cohort/serve/server_life.hpp>
 
 #include <fmt/format.h>
-#include <formats/text.hpp>
 #include <inference/infer_app.hpp>
 #include <inference/model_service.hpp>
 #include <inference/settings_keeper.hpp>
@@ -32,6 +31,8 @@ int run(const options& o) {
                            .body_limit = o.body_limit,
                            .read_timeout_s = o.read_timeout_s,
                            .write_timeout_s = o.read_timeout_s,
+                           .max_held_bytes = o.request_memory_mib << 20U,
+                           .held_bytes_option = "--request-memory-mib",
                            .max_connections = o.max_connections,
                            .probe_connections = o.management_port ? std::size_t{0} : 8}};
   serve::metrics counters;
@@ -105,8 +106,6 @@ int main(int argc, char** argv) {
   } catch (const device_error& e) {
     return fail(1, e);
   } catch (const error& e) {
-    return fail(2, e);
-  } catch (const formats::input_error& e) {
     return fail(2, e);
   } catch (const std::exception& e) {
     return fail(1, e);

@@ -160,6 +160,11 @@ options parse_options(int argc, char** argv) {
       ->check(within(0, 1e6));
   app.add_option("--body-limit", o.body_limit, "Most bytes of a request's body")
       ->check(within(1024, 1 << 30));
+  app.add_option(
+         "--request-memory-mib", o.request_memory_mib,
+         "Memory that requests and their answers may hold in all; 0: a quarter of what this "
+         "process may have")
+      ->check(within(0, 1 << 24));
   app.add_option("--read-timeout-s", o.read_timeout_s, "For a client to send a request")
       ->check(within(0.1, 3600.0));
   app.add_option("--drain-timeout-s", o.drain_timeout_s,

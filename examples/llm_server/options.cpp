@@ -39,6 +39,7 @@ options parse_options(int argc, char** argv) {
   std::string type = "bf16";
   double ttft_ms = 0;
   double lame_duck_ms = -1;
+  std::size_t request_memory_mib = 0;
   double inter_token_ms = 0;
   double first_hang_s = to_seconds(o.service.watch.first);
   double hang_timeout_s = to_seconds(o.service.watch.until_texts_end);
@@ -92,6 +93,11 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 16));
   app.add_option("--body-limit", o.http.body_limit, "Most bytes of a request's body")
       ->check(within(1024, 1 << 30));
+  app.add_option(
+         "--request-memory-mib", request_memory_mib,
+         "Memory that requests and their answers may hold in all; 0: a quarter of what this "
+         "process may have")
+      ->check(within(0, 1 << 24));
   app.add_option("--read-timeout-s", o.http.read_timeout_s, "For a client to send a request")
       ->check(within(0.1, 3600.0));
   app.add_option("--write-timeout-s", o.http.write_timeout_s, "For a client to take an answer")
@@ -146,6 +152,8 @@ options parse_options(int argc, char** argv) {
   }
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;
+  o.http.max_held_bytes = request_memory_mib << 20U;
+  o.http.held_bytes_option = "--request-memory-mib";
   if (o.life.management_port) o.http.probe_connections = 0;
   health.apply();
   o.service.watch.first = from_seconds(first_hang_s);

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <optional>
 #include <random>
+#include <serve/barrier.hpp>
 #include <utility>
 #include <variant>
 
@@ -117,6 +118,7 @@ serve::http_reply chat_app::ready() {
   return state(http_.is_leaving() ? "draining" : nullptr);
 }
 serve::http_reply chat_app::metrics() {
+  counters_.http_refusals.show(http_.memory());
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
@@ -227,8 +229,22 @@ void chat_app::generate(std::string_view body, bool is_chat,
   ++reading_;
   // The body is the client's, which the job keeps.
   boost::asio::post(reader_, [this, j, body] {
-    if (!j->is_lost) read(*j, body);
-    http_.post([this, j] { begin(j); });
+    try {
+      if (!j->is_lost) read(*j, body);
+    } catch (...) {
+      serve::log_fault("llm_server", "a request cannot be read");
+      const serve::fault f = serve::current_fault();
+      j->mistake = error_of(f.status, f.message);
+    }
+    serve::guarded("llm_server", "a request is lost", [&] {
+      http_.post([this, j] {
+        try {
+          begin(j);
+        } catch (...) {
+          lose(*j);
+        }
+      });
+    });
   });
 }
 
@@ -291,8 +307,25 @@ void chat_app::begin(const std::shared_ptr<client_job>& j) {
 
 void chat_app::said(std::vector<piece> pieces) {
   http_.post([this, all = std::move(pieces)]() mutable {
-    for (piece& p : all) deliver(p);
+    for (piece& p : all) {
+      try {
+        deliver(p);
+      } catch (...) {
+        lose(static_cast<client_job&>(*p.of));
+        service_->cancel(p.of);
+      }
+    }
   });
+}
+
+/// Ends an answer, by what the exception that is being handled says. Only within a catch block.
+void chat_app::lose(client_job& j) {
+  serve::log_fault("llm_server", "a request failed");
+  const auto client = std::exchange(j.client, nullptr);
+  if (!client) return;
+  if (j.has_begun) return client->end();
+  const serve::fault f = serve::current_fault();
+  fail(*client, error_of(f.status, f.message));
 }
 
 void chat_app::deliver(piece& p) {

@@ -64,6 +64,7 @@ class chat_app final : public serve::http_app, public serve::managed, public pie
   [[nodiscard]] bool refuse_without_device(serve::http_client& client) const;
   void refuse(serve::http_client& client, std::size_t texts);
   void deliver(piece& p);
+  void lose(client_job& j);
   void end_early(const client_job& j, serve::http_client& client, const piece& p);
   void stream(client_job& j, piece& p);
   void end(client_job& j);

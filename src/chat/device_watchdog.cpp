@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <exception>
+#include <serve/barrier.hpp>
 #include <serve/log.hpp>
 #include <string>
 #include <utility>
@@ -39,7 +40,9 @@ device_watchdog::device_watchdog(const watch_options& o, chat_metrics& counters,
                                  trouble_listener& listener)
     : counters_{counters}, listener_{listener}, watch_{o} {
   show();
-  thread_ = std::thread{[this] { run(); }};
+  thread_ = std::thread{[this] {
+    while (!serve::guarded("llm_server", "the watchdog", [this] { run(); })) continue;
+  }};
 }
 
 device_watchdog::~device_watchdog() {

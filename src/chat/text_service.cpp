@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <serve/barrier.hpp>
 #include <serve/log.hpp>
 
 #include "memory.hpp"
@@ -96,9 +97,8 @@ void text_service::begin(const std::shared_ptr<job>& j) {
     std::optional<refusal> refused = refusal::draining;
     try {
       if (!broken_) refused = generator_->submit(c, now);
-    } catch (const config_error& e) {
-      serve::log_line(serve::severity::error,
-                      fmt::format("a request that was checked is not valid: {}", e.what()));
+    } catch (...) {
+      serve::log_fault("llm_server", "a request that was checked is not taken");
     }
     if (!refused) {
       counters_.prompt(c.text.size());
@@ -109,6 +109,21 @@ void text_service::begin(const std::shared_ptr<job>& j) {
     c.finished = is_late || refused == refusal::queue_full ? kv::finish_reason::rejected
                                                            : kv::finish_reason::error;
   }
+}
+
+/// Ends those of its texts that could not be begun.
+void text_service::end_unbegun(const std::shared_ptr<job>& j) {
+  std::vector<piece> last;
+  const std::lock_guard lock{mutex_};
+  for (choice& c : j->choices) {
+    if (std::ranges::any_of(active_, [&](const auto& a) { return a.second == &c; })) continue;
+    c.stage = text_stage::ended;
+    c.finished = kv::finish_reason::error;
+    --open_;
+    counters_.ended(*c.finished, clock_.now() - j->arrival);
+    last.push_back({.of = j, .choice = c.index, .finished = c.finished});
+  }
+  if (!last.empty()) listener_.said(std::move(last));
 }
 
 void text_service::takes(llama::generation& g) noexcept {
@@ -209,8 +224,8 @@ piece text_service::end_without_device(const std::shared_ptr<job>& owner, choice
 /// Ends texts that are no further than this, on the watchdog's thread: the service's waits for the
 /// device, or goes on with the others. Theirs are what the lock guards, and what never changes.
 void text_service::end_without_device(text_stage upto, device_trouble t) noexcept {
-  std::vector<piece> last;
-  {
+  serve::guarded("llm_server", "texts that wait for a device", [&] {
+    std::vector<piece> last;
     const std::lock_guard lock{mutex_};
     std::erase_if(inbox_, [&](const command& c) {
       if (c.is_cancel) return false;
@@ -227,7 +242,7 @@ void text_service::end_without_device(text_stage upto, device_trouble t) noexcep
     }
     counters_.waiting.set(static_cast<double>(left - std::min(left, live_)));
     if (!last.empty()) listener_.said(std::move(last));
-  }
+  });
   wake_.notify_one();
 }
 
@@ -288,12 +303,16 @@ void text_service::run() {
     if (has_to_cancel) cancel_ended();
     for (const command& c : taken) {
       if (!c.is_cancel) {
-        begin(c.what);
+        const auto begin_it = [&] { begin(c.what); };
+        if (serve::guarded("llm_server", "a request is not begun", begin_it)) continue;
+        serve::guarded("llm_server", "a request is lost", [&] { end_unbegun(c.what); });
         continue;
       }
-      for (choice& each : c.what->choices) {
-        if (!each.finished && !broken_) generator_->cancel(each);
-      }
+      serve::guarded("llm_server", "a request is not cancelled", [&] {
+        for (choice& each : c.what->choices) {
+          if (!each.finished && !broken_) generator_->cancel(each);
+        }
+      });
     }
     taken.clear();
     busy = false;
@@ -305,7 +324,7 @@ void text_service::run() {
         fail_all();
       }
     }
-    publish();
+    serve::guarded("llm_server", "pieces of texts are lost", [this] { publish(); });
   }
 }
 

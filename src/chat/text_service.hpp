@@ -194,6 +194,7 @@ class text_service final : private llama::device_listener, private trouble_liste
 
   void run();
   void begin(const std::shared_ptr<job>& j);
+  void end_unbegun(const std::shared_ptr<job>& j);
   bool hear(choice& c, const llama::sampled& s);
   void release_tokens(choice& c, piece& p, bool all);
   void publish();

@@ -350,6 +350,8 @@ class pair_measuring {
     try {
       return profile_executors.visit(plan_.executor.row,
                                      [&](const auto& r) { return r.make_pair(t); });
+    } catch (const input_error&) {
+      throw;
     } catch (const error& e) {
       throw input_error{fmt::format("interference: {} beside {}: {}", name(pair.first),
                                     name(pair.second), e.what())};

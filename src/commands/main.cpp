@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `cohort`: options and help. What each subcommand does is in its own file.
-#include <formats/text.hpp>
 #include <models/registry.hpp>
 #include <registry/admission.hpp>
 #include <registry/decode_tables.hpp>
@@ -612,8 +611,6 @@ int main(int argc, char** argv) {
   if (name == "profile" || name == "interference") cohort::runtime::prepare_blas(argv);
   try {
     return cohort::commands::run(argc, argv);
-  } catch (const cohort::formats::input_error& e) {
-    return complain(e.what());
   } catch (const cohort::error& e) {
     return complain(e.what());
   } catch (const std::bad_alloc&) {

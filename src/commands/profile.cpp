@@ -306,6 +306,8 @@ std::unique_ptr<models::timed_model> prepare(const subject& s, const plan& p) {
   for (const std::uint32_t percent : p.partitions) t.shares.emplace_back(percent);
   try {
     return profile_executors.visit(p.executor.row, [&](const auto& r) { return r.make(t); });
+  } catch (const input_error&) {
+    throw;
   } catch (const error& e) {
     throw input_error{
         fmt::format("profile: {} with batches of {}: {}", s.name, p.batches.back(), e.what())};
@@ -374,6 +376,8 @@ model_profile profile_model(const subject& s, const plan& p) {
   if (s.max_length > 0) {
     try {
       out.counted = count_onnx_traffic(s.source, s.max_length);
+    } catch (const input_error&) {
+      throw;
     } catch (const error& e) {
       out.is_counted = false;
       fmt::print(stderr, "cohort: {}: no row of util.csv: what it moves cannot be counted: {}\n",

@@ -454,6 +454,8 @@ int slice_command(const slice_options& o) {
     const sliced s = slice_model(model, parse_onnx(o.file, bytes), p, stages);
     write_files(o, p, has_model, bytes, stages, s);
     print(o.json ? slice_json(model, s, p) : slice_text(model, s, p, o.out));
+  } catch (const input_error&) {
+    throw;  // It names the file.
   } catch (const device_error& e) {
     throw input_error{
         fmt::format("{}: requests of up to {} rows and size {} (--max-length says another): {}",

@@ -3,10 +3,12 @@
 /// Text in and out: input errors, numbers with their ranges, quoting, whole files.
 #pragma once
 
+#include <cohort/core/error.hpp>
+
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <stdexcept>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -14,9 +16,11 @@ namespace cohort::formats {
 
 /// Bad usage or bad input: the message is one line that names place, value and what was expected.
 /// The command prints it and exits with status 2.
-class input_error : public std::runtime_error {
+class input_error : public error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit input_error(const std::string& what,
+                       std::source_location where = std::source_location::current())
+      : error{what, where} {}
 };
 
 /// The numbers that a field or an option takes.

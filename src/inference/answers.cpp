@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <serve/barrier.hpp>
 #include <utility>
 
 namespace cohort::inference {
@@ -60,6 +61,16 @@ void say(const client_ptr& client, int status, std::string_view message,
          serve::http_fields fields) {
   client->answer(
       {.status = status, .body = serve::error_body(message), .fields = std::move(fields)});
+}
+
+void say_fault(const client_ptr& client, std::string_view where) noexcept {
+  serve::log_fault("inference_server", where);
+  serve::guarded("inference_server", where, [&] {
+    const serve::fault f = serve::current_fault();
+    serve::http_fields fields;
+    if (f.status == 503) fields.emplace_back("Retry-After", "1");
+    say(client, f.status, f.message, std::move(fields));
+  });
 }
 
 void say_refused(const client_ptr& client, const served_model& model, refusal why,

@@ -92,6 +92,7 @@ serve::http_reply infer_app::metrics() {
     for (const auto& [row, n] : waiting) counters_.set_waiting(row, n);
     watch_.show(counters_);
   }
+  counters_.http_refusals.show(http_.memory());
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
@@ -272,10 +273,14 @@ void infer_app::serve_some() {
     const auto next = l->queue.take(now);
     const unread& u = next->what;
     if (u.client->is_gone()) continue;
-    if (next->is_late) {
-      shed(*u.model, *u.client);
-    } else {
-      infer(u, next->arrival);
+    try {
+      if (next->is_late) {
+        shed(*u.model, *u.client);
+      } else {
+        infer(u, next->arrival);
+      }
+    } catch (...) {
+      say_fault(u.client, "a request failed");
     }
     now = clock_.now();
     if (now - woken >= longest_unwoken) {

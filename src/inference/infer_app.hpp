@@ -117,7 +117,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void abandon(infer_job& j);
   void finish_ended();
   void finish(infer_job& j);
-  void answer(const infer_job& j, std::optional<outcome> worst);
+  void answer(infer_job& j, std::optional<outcome> worst);
+  struct large_answer;
+  void answer_large(const std::shared_ptr<large_answer>& a);
+  void make_room_for_ends();
   void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
   void count(const infer_job& j, bool is_success, time_point answering);
 
@@ -139,8 +142,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   time_point cycle_began_;
   bool is_serving_ = false;
   bool has_submitted_ = false;  // Since the service was woken last.
+  std::size_t jobs_ = 0;        // Under way.
+  std::size_t room_ = 0;        // In both vectors below.
   std::mutex ended_mutex_;
+  // Room for all that are under way, so that the engine's thread need not allocate.
   std::vector<owned_job> ended_;      // All rows have; guarded by the lock.
+  bool is_told_ = false;              // That there are some; guarded by the lock.
   std::vector<owned_job> finishing_;  // Empty, but while they are.
 };
 

@@ -10,9 +10,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <serve/barrier.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +26,18 @@
 
 namespace cohort::inference {
 namespace {
+
+struct free_memory {
+  void operator()(std::byte* p) const noexcept { std::free(p); }
+};
+
+/// Zeros, which large blocks are without being touched: the thread of HTTP does not wait for that.
+/// @throws std::bad_alloc
+std::unique_ptr<std::byte[], free_memory> zeroed(std::size_t bytes) {
+  std::unique_ptr<std::byte[], free_memory> p{static_cast<std::byte*>(std::calloc(1, bytes))};
+  if (!p && bytes > 0) throw std::bad_alloc{};
+  return p;
+}
 
 /// As `engine::tensor_request` has it.
 std::uint64_t wanted_by(const serve::infer_request& asked) {
@@ -45,7 +60,9 @@ struct infer_app::infer_job {
   client_ptr client;
   model_catalog::entry model;
   serve::infer_request asked;
-  std::vector<std::byte> output;
+  std::unique_ptr<std::byte[], free_memory> output;
+  std::size_t output_bytes = 0;
+  serve::held_bytes memory;               // Of what it takes beside its body.
   std::vector<engine::row_piece> pieces;  // Of all rows, behind their first.
   std::vector<row> rows;
   std::atomic<std::size_t> left{0};
@@ -56,8 +73,42 @@ struct infer_app::infer_job {
   time_point submitted;    // Parsed.
   time_point ended;        // In the engine, its last row; set before this thread is told.
 
+  [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
   void make_rows(const runtime::row_layout& in, const runtime::row_layout& out);
 };
+
+/// An answer that is written while its client takes it.
+struct infer_app::large_answer final : serve::http_body {
+  explicit large_answer(infer_job& j)
+      : client{j.client},
+        model{j.model},
+        asked{std::move(j.asked)},
+        output{std::move(j.output)},
+        memory{std::move(j.memory)},
+        writer{model->meta, model->output, asked, {output.get(), j.output_bytes}} {
+    asked.inputs.clear();
+    asked.parsed.reset();
+    memory.set(j.output_bytes);
+  }
+  [[nodiscard]] std::optional<std::size_t> size() const override { return writer.size(); }
+  bool append_to(std::string& out) override { return writer.append_to(out, serve::http_piece); }
+
+  client_ptr client;  // Until its answer begins.
+  model_catalog::entry model;
+  serve::infer_request asked;
+  std::unique_ptr<std::byte[], free_memory> output;
+  serve::held_bytes memory;
+  serve::infer_writer writer;
+};
+
+/// What the request takes beside its body, at its model's largest size.
+std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
+  std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
+  for (const auto& in : asked.inputs) values += in.size();
+  const std::size_t more = asked.inputs.size() - 1;
+  return (asked.parsed ? values : 0) +
+         asked.rows * (out.bytes() + sizeof(row) + more * sizeof(engine::row_piece));
+}
 
 /// All but their id, model and times.
 void infer_app::infer_job::make_rows(const runtime::row_layout& in,
@@ -65,7 +116,8 @@ void infer_app::infer_job::make_rows(const runtime::row_layout& in,
   const std::uint32_t n = asked.rows;
   const std::size_t more = asked.inputs.size() - 1;
   const std::uint64_t wanted = wanted_by(asked);
-  output.resize(out.bytes() * n);
+  output_bytes = out.bytes() * n;
+  output = zeroed(output_bytes);
   rows = std::vector<row>(n);
   pieces.reserve(more * n);
   left = n;
@@ -77,7 +129,8 @@ void infer_app::infer_job::make_rows(const runtime::row_layout& in,
     for (std::size_t k = 1; k <= more; ++k) pieces.push_back({in.offset(k), asked.row(k, i)});
     r.more = std::span<const engine::row_piece>{pieces}.last(more);
     r.size = model->has_sizes ? models::sequence_length(r.input) : asked.size;
-    r.output = std::span<std::byte>{output}.subspan(i * out.bytes(), out.bytes());
+    r.output =
+        std::span<std::byte>{output.get(), output_bytes}.subspan(i * out.bytes(), out.bytes());
   }
 }
 
@@ -101,6 +154,15 @@ void infer_app::infer(const unread& u, time_point arrival) {
   j->arrival = arrival;
   j->taken = taken;
   j->asked = std::move(std::get<serve::infer_request>(parsed));
+  j->memory = serve::held_bytes{http_.memory()};
+  if (const std::size_t needed = j->bytes_needed(model.output); !j->memory.resize(needed)) {
+    counters_.refused(serve::http_bound::memory);
+    const auto [status, why] = http_.why_no_memory(needed);
+    serve::http_fields fields;
+    if (status == 429) fields.emplace_back("Retry-After", "1");
+    return say(u.client, status, fmt::format("model '{}': {}", model.meta.name, why),
+               std::move(fields));
+  }
   j->make_rows(model.input, model.output);
   const std::uint32_t n = j->asked.rows;
   watch_.arrived(model.row, n, taken);
@@ -113,6 +175,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
     r.deadline = deadline;
   }
   j->submitted = clock_.now();
+  make_room_for_ends();
   // Its rows may end before the loop is over; `finish` comes later, on this thread.
   infer_job* mine = j.release();
   l.inside += n;
@@ -128,9 +191,8 @@ void infer_app::infer(const unread& u, time_point arrival) {
     for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
     const std::size_t never = n - accepted;
     if (mine->left.fetch_sub(never) == never) {
-      finish(*mine);
-      delete mine;
-      return;
+      const owned_job own{mine};
+      return finish(*own);
     }
   }
   u.client->on_gone([this, mine] { abandon(*mine); });
@@ -142,8 +204,21 @@ void infer_app::abandon(infer_job& j) {
   for (infer_job::row& r : j.rows) models_->cancel(r);
 }
 
+/// One more job is under way: there is memory for its end. @throws std::bad_alloc
+void infer_app::make_room_for_ends() {
+  if (room_ <= jobs_) {
+    const std::size_t more = 2 * jobs_ + 16;
+    finishing_.reserve(more);
+    const std::lock_guard lock{ended_mutex_};
+    ended_.reserve(more);
+    room_ = more;
+  }
+  ++jobs_;
+}
+
 /// All rows have ended: answers, unless nobody is there any more.
 void infer_app::finish(infer_job& j) {
+  --jobs_;
   const time_point now = clock_.now();
   std::optional<outcome> worst;
   for (const infer_job::row& r : j.rows) {
@@ -175,7 +250,7 @@ void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, tim
   }
 }
 
-void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
+void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
   const std::string& name = j.model->meta.name;
   if (j.why_refused) return say_refused(j.client, *j.model, *j.why_refused);
   if (worst == outcome::refused) {
@@ -198,7 +273,14 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
         fmt::format("model '{}': {}", name,
                     failed ? "the device failed the batch" : "the deadline could not be met"));
   }
-  auto written = serve::write_infer_response(j.model->meta, j.model->output, j.asked, j.output);
+  const serve::infer_writer w{
+      j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
+  if (w.value_bytes() > serve::http_piece) {
+    j.client->on_gone([] {});  // There is nothing more to cancel.
+    return answer_large(std::make_shared<large_answer>(j));
+  }
+  auto written = serve::write_infer_response(j.model->meta, j.model->output, j.asked,
+                                             {j.output.get(), j.output_bytes});
   if (const auto* e = std::get_if<serve::protocol_error>(&written)) {
     return say(j.client, e->status, e->message);
   }
@@ -209,6 +291,26 @@ void infer_app::answer(const infer_job& j, std::optional<outcome> worst) {
     reply.fields.emplace_back(serve::json_length_field, fmt::to_string(*a.json_length));
   }
   j.client->answer(std::move(reply));
+}
+
+/// Looks at the values, in turns with what else there is to do, and begins the answer.
+void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
+  if (a->client->is_gone()) return;
+  try {
+    if (!a->writer.check()) {
+      return http_.post([this, a] { answer_large(a); });
+    }
+    const client_ptr client = std::exchange(a->client, nullptr);  // Which is to hold `a`.
+    if (const auto& e = a->writer.error()) return say(client, e->status, e->message);
+    serve::http_reply reply{.pieces = a};
+    if (const auto& length = a->writer.json_length()) {
+      reply.type = "application/octet-stream";
+      reply.fields.emplace_back(serve::json_length_field, fmt::to_string(*length));
+    }
+    client->answer(std::move(reply));
+  } catch (...) {
+    if (a->client) say_fault(a->client, "an answer failed");
+  }
 }
 
 /// Into the model's statistics. @param answering When its answer was begun.
@@ -238,21 +340,33 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
   infer_job* j = row.owner;
   if (j->left.fetch_sub(1) != 1) return;
   j->ended = steady_clock{}.now();
-  bool is_first = false;
+  bool is_told = false;
   {
     const std::lock_guard lock{ended_mutex_};
-    is_first = ended_.empty();
+    is_told = std::exchange(is_told_, true);
     ended_.emplace_back(j);  // If the server has stopped nobody finishes it.
   }
-  if (is_first) http_.post([this] { finish_ended(); });
+  if (is_told) return;
+  const auto tell = [this] { http_.post([this] { finish_ended(); }); };
+  if (!serve::guarded("inference_server", "an end waits for the next one", tell)) {
+    const std::lock_guard lock{ended_mutex_};
+    is_told_ = false;
+  }
 }
 
 void infer_app::finish_ended() {
   {
     const std::lock_guard lock{ended_mutex_};
+    is_told_ = false;
     finishing_.swap(ended_);
   }
-  for (const owned_job& j : finishing_) finish(*j);
+  for (const owned_job& j : finishing_) {
+    try {
+      finish(*j);
+    } catch (...) {
+      say_fault(j->client, "an answer failed");
+    }
+  }
   finishing_.clear();
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <serve/barrier.hpp>
 #include <utility>
 #include <vector>
 
@@ -101,9 +102,12 @@ class live_engine_of final : public live_engine {
   }
   void remove(model_id m, std::function<void(remains)> gone) override {
     engine_.remove_model(m, [this, m, gone = std::move(gone)] {
-      auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
-      for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
-      gone(std::move(left));
+      // On the engine's thread, which nothing may end.
+      serve::guarded("inference_server", "a model is not freed", [&] {
+        auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
+        for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
+        gone(std::move(left));
+      });
     });
   }
 

@@ -20,8 +20,9 @@ struct repository_entry {
 /// A folder of models. Thread safety: any thread.
 class model_repository {
  public:
-  /// Told once, on a thread of the repository's: empty, or why not.
-  using answer = std::function<void(const std::string& why_not)>;
+  /// Told once, on a thread of the repository's: an HTTP status, 200 if it is done, and else why
+  /// not.
+  using answer = std::function<void(int status, const std::string& why_not)>;
 
   /// Loads the versions that the model's configuration chooses, as its files are now; they take the
   /// places of those that are served. If it fails, what was served still is.
@@ -29,8 +30,9 @@ class model_repository {
   /// Serves no version of it any more. Told when no request goes there, which is before the last
   /// one has ended.
   virtual void unload(const std::string& name, answer done) = 0;
-  /// What lies in the folder, and what is served, by name and version. Told as `answer` is.
-  virtual void index(std::function<void(std::vector<repository_entry>)> done) = 0;
+  /// What lies in the folder, and what is served, by name and version. Told as `answer` is, one of
+  /// both. Where the folder cannot be read: what is served.
+  virtual void index(std::function<void(std::vector<repository_entry>)> done, answer failed) = 0;
   /// From now on requests are submitted by what `post` runs: a model that was replaced is taken
   /// away when `post` has run what it was given after that.
   virtual void submitted_by(std::function<void(std::function<void()>)> post) = 0;

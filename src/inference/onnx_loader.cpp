@@ -115,7 +115,8 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .outputs = std::move(checked.interface.outputs),
               .slo = checked.config.slo.value_or(duration{0}),
               .max_size = whole.max_size,
-              .batches = out.factory->batches()};
+              .batches = out.factory->batches(),
+              .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
   out.config = std::move(checked.config);
   out.key = {{"model", m.name},
              {"version", fmt::to_string(v.number)},

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <serve/barrier.hpp>
 #include <serve/log.hpp>
 #include <string>
 #include <thread>
@@ -218,8 +219,10 @@ class planned_service final : public model_service {
           serve::log_line(serve::severity::error, fmt::format("plan: {}; trying again", e.what()));
         said = e.what();
       }
-      tell_of_devices();
-      if (follower_.plans() != before) tell_of_plan();
+      serve::guarded("inference_server", "plan", [&] {
+        tell_of_devices();
+        if (follower_.plans() != before) tell_of_plan();
+      });
       lock.lock();
       woken_.wait_for(lock, next - clock_.now(), is_draining);
     }

@@ -51,10 +51,10 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
   }
   model_repository* const models = models_->repository();
   // Whoever asked is told on this thread, when the repository has done it on its own.
-  const auto told = [this, client](const std::string& why_not) {
-    http_.post([client, why_not] {
-      if (why_not.empty()) return client->answer({.body = "{}"});
-      say(client, 400, why_not);
+  const auto told = [this, client](int status, const std::string& why_not) {
+    http_.post([client, status, why_not] {
+      if (status == 200) return client->answer({.body = "{}"});
+      say(client, status, why_not);
     });
   };
   // What the body asks; if nothing can be made of it, the client has been told.
@@ -76,9 +76,11 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
       client->answer({.body = write_index(all)});
     };
     if (models == nullptr) return tell(fixed_models(*catalog_));
-    return models->index([this, tell](std::vector<repository_entry> all) {
-      http_.post([tell, all = std::move(all)]() mutable { tell(std::move(all)); });
-    });
+    return models->index(
+        [this, tell](std::vector<repository_entry> all) {
+          http_.post([tell, all = std::move(all)]() mutable { tell(std::move(all)); });
+        },
+        told);
   }
   if (rest.starts_with("models/")) {
     rest.remove_prefix(7);

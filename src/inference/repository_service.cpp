@@ -9,7 +9,9 @@
 #include <formats/text.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <serve/barrier.hpp>
 #include <serve/log.hpp>
 #include <set>
 #include <span>
@@ -86,22 +88,39 @@ void repository_service::later(std::function<void()> command) {
   woken_.notify_one();
 }
 
+/// Does what was asked for. Whoever asked is told, also of what it throws.
+void repository_service::later(const answer& failed, std::function<void()> work) {
+  later([failed, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      serve::log_fault("inference_server", "the repository");
+      const serve::fault f = serve::current_fault();
+      failed(f.status, f.message);
+    }
+  });
+}
+
 void repository_service::load(const std::string& name, answer done) {
-  later([this, name, done = std::move(done)] {
+  later(done, [this, name, done] {
     const std::string why = load_now(name);
     if (!why.empty() && problems_.contains(name)) {  // Not of names that clients invent.
       serve::log_line(
           serve::severity::error,
           is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
     }
-    done(why);
+    done(why.empty() ? 200 : 400, why);
   });
 }
 void repository_service::unload(const std::string& name, answer done) {
-  later([this, name, done = std::move(done)] { done(unload_now(name)); });
+  later(done, [this, name, done] {
+    const std::string why = unload_now(name);
+    done(why.empty() ? 200 : 400, why);
+  });
 }
-void repository_service::index(std::function<void(std::vector<repository_entry>)> done) {
-  later([this, done = std::move(done)] { done(index_now()); });
+void repository_service::index(std::function<void(std::vector<repository_entry>)> done,
+                               answer failed) {
+  later(failed, [this, done = std::move(done)] { done(index_now()); });
 }
 void repository_service::submitted_by(std::function<void(std::function<void()>)> post) {
   const std::lock_guard lock{mutex_};
@@ -117,12 +136,14 @@ void repository_service::keep() {
       const std::function<void()> command = std::move(commands_.front());
       commands_.pop_front();
       lock.unlock();
-      command();
+      serve::guarded("inference_server", "the repository", command);
       lock.lock();
     } else if (has_work) {
       lock.unlock();
-      measure_some();
+      const bool is_done =
+          serve::guarded("inference_server", "a measurement", [this] { measure_some(); });
       lock.lock();
+      if (!is_done) woken_.wait_for(lock, std::chrono::seconds{1});
     } else {
       woken_.wait(lock, [this] { return is_draining_ || !commands_.empty(); });
     }

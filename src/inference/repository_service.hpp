@@ -82,7 +82,7 @@ class repository_service final : public model_service, public model_repository {
 
   void load(const std::string& name, answer done) override;
   void unload(const std::string& name, answer done) override;
-  void index(std::function<void(std::vector<repository_entry>)> done) override;
+  void index(std::function<void(std::vector<repository_entry>)> done, answer failed) override;
   void submitted_by(std::function<void(std::function<void()>)> post) override;
 
  private:
@@ -118,6 +118,7 @@ class repository_service final : public model_service, public model_repository {
   model_id row_of(const std::string& name);
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept;
   void later(std::function<void()> command);
+  void later(const answer& failed, std::function<void()> work);
 
   const options options_;
   serve::metrics& counters_;

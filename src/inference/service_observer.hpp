@@ -90,8 +90,8 @@ class suspensions {
     until_[m.index()].store(count(lasts), std::memory_order_relaxed);
     try {
       const std::lock_guard lock{mutex_};
-      log_line(fmt::format("model '{}': suspended for {:.0f} s: {}", names_[m.value()],
-                           to_seconds(lasts), suspends_by));
+      serve::log_warning(fmt::format("model '{}': suspended for {:.0f} s: {}", names_[m.value()],
+                                     to_seconds(lasts), suspends_by));
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // As above.
     }

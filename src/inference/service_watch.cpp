@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstddef>
 #include <formats/workload_writer.hpp>
+#include <optional>
+#include <serve/barrier.hpp>
 #include <utility>
 
 namespace cohort::inference {
@@ -50,9 +52,12 @@ void surveyor::run() {
     if (is_ending_) return;
     const std::uint64_t upto = asked_;
     lock.unlock();
-    answer a{.state = service_->inspect(), .hanging = service_->hanging_devices()};
+    std::optional<answer> a;
+    serve::guarded("inference_server", "a look at the engine", [&] {
+      a = answer{.state = service_->inspect(), .hanging = service_->hanging_devices()};
+    });
     lock.lock();
-    last_ = std::move(a);
+    if (a) last_ = std::move(*a);  // Else what was known before.
     answered_ = upto;
     is_overdue_ = false;
     told_.notify_all();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings_keeper.hpp"
 
+#include <serve/barrier.hpp>
 #include <utility>
 
 namespace cohort::inference {
@@ -40,13 +41,13 @@ void settings_keeper::run() {
     if (found_ != kept_) {
       const deferred::settings s = kept_ = found_;
       lock.unlock();
-      keep_(s);
+      serve::guarded("inference_server", "settings are not kept", [&] { keep_(s); });
       lock.lock();
     }
     if (over_ && found_ == kept_) return;
     if (!timed_out) continue;
     lock.unlock();
-    ask_();
+    serve::guarded("inference_server", "settings are not known", ask_);
     lock.lock();
   }
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "barrier.hpp"
 #include "busy_time.hpp"
 
 #include <cohort/core/clock.hpp>
@@ -106,12 +107,14 @@ void let_nobody_in(int listener) {
 struct http_server::state {
   explicit state(http_options o)
       : settings{std::move(o)},
+        memory{settings.max_held_bytes > 0 ? settings.max_held_bytes : default_request_memory()},
         context{1},
         acceptor{context},
         drain_timer{context},
         accept_timer{context},
         clock_timer{context} {}
 
+  [[nodiscard]] std::pair<int, std::string> why_no_memory(std::size_t bytes) const;
   void accept();
   void admit(tcp::socket socket);
   void empty_the_queue();
@@ -137,6 +140,7 @@ struct http_server::state {
   busy_meter meter;  // Of the thread in `run`.
 
   http_options settings;
+  byte_ledger memory;                     // Outlives what holds some of it.
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
   std::size_t places = 0;                 // That they take of those within the limit.
   std::list<session*> extras;             // Those beyond it, the latest last.
@@ -163,7 +167,11 @@ namespace {
 class session final : public http_client, public std::enable_shared_from_this<session> {
  public:
   session(tcp::socket socket, http_server::state& server, bool is_extra)
-      : stream_{std::move(socket)}, server_{server}, is_extra_{is_extra} {
+      : stream_{std::move(socket)},
+        server_{server},
+        is_extra_{is_extra},
+        request_memory_{server.memory},
+        answer_memory_{server.memory} {
     server_.sessions.insert(this);
     if (is_extra_) {
       server_.extras.push_back(this);
@@ -236,12 +244,64 @@ class session final : public http_client, public std::enable_shared_from_this<se
   [[nodiscard]] bool is_asked() const noexcept {
     return phase_ == phase::asked || phase_ == phase::streaming;
   }
-  void close_now() {
-    lose();
+  void close_now() { give_up(); }
+
+  void answer(http_reply r) override {
+    guard([&] { begin_answer(std::move(r)); });
+  }
+
+  void begin(const std::string& type) override {
+    guard([&] { begin_stream(type); });
+  }
+  void send(std::string_view bytes) override {
+    guard([&] { send_more(bytes); });
+  }
+  void end() override {
+    guard([&] { end_stream(); });
+  }
+  void on_gone(std::function<void()> gone) override {
+    if (is_asked()) {
+      gone_ = std::move(gone);
+    } else {
+      gone();
+    }
+  }
+
+  /// Calls `work`. If it throws, the request that waits for an answer is told so; where none waits,
+  /// the connection closes. No other connection is affected.
+  template <class Work>
+  void guard(Work work) noexcept {
+    try {
+      work();
+    } catch (...) {
+      log_fault(server_.settings.name, "a request failed");
+      try {
+        tell(current_fault());
+      } catch (...) {
+        give_up();
+      }
+    }
+  }
+
+ private:
+  void tell(const fault& f) {
+    if (phase_ != phase::asked) return give_up();
+    http_reply r{.status = f.status, .body = server_.app->error_body(f.status, f.message)};
+    if (f.status == 503) r.fields.emplace_back("Retry-After", "1");
+    begin_answer(std::move(r));
+  }
+  /// Closes without an answer, or in the middle of one.
+  void give_up() noexcept {
+    if (phase_ == phase::closed) return;
+    try {
+      lose();
+    } catch (...) {
+      log_fault(server_.settings.name, "a request that ended failed");
+    }
     shut();
   }
 
-  void answer(http_reply r) override {
+  void begin_answer(http_reply r) {
     if (phase_ != phase::asked) return;
     move_to(phase::answering);
     gone_ = nullptr;
@@ -249,20 +309,50 @@ class session final : public http_client, public std::enable_shared_from_this<se
     keep_alive_ = keep_alive_ && !server_.leaving;
     const auto reason = http::obsolete_reason(static_cast<http::status>(r.status));
     const auto to = std::back_inserter(unsent_);
-    fmt::format_to(to,
-                   "HTTP/1.{} {} {}\r\nServer: cohort/{}\r\nContent-Type: {}\r\n"
-                   "Content-Length: {}\r\n",
-                   version_ % 10, r.status, view(reason), version_string, r.type, r.body.size());
+    fmt::format_to(to, "HTTP/1.{} {} {}\r\nServer: cohort/{}\r\nContent-Type: {}\r\n",
+                   version_ % 10, r.status, view(reason), version_string, r.type);
+    const std::optional<std::size_t> size =
+        r.pieces ? r.pieces->size() : std::optional{r.body.size()};
+    is_chunked_ = !size && version_ >= 11;
+    if (size) {
+      fmt::format_to(to, "Content-Length: {}\r\n", *size);
+    } else if (is_chunked_) {
+      unsent_ += "Transfer-Encoding: chunked\r\n";
+    } else {
+      keep_alive_ = false;  // The end of the connection ends the body.
+    }
     for (const auto& [name, value] : r.fields) fmt::format_to(to, "{}: {}\r\n", name, value);
     if (keep_alive_ != (version_ >= 11)) {
       fmt::format_to(to, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
     }
     unsent_ += "\r\n";
-    if (!head_only_) unsent_ += r.body;
+    if (!head_only_ && r.pieces) {
+      pieces_ = std::move(r.pieces);
+      parser_.reset();  // Its answer may take long.
+      let_go();
+      patience_left_ = milliseconds_of(server_.settings.write_timeout_s);
+      append_piece();
+    } else if (!head_only_) {
+      unsent_ += r.body;
+    }
     pump();
   }
 
-  void begin(const std::string& type) override {
+  /// One more of an answer that is written in pieces.
+  void append_piece() {
+    const std::size_t before = unsent_.size();
+    const bool has_more = pieces_->append_to(unsent_);
+    const std::size_t size = unsent_.size() - before;
+    if (is_chunked_ && size > 0) {
+      unsent_.insert(before, fmt::format("{:x}\r\n", size));
+      unsent_ += "\r\n";
+    }
+    if (has_more) return;
+    pieces_.reset();
+    if (is_chunked_) unsent_ += "0\r\n\r\n";
+  }
+
+  void begin_stream(const std::string& type) {
     if (phase_ != phase::asked) return;
     move_to(phase::streaming);
     server_.app->answered(200);
@@ -275,7 +365,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         keep_alive_ ? "" : "Connection: close\r\n");
     pump();
   }
-  void send(std::string_view bytes) override {
+  void send_more(std::string_view bytes) {
     if (phase_ != phase::streaming || bytes.empty()) return;
     if (unsent_.size() + bytes.size() > server_.settings.max_unsent) {  // It does not read.
       lose();
@@ -286,7 +376,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (is_chunked_) unsent_ += "\r\n";
     pump();
   }
-  void end() override {
+  void end_stream() {
     if (phase_ != phase::streaming) return;
     move_to(phase::answering);
     gone_ = nullptr;
@@ -294,15 +384,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (sending_.empty() && unsent_.empty()) return on_sent();
     pump();
   }
-  void on_gone(std::function<void()> gone) override {
-    if (is_asked()) {
-      gone_ = std::move(gone);
-    } else {
-      gone();
-    }
-  }
 
- private:
   enum class phase : std::uint8_t {
     idle,       // No header has arrived.
     arriving,   // Nor the body.
@@ -349,19 +431,29 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return more == 0 || others == 0 || others + more <= server_.shared_bytes();
   }
   /// Counts what its request takes by now: not what it announced, but what has come and the room
-  /// that was made for it.
-  /// @returns Whether there was room.
+  /// that was made for it. Where there is no room the client is told so.
+  /// @returns Whether there was.
   bool hold() {
     const std::string& body = parser_->get().body();
     const std::size_t taken = (body.empty() ? 0 : body.capacity()) +
                               (buffer_.capacity() - std::min(buffer_.capacity(), read_size));
-    if (!is_room_for(taken)) return false;
-    server_.held_bytes -= held_;
-    held_ = beyond_own(taken);
-    server_.held_bytes += held_;
-    return true;
+    if (!is_room_for(taken)) {
+      no_room();
+    } else if (!request_memory_.resize(taken)) {
+      no_memory(taken);
+    } else {
+      server_.held_bytes -= held_;
+      held_ = beyond_own(taken);
+      server_.held_bytes += held_;
+      return true;
+    }
+    return false;
   }
-  void let_go() { server_.held_bytes -= std::exchange(held_, 0); }
+  void let_go() noexcept {
+    server_.held_bytes -= std::exchange(held_, 0);
+    request_memory_.set(0);
+  }
+  void count_unsent() noexcept { answer_memory_.set(unsent_.size() + sending_.size()); }
 
   void leave_place() {
     if (!std::exchange(has_place_, false)) return;
@@ -372,10 +464,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
   }
 
-  void shut() {
+  void shut() noexcept {
     if (phase_ == phase::lingering) server_.lingering.remove(this);
     move_to(phase::closed);
     is_expecting_ = false;
+    pieces_.reset();
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -470,8 +563,21 @@ class session final : public http_client, public std::enable_shared_from_this<se
         });
   }
 
-  /// Parses what has arrived, of one request at most.
+  /// Parses what has arrived, of one request at most. A request for which that fails, for want of
+  /// memory most likely, is refused.
   void feed() {
+    guard([this] {
+      try {
+        parse();
+      } catch (...) {
+        if (phase_ != phase::idle && phase_ != phase::arriving) throw;
+        log_fault(server_.settings.name, "a request cannot be read");
+        const fault f = current_fault();
+        refuse(static_cast<http::status>(f.status), f.message, 1);
+      }
+    });
+  }
+  void parse() {
     while (buffer_.size() > 0) {
       beast::error_code e;
       const std::size_t n = parser_->put(buffer_.data(), e);
@@ -482,7 +588,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         on_header();
         if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
       }
-      if (!hold()) return no_room();
+      if (!hold()) return;
       if (parser_->is_done()) {
         is_expecting_ = false;
         return ask();
@@ -495,6 +601,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void no_room() {
     server_.app->refused(http_bound::bodies);
     refuse(http::status::service_unavailable, "the bodies of other requests leave no room", 1);
+  }
+
+  void no_memory(std::size_t bytes) {
+    server_.app->refused(http_bound::memory);
+    const auto [status, why] = server_.why_no_memory(bytes);
+    refuse(static_cast<http::status>(status), why,
+           status == 429 ? std::optional{1U} : std::nullopt);
   }
 
   void refuse_late() { refuse(http::status::service_unavailable, "the server is ending", 1); }
@@ -512,7 +625,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
     // Before it sends what would be refused. What is announced is not held for it.
-    if (!is_room_for(parser_->content_length().value_or(0))) return no_room();
+    const auto announced = static_cast<std::size_t>(parser_->content_length().value_or(0));
+    if (!is_room_for(announced)) return no_room();
+    if (announced > server_.memory.limit()) return no_memory(announced);
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
     }
@@ -558,12 +673,14 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void ask() {
     move_to(phase::asked);
     const auto& request = parser_->get();
-    server_.app->asked({.method = view(request.method_string()),
-                        .path = path_of(request),
-                        .body = request.body(),
-                        .authorization = view(request[http::field::authorization]),
-                        .inference_header_length = view(request[inference_header_length])},
-                       shared_from_this());
+    guard([&] {
+      server_.app->asked({.method = view(request.method_string()),
+                          .path = path_of(request),
+                          .body = request.body(),
+                          .authorization = view(request[http::field::authorization]),
+                          .inference_header_length = view(request[inference_header_length])},
+                         shared_from_this());
+    });
     if (is_asked()) watch();
   }
 
@@ -578,8 +695,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                       asio::buffer(&byte, 1), tcp::socket::message_peek, error);
                                   // More bytes are a pipelined request, which waits for its turn.
                                   if (got == 0 && error != asio::error::would_block) {
-                                    self->lose();
-                                    self->shut();
+                                    self->give_up();
                                   }
                                 });
   }
@@ -587,28 +703,54 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Sends what there is, one write at a time; what the system takes at once without waiting for
   /// it.
   void pump() {
+    count_unsent();
     if (!sending_.empty() || unsent_.empty()) return;
     sending_.swap(unsent_);
-    if (phase_ == phase::answering) count(false);  // Before the client can know.
+    if (phase_ == phase::answering && !pieces_) count(false);  // Before the client can know.
     beast::error_code later;  // Errors are told by the write that waits, not to who calls this.
     const std::size_t sent = stream_.socket().write_some(asio::buffer(sending_), later);
     if (!later && sent == sending_.size()) return on_sent();
     move_to(phase_);
-    stream_.expires_after(milliseconds_of(server_.settings.write_timeout_s));
+    const auto began = std::chrono::steady_clock::now();
+    stream_.expires_after(pieces_ ? patience_left_
+                                  : milliseconds_of(server_.settings.write_timeout_s));
     asio::async_write(stream_, asio::buffer(sending_) + (later ? 0 : sent),
-                      [self = shared_from_this()](beast::error_code e, std::size_t) {
+                      [self = shared_from_this(), began](beast::error_code e, std::size_t) {
                         if (self->phase_ == phase::closed) return;
                         self->stream_.expires_never();
-                        if (!e) return self->on_sent();
-                        self->lose();
-                        self->shut();
+                        if (e) return self->give_up();
+                        self->patience_left_ -= std::min(self->patience_left_,
+                                                         std::chrono::steady_clock::now() - began);
+                        self->guard([&] { self->on_sent(); });
                       });
   }
 
+  /// Each MiB of an answer in pieces may take as long as a whole one in one piece: who takes the
+  /// pieces one by one, as late as may be, does not hold the rest for ever.
+  void count_sent() {
+    sent_since_ += sending_.size();
+    if (sent_since_ < std::size_t{1} << 20U) return;
+    sent_since_ = 0;
+    patience_left_ = milliseconds_of(server_.settings.write_timeout_s);
+  }
+
   void on_sent() {
+    if (pieces_) count_sent();
     sending_.clear();
+    count_unsent();
     if (!unsent_.empty()) return pump();
     if (phase_ != phase::answering) return;
+    if (pieces_) {  // Behind all others that are ready.
+      return asio::post(server_.context, [self = shared_from_this()] {
+        if (self->phase_ != phase::answering) return;
+        self->guard([&] {
+          self->append_piece();
+          self->pump();
+        });
+      });
+    }
+    if (sending_.capacity() > 4 * http_piece) sending_ = {};
+    if (unsent_.capacity() > 4 * http_piece) unsent_ = {};
     if (keep_alive_) return read();
     const bool may_linger = !server_.draining || server_.is_patient();
     if (may_linger && (is_refused_ || buffer_.size() > 0 || has_unread())) return linger();
@@ -638,6 +780,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   std::chrono::steady_clock::time_point due_;
   std::chrono::steady_clock::time_point linger_until_;  // However it goes on sending.
   std::size_t held_ = 0;                                // Bytes of those that bodies share.
+  held_bytes request_memory_;
+  held_bytes answer_memory_;
+  std::shared_ptr<http_body> pieces_;                    // Of the answer, those to come.
+  std::chrono::steady_clock::duration patience_left_{};  // With it.
+  std::size_t sent_since_ = 0;                           // Bytes, since that was set.
 };
 
 }  // namespace
@@ -651,9 +798,24 @@ std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
   return all;
 }
 
+std::pair<int, std::string> http_server::state::why_no_memory(std::size_t bytes) const {
+  constexpr std::size_t kib = 1024;
+  const std::size_t most = memory.limit();
+  const std::size_t left = most - std::min(most, memory.held());
+  const std::size_t wanted = (bytes + kib - 1) / kib;
+  if (bytes > most) {
+    return {413, fmt::format("the request needs {} KiB of memory, and all requests have {} ({})",
+                             wanted, most / kib, settings.held_bytes_option)};
+  }
+  return {429, fmt::format("the request needs {} KiB of memory, and {} of the {} that all requests "
+                           "have are left ({})",
+                           wanted, left / kib, most / kib, settings.held_bytes_option)};
+}
+
 void http_server::state::accept() {
   acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
-    if (!e) admit(std::move(socket));  // Also one that came just before the port was closed.
+    // Also one that came just before the port was closed.
+    if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
     if (draining) return;
     if (e && e != asio::error::connection_aborted) {
       say_none_is_let_in(e);  // No descriptors, most likely: they come back when clients leave.
@@ -701,7 +863,7 @@ void http_server::state::empty_the_queue() {
   while (!e || e == asio::error::connection_aborted) {
     tcp::socket socket{context};
     acceptor.accept(socket, e);
-    if (!e) admit(std::move(socket));
+    if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
   }
   if (e != asio::error::would_block) say_none_is_let_in(e);
   acceptor.close(e);
@@ -714,8 +876,10 @@ void http_server::state::check_times() {
   clock_timer.expires_after(often + std::chrono::milliseconds{1});
   clock_timer.async_wait([this](beast::error_code e) {
     if (e) return;
-    const auto now = std::chrono::steady_clock::now();
-    for (const auto& s : everyone()) s->check_time(now);
+    guarded(settings.name, "cannot look at the time", [this] {
+      const auto now = std::chrono::steady_clock::now();
+      for (const auto& s : everyone()) s->guard([&] { s->check_time(now); });
+    });
     check_times();
   });
 }
@@ -725,13 +889,15 @@ void http_server::state::begin_drain(std::chrono::milliseconds within) {
   leaving = true;
   draining = true;
   empty_the_queue();
-  app->draining();
+  guarded(settings.name, "the drain", [this] { app->draining(); });
   patient_until = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_patience_s);
   drain_timer.expires_after(within);
   drain_timer.async_wait([this](beast::error_code e) {
     if (e) return;
     const std::size_t left = under_way;
-    for (const auto& s : everyone()) s->close_now();
+    guarded(settings.name, "the end of the drain", [this] {
+      for (const auto& s : everyone()) s->close_now();
+    });
     under_way = left;
     context.stop();
   });
@@ -747,7 +913,9 @@ void http_server::state::maybe_stop() {
     return;
   }
   const bool patiently = is_patient();
-  for (const auto& s : everyone()) s->close_if_idle(patiently);
+  guarded(settings.name, "the drain", [&] {
+    for (const auto& s : everyone()) s->guard([&] { s->close_if_idle(patiently); });
+  });
   accept_timer.expires_after(std::chrono::milliseconds{2});
   accept_timer.async_wait([this](beast::error_code e) {
     if (!e) maybe_stop();
@@ -801,7 +969,8 @@ void http_server::run(http_app& app) {
   me.app = &app;
   me.accept();
   me.check_times();
-  me.context.run();
+  // What a handler throws that no request stands for, as one that was posted.
+  while (!guarded(me.settings.name, "a task failed", [&me] { me.context.run(); })) continue;
 }
 bool http_server::is_busy() {
   busy_meter& meter = state_->meter;
@@ -818,6 +987,11 @@ void http_server::stop() { state_->context.stop(); }
 bool http_server::is_leaving() const noexcept { return state_->leaving; }
 bool http_server::is_draining() const noexcept { return state_->draining; }
 std::size_t http_server::under_way() const noexcept { return state_->under_way; }
+
+byte_ledger& http_server::memory() noexcept { return state_->memory; }
+std::pair<int, std::string> http_server::why_no_memory(std::size_t bytes) const {
+  return state_->why_no_memory(bytes);
+}
 
 void http_server::post(std::function<void()> work) { asio::post(state_->context, std::move(work)); }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "barrier.hpp"
+
 #include <cohort/serve/server_life.hpp>
 
 #include <cohort/core/error.hpp>
@@ -15,6 +17,7 @@
 #include <boost/system/error_code.hpp>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <filesystem>
 #include <future>
 #include <iterator>
@@ -255,7 +258,9 @@ server_life::~server_life() {
 
 void server_life::begin() {
   state& me = *state_;
-  me.life_thread = std::thread{[&me] { me.context.run(); }};
+  me.life_thread = std::thread{[&me] {
+    while (!guarded(me.settings.name, "a signal", [&me] { me.context.run(); })) continue;
+  }};
   if (me.manager) me.manager_thread = std::thread{[&me] { me.manager->run(me.management); }};
   me.service_thread = std::thread{[&me] { me.service.run(me.app); }};
 }
@@ -265,10 +270,14 @@ void server_life::become_ready(const std::function<void()>& start) {
   std::promise<void> started;
   me.service.post([&] {
     me.now = state::phase::ready;  // First: a signal from here on must let requests end.
-    start();
-    started.set_value();
+    try {
+      start();
+      started.set_value();
+    } catch (...) {
+      started.set_exception(std::current_exception());
+    }
   });
-  started.get_future().wait();
+  started.get_future().get();
 }
 
 void server_life::wait() { state_->service_thread.join(); }

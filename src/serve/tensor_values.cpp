@@ -186,6 +186,25 @@ std::optional<std::size_t> write_values(fmt::memory_buffer& out, data_type type,
   });
 }
 
+std::optional<std::size_t> find_not_finite(data_type type, std::span<const std::byte> values) {
+  return with_type(type, [&]<class T>(T) -> std::optional<std::size_t> {
+    if constexpr (std::is_floating_point_v<T>) {
+      const std::size_t n = values.size() / sizeof(T);
+      const auto is_finite = [&](std::size_t i) {
+        return std::isfinite(load<T>(values.data() + i * sizeof(T)));
+      };
+      // First all of them, without a branch: as a rule there is none.
+      bool all = true;
+      for (std::size_t i = 0; i < n; ++i) all &= is_finite(i);
+      if (all) return std::nullopt;
+      std::size_t first = 0;
+      while (is_finite(first)) ++first;
+      return first;
+    }
+    return std::nullopt;
+  });
+}
+
 std::vector<float> to_floats(data_type type, std::span<const std::byte> values) {
   std::vector<float> out;
   if (!is_json_type(type)) return out;

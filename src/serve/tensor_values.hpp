@@ -39,6 +39,10 @@ void check_values(const runtime::tensor_info& tensor, std::span<const std::byte>
 std::optional<std::size_t> write_values(fmt::memory_buffer& out, runtime::data_type type,
                                         std::span<const std::byte> values);
 
+/// The first of values that is not finite, which JSON cannot say; or nothing.
+std::optional<std::size_t> find_not_finite(runtime::data_type type,
+                                           std::span<const std::byte> values);
+
 /// Values as floats; none of FP16 and BF16.
 std::vector<float> to_floats(runtime::data_type type, std::span<const std::byte> values);
 

@@ -91,7 +91,10 @@ serve::model_meta emulated(duration slo) {
 /// All of a server but its clients and devices. It runs on the caller's thread until `stop`.
 struct fixture {
   explicit fixture(duration slo) : fixture{emulated(slo)} {}
-  explicit fixture(serve::model_meta meta) : service{std::move(meta)} {
+  /// @param memory_kib For requests; 0: the default.
+  explicit fixture(serve::model_meta meta, std::size_t memory_kib = 0)
+      : http{{.max_held_bytes = memory_kib << 10U, .held_bytes_option = "--request-memory-mib"}},
+        service{std::move(meta)} {
     o.queue_capacity = 4;
     counters.add_model(model_id{0}, "m");
     http.listen();
@@ -126,7 +129,7 @@ struct fixture {
   options o;
   std::vector<std::unique_ptr<std::string>> bodies;
   std::vector<std::unique_ptr<std::string>> lengths;
-  serve::http_server http{{}};
+  serve::http_server http;
   serve::metrics counters;
   held_service service;
   infer_app app{o, http, counters};
@@ -379,6 +382,56 @@ TEST_CASE("a model's configuration and the extensions are told") {
   CHECK(f.get("/v2").body.find(
             R"("extensions":["binary_tensor_data","model_configuration","statistics"])") !=
         std::string::npos);
+}
+
+TEST_CASE("outputs are reserved before there is memory for them, and given back with the answer") {
+  // A row of outputs has 1 MiB; all requests may have 2.5.
+  fixture f{{.name = "m",
+             .platform = "none",
+             .inputs = {{"x", runtime::data_type::f32, {1}}},
+             .outputs = {{"y", runtime::data_type::f32, {1 << 18}}},
+             .slo = 1h},
+            2560};
+  const auto rows = [](int n) {
+    std::string data = "1";
+    for (int i = 1; i < n; ++i) data += ",1";
+    return R"({"inputs":[{"name":"x","datatype":"FP32","shape":[)" + std::to_string(n) +
+           R"(,1],"data":[)" + data + "]}]}";
+  };
+  const auto first = f.ask(rows(2));
+  const auto second = f.ask(rows(1));
+  const auto never = f.ask(rows(3), [&] {
+    CHECK(f.http.memory().held() > std::size_t{2} << 20U);
+    CHECK(f.http.memory().held() < std::size_t{2} << 21U);
+    CHECK(f.get("/metrics").body.find("cohort_http_refused_total{reason=\"memory\"} 2\n") !=
+          std::string::npos);
+    for (engine::tensor_request* r : f.service.held) f.app.ended(*r, outcome::completed);
+    f.http.post(f.stop);
+  });
+  f.http.run(f.app);
+  REQUIRE(second->reply);
+  CHECK(second->reply->status == 429);
+  CHECK(second->reply->fields == serve::http_fields{{"Retry-After", "1"}});
+  CHECK(second->reply->body.find("model 'm': the request needs 1025 KiB of memory, and 511 of the "
+                                 "2560 that all requests have are left (--request-memory-mib)") !=
+        std::string::npos);
+  REQUIRE(never->reply);
+  CHECK(never->reply->status == 413);
+  CHECK(never->reply->body.find("the request needs 3073 KiB of memory, and all requests have 2560 "
+                                "(--request-memory-mib)") != std::string::npos);
+  REQUIRE(first->reply);
+  CHECK(first->reply->status == 200);
+  REQUIRE(first->reply->pieces);
+  std::string body;
+  while (first->reply->pieces->append_to(body)) continue;
+  CHECK(f.http.memory().held() == std::size_t{2} << 20U);
+  first->reply.reset();
+  CHECK(f.http.memory().held() == 0);
+  CHECK(body.size() ==
+        std::string{R"({"model_name":"m","model_version":"1","outputs":[{"name":"y",)"
+                    R"("datatype":"FP32","shape":[2,262144],"data":[]}]})"}
+                .size() +
+            2 * ((std::size_t{1} << 19U)) - 1);
 }
 
 }  // namespace

@@ -5,12 +5,16 @@
 #include <doctest/doctest.h>
 #include <formats/onnx_graph.hpp>
 
+#include <sys/resource.h>
+#include <unistd.h>
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -423,6 +427,130 @@ TEST_CASE("a folder that is none, and a model that does not take rows of the def
   CHECK(why.find("short/1/model.onnx: ") != std::string::npos);
   CHECK(why.find("of length 512: parameters max_length in config.pbtxt says another") !=
         std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+/// x [batch, 1] -> y [batch, columns].
+formats::onnx_model wide(std::int64_t columns) {
+  test::onnx_builder b{"wide", 5};
+  const formats::onnx_dimension batch{.name = "batch"};
+  const std::string x =
+      b.input("x", runtime::data_type::f32, {batch, formats::onnx_dimension{.value = 1}});
+  b.node("MatMul", {x, b.weights({1, columns}, 1)}, {}, "y");
+  b.output("y", runtime::data_type::f32, {batch, formats::onnx_dimension{.value = columns}});
+  return b.done();
+}
+std::string wide_body(int rows) {
+  std::string data = "1";
+  for (int i = 1; i < rows; ++i) data += ",1";
+  return R"({"inputs":[{"name":"x","datatype":"FP32","shape":[)" + std::to_string(rows) +
+         R"(,1],"data":[)" + data + "]}]}";
+}
+/// The value of a metric without labels; -1 if the server has none of the name.
+double metric(std::uint16_t port, const std::string& name) {
+  const std::string page = test::connection{port}.ask("GET", "/metrics").second;
+  const std::size_t at = page.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::atof(page.c_str() + at + name.size() + 2);
+}
+
+TEST_CASE("a folder that vanishes, or has too many models, is no end of what is served") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string aside = r.folder + "_aside";
+  fs::rename(r.folder, aside);
+  CHECK(index(c).find(R"("name":"good","version":"1","state":"READY")") != std::string::npos);
+  const std::string why = load(c, "good");
+  CAPTURE(why);
+  CHECK(why.starts_with("4"));
+  CHECK(why.find("cannot be read") != std::string::npos);
+  fs::rename(aside, r.folder);
+  for (int i = 0; i < 1002; ++i) fs::create_directory(r.folder + "/m" + std::to_string(i));
+  CHECK(index(c).find(R"("name":"good","version":"1","state":"READY")") != std::string::npos);
+  CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("requests whose outputs the memory does not hold are refused, and the server lives on") {
+  const repository r;
+  r.add(wide(1 << 20), "wide", slow_slo);  // 4 MiB a row, 256 MiB a request of 64.
+  // First as a ledger of 300 MiB counts it; then as the system says it, without one.
+  for (const std::string memory : {"300", "1000000"}) {
+    CAPTURE(memory);
+    test::child_server s{INFERENCE_SERVER,
+                         r.options({"--request-memory-mib", memory, "--model-memory-mb", "600"})};
+    REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+    std::ifstream sizes{"/proc/" + std::to_string(s.pid()) + "/statm"};
+    rlim_t pages = 0;
+    sizes >> pages;
+    const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{700} << 20U);
+    const rlimit limit{.rlim_cur = most, .rlim_max = most};
+    REQUIRE(prlimit(s.pid(), RLIMIT_AS, &limit, nullptr) == 0);
+    std::vector<std::unique_ptr<test::connection>> all;
+    for (int i = 0; i < 4; ++i) {
+      test::connection& c = *all.emplace_back(std::make_unique<test::connection>(s.port()));
+      const std::string body = wide_body(64);
+      c.send("POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+             std::to_string(body.size()) + "\r\n\r\n" + body);
+    }
+    int refused = 0;
+    for (const auto& c : all) {
+      c->wait_for_bytes();
+      const int status = c->status();
+      CAPTURE(status);
+      CHECK((status == 200 || status == 429 || status == 500 || status == 503));
+      refused += status == 200 ? 0 : 1;
+    }
+    CHECK(refused >= 1);
+    if (memory == "300") {
+      CHECK(refused == 3);
+    }
+    all.clear();
+    CHECK(test::connection{s.port()}.ask("GET", "/v2/health/live").first == 200);
+    CHECK(s.stop() == 0);
+  }
+}
+
+TEST_CASE(
+    "a large answer is written while its client takes it, and others are answered meanwhile") {
+  const repository r;
+  r.add(wide(1 << 20), "wide", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection large{s.port()};
+  const std::string body = wide_body(8);
+  large.send("POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+             std::to_string(body.size()) + "\r\n\r\n" + body);
+  REQUIRE(large.wait_for_bytes());
+  // Its JSON is some 80 MB, its outputs 32 MiB: only these are there.
+  const double held = metric(s.port(), "cohort_held_bytes");
+  CHECK(held >= 32.0 * (1 << 20));
+  CHECK(held < 33.0 * (1 << 20));
+  CHECK(test::connection{s.port()}.ask("GET", "/v2/health/live").first == 200);
+  const auto [status, answer] = large.answer();
+  CHECK(status == 200);
+  CHECK(answer.size() > std::size_t{64} << 20U);
+  CHECK(answer.ends_with("]}]}"));
+  CHECK(std::ranges::count(answer, ',') >= 8 * (1 << 20) - 1);
+  while (metric(s.port(), "cohort_held_bytes") > 1 << 20) std::this_thread::yield();
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a request has no more rows than max_batch_size of its model, where that is stated") {
+  const repository r;
+  r.add(wide(2), "stated", slow_slo + "max_batch_size: 3\n");
+  r.add(wide(2), "usual", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/stated/infer", wide_body(3)).first == 200);
+  const auto [status, why] = c.ask("POST", "/v2/models/stated/infer", wide_body(4));
+  CHECK(status == 400);
+  CHECK(why.find("inputs[0].shape[0] is 4, expected 1 to 3, max_batch_size of model 'stated'") !=
+        std::string::npos);
+  CHECK(c.ask("POST", "/v2/models/usual/infer", wide_body(64)).first == 200);  // In batches.
   CHECK(s.stop() == 0);
 }
 

@@ -4,8 +4,12 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
+#include <functional>
 #include <future>
 #include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,6 +29,16 @@ class echo final : public http_app {
     } else if (q.path == "/keep") {
       kept = client;
       client->on_gone([this] { ++gone; });
+    } else if (q.path == "/throw") {
+      throw std::runtime_error{"a fault"};
+    } else if (q.path == "/throw/memory") {
+      throw std::bad_alloc{};
+    } else if (q.path == "/throw/late") {
+      client->begin("text/plain");
+      client->send("a");
+      throw config_error{"too late to say"};
+    } else if (q.path == "/pieces") {
+      client->answer({.pieces = pieces});
     } else if (q.path == "/stream") {
       client->begin("text/plain");
       for (const char c : q.body) client->send(std::string(1, c));
@@ -41,17 +55,36 @@ class echo final : public http_app {
   std::string error_body(int status, std::string_view) override { return std::to_string(status); }
   void answered(int status) override { last = status; }
   void refused(http_bound full) override {
-    ++(full == http_bound::bodies ? without_room : turned_away);
+    ++(full == http_bound::bodies   ? without_room
+       : full == http_bound::memory ? without_memory
+                                    : turned_away);
   }
   void draining() override { drained = true; }
   [[nodiscard]] bool is_probe(std::string_view path) const override { return path == "/probe"; }
 
   std::shared_ptr<http_client> kept;
+  std::shared_ptr<http_body> pieces;
   int gone = 0;
   int last = 0;
   int without_room = 0;
+  int without_memory = 0;
   int turned_away = 0;
   bool drained = false;
+};
+
+/// Writes "ab" as often as it is told to.
+struct repeated final : http_body {
+  repeated(std::size_t times, std::optional<std::size_t> bytes, std::function<void()> each = {})
+      : left{times}, known{bytes}, then{std::move(each)} {}
+  [[nodiscard]] std::optional<std::size_t> size() const override { return known; }
+  bool append_to(std::string& out) override {
+    if (then) then();
+    out += "ab";
+    return --left > 0;
+  }
+  std::size_t left;
+  std::optional<std::size_t> known;
+  std::function<void()> then;
 };
 
 TEST_CASE("answers are whole or streamed, clients that go are noticed, and a drain ends it") {
@@ -311,5 +344,112 @@ TEST_CASE("a port in use is an exhausted resource, a host that is none a bad set
   http_server nowhere{{.host = "nowhere"}};
   CHECK_THROWS_AS(nowhere.listen(), config_error);
 }
+TEST_CASE("what an app throws is the answer of one request, and the end of nothing else") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection c{server.port()};
+  CHECK(c.ask("GET", "/throw") == std::pair{500, std::string{"500"}});
+  CHECK(c.ask("GET", "/throw/memory") == std::pair{503, std::string{"503"}});
+  CHECK(c.head.find("Retry-After: 1\r\n") != std::string::npos);
+  server.post([] { throw std::runtime_error{"posted"}; });
+  CHECK(c.ask("GET", "/b").first == 202);  // On the same connection.
+  {
+    test::connection late{server.port()};
+    CHECK(late.ask("GET", "/throw/late") == std::pair{200, std::string{"a(cut)"}});
+  }
+  app.pieces = std::make_shared<repeated>(3, std::nullopt, [n = 0]() mutable {
+    if (++n == 2) throw std::bad_alloc{};
+  });
+  test::connection half{server.port()};
+  CHECK(half.ask("GET", "/pieces") == std::pair{200, std::string{"ab(cut)"}});
+  CHECK(c.ask("GET", "/b").first == 202);
+  server.drain(5);
+  thread.join();
+  CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("an answer in pieces arrives whole, with its length if that is known") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection c{server.port()};
+  app.pieces = std::make_shared<repeated>(3, std::nullopt);
+  CHECK(c.ask("GET", "/pieces") == std::pair{200, std::string{"ababab"}});
+  CHECK(c.head.find("Transfer-Encoding: chunked") != std::string::npos);
+  app.pieces = std::make_shared<repeated>(2, 4);
+  CHECK(c.ask("GET", "/pieces") == std::pair{200, std::string{"abab"}});
+  CHECK(c.head.find("Content-Length: 4\r\n") != std::string::npos);
+  app.pieces = std::make_shared<repeated>(2, std::nullopt);
+  c.send("GET /pieces HTTP/1.0\r\n\r\n");  // Which knows no chunks.
+  CHECK(c.answer().first == 200);
+  CHECK(c.head.find("chunked") == std::string::npos);
+  while (c.wait_for_bytes()) continue;  // The server closes: that ends the body.
+  server.drain(5);
+  thread.join();
+}
+
+TEST_CASE("others are answered between two pieces of an answer") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  // As many pieces as it takes until another request was answered, and far too many if none is.
+  auto many = std::make_shared<repeated>(std::size_t{1} << 20U, std::nullopt);
+  many->then = [&app, all = many.get()] {
+    if (app.last == 202) all->left = 1;
+  };
+  app.pieces = many;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection large{server.port()};
+  large.send("GET /pieces HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(large.wait_for_bytes());
+  test::connection other{server.port()};
+  CHECK(other.ask("GET", "/b").first == 202);
+  const auto [status, body] = large.answer();
+  CHECK(status == 200);
+  CHECK_FALSE(body.ends_with("(cut)"));
+  CHECK(body.size() < std::size_t{2} << 20U);
+  server.drain(5);
+  thread.join();
+}
+
+TEST_CASE("bodies that find no memory are refused, and what was held is given back") {
+  constexpr std::size_t kib = 1024;
+  http_server server{
+      {.body_limit = 4096 * kib, .read_timeout_s = 3600, .max_held_bytes = 2048 * kib}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const auto post = [](std::size_t announced, std::size_t sent) {
+    return "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(announced) +
+           "\r\n\r\n" + std::string(sent, 'x');
+  };
+  {
+    test::connection never{server.port()};
+    never.send(post(2049 * kib, 0));
+    CHECK(never.answer().first == 413);
+    test::connection first{server.port()};
+    first.send(post(500 * kib, 500 * kib - 1));
+    while (server.memory().held() < 500 * kib - 1) std::this_thread::yield();
+    test::connection second{server.port()};
+    second.send(post(1600 * kib, 1600 * kib));
+    CHECK(second.answer() == std::pair{429, std::string{"429"}});
+    CHECK(second.head.find("Retry-After: 1\r\n") != std::string::npos);
+    first.send("x");
+    CHECK(first.answer().first == 202);
+    test::connection third{server.port()};
+    CHECK(third.ask("POST", "/a", std::string(500 * kib, 'x')).first == 202);
+  }
+  server.drain(5);
+  thread.join();
+  CHECK(app.without_memory == 2);
+  CHECK(server.memory().held() == 0);
+  CHECK(server.why_no_memory(2049 * kib) ==
+        std::pair{413, std::string{"the request needs 2049 KiB of memory, and all requests have "
+                                   "2048 (max_held_bytes)"}});
+}
+
 }  // namespace
 }  // namespace cohort::serve::http_test

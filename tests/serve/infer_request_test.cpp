@@ -397,6 +397,64 @@ TEST_CASE("values of every datatype are written as they are read") {
     CHECK(std::get<infer_answer>(out).body.ends_with("\"data\":[" + text + "]}]}"));
   }
 }
+TEST_CASE("an answer in pieces is the same, however small they are") {
+  std::vector<std::byte> rows(96);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const float y[] = {1.0F + static_cast<float>(i), 2, 3, 4, 99, 99};
+    std::memcpy(rows.data() + 48 * i, y, sizeof(y));
+    std::memcpy(rows.data() + 48 * i + 40, i == 0 ? "pq" : "rs", 2);
+  }
+  const std::vector<std::vector<wanted_output>> all{
+      {{1, true}, {0, false}}, {{0, true}, {1, true}}, {{0, false}}};
+  for (const auto& outputs : all) {
+    infer_request r = asked(2, outputs);
+    r.size = 2;
+    const runtime::row_layout lies = layout(encoder);
+    const infer_answer whole = std::get<infer_answer>(write_infer_response(encoder, lies, r, rows));
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
+      infer_writer w{encoder, lies, r, rows};
+      while (!w.check()) continue;
+      CHECK(w.json_length() == whole.json_length);
+      CHECK(w.size() == (whole.json_length ? std::optional{whole.body.size()} : std::nullopt));
+      std::string body;
+      while (w.append_to(body, bytes)) continue;
+      CHECK(body == whole.body);
+    }
+  }
+}
+TEST_CASE("a large answer is looked at and written in steps, and its last value may be wrong") {
+  // 3 rows of 1.5 M floats: 18 MB, of which a step looks at 4 MiB.
+  const std::int64_t columns = 1'500'000;
+  const model_meta m{
+      "m", "test", {{"x", data_type::f32, {1}}}, {{"y", data_type::f32, {columns}}}, 20ms};
+  const runtime::row_layout lies = layout(m);
+  std::vector<float> y(3 * static_cast<std::size_t>(columns), 0.5F);
+  const infer_request r = asked(3, {{0, false}});
+  infer_writer w{m, lies, r, std::as_bytes(std::span{y})};
+  CHECK(w.value_bytes() == 18'000'000);
+  int steps = 1;
+  while (!w.check()) ++steps;
+  CHECK(steps == 5);
+  std::string piece;
+  CHECK(w.append_to(piece, 65536));
+  CHECK(piece.size() >= 65536);
+  CHECK(piece.size() < 2 * 65536);
+  y.back() = NAN;
+  infer_writer bad{m, lies, r, std::as_bytes(std::span{y})};
+  while (!bad.check()) continue;
+  REQUIRE(bad.error());
+  CHECK(bad.error()->message == "output 'y': value 1499999 of row 2 is not finite");
+}
+TEST_CASE("rows are bounded by the server's limit and by that of the model") {
+  model_meta m = floats;
+  m.max_rows = 3;  // Of 4 that the server allows.
+  CHECK(complaint(with("[3,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m).empty());
+  CHECK(complaint(with("[4,2,2]", "[1]", "FP32", ""), m) ==
+        "inputs[0].shape[0] is 4, expected 1 to 3, max_batch_size of model 'm'");
+  m.max_rows = 5;
+  CHECK(complaint(with("[5,2,2]", "[1]", "FP32", ""), m) ==
+        "inputs[0].shape[0] is 5, expected 1 to 4");
+}
 TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");
 }

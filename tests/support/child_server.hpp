@@ -205,6 +205,10 @@ class connection {
   void end_sending() { shutdown(socket_, SHUT_WR); }
   /// Waits for some bytes that are not looked at. @returns Whether any came.
   bool wait_for_bytes() { return more(); }
+  /// Of the answer that has begun to come; 0 if none has.
+  [[nodiscard]] int status() const {
+    return buffer_.size() < 12 ? 0 : std::atoi(buffer_.c_str() + 9);
+  }
   bool is_closed_by_server() { return buffer_.empty() && !more(); }
   std::string head;
 

@@ -3,10 +3,13 @@
 /// HTTP/1.1 for the servers: whole requests in, whole or streamed answers out, and a drain.
 #pragma once
 
+#include <cohort/serve/byte_ledger.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +33,11 @@ struct http_options {
   /// that may be; who needs more takes it from the rest, and is answered 503 when that is used up.
   /// One alone may have more, up to `body_limit`.
   std::size_t max_body_bytes = std::size_t{256} << 20U;
+  /// Bytes that bodies, answers and what the app reserves for them may hold in all; 0:
+  /// `default_request_memory()`. A request that finds too few left is answered 429, one that needs
+  /// more than all of them 413.
+  std::size_t max_held_bytes = 0;
+  std::string held_bytes_option = "max_held_bytes";  ///< What users call that limit.
   /// Beside these, 32 that were answered before they had sent all may send the rest, unread.
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
@@ -51,11 +59,31 @@ struct http_request {
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;
 
+/// A body that is written in pieces while its client takes it: a large answer then takes little
+/// memory beside what it is made of, and others are served in between. Only on the server's thread,
+/// but destroyed on any.
+class http_body {
+ public:
+  http_body() = default;
+  virtual ~http_body() = default;
+  http_body(const http_body&) = delete;
+  http_body& operator=(const http_body&) = delete;
+
+  /// Its length in bytes; nothing if it is known only at the end.
+  [[nodiscard]] virtual std::optional<std::size_t> size() const = 0;
+  /// Appends the next piece, about `http_piece` bytes. @returns Whether there are more.
+  virtual bool append_to(std::string& out) = 0;
+};
+
+/// Of a body that is written in pieces: about a millisecond's work where numbers become text.
+inline constexpr std::size_t http_piece = std::size_t{64} << 10U;
+
 struct http_reply {
   int status = 200;
   std::string body{};
   std::string type = "application/json";
-  http_fields fields{};  ///< More of the header.
+  http_fields fields{};                 ///< More of the header.
+  std::shared_ptr<http_body> pieces{};  ///< If not null, the body in place of `body`.
 };
 
 /// Who asked, until the answer has ended: either `answer` once, or `begin`, any number of `send`s
@@ -83,6 +111,7 @@ class http_client {
 enum class http_bound : std::uint8_t {
   connections,  ///< `max_connections`.
   bodies,       ///< `max_body_bytes`.
+  memory,       ///< `max_held_bytes`; answered 429, or 413 if it needs more than all.
 };
 
 /// What a server does. All calls come on the server's thread.
@@ -99,7 +128,7 @@ class http_app {
   virtual std::string error_body(int status, std::string_view message) = 0;
   /// An answer of this status begins.
   virtual void answered(int status) = 0;
-  /// That answer is one of the server's own, 503, as there is no room for the client.
+  /// That answer is one of the server's own, as there is no room for the client.
   virtual void refused(http_bound /*full*/) {}
   /// A drain begins: no more connections come, but requests of those that are there still do.
   virtual void draining() = 0;
@@ -111,7 +140,9 @@ class http_app {
 /// or too slow itself, keeps connections alive, notices clients that go. Beyond `max_connections`
 /// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
 /// are told that they are too many. Where the system has no descriptors left it says so on standard
-/// error, at most once a minute, and goes on trying. Thread safety: `listen` and `run` from one
+/// error, at most once a minute, and goes on trying. What the app throws ends at this server: the
+/// request is answered 500, or 503 for want of memory, a line on standard error says so, and others
+/// go on. Thread safety: `listen` and `run` from one
 /// thread each, the rest from any.
 class http_server {
  public:
@@ -147,7 +178,12 @@ class http_server {
   [[nodiscard]] bool is_busy();
   /// Requests whose answer is being made or sent. Once `run` has returned: that were left so.
   [[nodiscard]] std::size_t under_way() const noexcept;
-  /// Calls `work` on the server's thread, soon; never once `run` has returned.
+  /// What bodies and answers hold at present, and the limit; the app's reservations are its own.
+  [[nodiscard]] byte_ledger& memory() noexcept;
+  /// Why there is no room for so many bytes more: status 413 if there never is, else 429.
+  [[nodiscard]] std::pair<int, std::string> why_no_memory(std::size_t bytes) const;
+  /// Calls `work` on the server's thread, soon; never once `run` has returned. What it throws is
+  /// printed.
   void post(std::function<void()> work);
 
   struct state;

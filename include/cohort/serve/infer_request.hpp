@@ -30,6 +30,9 @@ struct model_meta {
   std::string version = "1";
   bool batches =
       true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
+  /// The most rows of one request, where the model's configuration says so: its max_batch_size. 0:
+  /// it does not.
+  std::uint32_t max_rows = 0;
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
@@ -69,7 +72,8 @@ struct protocol_error {
 
 /// Parses infer requests: JSON, or JSON and the binary data of tensors behind it. Checks
 /// everything: each input of the model exactly once, in any order; its datatype; its shape, with a
-/// leading batch dimension of 1 to `max_rows` that is the same for all; as many values as the shape
+/// leading batch dimension of 1 to `max_rows`, and the model's if it has one, that is the same for
+/// all; as many values as the shape
 /// says, flat or nested, each finite and within its datatype, or as many bytes; ids within the
 /// tensor's range; outputs that exist, each once. What the protocol knows and is not done here is
 /// refused by its name; parameters that it does not know are ignored, but for those that begin with
@@ -96,6 +100,59 @@ class infer_parser {
 struct infer_answer {
   std::string body;
   std::optional<std::size_t> json_length;  ///< If tensors' data is behind the JSON.
+};
+
+/// Writes an answer in pieces, after a look at all its values: the length of what comes, or the
+/// error in its place, is known before the first byte. Both go in steps, so that others can be
+/// served in between. Thread safety: one thread at a time.
+class infer_writer {
+ public:
+  /// All are referred to. @param output As of `write_infer_response`.
+  infer_writer(const model_meta& model, const runtime::row_layout& layout,
+               const infer_request& request, std::span<const std::byte> output);
+
+  /// Bytes of the values that the client asked for.
+  [[nodiscard]] std::size_t value_bytes() const noexcept { return value_bytes_; }
+  /// Looks at some more: about a millisecond's work. @returns Whether it is done.
+  bool check();
+  /// Once `check` is done: what is wrong with the values, if anything.
+  [[nodiscard]] const std::optional<protocol_error>& error() const noexcept { return error_; }
+  /// Once `check` is done: as of `infer_answer`.
+  [[nodiscard]] const std::optional<std::size_t>& json_length() const noexcept {
+    return json_length_;
+  }
+  /// Once `check` is done: bytes of the answer, if that is known: where tensors' data is behind the
+  /// JSON.
+  [[nodiscard]] std::optional<std::size_t> size() const noexcept;
+  /// Appends about `bytes` more. @returns Whether there are more.
+  bool append_to(std::string& out, std::size_t bytes);
+
+ private:
+  struct place {
+    std::size_t output = 0;  ///< Of those asked for.
+    std::uint32_t row = 0;
+    std::size_t at = 0;  ///< Bytes of the row.
+    bool has_begun = false;
+    bool is_open = false;  ///< The output's description is written.
+  };
+  bool scan();
+  bool write_json(std::string& out, std::size_t bytes, place& p);
+  bool write_binary(std::string& out, std::size_t bytes);
+  [[nodiscard]] std::span<const std::byte> row_of(const place& p) const noexcept;
+  bool advance(place& p) const noexcept;
+
+  const model_meta& model_;
+  const runtime::row_layout& layout_;
+  const infer_request& request_;
+  std::span<const std::byte> output_;
+  std::size_t value_bytes_ = 0;
+  std::size_t binary_bytes_ = 0;
+  std::optional<protocol_error> error_;
+  std::optional<std::size_t> json_length_;
+  place looking_;
+  place writing_;
+  place sending_;  ///< Of binary data.
+  bool is_json_written_ = false;
 };
 
 /// @param layout Of the model's outputs.  @param output The rows, `layout.bytes()` each.

@@ -142,13 +142,26 @@ class http_refusal_counter {
   explicit http_refusal_counter(metric_page& page)
       : count_{page,
                {.name = "cohort_http_refused_total",
-                .help = "Connections and requests answered 503 for want of room, by what was full",
+                .help = "Connections and requests refused for want of room, by what was full",
                 .label = "reason",
-                .values = {"connections", "bodies"}}} {}
+                .values = {"connections", "bodies", "memory"}}},
+        held_{page,
+              {.name = "cohort_held_bytes",
+               .help = "Memory that bodies and answers of requests hold, reservations included"}},
+        most_{page,
+              {.name = "cohort_held_bytes_limit",
+               .help = "The most of it; requests beyond are answered 429 or 413"}} {}
+  /// What is held at present, and the most that may be.
+  void show(const byte_ledger& memory) const {
+    held_.set(static_cast<double>(memory.held()));
+    most_.set(static_cast<double>(memory.limit()));
+  }
   void add(http_bound full) const { count_.add(1, 0, static_cast<std::size_t>(full)); }
 
  private:
   counter count_;
+  gauge held_;
+  gauge most_;
 };
 
 using metric_labels = std::map<std::string, std::string>;
