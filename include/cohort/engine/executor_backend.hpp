@@ -173,7 +173,7 @@ class executor_backend {
     return devices_[id.index()]->work.load();
   }
   void cancel(const request& r) noexcept
-    requires Pipeline::is_driven
+    requires(Pipeline::is_driven)
   {
     for (const auto& d : devices_) {
       if (d == nullptr || r.model.index() >= d->models.size()) continue;
@@ -183,7 +183,7 @@ class executor_backend {
   }
 
   [[nodiscard]] time_point next_event() const noexcept
-    requires is_driven
+    requires(is_driven)
   {
     time_point next = next_of_executors();
     if constexpr (Pipeline::is_driven) {
@@ -192,7 +192,7 @@ class executor_backend {
     return next;
   }
   void advance(time_point now)
-    requires is_driven
+    requires(is_driven)
   {
     now_ = now;
     do {
@@ -206,7 +206,7 @@ class executor_backend {
   /// What observes a model on a device, if the pipeline is observed. Loop's thread, or after the
   /// engine.
   [[nodiscard]] auto& observer(model_id id, device_id on = {}) noexcept
-    requires Pipeline::is_driven
+    requires(Pipeline::is_driven)
   {
     return devices_[on.index()]->models[id.index()]->observer();
   }

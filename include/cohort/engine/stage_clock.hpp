@@ -110,7 +110,7 @@ class stage_clock<Executor> {
   [[nodiscard]] duration between(std::size_t i, std::size_t j) const { return at_[j] - at_[i]; }
   /// Around the marks, so that it covers what is between them.
   [[nodiscard]] duration busy() const
-    requires Executor::streams_are_threads
+    requires(Executor::streams_are_threads)
   {
     return last_busy_ - first_busy_;
   }
