@@ -26,7 +26,7 @@
 namespace cohort::inference {
 
 /// Why models are suspended.
-inline constexpr const char* suspends_by = "its requests made two devices hang or fail";
+inline constexpr const char* suspends_by = "its requests made devices hang or fail";
 
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
 /// @param partition Of the device, if it is only that.

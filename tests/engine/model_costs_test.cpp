@@ -14,14 +14,18 @@ constexpr model_id poisoned{0}, sound{1};
 constexpr device_id first{0}, second{1};
 
 struct fixture {
-  fixture() {
+  /// Batches of each model so far: by default one of 20 is the poisoned one's.
+  explicit fixture(int of_poisoned = 0, int of_sound = 18) {
     costs.add_model(poisoned);
     costs.add_model(sound);
+    for (int i = 0; i < of_poisoned; ++i) costs.ran(poisoned);
+    for (int i = 0; i < of_sound; ++i) costs.ran(sound);
   }
   model_costs costs;
 };
 
-TEST_CASE("a model that costs two devices within a minute is suspended for ten seconds") {
+TEST_CASE(
+    "a model of few batches that costs two devices within a minute is suspended for ten seconds") {
   fixture f;
   CHECK_FALSE(f.costs.note(poisoned, first, at(0s)));
   CHECK_FALSE(f.costs.is_suspended(poisoned, at(0s)));
@@ -29,6 +33,31 @@ TEST_CASE("a model that costs two devices within a minute is suspended for ten s
   CHECK(f.costs.is_suspended(poisoned, at(70s) - 1ns));
   CHECK_FALSE(f.costs.is_suspended(poisoned, at(70s)));
   CHECK_FALSE(f.costs.is_suspended(sound, at(60s)));
+}
+TEST_CASE("the more batches a model has, the more devices it may cost before it is suspended") {
+  // As many costs as make s^n at most 1/20, e^-3 to be exact; of two devices in turn.
+  const auto costs_until_suspended = [](int of_poisoned, int of_sound) {
+    fixture f{of_poisoned, of_sound};
+    for (int n = 1; n <= 1000; ++n) {
+      if (f.costs.note(poisoned, n % 2 == 0 ? first : second, at(1s * n))) return n;
+    }
+    return 0;
+  };
+  CHECK(costs_until_suspended(0, 998) == 2);  // 1/1000: two devices all the same.
+  CHECK(costs_until_suspended(21, 77) == 2);  // 22/100: 2 * 1.51.
+  CHECK(costs_until_suspended(24, 74) == 3);  // 25/100: 3 * 1.39.
+  CHECK(costs_until_suspended(49, 49) == 5);  // 50/100: 5 * .69.
+  CHECK(costs_until_suspended(89, 9) == 29);  // 90/100: 29 * .105.
+  CHECK(costs_until_suspended(9, 0) == 32);   // 10/11: the other has had none: 32 * .095.
+}
+TEST_CASE("counts of batches follow a load that changes") {
+  fixture f;
+  for (std::uint64_t i = 0; i < 3 * model_costs::most_counted; ++i) f.costs.ran(poisoned);
+  CHECK_FALSE(f.costs.note(poisoned, first, at(0s)));
+  CHECK_FALSE(f.costs.note(poisoned, second, at(1s)));  // Nearly all batches are its own by now.
+  for (std::uint64_t i = 0; i < 8 * model_costs::most_counted; ++i) f.costs.ran(sound);
+  CHECK_FALSE(f.costs.note(poisoned, first, at(100s)));
+  CHECK(f.costs.note(poisoned, second, at(101s)));
 }
 TEST_CASE("one device as often as may be, or two a minute apart, suspend no model") {
   fixture f;

@@ -61,6 +61,7 @@ class device_half {
   const deferred::batch& on_dispatch(deferred::batch&& b, Models& models) noexcept {
     const deferred::batch& sent = at_work_.add(std::move(b));
     models.begin_work(sent.model);
+    costs_.ran(sent.model);
     service_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected);
     return sent;
   }
