@@ -147,7 +147,7 @@ class planned_service final : public model_service {
     void operator()(request& r, outcome how) const {
       auto& mine = static_cast<engine::tensor_request&>(r);
       const bool may_move =
-          how == outcome::failed && !mine.is_unfit && !mine.has_hung && mine.moves < most_moves;
+          how == outcome::failed && !mine.is_unfit && !mine.is_spent && mine.moves < most_moves;
       if (may_move && self->moves(mine)) return;
       // Whose client has gone has missed nothing, nor who asked for what cannot be computed.
       if (how != outcome::cancelled && !mine.is_unfit)

@@ -13,19 +13,13 @@
 #include <string>
 
 #include <chat/server_client.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::chat::disconnect_test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-constexpr bool is_sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool is_sanitized = false;
-#endif
-constexpr int clients = is_sanitized ? 300 : 1000;
+constexpr int clients = test::is_sanitized ? 300 : 1000;
 
 /// Bytes of memory that the process has.
 std::size_t resident_bytes(pid_t process) {
@@ -145,7 +139,7 @@ TEST_CASE("clients that vanish at random leave nothing behind") {
   const std::string text = c.ask("GET", "/metrics").second;
   CHECK(text.find("cohort_llm_requests_total{reason=\"cancelled\"}") != std::string::npos);
   CHECK(text.find("reason=\"error\"") == std::string::npos);
-  if (!is_sanitized) {
+  if (!test::is_sanitized) {
     // A thousand leaked requests are over 32 MiB, a thousand leaked texts over 10.
     const std::size_t after = resident_bytes(server.pid());
     MESSAGE("resident before and after, KiB: ", memory >> 10U, " ", after >> 10U);

@@ -123,9 +123,9 @@ TEST_CASE("a device hangs in the oldest batch of an entry, not in the one behind
   f.half.advance(t0 + 4ms, f.owner);
   f.half.advance(t0 + 8ms, f.owner);
   REQUIRE(f.owner.ends.size() == 3);
-  CHECK(f.requests[0].has_hung);
-  CHECK_FALSE(f.requests[1].has_hung);
-  CHECK_FALSE(f.requests[2].has_hung);
+  CHECK(f.requests[0].is_spent);
+  CHECK_FALSE(f.requests[1].is_spent);
+  CHECK_FALSE(f.requests[2].is_spent);
 }
 TEST_CASE("a failure is blamed on a request that failed on another device, and that one forgiven") {
   fixture f{{.failures = 1, .window = 1, .first_probe = 10ms}};

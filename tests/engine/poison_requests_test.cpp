@@ -233,7 +233,8 @@ TEST_CASE("random poison: each request ends once, and other models lose none") {
       REQUIRE(j.ends.size() == 1);
       if (j.kind != poison::none) {
         CHECK(j.ends.front() != outcome::completed);
-        CHECK(j.runs <= (j.kind == poison::hangs ? 1U : 2U));
+        // The first device that fails it may get it again, until it is out.
+        CHECK(j.runs <= (j.kind == poison::hangs ? 1U : 4U));
       }
       lost += j.model == w.other && j.ends.front() != outcome::completed;
     }

@@ -27,7 +27,7 @@ TEST_CASE(
   CHECK_FALSE(may_run_again(r, true, true, 2));
   r.is_unfit = false;
   CHECK(may_run_again(r, true, true, 2));
-  r.has_hung = true;
+  r.is_spent = true;
   CHECK_FALSE(may_run_again(r, true, true, 2));
 }
 TEST_CASE("a cancellation that was seen comes first, then failure, then the deadline") {

@@ -61,8 +61,9 @@ struct alignas(64) request {
   std::uint32_t fate = 0;
   /// Of the loop: counted among those that wait for a batch. It sees batches as const.
   mutable bool is_waiting = false;
-  /// Of the engine: a device hung in its batch, so it is not tried again.
-  bool has_hung = false;
+  /// Of the engine: a device hung in its batch, or a second device failed it, so it is not tried
+  /// again.
+  bool is_spent = false;
   /// Of the engine, once a batch with it has failed: the first device that did.
   device_id failed_on;
 };

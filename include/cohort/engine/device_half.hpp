@@ -150,6 +150,7 @@ class device_half {
         r.failed_on = b.device;
       } else if (r.failed_on != b.device) {
         service_.health().forgive(r.failed_on, now);
+        r.is_spent = true;
         is = true;
       }
     }
@@ -175,7 +176,7 @@ class device_half {
         deferred::batch& b = at_work_.nth(at, i);
         if (b.requests.empty()) continue;
         if (owner.abandon(std::as_const(b))) {
-          for (request& r : b.requests) r.has_hung |= i == 0;
+          for (request& r : b.requests) r.is_spent |= i == 0;
           owner.batch_ended(b, true);
         } else {
           service_.health().postpone(at, now);

@@ -44,8 +44,9 @@ struct health_options {
   /// above 0.
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
-  /// Most times that a repeatable request is tried again after a batch with it failed; 0 to 255.
-  std::uint32_t retries = 1;
+  /// Most times that a repeatable request is tried again after a batch with it failed, all on one
+  /// device; one that a second device fails is not tried again. 0 to 255.
+  std::uint32_t retries = 3;
   /// Whether a model is suspended for a while whose requests cost several devices (`model_costs`).
   bool suspends_models = true;
   /// Whether requests give up a model none of whose devices is in service, and end `failed` at

@@ -108,7 +108,7 @@ class basic_engine_core {
     r.cancel_requested = false;
     r.attempts = 0;
     r.is_unfit = false;
-    r.has_hung = false;
+    r.is_spent = false;
     models_.begin_request(r.model);
     forward<Sink> f{*this, now, sink};
     scheduler_.on_arrival(r, now, f);

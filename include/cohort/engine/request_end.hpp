@@ -12,11 +12,12 @@
 namespace cohort::engine {
 
 /// Whether a request of a batch that failed or hangs may wait for another one, if there is time:
-/// its model bears it, it is wanted, its own values are not to blame, and no device hung with it.
+/// its model bears it, it is wanted, its own values are not to blame, and neither a device hung
+/// with it nor did a second one fail it.
 /// @param retries Most times that it may.
 [[nodiscard]] inline bool may_run_again(const request& r, bool failed, bool is_repeatable,
                                         std::uint32_t retries) noexcept {
-  return failed && is_repeatable && !r.is_unfit && !r.has_hung && !r.cancel_requested &&
+  return failed && is_repeatable && !r.is_unfit && !r.is_spent && !r.cancel_requested &&
          r.attempts < retries;
 }
 

@@ -56,7 +56,7 @@ class request_desk {
     r.cancel_requested = false;
     r.attempts = 0;
     r.is_unfit = false;
-    r.has_hung = false;
+    r.is_spent = false;
     return admission_.refuses_to_queue(r, half, now);
   }
   void refused(request& r, refusal why) noexcept { end(r, outcome_of(why)); }
