@@ -285,7 +285,7 @@ TEST_CASE("under far more than devices can serve requests are refused at once, s
   std::uint64_t ends = 0;
   for (const auto& n : all.of) ends += n;
   CHECK(ends == taken);
-  CHECK(all[outcome::completed] > 0);
+  CHECK(all[outcome::completed] + all[outcome::late] > 0);
 }
 }  // namespace
 }  // namespace cohort::engine::sharded_engine_test
