@@ -185,17 +185,22 @@ class planned_service final : public model_service {
     return o.replan_period_s > 0 ? from_seconds(o.replan_period_s) : std::chrono::seconds{20};
   }
 
-  /// Where a partition is out of service, requests go to others of their models.
+  /// What a partition fails, or has when it is out of service, goes to others of its model.
   static engine::health_options handing_back(engine::health_options o) {
     o.hands_back = true;
+    o.retries = 0;
     return o;
   }
-  /// @returns Whether another instance takes what a partition that is out of service gave up.
+  /// @returns Whether another instance takes what a partition failed, once, or what one that is out
+  /// of service gave up.
   bool moves(engine::tensor_request& r) {
-    if (engine_.has_device(r.model)) return false;  // It was tried often enough.
+    const bool was_tried = r.failed_on.has_value();
+    if (was_tried ? r.was_failed : engine_.has_device(r.model)) return false;
     const model_id asked = places_.model_of(r.model);
+    r.was_failed |= was_tried;  // By a second one it would be its own fault.
     ++r.moves;
-    if (router_.submit(engine_, r, asked)) return false;
+    engine::elsewhere others{engine_, r.model};
+    if (router_.submit(others, r, asked)) return false;
     counters_.retries.add(1, asked.index());
     return true;
   }

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace cohort {
 
@@ -65,7 +66,7 @@ struct alignas(64) request {
   /// again.
   bool is_spent = false;
   /// Of the engine, once a batch with it has failed: the first device that did.
-  device_id failed_on;
+  std::optional<device_id> failed_on;
 };
 
 /// Requests in order, linked through their hooks. Owns none of them.

@@ -144,17 +144,17 @@ class device_half {
   /// Of a batch that failed: whether a request that another device failed before is to blame, and
   /// neither device.
   [[nodiscard]] bool is_blamed(deferred::batch& b, time_point now) noexcept {
-    bool is = false;
+    std::optional<device_id> forgiven;  // Once for the batch: its requests mostly failed together.
     for (request& r : b.requests) {
-      if (r.attempts == 0) {
+      if (!r.failed_on) {
         r.failed_on = b.device;
-      } else if (r.failed_on != b.device) {
-        service_.health().forgive(r.failed_on, now);
+      } else if (*r.failed_on != b.device) {
         r.is_spent = true;
-        is = true;
+        if (forgiven != r.failed_on) service_.health().forgive(*r.failed_on, now);
+        forgiven = r.failed_on;
       }
     }
-    return is;
+    return forgiven.has_value();
   }
   /// A device gets no more work until a probe succeeds. @param of Whose batch it was.
   template <class Owner>

@@ -45,7 +45,8 @@ struct health_options {
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
   /// Most times that a repeatable request is tried again after a batch with it failed, all on one
-  /// device; one that a second device fails is not tried again. 0 to 255.
+  /// device; one that a second device fails is not tried again, and where there is only one device
+  /// it is tried again once. 0 to 255.
   std::uint32_t retries = 3;
   /// Whether a model is suspended for a while whose requests cost several devices (`model_costs`).
   bool suspends_models = true;

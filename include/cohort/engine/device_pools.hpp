@@ -43,8 +43,10 @@ class device_pools {
   void take_out(device_id d) noexcept { change(d, ~std::uint32_t{0}); }
 
   [[nodiscard]] deferred::pool_id of(device_id d) const noexcept { return pool_of_[d.index()]; }
-  [[nodiscard]] bool has_device(deferred::pool_id p) const noexcept {
-    return in_service_[p.index()] > 0;
+  [[nodiscard]] bool has_device(deferred::pool_id p) const noexcept { return devices(p) > 0; }
+  /// How many are in service.
+  [[nodiscard]] std::uint32_t devices(deferred::pool_id p) const noexcept {
+    return in_service_[p.index()];
   }
   /// Changes with each answer of `has_device`.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }

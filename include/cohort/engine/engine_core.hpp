@@ -109,6 +109,7 @@ class basic_engine_core {
     r.attempts = 0;
     r.is_unfit = false;
     r.is_spent = false;
+    r.failed_on.reset();
     models_.begin_request(r.model);
     forward<Sink> f{*this, now, sink};
     scheduler_.on_arrival(r, now, f);
@@ -241,8 +242,11 @@ class basic_engine_core {
     }
     void request_ended(request& r, bool failed) noexcept {
       r.state = request_state::idle;
-      if (may_run_again(r, failed, self.models_[r.model].is_repeatable,
-                        self.health().options().retries) &&
+      const auto& m = self.models_[r.model];
+      // The only device there is would pay for what is perhaps the request's fault.
+      const std::uint32_t most = self.devices_.pools().devices(m.pool) > 1 ? 255 : 1;
+      if (may_run_again(r, failed, m.is_repeatable,
+                        std::min(most, self.health().options().retries)) &&
           self.scheduler_.models().is_feasible(r.model, r.deadline, now)) {
         again.push_back(r);
       } else {

@@ -22,9 +22,10 @@ namespace cohort::engine {
 /// suspended once it has cost two devices in a row, each within a minute of the one before, and
 /// chance alone would have met it so often in one case of 20 only: after two costs with a share of
 /// a fifth, after five with a half, and never if it has nearly all batches. What another model
-/// costs in between clears it. After its suspension one more within a minute is enough, for twice
-/// as long. A value: owns no thread, reads no clock. O(1) a call, and O(models) once in
-/// `most_counted` batches; allocates only in `add_model`. Thread safety: none.
+/// costs in between clears it, and a device that it costs again and again counts once: that may be
+/// the device's fault. After its suspension another device within a minute is enough, for twice as
+/// long. A value: owns no thread, reads no clock. O(1) a call, and O(models) once in `most_counted`
+/// batches; allocates only in `add_model`. Thread safety: none.
 class model_costs {
  public:
   /// How long a cost is remembered.
@@ -58,9 +59,10 @@ class model_costs {
     const std::optional<cost> before = std::exchange(last_, cost{m, d, now});
     record& r = models_[m.index()];
     if (now < r.until) return std::nullopt;
-    const bool is_again = r.lasts > duration{0} && now - r.until <= memory;
+    const bool is_same = before && before->model == m && before->device == d;
+    const bool is_again = r.lasts > duration{0} && now - r.until <= memory && !is_same;
     const bool is_next = before && before->model == m && now - before->at <= memory;
-    const bool is_other = is_next && before->device != d;
+    const bool is_other = is_next && !is_same;
     if (!is_again && !is_next) r.evidence = 0;
     if (!is_next || is_other) r.evidence -= std::log(share(r));
     if (!is_again && !(is_other && r.evidence >= enough)) return std::nullopt;

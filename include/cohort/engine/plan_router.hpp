@@ -45,6 +45,20 @@ template <class E, class... Now>
 concept request_acceptor =
     requirement::tells_waiting_requests<E> && requirement::accepts_requests<E, Now...>;
 
+/// An engine without one instance: for `plan_router::submit` of what that one has failed. Thread
+/// safety: the engine's.
+template <class Engine>
+struct elsewhere {
+  Engine& engine;
+  model_id not_here;
+
+  [[nodiscard]] std::optional<refusal> submit(request& r) const { return engine.submit(r); }
+  [[nodiscard]] auto waiting(model_id m) const noexcept { return engine.waiting(m); }
+  [[nodiscard]] bool has_device(model_id m) const noexcept {
+    return m != not_here && engine.has_device(m);
+  }
+};
+
 /// Where each model is served, and the way there. A request goes to the instance that has least
 /// waiting for its planned rate; if that one refuses it, to the others in turn; to none whose
 /// devices all hang or fail. `set` waits for

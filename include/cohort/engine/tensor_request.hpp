@@ -32,7 +32,9 @@ struct tensor_request : request {
   /// Of the model's outputs, by bit: those that are wanted; what else is in the row may be
   /// anything. The last bit stands for all from there on.
   std::uint64_t wanted = ~std::uint64_t{0};
-  std::uint8_t moves = 0;  ///< Of a service with a plan: instances that gave it up.
+  // Of a service with a plan:
+  std::uint8_t moves = 0;   ///< Instances that gave it up.
+  bool was_failed = false;  ///< One of them had a batch with it, which failed.
 };
 
 /// Puts a request's input together, its only copy. @param to `row_bytes` of memory.

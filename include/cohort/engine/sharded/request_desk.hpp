@@ -57,6 +57,7 @@ class request_desk {
     r.attempts = 0;
     r.is_unfit = false;
     r.is_spent = false;
+    r.failed_on.reset();
     return admission_.refuses_to_queue(r, half, now);
   }
   void refused(request& r, refusal why) noexcept { end(r, outcome_of(why)); }
