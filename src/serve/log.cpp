@@ -188,6 +188,8 @@ log_time this_instant() noexcept {
           std::chrono::system_clock::now()};
 }
 
+std::atomic<std::uint64_t> lost{0};  // For want of memory, or of a thread.
+
 /// That of the process. Never destroyed: its thread may be in `write` when the process exits.
 class process_log {
  public:
@@ -215,29 +217,37 @@ class process_log {
   std::string program = "server";  ///< Set before there are other threads.
 
  private:
-  [[noreturn]] void run() {
+  [[noreturn]] void run() noexcept {
     std::unique_lock lock{mutex_};
     for (;;) {
-      if (const auto line = queue_.next(this_instant(), writable_now())) {
-        is_idle_ = false;
-        lock.unlock();
-        const bool succeeded = write_all(static_cast<int>(line->to), line->text);
-        lock.lock();
-        queue_.written(*line, succeeded);
-        continue;
-      }
-      is_idle_ = true;
-      idle_.notify_all();
-      if (!queue_.is_empty()) {  // Its stream is full.
+      try {
+        write_or_wait(lock);
+      } catch (...) {  // No memory for a line.
+        ++lost;
+        if (!lock.owns_lock()) lock.lock();
         woken_.wait_for(lock, full_pause);
-        continue;
       }
-      const time_point due = queue_.next_report();
-      if (due == never) {
-        woken_.wait(lock);
-      } else {
-        woken_.wait_until(lock, std::chrono::steady_clock::time_point{due.time_since_epoch()});
-      }
+    }
+  }
+  void write_or_wait(std::unique_lock<std::mutex>& lock) {
+    if (const auto line = queue_.next(this_instant(), writable_now())) {
+      is_idle_ = false;
+      lock.unlock();
+      const bool succeeded = write_all(static_cast<int>(line->to), line->text);
+      lock.lock();
+      return queue_.written(*line, succeeded);
+    }
+    is_idle_ = true;
+    idle_.notify_all();
+    if (!queue_.is_empty()) {  // Its stream is full.
+      woken_.wait_for(lock, full_pause);
+      return;
+    }
+    const time_point due = queue_.next_report();
+    if (due == never) {
+      woken_.wait(lock);
+    } else {
+      woken_.wait_until(lock, std::chrono::steady_clock::time_point{due.time_since_epoch()});
     }
   }
 
@@ -247,8 +257,6 @@ class process_log {
   log_queue queue_;
   bool is_idle_ = false;
 };
-
-std::atomic<std::uint64_t> lost{0};  // For want of memory, or of a thread.
 
 process_log& the_log() {
   static process_log& log = *new process_log;

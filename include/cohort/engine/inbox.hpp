@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -99,16 +101,9 @@ class inbox {
     nudged_ = true;
     wake();
   }
-  void post_end(batch_end e) {
-    const std::lock_guard lock{mutex_};
-    waiting_.ends.push_back(e);
-    posted();
-  }
-  void post_probe_end(probe_end e) {
-    const std::lock_guard lock{mutex_};
-    waiting_.probes.push_back(e);
-    posted();
-  }
+  /// Without memory for the message it waits for some: what has ended must be told.
+  void post_end(batch_end e) noexcept { post_surely(waiting_.ends, e); }
+  void post_probe_end(probe_end e) noexcept { post_surely(waiting_.probes, e); }
   /// @returns Whether the loop has ended: then nobody runs it unless the poster does.
   bool post_control(control c) {
     const std::lock_guard lock{mutex_};
@@ -242,6 +237,17 @@ class inbox {
                                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                        until.time_since_epoch())},
                                is_there);
+  }
+  template <class T>
+  void post_surely(std::vector<T>& to, const T& message) noexcept {
+    for (;; std::this_thread::sleep_for(std::chrono::milliseconds{1})) {
+      const std::lock_guard lock{mutex_};
+      try {
+        to.push_back(message);
+        return posted();
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): once more.
+      }
+    }
   }
   /// Under the lock, as below.
   void posted() noexcept {

@@ -51,6 +51,8 @@ std::shared_ptr<const library> library::open(const std::string& path) {
     throw resource_error{fmt::format("ONNX Runtime: {}{}: {}", asked, source, why)};
   };
 
+  // Else some builds start a thread that reports on their use, and that no exception may leave.
+  (void)setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // NOLINT(concurrency-mt-unsafe): as dlopen.
   void* const handle = dlopen(asked.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
