@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <serve/barrier.hpp>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -226,17 +227,19 @@ void chat_app::generate(std::string_view body, bool is_chat,
     j->client.reset();
     service_->cancel(j);
   });
-  ++reading_;
   // The body is the client's, which the job keeps.
   boost::asio::post(reader_, [this, j, body] {
     try {
       if (!j->is_lost) read(*j, body);
     } catch (...) {
       serve::log_fault("llm_server", "a request cannot be read");
-      const serve::fault f = serve::current_fault();
-      j->mistake = error_of(f.status, f.message);
+      j->mistake = api_error{.status = 503, .message = {}, .type = {}};  // Without memory for more.
+      serve::guarded("llm_server", "a request cannot be read", [&] {
+        const serve::fault f = serve::current_fault();
+        j->mistake = error_of(f.status, f.message);
+      });
     }
-    serve::guarded("llm_server", "a request is lost", [&] {
+    const auto go_on = [&] {
       http_.post([this, j] {
         try {
           begin(j);
@@ -244,8 +247,14 @@ void chat_app::generate(std::string_view body, bool is_chat,
           lose(*j);
         }
       });
-    });
+    };
+    // Without memory for that its client would wait for ever, and its place be taken. There is no
+    // other way to the thread of both, so it is tried again, until the server ends.
+    while (!serve::guarded("llm_server", "what was read waits", go_on) && !http_.is_draining()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
   });
+  ++reading_;  // If that failed nobody would count it down.
 }
 
 /// On the reader's thread: makes the job's texts, or says what is wrong.
@@ -312,7 +321,8 @@ void chat_app::said(std::vector<piece> pieces) {
         deliver(p);
       } catch (...) {
         lose(static_cast<client_job&>(*p.of));
-        service_->cancel(p.of);
+        serve::guarded("llm_server", "texts that nobody waits for go on",
+                       [&] { service_->cancel(p.of); });
       }
     }
   });
@@ -324,8 +334,12 @@ void chat_app::lose(client_job& j) {
   const auto client = std::exchange(j.client, nullptr);
   if (!client) return;
   if (j.has_begun) return client->end();
-  const serve::fault f = serve::current_fault();
-  fail(*client, error_of(f.status, f.message));
+  const bool is_said = serve::guarded("llm_server", "a request failed", [&] {
+    const serve::fault f = serve::current_fault();
+    fail(*client, error_of(f.status, f.message));
+  });
+  // Without memory for words: the status alone, and if that fails, too, the connection closes.
+  if (!is_said) client->answer({.status = 503, .type = "text/plain"});
 }
 
 void chat_app::deliver(piece& p) {
@@ -342,8 +356,8 @@ void chat_app::deliver(piece& p) {
   const std::shared_ptr<serve::http_client> client = j.client;  // It may go while it is told.
   if (!client) return;
   if (p.finished && finish_name(*p.finished).empty()) {
-    j.client.reset();
     end_early(j, *client, p);
+    j.client.reset();  // Now: if that fails, `lose` tells it.
     if (j.left > 0) service_->cancel(p.of);
     return;
   }
@@ -416,15 +430,16 @@ void chat_app::stream(client_job& j, piece& p) {
 }
 
 void chat_app::end(client_job& j) {
-  const std::shared_ptr<serve::http_client> client = std::exchange(j.client, nullptr);
+  const std::shared_ptr<serve::http_client> client = j.client;  // Until it has been told.
   if (!j.streams) {
     client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
-    return;
+    return j.client.reset();
   }
   std::string out;
   if (j.head.includes_usage) out += write_usage(model_, j.head, j.usage);
   client->send(out.append(last_event));
   client->end();
+  j.client.reset();
 }
 
 }  // namespace cohort::chat

@@ -65,12 +65,16 @@ void say(const client_ptr& client, int status, std::string_view message,
 
 void say_fault(const client_ptr& client, std::string_view where) noexcept {
   serve::log_fault("inference_server", where);
-  serve::guarded("inference_server", where, [&] {
+  const bool is_said = serve::guarded("inference_server", where, [&] {
     const serve::fault f = serve::current_fault();
     serve::http_fields fields;
     if (f.status == 503) fields.emplace_back("Retry-After", "1");
     say(client, f.status, f.message, std::move(fields));
   });
+  if (is_said) return;
+  // Without memory for words: the status alone, and if that fails, too, the connection closes.
+  serve::guarded("inference_server", where,
+                 [&] { client->answer({.status = 503, .type = "text/plain"}); });
 }
 
 void say_refused(const client_ptr& client, const served_model& model, refusal why,

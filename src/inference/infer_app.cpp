@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <serve/barrier.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -242,15 +243,16 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
   if (!queue.admits(budget) || !l.window.has_room(l.inside + queue.size())) {
     return shed(model, *client);
   }
+  keep_serving();  // First: if that fails, none is queued whom nobody would take.
   queue.enter({found, version, request.body, request.inference_header_length, client}, budget,
               clock_.now());
-  keep_serving();
 }
 
 void infer_app::keep_serving() {
-  if (std::exchange(is_serving_, true)) return;
+  if (is_serving_) return;
   cycle_began_ = clock_.now();
   http_.post([this] { serve_some(); });  // Behind the reading of what else has arrived.
+  is_serving_ = true;
 }
 
 /// Models take turns.
@@ -287,10 +289,10 @@ void infer_app::serve_some() {
       wake_service();
       woken = now;
     }
-    if (now >= until) {
-      http_.post([this] { serve_some(); });
-      return wake_service();
-    }
+    if (now < until) continue;
+    const auto later = [this] { http_.post([this] { serve_some(); }); };
+    // Without memory for that it goes on at once, as nobody else would.
+    if (serve::guarded("inference_server", "others wait to be read", later)) return wake_service();
   }
   is_serving_ = false;
   wake_service();

@@ -186,9 +186,12 @@ void infer_app::infer(const unread& u, time_point arrival) {
     if (mine->why_refused) break;
   }
   if (mine->why_refused) {
-    counters_.refused(model.row, *mine->why_refused);
-    // All or nothing: rows already accepted are taken back.
-    for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
+    // All or nothing: rows already accepted are taken back. Where that fails they run: they are in
+    // the body, so no answer may come before their end.
+    serve::guarded("inference_server", "rows of a refused request may run", [&] {
+      counters_.refused(model.row, *mine->why_refused);
+      for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
+    });
     const std::size_t never = n - accepted;
     if (mine->left.fetch_sub(never) == never) {
       const owned_job own{mine};
@@ -219,6 +222,7 @@ void infer_app::make_room_for_ends() {
 /// All rows have ended: answers, unless nobody is there any more.
 void infer_app::finish(infer_job& j) {
   --jobs_;
+  j.client->on_gone([] {});  // There is nothing more to cancel, and soon no job.
   const time_point now = clock_.now();
   std::optional<outcome> worst;
   for (const infer_job::row& r : j.rows) {
@@ -266,6 +270,9 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
                            "range, or is their length none that it takes?",
                            name));
   }
+  if (worst == outcome::failed && models_->is_suspended(j.model->id)) {
+    return say_refused(j.client, *j.model, refusal::model_suspended);
+  }
   if (worst && *worst != outcome::late) {
     const bool failed = *worst == outcome::failed;
     return say(
@@ -276,7 +283,6 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
   const serve::infer_writer w{
       j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
   if (w.value_bytes() > serve::http_piece) {
-    j.client->on_gone([] {});  // There is nothing more to cancel.
     return answer_large(std::make_shared<large_answer>(j));
   }
   auto written = serve::write_infer_response(j.model->meta, j.model->output, j.asked,
@@ -295,12 +301,13 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
 
 /// Looks at the values, in turns with what else there is to do, and begins the answer.
 void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
-  if (a->client->is_gone()) return;
+  const client_ptr client = a->client;
+  if (client->is_gone()) return;
   try {
     if (!a->writer.check()) {
       return http_.post([this, a] { answer_large(a); });
     }
-    const client_ptr client = std::exchange(a->client, nullptr);  // Which is to hold `a`.
+    a->client = nullptr;  // Which is to hold `a`.
     if (const auto& e = a->writer.error()) return say(client, e->status, e->message);
     serve::http_reply reply{.pieces = a};
     if (const auto& length = a->writer.json_length()) {
@@ -309,7 +316,7 @@ void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
     }
     client->answer(std::move(reply));
   } catch (...) {
-    if (a->client) say_fault(a->client, "an answer failed");
+    say_fault(client, "an answer failed");
   }
 }
 
@@ -347,6 +354,8 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
     ended_.emplace_back(j);  // If the server has stopped nobody finishes it.
   }
   if (is_told) return;
+  // Nothing else looks for ends at intervals. What cannot be told for want of memory waits for the
+  // next end, which tells of all.
   const auto tell = [this] { http_.post([this] { finish_ended(); }); };
   if (!serve::guarded("inference_server", "an end waits for the next one", tell)) {
     const std::lock_guard lock{ended_mutex_};

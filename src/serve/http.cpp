@@ -172,12 +172,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
         is_extra_{is_extra},
         request_memory_{server.memory},
         answer_memory_{server.memory} {
+    std::list<session*> place;  // What may fail comes first: nothing is to be undone then.
+    if (is_extra_) place.push_back(this);
     server_.sessions.insert(this);
-    if (is_extra_) {
-      server_.extras.push_back(this);
-    } else {
-      ++server_.places;
-    }
+    server_.extras.splice(server_.extras.end(), place);
+    if (!is_extra_) ++server_.places;
     beast::error_code ignored;
     stream_.socket().set_option(tcp::no_delay{true}, ignored);
     stream_.socket().non_blocking(true, ignored);
@@ -284,8 +283,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
  private:
+  /// The app may have kept the request, whose views have to stay valid: no other is read into its
+  /// place. Who asked to be told when the client leaves most likely has kept it.
   void tell(const fault& f) {
-    if (phase_ != phase::asked) return give_up();
+    if (phase_ != phase::asked || gone_) return give_up();
+    keep_alive_ = false;
+    is_kept_ = true;
     http_reply r{.status = f.status, .body = server_.app->error_body(f.status, f.message)};
     if (f.status == 503) r.fields.emplace_back("Retry-After", "1");
     begin_answer(std::move(r));
@@ -525,12 +528,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
     answer(std::move(r));
   }
 
-  /// Nothing of it is needed any more: its memory is for others.
+  /// Nothing of it is needed any more, unless the app may have kept it: its memory is for others.
   void drop_request() {
     beast::error_code ignored;
     stream_.socket().cancel(ignored);  // Else it would be read into the buffer.
-    parser_.reset();
     buffer_ = {};
+    if (is_kept_) return;
+    parser_.reset();
     let_go();
   }
 
@@ -573,7 +577,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
         if (phase_ != phase::idle && phase_ != phase::arriving) throw;
         log_fault(server_.settings.name, "a request cannot be read");
         const fault f = current_fault();
-        refuse(static_cast<http::status>(f.status), f.message, 1);
+        refuse(static_cast<http::status>(f.status), f.message,
+               f.status == 503 ? std::optional{1U} : std::nullopt);
       }
     });
   }
@@ -771,6 +776,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_extra_;  // Beyond the limit of connections: for a probe alone.
   bool has_place_ = true;
   bool is_refused_ = false;  // It may not have sent all of its request.
+  bool is_kept_ = false;     // The app failed, and may still have its request.
   bool is_fresh_ = true;     // No request has come yet.
   bool keep_alive_ = true;
   bool head_only_ = false;
@@ -833,8 +839,11 @@ void http_server::state::say_none_is_let_in(beast::error_code why) {
   const auto now = std::chrono::steady_clock::now();
   if (now < silent_until) return;
   silent_until = now + std::chrono::minutes{1};
-  log_line(severity::warning, log_stream::err, settings.name,
-           fmt::format("cannot accept connections on port {}: {}; trying on", port, why.message()));
+  guarded(settings.name, "cannot say why nobody is let in", [&] {  // For want of memory: go on.
+    log_line(
+        severity::warning, log_stream::err, settings.name,
+        fmt::format("cannot accept connections on port {}: {}; trying on", port, why.message()));
+  });
 }
 
 void http_server::state::admit(tcp::socket socket) {
@@ -847,9 +856,9 @@ void http_server::state::admit(tcp::socket socket) {
   if (extras.size() > settings.probe_connections) {
     // Who has said nothing yet goes first: probes send their request with their connection.
     const auto silent = std::ranges::find_if(extras, &session::is_silent);
-    session* const goes = settings.probe_connections > 0 ? *silent : s.get();
-    goes->shared_from_this()->turn_away();
-    if (goes == s.get()) return;
+    const auto goes = settings.probe_connections > 0 ? (*silent)->shared_from_this() : s;
+    goes->guard([&] { goes->turn_away(); });
+    if (goes == s) return;
   }
   s->read();
 }
@@ -866,7 +875,6 @@ void http_server::state::empty_the_queue() {
     if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
   }
   if (e != asio::error::would_block) say_none_is_let_in(e);
-  acceptor.close(e);
 }
 
 /// One timer for all, as a timer of its own costs a request more than its parsing.
@@ -888,7 +896,9 @@ void http_server::state::begin_drain(std::chrono::milliseconds within) {
   if (draining) return;
   leaving = true;
   draining = true;
-  empty_the_queue();
+  guarded(settings.name, "the drain", [this] { empty_the_queue(); });
+  beast::error_code ignored;
+  acceptor.close(ignored);
   guarded(settings.name, "the drain", [this] { app->draining(); });
   patient_until = std::chrono::steady_clock::now() + milliseconds_of(settings.drain_patience_s);
   drain_timer.expires_after(within);

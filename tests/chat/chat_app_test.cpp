@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,10 @@ class quiet_client final : public serve::http_client {
  public:
   explicit quiet_client(std::function<void()> then = {}) : then_{std::move(then)} {}
   void answer(serve::http_reply r) override {
+    if (failures > 0) {
+      --failures;
+      throw std::bad_alloc{};
+    }
     replies.push_back(std::move(r));
     gone_ = nullptr;
     if (then_) then_();
@@ -31,6 +36,7 @@ class quiet_client final : public serve::http_client {
   void leave() { std::exchange(gone_, nullptr)(); }
 
   std::vector<serve::http_reply> replies;
+  int failures = 0;  // So many answers fail first.
 
  private:
   std::function<void()> then_;
@@ -136,6 +142,31 @@ TEST_CASE("a client that goes before its request is read leaves nothing") {
   CHECK(f.texts->open() == 0);
   CHECK(f.counters.text().find("cohort_llm_prompt_tokens_total 0\n") != std::string::npos);
   CHECK(lost.use_count() == 1);
+}
+
+TEST_CASE("whose text cannot be told is told so, at the least by the status") {
+  fixture f{1};  // One after another.
+  const auto once = f.ask(good);
+  const auto twice = f.ask(good);  // Nor can the reason.
+  const auto mistaken = f.ask("{");
+  const auto last = f.ask(good, f.stop);
+  once->failures = 1;
+  twice->failures = 2;
+  mistaken->failures = 1;
+  f.http.run(f.answers);
+  REQUIRE(last->replies.size() == 1);
+  CHECK(last->replies[0].status == 200);
+  REQUIRE(once->replies.size() == 1);
+  CHECK(once->replies[0].status == 503);
+  CHECK(once->replies[0].body.find("no memory for this request") != std::string::npos);
+  REQUIRE(twice->replies.size() == 1);
+  CHECK(twice->replies[0].status == 503);
+  CHECK(twice->replies[0].body.empty());
+  REQUIRE(mistaken->replies.size() == 1);
+  CHECK(mistaken->replies[0].status == 503);
+  CHECK(f.texts->open() == 0);
+  CHECK(once.use_count() == 1);
+  CHECK(twice.use_count() == 1);
 }
 
 TEST_CASE("no more requests wait to be read than texts may wait") {

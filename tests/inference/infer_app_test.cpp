@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,17 +26,23 @@ class quiet_client final : public serve::http_client {
  public:
   explicit quiet_client(std::function<void()> then) : then_{std::move(then)} {}
   void answer(serve::http_reply r) override {
+    if (failures > 0) {
+      --failures;
+      throw std::bad_alloc{};
+    }
     reply = std::move(r);
     if (then_) then_();
   }
   void begin(const std::string& /*type*/) override {}
   void send(std::string_view /*bytes*/) override {}
   void end() override {}
-  void on_gone(std::function<void()> /*gone*/) override {}
+  void on_gone(std::function<void()> then) override { gone = std::move(then); }
   [[nodiscard]] bool is_gone() const override { return has_left; }
 
   std::optional<serve::http_reply> reply;
+  std::function<void()> gone;
   bool has_left = false;
+  int failures = 0;  // So many answers fail first.
 
  private:
   std::function<void()> then_;
@@ -52,6 +60,7 @@ class held_service final : public model_service {
   [[nodiscard]] const std::string& description() const noexcept override { return none_; }
   [[nodiscard]] const std::string& notes() const noexcept override { return none_; }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
+    if (held.size() == room) return refusal::queue_full;
     held.push_back(&r);
     ++unwoken;
     return std::nullopt;
@@ -60,15 +69,25 @@ class held_service final : public model_service {
     ++wakes;
     unwoken = 0;
   }
-  void cancel(engine::tensor_request& /*r*/) override {}
+  void cancel(engine::tensor_request& /*r*/) override {
+    ++cancels;
+    if (cannot_cancel) throw std::bad_alloc{};
+  }
   [[nodiscard]] std::uint32_t waiting(model_id /*id*/) const noexcept override {
     return waiting_now;
   }
   [[nodiscard]] bool has_device() const noexcept override { return devices > 0; }
+  [[nodiscard]] bool is_suspended(model_id /*id*/) const noexcept override {
+    return is_suspended_now;
+  }
   [[nodiscard]] std::size_t hanging_devices() override { return hanging_now; }
   void drain() noexcept override {}
 
   int devices = 1;
+  bool is_suspended_now = false;
+  bool cannot_cancel = false;
+  std::size_t cancels = 0;
+  std::size_t room = SIZE_MAX;  // For so many requests.
   std::vector<engine::tensor_request*> held;
   std::uint32_t waiting_now = 0;
   std::size_t hanging_now = 0;
@@ -137,6 +156,8 @@ struct fixture {
 };
 
 const std::string good = R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]})";
+const std::string two_rows =
+    R"({"inputs":[{"name":"x","datatype":"FP32","shape":[2,1],"data":[1,2]}]})";
 const std::string no_json = "{";  // Whoever parses it answers 400.
 
 TEST_CASE("before it is started it answers probes, and nobody else") {
@@ -287,6 +308,62 @@ TEST_CASE("what the loop refuses is answered 429, with the time after which to c
   CHECK(first->reply->fields == expected);
 }
 
+TEST_CASE("who waited for a model that is suspended by then may come again") {
+  fixture f{1s};
+  std::shared_ptr<quiet_client> second;
+  const auto first = f.ask(good, [&] { second = f.ask(good, f.stop); });
+  f.http.post([&] {
+    f.end_last(outcome::failed);
+    f.http.post([&] {
+      f.http.post([&] {
+        f.service.is_suspended_now = true;
+        f.end_last(outcome::failed);
+      });
+    });
+  });
+  f.http.run(f.app);
+  CHECK(first->reply->status == 500);
+  CHECK(first->reply->fields.empty());
+  REQUIRE(second->reply);
+  CHECK(second->reply->status == 503);
+  CHECK(second->reply->fields == serve::http_fields{{"Retry-After", "1"}});
+  CHECK(second->reply->body.find("model 'm' refused the request: its requests made devices hang") !=
+        std::string::npos);
+}
+
+TEST_CASE("rows that cannot be taken back run, and the answer waits for them") {
+  fixture f{1h};
+  f.service.room = 1;
+  f.service.cannot_cancel = true;
+  const auto c = f.ask(two_rows, f.stop);
+  f.http.post([&] {  // After it was taken.
+    CHECK(f.service.cancels == 1);
+    CHECK_FALSE(c->reply);
+    f.end_last(outcome::completed);
+    f.http.post([&] { f.http.post(f.stop); });
+  });
+  f.http.run(f.app);
+  REQUIRE(c->reply);
+  CHECK(c->reply->status == 429);
+}
+
+TEST_CASE("who cannot be told why is told that it failed, and nothing of its request is left") {
+  fixture f{1h};
+  const auto c = f.ask(good);
+  c->failures = 2;   // The answer, and why there is none.
+  f.http.post([&] {  // After it was taken.
+    f.end_last(outcome::completed);
+    f.http.post([&] { f.http.post(f.stop); });
+  });
+  f.http.run(f.app);
+  REQUIRE(c->reply);
+  CHECK(c->reply->status == 503);
+  CHECK(c->reply->body.empty());
+  REQUIRE(c->gone);
+  c->gone();  // The job is deleted.
+  CHECK(f.service.cancels == 0);
+}
+
 /// Of two inputs and two outputs, any length up to 3.
 const serve::model_meta pair{
     .name = "m",
@@ -382,6 +459,25 @@ TEST_CASE("a model's configuration and the extensions are told") {
   CHECK(f.get("/v2").body.find(
             R"("extensions":["binary_tensor_data","model_configuration","statistics"])") !=
         std::string::npos);
+}
+
+TEST_CASE("a large answer that fails as it begins is one that failed") {
+  // A row of outputs has 256 KiB: its answer is written in pieces.
+  fixture f{{.name = "m",
+             .platform = "none",
+             .inputs = {{"x", runtime::data_type::f32, {1}}},
+             .outputs = {{"y", runtime::data_type::f32, {1 << 16}}},
+             .slo = 1h}};
+  const auto c = f.ask(good, f.stop);
+  c->failures = 1;
+  f.http.post([&] { f.end_last(outcome::completed); });  // After it was taken.
+  int left = 1000;                                       // Turns, of which its values take some.
+  std::function<void()> look = [&] { f.http.post(--left > 0 ? look : f.stop); };
+  f.http.post(look);
+  f.http.run(f.app);
+  REQUIRE(c->reply);
+  CHECK(c->reply->status == 503);
+  CHECK_FALSE(c->reply->pieces);
 }
 
 TEST_CASE("outputs are reserved before there is memory for them, and given back with the answer") {

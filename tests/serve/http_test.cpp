@@ -29,6 +29,11 @@ class echo final : public http_app {
     } else if (q.path == "/keep") {
       kept = client;
       client->on_gone([this] { ++gone; });
+    } else if (q.path == "/take" || q.path == "/take/quietly") {  // And fails behind that.
+      kept = client;
+      body = q.body;
+      if (q.path == "/take") client->on_gone([this] { ++gone; });
+      throw std::runtime_error{"a fault"};
     } else if (q.path == "/throw") {
       throw std::runtime_error{"a fault"};
     } else if (q.path == "/throw/memory") {
@@ -60,9 +65,14 @@ class echo final : public http_app {
                                     : turned_away);
   }
   void draining() override { drained = true; }
-  [[nodiscard]] bool is_probe(std::string_view path) const override { return path == "/probe"; }
+  [[nodiscard]] bool is_probe(std::string_view path) const override {
+    if (path == "/fault") throw std::runtime_error{"a fault"};
+    if (path == "/memory") throw std::bad_alloc{};
+    return path == "/probe";
+  }
 
   std::shared_ptr<http_client> kept;
+  std::string_view body;  // Of what was taken.
   std::shared_ptr<http_body> pieces;
   int gone = 0;
   int last = 0;
@@ -349,12 +359,17 @@ TEST_CASE("what an app throws is the answer of one request, and the end of nothi
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
-  test::connection c{server.port()};
-  CHECK(c.ask("GET", "/throw") == std::pair{500, std::string{"500"}});
-  CHECK(c.ask("GET", "/throw/memory") == std::pair{503, std::string{"503"}});
-  CHECK(c.head.find("Retry-After: 1\r\n") != std::string::npos);
+  {
+    test::connection fails{server.port()};
+    CHECK(fails.ask("GET", "/throw") == std::pair{500, std::string{"500"}});
+    CHECK(fails.head.find("Connection: close\r\n") != std::string::npos);
+    test::connection hungry{server.port()};
+    CHECK(hungry.ask("GET", "/throw/memory") == std::pair{503, std::string{"503"}});
+    CHECK(hungry.head.find("Retry-After: 1\r\n") != std::string::npos);
+  }
   server.post([] { throw std::runtime_error{"posted"}; });
-  CHECK(c.ask("GET", "/b").first == 202);  // On the same connection.
+  test::connection c{server.port()};
+  CHECK(c.ask("GET", "/b").first == 202);
   {
     test::connection late{server.port()};
     CHECK(late.ask("GET", "/throw/late") == std::pair{200, std::string{"a(cut)"}});
@@ -368,6 +383,59 @@ TEST_CASE("what an app throws is the answer of one request, and the end of nothi
   server.drain(5);
   thread.join();
   CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("what an app has taken stays where it is, though the app throws then") {
+  http_server server{{.read_timeout_s = 3600}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const std::string body(100, 'x');
+  const auto taken = [&] {  // As whoever took it sees it now.
+    std::promise<std::string> text;
+    server.post([&] { text.set_value(std::string{app.body}); });
+    return text.get_future().get();
+  };
+  const auto request = [&](const std::string& path) {
+    return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n" + body;
+  };
+  {
+    // Who wants to know when the client leaves hears that it does.
+    test::connection known{server.port()};
+    known.send(request("/take"));
+    CHECK(known.answer().first == 0);
+    CHECK(taken() == body);
+    CHECK(app.gone == 1);
+  }
+  {
+    // Another is not known of, so the answer is the last of its connection: what follows, which
+    // would take the place of what was taken, is not read.
+    test::connection unknown{server.port()};
+    unknown.send(request("/take/quietly") + request("/b"));
+    CHECK(unknown.answer() == std::pair{500, std::string{"500"}});
+    CHECK(unknown.answer().first == 0);
+    CHECK(taken() == body);
+    CHECK(app.gone == 1);
+  }
+  server.post([&] { app.kept.reset(); });
+  server.drain(3600);
+  thread.join();
+  CHECK(server.under_way() == 0);
+}
+
+TEST_CASE("only who may come again is told when, if the app fails before it is asked") {
+  http_server server{{.max_connections = 0, .probe_connections = 2}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection fault{server.port()};
+  CHECK(fault.ask("GET", "/fault") == std::pair{500, std::string{"500"}});
+  CHECK(fault.head.find("Retry-After") == std::string::npos);
+  test::connection memory{server.port()};
+  CHECK(memory.ask("GET", "/memory") == std::pair{503, std::string{"503"}});
+  CHECK(memory.head.find("Retry-After: 1\r\n") != std::string::npos);
+  server.stop();
+  thread.join();
 }
 
 TEST_CASE("an answer in pieces arrives whole, with its length if that is known") {

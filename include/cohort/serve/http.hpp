@@ -141,9 +141,9 @@ class http_app {
 /// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
 /// are told that they are too many. Where the system has no descriptors left it says so on standard
 /// error, at most once a minute, and goes on trying. What the app throws ends at this server: the
-/// request is answered 500, or 503 for want of memory, a line on standard error says so, and others
-/// go on. Thread safety: `listen` and `run` from one
-/// thread each, the rest from any.
+/// request is answered 500, or 503 for want of memory, and its connection closes, without an answer
+/// if `on_gone` was asked for; standard error says so, and others go on. Thread safety: `listen`
+/// and `run` from one thread each, the rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
