@@ -7,6 +7,7 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/runtime/thread_load.hpp>
 
 #include <concepts>
 

@@ -57,8 +57,9 @@ struct thread_load {
   std::int64_t run = 0;
   std::int64_t waited = 0;
   const std::string_view times = read("schedstat");  // "RUN WAITED TURNS", in nanoseconds.
-  const char* const end = times.data() + times.size();
-  const auto first = std::from_chars(times.data(), end, run);
+  const char* const begin = times.data();
+  const char* const end = begin + times.size();
+  const auto first = std::from_chars(begin, end, run);
   if (first.ec != std::errc{} || first.ptr == end) return {};
   if (std::from_chars(first.ptr + 1, end, waited).ec != std::errc{}) return {};
   const std::string_view stat = read("stat");  // "ID (NAME) STATE ...".
