@@ -26,21 +26,25 @@ namespace cohort::engine::test_support {
 
 struct asked : request {
   model_id wanted;
+  bool was_failed = false;  // And moved.
   int ends = 0;
   outcome how = outcome::dropped;
 };
 
 /// A server in virtual time whose partitions start work as soon as they can.
 struct planned_server {
-  /// Notes how requests end, and tells who asks. With `hands_back`, what partitions that are out
-  /// gave up goes to others, as often as there is one.
+  /// Notes how requests end, and tells who asks. With `hands_back`, what a partition failed goes to
+  /// another, once, and what one that is out gave up as often as there is one.
   struct note_end {
     planned_server* self;
     void operator()(request& r, outcome how) const {
       auto& a = static_cast<asked&>(r);
-      if (how == outcome::failed && self->hands_back && !self->engine.has_device(r.model) &&
-          !self->router.submit(self->engine, r, a.wanted)) {
-        return;
+      const bool was_tried = r.failed_on.has_value();
+      if (how == outcome::failed && self->hands_back && !r.is_spent &&
+          (was_tried ? !a.was_failed : !self->engine.has_device(r.model))) {
+        a.was_failed |= was_tried;
+        elsewhere others{self->engine, r.model};
+        if (!self->router.submit(others, r, a.wanted)) return;
       }
       ++a.ends;
       a.how = how;
