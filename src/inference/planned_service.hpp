@@ -107,6 +107,7 @@ class planned_service final : public model_service {
     if (is_draining_.load(std::memory_order_relaxed)) return refusal::draining;
     const model_id asked = r.model;
     r.moves = 0;
+    r.was_failed = false;
     follower_.arrived(asked);
     const quiet_engine quiet{engine_};
     const auto why = router_.submit(quiet, r, asked);
@@ -146,9 +147,7 @@ class planned_service final : public model_service {
     std::uint32_t most_moves;
     void operator()(request& r, outcome how) const {
       auto& mine = static_cast<engine::tensor_request&>(r);
-      const bool may_move =
-          how == outcome::failed && !mine.is_unfit && !mine.is_spent && mine.moves < most_moves;
-      if (may_move && self->moves(mine)) return;
+      if (how == outcome::failed && mine.moves < most_moves && self->moves(mine)) return;
       // Whose client has gone has missed nothing, nor who asked for what cannot be computed.
       if (how != outcome::cancelled && !mine.is_unfit)
         self->follower_.ended(how == outcome::completed);
@@ -194,10 +193,8 @@ class planned_service final : public model_service {
   /// @returns Whether another instance takes what a partition failed, once, or what one that is out
   /// of service gave up.
   bool moves(engine::tensor_request& r) {
-    const bool was_tried = r.failed_on.has_value();
-    if (was_tried ? r.was_failed : engine_.has_device(r.model)) return false;
+    if (!engine::may_move(r, engine_.has_device(r.model), r.was_failed)) return false;
     const model_id asked = places_.model_of(r.model);
-    r.was_failed |= was_tried;  // By a second one it would be its own fault.
     ++r.moves;
     engine::elsewhere others{engine_, r.model};
     if (router_.submit(others, r, asked)) return false;

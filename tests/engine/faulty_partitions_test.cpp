@@ -45,11 +45,9 @@ struct fixture {
     fixture* self;
     void operator()(request& r, outcome how) const {
       auto& mine = static_cast<asked&>(r);
-      const bool was_tried = r.failed_on.has_value();
-      mine.was_tried_twice |= was_tried && mine.was_failed;
-      if (how == outcome::failed && !r.is_spent && mine.moves < 2 * self->partitions &&
-          (was_tried ? !mine.was_failed : !self->engine.has_device(r.model))) {
-        mine.was_failed |= was_tried;
+      mine.was_tried_twice |= mine.was_failed && r.failed_on.has_value();
+      if (how == outcome::failed && mine.moves < 2 * self->partitions &&
+          may_move(r, self->engine.has_device(r.model), mine.was_failed)) {
         ++mine.moves;
         elsewhere others{self->engine, r.model};
         if (!self->router.submit(others, r, the_model)) return;

@@ -65,6 +65,25 @@ TEST_CASE("the instance with least waiting for its rate is asked first, the othe
   CHECK(engine.asked == std::vector<std::uint32_t>{2, 1, 3});
   CHECK(r.model == model_id{3});
 }
+TEST_CASE("what an instance failed may move once, what it never tried if it has no device") {
+  bool was_failed = false;
+  request r;
+  CHECK(may_move(r, false, was_failed));
+  CHECK_FALSE(may_move(r, true, was_failed));
+  CHECK_FALSE(was_failed);
+  r.failed_on = device_id{0};
+  CHECK(may_move(r, true, was_failed));
+  CHECK(was_failed);
+  CHECK_FALSE(may_move(r, true, was_failed));  // A second one failed it.
+  CHECK_FALSE(may_move(r, false, was_failed));
+  r.failed_on.reset();
+  CHECK(may_move(r, false, was_failed));  // The second one has not tried it.
+  r.is_spent = true;
+  CHECK_FALSE(may_move(r, false, was_failed));
+  r.is_spent = false;
+  r.is_unfit = true;
+  CHECK_FALSE(may_move(r, false, was_failed));
+}
 TEST_CASE("an instance whose devices all hang or fail is not asked") {
   struct : fake_engine {
     std::vector<bool> is_well{false, true, false, true};

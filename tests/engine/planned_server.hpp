@@ -39,10 +39,8 @@ struct planned_server {
     planned_server* self;
     void operator()(request& r, outcome how) const {
       auto& a = static_cast<asked&>(r);
-      const bool was_tried = r.failed_on.has_value();
-      if (how == outcome::failed && self->hands_back && !r.is_spent &&
-          (was_tried ? !a.was_failed : !self->engine.has_device(r.model))) {
-        a.was_failed |= was_tried;
+      if (how == outcome::failed && self->hands_back &&
+          may_move(r, self->engine.has_device(r.model), a.was_failed)) {
         elsewhere others{self->engine, r.model};
         if (!self->router.submit(others, r, a.wanted)) return;
       }

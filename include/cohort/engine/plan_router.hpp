@@ -45,6 +45,17 @@ template <class E, class... Now>
 concept request_acceptor =
     requirement::tells_waiting_requests<E> && requirement::accepts_requests<E, Now...>;
 
+/// Whether a request that ended `failed` in an instance may go to another one: what the instance
+/// failed, once, and what it never tried, if it has no device in service.
+/// @param was_failed Whether an instance has failed it before; set if one has now.
+[[nodiscard]] inline bool may_move(const request& r, bool has_device, bool& was_failed) noexcept {
+  if (r.is_unfit || r.is_spent) return false;
+  const bool was_tried = r.failed_on.has_value();
+  if (was_tried ? was_failed : has_device) return false;
+  was_failed |= was_tried;
+  return true;
+}
+
 /// An engine without one instance: for `plan_router::submit` of what that one has failed. Thread
 /// safety: the engine's.
 template <class Engine>
