@@ -86,8 +86,8 @@ struct partitioner::resources {
   }
 
   std::vector<CUdevResource> steps;
-  /// Contexts without streams, by their steps: of the same steps several, where shares overlapped or
-  /// a stream moved to a share like its own. None is given up before the device is.
+  /// Contexts without streams, by their steps: of the same steps several, where shares overlapped
+  /// or a stream moved to a share like its own. None is given up before the device is.
   std::multimap<std::vector<unsigned>, made_context> idle;
 };
 
