@@ -1,4 +1,4 @@
-# Proves that check_layers.cmake, check_umbrella.cmake, check_own_headers.cmake, check_sinks.cmake, scripts/include-graph and scripts/mutants reject what
+# Proves that check_layers.cmake, check_umbrella.cmake, check_sinks.cmake, scripts/include-graph and scripts/mutants reject what
 # they are for: each case writes a tree with one fault under WORK and expects the complaint. Needs WORK.
 cmake_minimum_required(VERSION 3.25)
 set(failures 0)
@@ -59,17 +59,6 @@ expect_complaint(layers "which is no library" src/formats/a.cpp "#include \"../.
 expect_complaint(layers "of another folder" src/formats/a.cpp "#include \"../kv/y.hpp\"")
 expect_complaint(umbrella "a.hpp is not included by" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "nothing" include/cohort/core/good.hpp "#include <array>")
-expect_complaint(own_headers "nothing" tests/core/good_test.cpp "// Reasons."
-                 "#include <cohort/core/good.hpp>" "" "#include <doctest/doctest.h>")
-expect_complaint(own_headers "core/good.hpp> first" tests/core/good_test.cpp
-                 "#include <doctest/doctest.h>" "#include <cohort/core/good.hpp>")
-expect_complaint(own_headers "core/good.hpp> first" tests/core/good_test.cpp "#define NDEBUG"
-                 "#include <cohort/core/good.hpp>")
-expect_complaint(own_headers "no blank line after" tests/core/good_test.cpp
-                 "#include <cohort/core/good.hpp>" "#include <doctest/doctest.h>")
-expect_complaint(own_headers "<formats/good.hpp> first" tests/formats/good_test.cpp
-                 "#include <vector>")
-expect_complaint(own_headers "nothing" tests/core/other_test.cpp "#include <doctest/doctest.h>")
 set(in_shard include/cohort/deferred/a.hpp "void on_arrival(request& r, model& m, Sink& sink) {")
 expect_complaint(sinks "publish.r.model, m, choose" ${in_shard}
                  "  publish(r.model, m, choose(r.model, m, now, distant_past, sink), now, sink)")

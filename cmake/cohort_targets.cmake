@@ -10,14 +10,40 @@ target_compile_options(
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
-# cohort_optimise(<target>...): also in `asan`, where nothing else is: for what computes for so long that it is worth the
-# time that it takes to compile. What runs in `tsan` waits more than it computes.
+# cohort_optimise(<target>...): compile these with -O1 where all else is compiled without optimisation, under sanitizers.
+# It doubles the time that they take to compile, so it is for the few that then compute for minutes.
 function(cohort_optimise)
   foreach(target IN LISTS ARGN)
     if(TARGET ${target} AND CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=address")
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+      set_target_properties(${target} PROPERTIES COHORT_OWN_FLAGS TRUE)
     endif()
   endforeach()
+endfunction()
+
+# cohort_precompile(<folder> <library>): let each target of the folder, and of those below it, begin with the headers
+# that <library> has precompiled. Targets with flags of their own (COHORT_OWN_FLAGS) cannot use them.
+function(cohort_precompile folder library)
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_target_property(own_flags ${target} COHORT_OWN_FLAGS)
+    if(type MATCHES "^(EXECUTABLE|STATIC_LIBRARY|OBJECT_LIBRARY)$" AND NOT own_flags AND NOT target STREQUAL library)
+      target_precompile_headers(${target} REUSE_FROM ${library})
+    endif()
+  endforeach()
+  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  foreach(below IN LISTS folders)
+    cohort_precompile("${below}" ${library})
+  endforeach()
+endfunction()
+
+# cohort_precompiled(<name> <header> <library>...): an object library that compiles this header of this folder once.
+function(cohort_precompiled name header)
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/${name}.cpp" CONTENT "// Has only precompiled headers.\n")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL "${CMAKE_BINARY_DIR}/${name}.cpp")
+  target_link_libraries(${name} PRIVATE cohort_headers cohort_dev ${ARGN})
+  target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${header}")
 endfunction()
 
 # core/ids_test.cpp -> core.ids_test: the name of the target, the program and the ctest.
@@ -27,19 +53,12 @@ function(cohort_name_of source out)
   set(${out} "${name}" PARENT_SCOPE)
 endfunction()
 
-include(own_header)
-
 # cohort_compile_alone(<name> <target>): a library <name>, of no use but that it compiles if each header of the
-# target's default header set compiles without help of what was included before it; but for those that a
-# registered test includes first. A header that includes another directly comes after it in one source, as it
+# target's default header set compiles without help of what was included before it. A header that includes another directly comes after it in one source, as it
 # does alone, so that most headers need no source of their own.
 function(cohort_compile_alone name target)
-  get_property(proven GLOBAL PROPERTY COHORT_PROVEN_HEADERS)
   get_target_property(headers ${target} HEADER_SET)
   list(TRANSFORM headers REPLACE "^${PROJECT_SOURCE_DIR}/include/" "")
-  if(proven)
-    list(REMOVE_ITEM headers ${proven})
-  endif()
   # Each header follows one that it includes, if one is left that nothing follows.
   set(followed "")
   foreach(header IN LISTS headers)
@@ -69,45 +88,40 @@ function(cohort_compile_alone name target)
     list(APPEND sources "${source}")
   endforeach()
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${sources})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  # Without the help of others, and as cheaply as can be: nobody runs them.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF COHORT_OWN_FLAGS TRUE)
+  target_compile_options(${name} PRIVATE -O0 -g0)
   target_link_libraries(${name} PRIVATE ${target} cohort_dev)
 endfunction()
 
-# cohort_is_asked_for(<layer>/<name>_test.cpp <variable>): whether COHORT_TEST_LAYERS names this test, as
+# cohort_is_asked_for(<layer>/<name>_test.cpp <variable> [PLAIN]): whether COHORT_TEST_LAYERS names this test, as
 # <layer>/<name>, with its fail test, or <layer>/<name>_test, or a folder that it lies in, as the layer, or nothing.
+# Tests that are PLAIN never run under sanitizers; with COHORT_PLAIN_TESTS no others are built.
 function(cohort_is_asked_for source variable)
+  set(asked_for TRUE)
+  if("PLAIN" IN_LIST ARGN)
+    if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
+      set(asked_for FALSE)
+    endif()
+  elseif(COHORT_PLAIN_TESTS)
+    set(asked_for FALSE)
+  endif()
   string(REGEX REPLACE "\\.cpp$" "/" file "${source}")
   string(REGEX REPLACE "_(test|fail)/$" "/" test "${file}")
-  set(asked_for TRUE)
-  foreach(wanted IN LISTS COHORT_TEST_LAYERS)
-    string(FIND "${test}" "${wanted}/" at)
-    if(at EQUAL 0 OR file STREQUAL "${wanted}/")
-      set(asked_for TRUE)
-      break()
-    endif()
+  if(asked_for AND COHORT_TEST_LAYERS)
     set(asked_for FALSE)
-  endforeach()
+    foreach(wanted IN LISTS COHORT_TEST_LAYERS)
+      string(FIND "${test}" "${wanted}/" at)
+      if(at EQUAL 0 OR file STREQUAL "${wanted}/")
+        set(asked_for TRUE)
+        break()
+      endif()
+    endforeach()
+  endif()
   set(${variable} ${asked_for} PARENT_SCOPE)
 endfunction()
 
-# cohort_prove_header(<layer>/<name>_test.cpp): the header that the test includes first compiles alone, unless
-# another test comes before it.
-function(cohort_prove_header source)
-  if(COHORT_JOIN_SOURCES)
-    return()
-  endif()
-  cohort_own_header("${PROJECT_SOURCE_DIR}" "${source}" header)
-  if(header)
-    cohort_includes_first("${CMAKE_CURRENT_SOURCE_DIR}/${source}" "${header}" first)
-    if(first) # Asked when CMake runs, not at each change of the test: tree.own_headers sees to that.
-      set_property(GLOBAL APPEND PROPERTY COHORT_PROVEN_HEADERS "${header}")
-    endif()
-  endif()
-endfunction()
-
 # cohort_test_needs(<target> ...): what a program of tests is made of, of what cohort_add_test takes.
-# Those of COHORT_SANITIZED_LAYERS run under AddressSanitizer and UndefinedBehaviorSanitizer, unless PLAIN; what they
-# link is as it is.
 function(cohort_test_needs target)
   cmake_parse_arguments(arg "SERIAL;PLAIN" "TIMEOUT" "SOURCES;LIBS;DEFINITIONS;DEPENDS;LABELS" ${ARGN})
   set(main cohort_test_main)
@@ -121,12 +135,6 @@ function(cohort_test_needs target)
   add_dependencies(cohort_tests ${target})
   if(arg_DEPENDS)
     add_dependencies(${target} ${arg_DEPENDS})
-  endif()
-  string(REGEX REPLACE "\\..*" "" layer "${target}")
-  if(layer IN_LIST COHORT_SANITIZED_LAYERS AND NOT arg_PLAIN)
-    target_compile_options(${target} PRIVATE -fno-omit-frame-pointer -fsanitize=address,undefined
-                                             -fno-sanitize=null,object-size,vptr -fno-sanitize-recover=all)
-    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
   endif()
 endfunction()
 
@@ -152,15 +160,14 @@ endfunction()
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
 # `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
-# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin. PLAIN ones
-# are never sanitized.
+# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin. PLAIN: see
+# cohort_is_asked_for.
 function(cohort_add_test source)
-  cohort_is_asked_for("${source}" asked_for)
+  cohort_is_asked_for("${source}" asked_for ${ARGN})
   if(NOT asked_for)
     return()
   endif()
   cohort_name_of("${source}" name)
-  cohort_prove_header("${source}")
   add_executable(${name} ${source})
   add_test(NAME ${name} COMMAND ${name})
   cohort_test_needs(${name} ${ARGN})
@@ -234,22 +241,24 @@ endfunction()
 
 # cohort_add_tests_without_assertions(<layer> <name>...): these tests of a layer once more, as
 # <layer>.<name>_test.ndebug, with NDEBUG defined, as users build: what others do wrong must be defined
-# without our assertions, too. Only for tests of headers alone, as a library has them compiled in. Not
-# under sanitizers, which would take as long again.
+# without our assertions, too. Only for tests of headers alone, as a library has them compiled in. PLAIN.
 function(cohort_add_tests_without_assertions layer)
-  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize")
-    return()
-  endif()
   list(TRANSFORM ARGN REPLACE "(.+)" "${layer}/\\1_test.cpp" OUTPUT_VARIABLE sources)
-  if(COHORT_JOIN_SOURCES)
-    cohort_join_tests(${layer} SUFFIX .ndebug SOURCES ${sources} DEFINITIONS NDEBUG PLAIN)
+  foreach(source IN LISTS sources)
+    cohort_is_asked_for("${source}" asked_for PLAIN)
+    if(NOT asked_for)
+      list(REMOVE_ITEM sources "${source}")
+    endif()
+  endforeach()
+  if(sources AND COHORT_JOIN_SOURCES)
+    cohort_join_tests(${layer} SUFFIX .ndebug SOURCES ${sources} DEFINITIONS NDEBUG)
     return()
   endif()
   foreach(source IN LISTS sources)
     cohort_name_of("${source}" name)
     add_executable(${name}.ndebug "${source}")
     add_test(NAME ${name}.ndebug COMMAND ${name}.ndebug)
-    cohort_test_needs(${name}.ndebug DEFINITIONS NDEBUG PLAIN)
+    cohort_test_needs(${name}.ndebug DEFINITIONS NDEBUG)
     cohort_test_runs(${name}.ndebug)
   endforeach()
 endfunction()
@@ -257,8 +266,8 @@ endfunction()
 # cohort_add_fail_test(<layer>/<name>_fail.cpp): a source that must not compile, whose first line
 # `// expect: <regex>` is what the compiler must say. Only checked, never linked.
 function(cohort_add_fail_test source)
-  cohort_is_asked_for("${source}" asked_for)
-  if(NOT asked_for OR CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # It is the same with sanitizers.
+  cohort_is_asked_for("${source}" asked_for PLAIN) # It is the same with sanitizers.
+  if(NOT asked_for)
     return()
   endif()
   cohort_name_of("${source}" name)
@@ -273,7 +282,7 @@ endfunction()
 
 # cohort_add_fuzzer(<layer>/<name>_fuzz.cpp [LIBS lib...]): a libFuzzer program, run by ctest for
 # three seconds from the seeds in <layer>/<name>_corpus/, if there are any. Longer: start the
-# program by hand, e.g. `build/asan/tests/core.indexed_heap_fuzz -max_total_time=600`.
+# program by hand, e.g. `build/fuzz/tests/core.indexed_heap_fuzz -max_total_time=600`.
 function(cohort_add_fuzzer source)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
   cohort_name_of("${source}" name)

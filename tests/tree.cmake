@@ -1,12 +1,9 @@
 # Tests of the tree as a whole rather than of one header: layers, umbrella, one definition rule. Those
-# labelled `tree` do not depend on the compiler flags and do not run under tsan and core.
+# labelled `tree` do not depend on the compiler flags and do not run under tsan and plain.
 add_test(NAME tree.layers COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                   "${PROJECT_SOURCE_DIR}/cmake/check_layers.cmake")
 add_test(NAME tree.umbrella COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                     "${PROJECT_SOURCE_DIR}/cmake/check_umbrella.cmake")
-add_test(NAME tree.own_headers
-         COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
-                 "${PROJECT_SOURCE_DIR}/cmake/check_own_headers.cmake")
 add_test(NAME tree.sinks COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                  "${PROJECT_SOURCE_DIR}/cmake/check_sinks.cmake")
 add_test(NAME tree.include_graph COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph")
@@ -18,10 +15,10 @@ add_test(NAME tree.checks_reject
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
 add_test(NAME tree.mutants COMMAND "${PROJECT_SOURCE_DIR}/scripts/mutants" --list)
 set_tests_properties(
-  tree.layers tree.umbrella tree.own_headers tree.sinks tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
+  tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
   PROPERTIES TIMEOUT 60 LABELS tree)
 
-if(NOT COHORT_TEST_LAYERS)
+if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)
   add_executable(odr odr.cpp odr_other.cpp)
   target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
   add_dependencies(cohort_tests odr)

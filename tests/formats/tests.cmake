@@ -4,8 +4,8 @@ cohort_add_tests(
         staged_model_file text trace_file warm_start_file workload_file workload_writer zoo
   LIBS cohort_formats)
 cohort_add_tests(formats NAMES model_check model_json model_repository LIBS cohort_model_files)
-cohort_add_test(formats/model_config_test.cpp LIBS cohort_model_files)
-target_compile_definitions(formats.model_config_test PRIVATE "COHORT_MIGRATE_PAGE=\"${PROJECT_SOURCE_DIR}/docs/migrate.md\"")
+cohort_add_test(formats/model_config_test.cpp LIBS cohort_model_files
+                DEFINITIONS "COHORT_MIGRATE_PAGE=\"${PROJECT_SOURCE_DIR}/docs/migrate.md\"")
 if(TARGET cohort_onnx_models)
   cohort_add_test(formats/onnx_cuts_test.cpp LIBS cohort_onnx_models)
   cohort_add_test(formats/onnx_graph_test.cpp LIBS cohort_onnx_models)
