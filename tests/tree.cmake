@@ -20,6 +20,7 @@ set_tests_properties(
 
 if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)
   add_executable(odr odr.cpp odr_other.cpp)
+  set_target_properties(odr PROPERTIES COHORT_OWN_FLAGS TRUE) # Of what our headers include themselves.
   target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
   add_dependencies(cohort_tests odr)
   add_test(NAME odr COMMAND odr)

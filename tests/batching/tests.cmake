@@ -1,6 +1,5 @@
 cohort_add_test(batching/allocation_test.cpp PLAIN) # Sanitizers have an operator new of their own.
 cohort_add_tests(batching EXCEPT allocation early_exit sliced_model stage_driver)
-cohort_optimise(batching.tests) # Explorations and trials.
 cohort_add_tests_without_assertions(batching pipeline)
 if(TARGET cohort_models)
   cohort_add_test(batching/stage_driver_test.cpp LIBS cohort_models)

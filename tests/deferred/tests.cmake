@@ -1,3 +1,2 @@
 cohort_add_tests(deferred EXCEPT twin/trial_memory)
-cohort_optimise(deferred.tests) # Explorations.
 cohort_add_test(deferred/twin/trial_memory_test.cpp PLAIN) # Sanitizers have an operator new of their own.

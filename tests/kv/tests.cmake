@@ -1,5 +1,4 @@
 cohort_add_tests(kv EXCEPT batch/kv_memory)
-cohort_optimise(kv.tests) # Decoders.
 if(TARGET cohort_host)
   cohort_add_test(kv/batch/kv_memory_test.cpp LIBS cohort::host)
 endif()

@@ -1,5 +1,4 @@
 cohort_add_tests(sim EXCEPT drawn_workload sweep_results)
-cohort_optimise(sim.tests) # Simulations.
 
 # Of what benches share, which no preset but release builds.
 if(TARGET cohort_drawings)
