@@ -36,7 +36,7 @@ struct health_options {
   double patience = 4;
   /// Where its thread lacks processors, a suspect batch has as much more time as the thread has
   /// lacked them since, up to so many times as long in all; at least 1, which is no more time.
-  double starved_patience = 8;
+  double starved_patience = 30;
   /// It fails when `failures` of its last `window` batches did; 1 to `window`, which is 1 to 64.
   std::uint32_t failures = 3;
   std::uint32_t window = 10;
