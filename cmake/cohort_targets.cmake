@@ -10,15 +10,12 @@ target_compile_options(
             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fconcepts-diagnostics-depth=3>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${COHORT_WERROR}>>:-Werror>)
 
-# cohort_optimise(<target>...): compile these with -O1 where all else is compiled without optimisation, under sanitizers.
-# It doubles the time that they take to compile, so it is for the few that then compute for minutes.
+# cohort_optimise(<source>...): compile these of the folder with -O1 where all else is compiled without optimisation, under
+# sanitizers. It doubles the time that a source takes to compile, so it is for the few that then compute for minutes.
 function(cohort_optimise)
-  foreach(target IN LISTS ARGN)
-    if(TARGET ${target} AND CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=address")
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-      set_target_properties(${target} PROPERTIES COHORT_OWN_FLAGS TRUE)
-    endif()
-  endforeach()
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=address") # Options of its own keep a source from being joined.
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
+  endif()
 endfunction()
 
 # cohort_precompile(<folder> <library>): let each target of the folder, and of those below it, begin with the headers
