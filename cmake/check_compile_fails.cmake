@@ -1,12 +1,18 @@
 # Checks that SOURCE does not compile, and that the compiler says why in the words of its first
-# line, `// expect: <regex>`. Needs COMPILER, SOURCE and INCLUDE.
+# line, `// expect: <regex>`. A second line `// with: <option>` is one more option for the compiler then.
+# Needs COMPILER, SOURCE and INCLUDE.
 cmake_minimum_required(VERSION 3.25)
-file(STRINGS "${SOURCE}" lines LIMIT_COUNT 1)
+file(STRINGS "${SOURCE}" lines LIMIT_COUNT 2)
 list(GET lines 0 first)
 if(NOT first MATCHES "^// expect: (.+)$")
   message(FATAL_ERROR "${SOURCE}: the first line must be `// expect: <regex>`")
 endif()
 set(pattern "${CMAKE_MATCH_1}")
+list(GET lines 1 second)
+set(with "")
+if(second MATCHES "^// with: (.+)$")
+  set(with "${CMAKE_MATCH_1}")
+endif()
 
 # -DCOHORT_WELL_FORMED selects the part of the source that is right: it must compile, so that a
 # missing header or a typing error cannot pass for the rejection.
@@ -20,7 +26,7 @@ if(NOT result EQUAL 0)
 endif()
 
 execute_process(
-  COMMAND ${command} "${SOURCE}"
+  COMMAND ${command} ${with} "${SOURCE}"
   RESULT_VARIABLE result
   ERROR_VARIABLE output)
 if(result EQUAL 0)

@@ -6,7 +6,7 @@ set(failures 0)
 # expect_complaint(<check> <regex> <file> <line>...): the tree is <file>, made of the lines.
 function(expect_complaint check pattern file)
   file(REMOVE_RECURSE "${WORK}")
-  file(WRITE "${WORK}/include/cohort/core/good.hpp" "#include <vector>\n")
+  file(WRITE "${WORK}/include/cohort/core/good.hpp" "#include <cohort/core/version.hpp>\n")
   file(WRITE "${WORK}/include/cohort/cohort.hpp" "#include <cohort/core/good.hpp>\n")
   file(WRITE "${WORK}/src/formats/good.hpp" "#include <vector>\n")
   file(WRITE "${WORK}/src/chat/good.hpp" "#include <formats/good.hpp>\n")
@@ -59,6 +59,8 @@ expect_complaint(layers "which is no library" src/formats/a.cpp "#include \"../.
 expect_complaint(layers "of another folder" src/formats/a.cpp "#include \"../kv/y.hpp\"")
 expect_complaint(umbrella "a.hpp is not included by" include/cohort/sim/a.hpp "#include <vector>")
 expect_complaint(umbrella "nothing" include/cohort/core/good.hpp "#include <array>")
+expect_complaint(umbrella "b.hpp includes no header of cohort" include/cohort/serve/b.hpp "#include <array>")
+expect_complaint(umbrella "nothing" include/cohort/serve/b.hpp "#include <array>" "#include <cohort/core/good.hpp>")
 set(in_shard include/cohort/deferred/a.hpp "void on_arrival(request& r, model& m, Sink& sink) {")
 expect_complaint(sinks "publish.r.model, m, choose" ${in_shard}
                  "  publish(r.model, m, choose(r.model, m, now, distant_past, sink), now, sink)")

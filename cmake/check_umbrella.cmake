@@ -1,5 +1,6 @@
 # Checks that <cohort/cohort.hpp> includes every public header but those of CUDA, ONNX Runtime,
-# serve, cluster and detail. Needs ROOT.
+# serve, cluster and detail, and that each public header includes one of cohort's, so that each includes
+# core/version.hpp, which says that C++20 is needed. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/cohort" "${ROOT}/include/cohort/*.hpp")
@@ -10,6 +11,11 @@ if(NOT headers)
 endif()
 set(missing 0)
 foreach(header IN LISTS headers)
+  file(STRINGS "${ROOT}/include/cohort/${header}" own REGEX "^#include (<cohort/|\")" LIMIT_COUNT 1)
+  if(NOT own AND NOT header STREQUAL "core/version.hpp" AND NOT header MATCHES "/detail/")
+    message(NOTICE "${header} includes no header of cohort: it needs <cohort/core/version.hpp>")
+    math(EXPR missing "${missing} + 1")
+  endif()
   string(REPLACE "." "\\." pattern "${header}")
   if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/(cuda|onnx)|serve|cluster)/|/detail/")
     continue()

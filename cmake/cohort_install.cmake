@@ -1,6 +1,6 @@
 # Install rules of the library. Each program installs itself beside its target; each compiled
-# component gets an export file of its own, so that who does not use it needs none of its
-# dependencies.
+# component gets an export file of its own, so that its dependencies are needed only where it is used.
+# The target `programs` builds all that is installed.
 include(CMakePackageConfigHelpers)
 
 set(cohort_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
@@ -18,6 +18,9 @@ install(
 # cohort_host -> component `host`, imported as cohort::host.
 foreach(component host blas serve cuda onnx)
   if(TARGET cohort_${component})
+    if(TARGET programs)
+      add_dependencies(programs cohort_${component})
+    endif()
     set_target_properties(cohort_${component} PROPERTIES EXPORT_NAME ${component})
     # A static library names its private links to its users; flags are none that they need.
     get_target_property(links cohort_${component} INTERFACE_LINK_LIBRARIES)

@@ -34,10 +34,10 @@ using packing::latency_grid;
 constexpr number_range lengths_s{.low = 0, .high = 1e6, .above_low = true};
 
 /// Poisson arrivals of every model: its rate times the load, each model somewhat later than the one
-/// before.
-std::vector<sim::plan_simulation::source> sources_of(const demand& d,
-                                                     const std::optional<sim::load_curve>& load,
-                                                     double length_s, double phase_s) {
+/// before. @param load Null: two waves.
+std::vector<sim::plan_simulation::source> sources_of(
+    const demand& d, const std::shared_ptr<const sim::load_curve>& load, double length_s,
+    double phase_s) {
   std::vector<sim::plan_simulation::source> sources(d.rates_rps.size());
   double shift = 0;
   for (const std::size_t i : d.named) {
@@ -231,8 +231,8 @@ int replan_command(const replan_options& o) {
   if (o.load == "-" && o.pack.file == "-") {
     fail("--load", quote("-"), "a file, since DEMAND is standard input");
   }
-  std::optional<sim::load_curve> load;
-  if (o.load) load = read_load_curve(*o.load);
+  std::shared_ptr<const sim::load_curve> load;
+  if (o.load) load = std::make_shared<const sim::load_curve>(read_load_curve(*o.load));
 
   const profile_dir profiles = read_profile_dir(o.pack.profiles, algorithm.interference);
   print_warnings("cohort", profiles.repairs);

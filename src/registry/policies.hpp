@@ -14,7 +14,10 @@
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/deferred/window.hpp>
 
+#include <concepts>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 #include <variant>
 
 #include "name_table.hpp"
@@ -41,36 +44,6 @@ struct always {
   Gather rule{};
 };
 
-/// A window rule of any policy that does not tune itself. A server has an engine for each type of
-/// scheduler on each kind of device, and compiling one takes long: these policies share one type.
-struct any_window {
-  std::variant<deferred::frontrun, deferred::eager, deferred::timeout> rule;
-
-  [[nodiscard]] time_point opens(const deferred::batch_view& b) const noexcept {
-    return std::visit([&](const auto& r) { return r.opens(b); }, rule);
-  }
-  [[nodiscard]] bool asks_for_arrival() const noexcept {
-    return std::visit([](const auto& r) { return deferred::asks_for_arrival(r); }, rule);
-  }
-};
-/// A gather rule of any such policy.
-struct any_gather {
-  std::variant<deferred::head, deferred::drop_head> rule;
-
-  [[nodiscard]] deferred::gathered gather(const deferred::request_queue& q,
-                                          const deferred::reach& r,
-                                          std::uint32_t target) const noexcept {
-    return std::visit([&](const auto& g) { return g.gather(q, r, target); }, rule);
-  }
-};
-
-}  // namespace cohort::registry
-
-template <>
-inline constexpr bool cohort::deferred::takes_all_in_time<cohort::registry::any_gather> = true;
-
-namespace cohort::registry {
-
 /// The policies of a scheduler, and so of one over pools.
 template <class Window, class Gather>
 struct composition {
@@ -83,13 +56,6 @@ struct composition {
   }
   [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
     return deferred::basic_pooled_scheduler<Window, Gather>{d, window, gather};
-  }
-  template <deferred::trial_runner>
-  [[nodiscard]] auto served_scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_scheduler<any_window, any_gather>{d, {window}, {gather}};
-  }
-  [[nodiscard]] auto served_pooled_scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_pooled_scheduler<any_window, any_gather>{d, {window}, {gather}};
   }
 };
 
@@ -109,13 +75,6 @@ struct adaptive_composition {
           deferred::adaptive_priority{o}};
     s.learn(tuning.initial.learns(), distant_past);
     return s;
-  }
-  template <deferred::trial_runner Runner>
-  [[nodiscard]] auto served_scheduler(const deferred::network_delays& d) const {
-    return scheduler<Runner>(d);
-  }
-  [[nodiscard]] auto served_pooled_scheduler(const deferred::network_delays& d) const {
-    return pooled_scheduler(d);
   }
 };
 
@@ -156,6 +115,85 @@ inline constexpr name_table policies{
                name_parameter{"F", {.low = 0, .high = 1}}},
 };
 
+/// The window rules of compositions, each once.
+template <class... Windows>
+struct window_set {
+  using any = std::variant<Windows...>;
+
+  template <class Window, class Gather>
+  constexpr auto operator+(const composition<Window, Gather>&) const {
+    if constexpr ((std::same_as<Window, Windows> || ...)) {
+      return *this;
+    } else {
+      return window_set<Windows..., Window>{};
+    }
+  }
+  constexpr window_set operator+(const adaptive_composition&) const { return *this; }
+};
+template <class... Rows>
+auto windows_of(const name_table<Rows...>&)
+    -> decltype((window_set<>{} + ... +
+                 std::declval<const Rows&>().make(std::declval<const policy&>(),
+                                                  std::declval<const Rows&>().gather.rule)));
+template <class... Rows>
+auto rules_of(const name_table<Rows...>&) -> std::variant<decltype(Rows::make)...>;
+
+/// The window rule of any row of `policies` that does not tune itself. A server has an engine for
+/// each type of scheduler on each kind of device, and each takes long to compile: these policies
+/// share one type.
+struct any_window {
+  decltype(windows_of(policies))::any rule;
+
+  [[nodiscard]] time_point opens(const deferred::batch_view& b) const noexcept {
+    return std::visit([&](const auto& r) { return r.opens(b); }, rule);
+  }
+  [[nodiscard]] bool asks_for_arrival() const noexcept {
+    return std::visit([](const auto& r) { return deferred::asks_for_arrival(r); }, rule);
+  }
+};
+/// The gather rule of any row of `gathers`.
+struct any_gather {
+  decltype(rules_of(gathers)) rule;
+
+  [[nodiscard]] deferred::gathered gather(const deferred::request_queue& q,
+                                          const deferred::reach& r,
+                                          std::uint32_t target) const noexcept {
+    return std::visit([&](const auto& g) { return g.gather(q, r, target); }, rule);
+  }
+};
+template <class... Gathers>
+constexpr bool take_all_in_time(const std::variant<Gathers...>&) {
+  return (deferred::takes_all_in_time<Gathers> && ...);
+}
+
+}  // namespace cohort::registry
+
+template <>
+inline constexpr bool cohort::deferred::takes_all_in_time<cohort::registry::any_gather> =
+    cohort::registry::take_all_in_time(cohort::registry::any_gather{}.rule);
+
+namespace cohort::registry {
+
+/// The scheduler of a server with that composition.
+template <deferred::trial_runner Runner>
+auto served_scheduler(const adaptive_composition& c, const deferred::network_delays& d) {
+  return c.template scheduler<Runner>(d);
+}
+template <deferred::trial_runner, class Window, class Gather>
+auto served_scheduler(const composition<Window, Gather>& c, const deferred::network_delays& d) {
+  return deferred::basic_scheduler<any_window, any_gather>{d, {c.window}, {c.gather}};
+}
+/// The same over pools.
+inline auto served_pooled_scheduler(const adaptive_composition& c,
+                                    const deferred::network_delays& d) {
+  return c.pooled_scheduler(d);
+}
+template <class Window, class Gather>
+auto served_pooled_scheduler(const composition<Window, Gather>& c,
+                             const deferred::network_delays& d) {
+  return deferred::basic_pooled_scheduler<any_window, any_gather>{d, {c.window}, {c.gather}};
+}
+
 /// `use(composition)` for a policy with the gather rule that it was told.
 template <class Use>
 auto with_composition(const policy& p, Use use) {
@@ -178,16 +216,15 @@ decltype(auto) with_policy(const policy& p, Use use) {
 /// @tparam Runner Of its trials, if it tunes itself.
 template <deferred::trial_runner Runner = deferred::inline_trials, class Use>
 decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& delays, Use use) {
-  return with_policy(p, [&](const auto& c) -> decltype(auto) {
-    return use(c.template served_scheduler<Runner>(delays));
-  });
+  return with_policy(
+      p, [&](const auto& c) -> decltype(auto) { return use(served_scheduler<Runner>(c, delays)); });
 }
 /// As `with_scheduler`, over pools.
 template <class Use>
 decltype(auto) with_pooled_scheduler(const policy& p, const deferred::network_delays& delays,
                                      Use use) {
   return with_policy(
-      p, [&](const auto& c) -> decltype(auto) { return use(c.served_pooled_scheduler(delays)); });
+      p, [&](const auto& c) -> decltype(auto) { return use(served_pooled_scheduler(c, delays)); });
 }
 
 }  // namespace cohort::registry

@@ -59,6 +59,30 @@ foreach(component host blas)
   step("${WORK}/${component}_alone/${component}_consumer")
 endforeach()
 
+# find_package says which component is missing, and what that lacks.
+function(expect_reason pattern component)
+  file(WRITE "${WORK}/reason/CMakeLists.txt"
+       "cmake_minimum_required(VERSION 3.25)\nproject(reason LANGUAGES CXX)\n"
+       "find_package(cohort REQUIRED CONFIG COMPONENTS ${component})\n")
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${WORK}/reason" -B "${WORK}/reason/build" -G "${GENERATOR}"
+            "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${WORK}/prefix" ${ARGN}
+    RESULT_VARIABLE result
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}") # CMake wraps lines.
+  if(result EQUAL 0 OR NOT output MATCHES "${pattern}")
+    message(FATAL_ERROR "package: find_package does not say `${pattern}` for ${component}:\n${output}")
+  endif()
+endfunction()
+expect_reason("component no_such_part is unknown: the components are host, blas" no_such_part)
+if(EXPECT_SERVE)
+  expect_reason("component serve needs simdjson, which was not found" serve -DCMAKE_DISABLE_FIND_PACKAGE_simdjson=ON)
+endif()
+if(NOT EXPECT_CUDA)
+  expect_reason("component cuda is not in this installation" cuda)
+endif()
+
 # The programs come along, and start.
 foreach(program IN LISTS PROGRAMS)
   if(NOT EXISTS "${WORK}/prefix/bin/${program}")

@@ -111,8 +111,9 @@ TEST_CASE("what is simulated may also be a rival, with a rule of its own") {
   for (const policy& p : parse_searched_policies("shepherd,eager", {.gather = "best"})) {
     CHECK(gather_variants(p).size() == (p.is_rival ? 1 : 2));
   }
-  CHECK(simulated_policy_names().names() ==
-        "deferred, adaptive, eager, timeout:F, clockwork[:MS], shepherd or nexus");
+  const std::string names = simulated_policy_names().names();
+  CHECK(names.find("timeout:F") != std::string::npos);
+  CHECK(names.ends_with(", clockwork[:MS], shepherd or nexus"));
   for (const char* bad :
        {"clockwork:", "clockwork:-1", "clockwork:x", "shepherd:3", "nexus,nexus"}) {
     INFO(std::string{bad});

@@ -3,6 +3,8 @@
 /// What it costs that requests wait, if a device serves all that wait in one row: `queue_value`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -3,6 +3,8 @@
 /// The exceptions that cohort throws, and the check of arguments that throws one.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <source_location>
 #include <stdexcept>
 #include <string>

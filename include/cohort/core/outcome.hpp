@@ -3,6 +3,8 @@
 /// How a request ends, and why one is not accepted.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -3,6 +3,8 @@
 /// Instants and durations: 64-bit nanoseconds on a timeline that no component can read.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <chrono>
 #include <cmath>
 #include <cstdint>

@@ -3,6 +3,14 @@
 /// The version of the headers, as macros for the preprocessor and as a string.
 #pragma once
 
+// Every header includes this one, directly or through others, so that an older standard gives this
+// one message. Compilers go on after #error, but not after a file that does not exist.
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
+#error "cohort needs C++20: compile with -std=c++20 or later"
+#define COHORT_STOP <cohort needs C++20>
+#include COHORT_STOP
+#endif
+
 #define COHORT_VERSION_MAJOR 0
 #define COHORT_VERSION_MINOR 1
 #define COHORT_VERSION_PATCH 0

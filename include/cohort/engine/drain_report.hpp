@@ -3,6 +3,8 @@
 /// What is left of an engine that is drained: `drain_report`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <cstddef>
 
 namespace cohort::engine {

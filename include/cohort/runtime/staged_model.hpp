@@ -3,6 +3,8 @@
 /// The `staged_model` concept: a model as a list of stages that the user writes once.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <atomic>
 #include <concepts>
 #include <cstddef>

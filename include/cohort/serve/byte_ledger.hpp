@@ -3,6 +3,8 @@
 /// The memory that requests and their answers hold, counted against one limit.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <atomic>
 #include <cstddef>
 #include <utility>

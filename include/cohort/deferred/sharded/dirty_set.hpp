@@ -3,6 +3,8 @@
 /// Which of many mailboxes have news: `dirty_set`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <atomic>
 #include <bit>
 #include <cstddef>

@@ -3,6 +3,8 @@
 /// A mailbox that keeps only what was put there last: `latest_value`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <array>
 #include <atomic>
 #include <cstddef>

@@ -3,6 +3,8 @@
 /// A queue from one thread to another: `ring`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <atomic>
 #include <bit>
 #include <cstddef>

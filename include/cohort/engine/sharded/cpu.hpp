@@ -3,6 +3,8 @@
 /// What threads ask of the machine's cores: `relax`, `bind_to_core`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <thread>
 
 #ifdef __linux__

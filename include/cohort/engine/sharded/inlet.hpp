@@ -3,6 +3,8 @@
 /// A queue from many threads to one: `inlet`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <atomic>
 #include <bit>
 #include <cstddef>

@@ -3,6 +3,8 @@
 /// Which columns to copy where, as data: the decode batch says it, who owns the memory does it.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -3,6 +3,8 @@
 /// Who enters a free slot next: the `pick_policy` concept, `fifo`, `by_priority` and `best_fit`.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>

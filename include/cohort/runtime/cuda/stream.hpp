@@ -3,6 +3,8 @@
 /// CUDA streams as values: `stream` owns one, `stream_view` refers to one.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cstddef>

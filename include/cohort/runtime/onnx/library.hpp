@@ -3,6 +3,8 @@
 /// ONNX Runtime, loaded while the program runs: nothing of it is needed to build.
 #pragma once
 
+#include <cohort/core/version.hpp>
+
 #include <memory>
 #include <string>
 
