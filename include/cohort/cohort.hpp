@@ -225,6 +225,7 @@
 #include <cohort/sim/plans/request_flow.hpp>
 #include <cohort/sim/reality_record.hpp>
 #include <cohort/sim/recorder.hpp>
+#include <cohort/sim/request_pool.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/rivals/cellular.hpp>
 #include <cohort/sim/rivals/clockwork.hpp>

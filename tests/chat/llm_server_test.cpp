@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <chat/server_client.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/log_pipe.hpp>
 #include <support/random_source.hpp>
 #include <support/soon.hpp>
@@ -722,7 +723,8 @@ TEST_CASE(
     CHECK(c.first_line == std::string{"llm_server: "} + message + "\n");
   }
 }
-TEST_CASE("bad options end the server with status 2 and one line") {
+TEST_CASE("bad options end the server with status 2 and one line" *
+          doctest::skip(test::is_thread_sanitized)) {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--slots", "0"}, "--slots: 0 is not allowed"},
       {{"--random", "huge"}, "--random: "},

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <support/fault_gate.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 #include "service_fixture.hpp"
@@ -208,7 +209,7 @@ void run(std::uint64_t seed, totals& all) {
 
 TEST_CASE("in threads, too, each text has one end, and the service goes on when its device does") {
   totals all;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(60); ++seed) {
     CAPTURE(seed);
     run(seed, all);
   }

@@ -16,5 +16,5 @@ if(TARGET llm_server)
            COMMAND "${CMAKE_CURRENT_LIST_DIR}/openai_client_test" $<TARGET_FILE:llm_server>
                    "${COHORT_OPENAI_CLIENT}")
   set_tests_properties(chat.openai_client_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120
-                                                         RUN_SERIAL ON)
+                                                         RESOURCE_LOCK wall_time)
 endif()

@@ -29,9 +29,11 @@ TEST_CASE("profile writes files that the other subcommands read") {
   CHECK(a == json::parse(test::slurp(folder + "/profile.json")));
   REQUIRE(a["models"].size() == 2);
   for (const json& m : a["models"]) {
+    // A line that does not fall, whatever was measured.
     CHECK(m["alpha_ms"].get<double>() >= 0);
     CHECK(m["beta_ms"].get<double>() >= 0);
-    CHECK(m["max_relative_error"].get<double>() >= 0);
+    CHECK(m["alpha_ms"].get<double>() + m["beta_ms"].get<double>() > 0);
+    CHECK(m["max_relative_error"].is_number());
     CHECK(m["mem_mb"].get<double>() > 0);
     REQUIRE(m["points"].size() == 4);  // Two batch sizes on two partitions.
     for (const json& p : m["points"]) {
@@ -39,8 +41,7 @@ TEST_CASE("profile writes files that the other subcommands read") {
       CHECK(p["p10_ms"].get<double>() <= p["p90_ms"].get<double>());
       CHECK(p["runs"] == 3);
       for (const json& stage : p["stages_ms"]) {
-        CHECK(stage.get<double>() >= 0);
-        CHECK(stage.get<double>() < 10000);
+        CHECK(stage.get<double>() <= p["latency_ms"].get<double>());
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <string>
 
 #include "commands/run_command.hpp"
@@ -34,7 +35,7 @@ TEST_CASE("a few models get the optimum, with every field of the contract") {
   CHECK(a["status"] == "optimal");
   CHECK(a["objective"] == 0);
   CHECK(a["bound"] == 0);
-  CHECK(a["seconds"].get<double>() >= 0);
+  CHECK(a["seconds"].is_number());
   CHECK(a["imbalance"] == json{{"rate", 0}, {"memory", 0}});
   CHECK(a["assignment"]["x"] == a["assignment"]["y"]);
   CHECK(a["assignment"]["x"] != a["assignment"]["z"]);
@@ -62,7 +63,7 @@ TEST_CASE("another solver: the same optimum where it is built in, an error where
           R"(--solver: "cbc" is not allowed: expected search; cbc is not part of this build)");
 #endif
 }
-TEST_CASE("many models are searched for the time given; moves from the current one are few") {
+TEST_CASE("many models get an assignment within the caps, and moves from the current one are few") {
   std::string many = "name,rate_rps,static_mb,dynamic_mb,move_cost\n";
   for (int i = 0; i < 60; ++i) {
     many += "m" + std::to_string(i) + ',' + std::to_string(7 + i * 37 % 101) + ',' +
@@ -71,8 +72,18 @@ TEST_CASE("many models are searched for the time given; moves from the current o
   const std::string caps = "--count 4 --memory-mb 1000 --rate-cap 1000 --time-limit-s 0.2";
   const json a = answer(caps, many);
   CHECK((a["status"] == "feasible" || a["status"] == "optimal"));
-  CHECK(a["assignment"].size() == 60);
-  CHECK(a["imbalance"]["rate"].get<double>() < 0.01);
+  REQUIRE(a["assignment"].size() == 60);
+  // How even it is depends on the time that the search had: its own test counts steps instead.
+  int rate[4]{};
+  int memory[4]{};
+  for (int i = 0; i < 60; ++i) {
+    const auto in = a["assignment"]["m" + std::to_string(i)].get<std::size_t>();
+    REQUIRE(in < 4);
+    rate[in] += 7 + i * 37 % 101;
+    memory[in] += 5 + i * 53 % 89;
+  }
+  for (const int sum : rate) CHECK(sum <= 1000);
+  for (const int sum : memory) CHECK(sum <= 997);  // And 3 MB of the models' dynamic memory.
   json current = a["assignment"];
   for (int i = 0; i < 60; ++i) current["m" + std::to_string(i)] = i % 4;
   const std::string file = test::scratch("current.json");

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
+
 namespace cohort::engine::doze_test {
 namespace {
 using namespace std::chrono_literals;
@@ -250,7 +252,7 @@ struct comparison {
 template <class F>
 comparison compare(F make) {
   comparison all;
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(100); ++seed) {
     CAPTURE(seed);
     const drawn_load load = draw(seed);
     const course woken = drive(make(load.delays), load, false);
@@ -268,9 +270,11 @@ comparison compare(F make) {
       all.dozing_lost += dozing.lost();
     }
   }
-  CHECK(all.same >= 50);
+  CHECK(all.same >= test::at_least(50));
   CHECK(all.dozing_turns < all.turns);
-  CHECK(static_cast<double>(all.dozing_lost) < 1.02 * static_cast<double>(all.lost));
+  if (!test::is_sanitized) {
+    CHECK(static_cast<double>(all.dozing_lost) < 1.02 * static_cast<double>(all.lost));
+  }
   return all;
 }
 
@@ -295,7 +299,7 @@ TEST_CASE("a loop that sleeps through arrivals does what one does that each arri
   using deferred::frontrun;
   using deferred::network_delays;
   const comparison c = compare([](network_delays d) { return deferred::scheduler{d}; });
-  CHECK(4 * c.dozing_turns < 3 * c.turns);  // Most loads are light.
+  if (!test::is_sanitized) CHECK(4 * c.dozing_turns < 3 * c.turns);  // Most loads are light.
   compare([](network_delays d) { return basic_scheduler<frontrun, deferred::head>{d}; });
   compare([](network_delays d) {
     return basic_scheduler<deferred::timeout>{d, deferred::timeout{.3}};

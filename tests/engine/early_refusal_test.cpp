@@ -9,6 +9,7 @@
 #include <cohort/deferred/pooled_scheduler.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
@@ -45,33 +46,51 @@ TEST_CASE("a model is overloaded once a fifth of its requests, and 16, were bad,
   CHECK(r.is_overloaded(only, at(1001ms)));
   CHECK_FALSE(r.is_overloaded(only, at(1002ms)));
   r.on_drop(only, 5, at(3000ms));  // Learned anew.
-  CHECK(r.room(only) == doctest::Approx(4.9));
+  CHECK(r.room(only) < 5);
+  CHECK(r.room(only) > 4);
   for (int i = 0; i < 14; ++i) r.on_drop(only, 5, at(3000ms));
   CHECK_FALSE(r.is_overloaded(only, at(3000ms)));  // All of 15.
   r.on_drop(only, 5, at(3000ms));
   CHECK(r.is_overloaded(only, at(3000ms)));
 }
 
-TEST_CASE("as many may wait as did when one was dropped, and a little less") {
-  early_refusal r = overloaded();
-  CHECK(r.room(only) == doctest::Approx(28.4));
-  CHECK_FALSE(r.judge(only, usual(28), at(20ms)));
-  const auto again = r.judge(only, usual(29), at(20ms));
-  REQUIRE(again);
-  CHECK(to_ms(*again) == doctest::Approx(3.2));  // 30 − 28.4 at 10 in 20 ms.
-  CHECK(r.room(only) == doctest::Approx(28.403));
+/// Behind how many others a request may wait: the first number with which it is refused.
+std::uint32_t most_ahead(early_refusal r, arrival_outlook a) {
+  for (a.ahead = 0; a.ahead < 1000; ++a.ahead) {
+    if (r.judge(only, a, at(20ms))) return a.ahead;
+  }
+  return a.ahead;
 }
 
-TEST_CASE("who has more time may wait behind more, and who has less behind fewer") {
+TEST_CASE("as many may wait as did when one was dropped, and a little less") {
   early_refusal r = overloaded();
-  arrival_outlook a = usual(14);
-  a.slack = 75ms;  // 25 of the usual 50 ms: 14.2.
-  CHECK_FALSE(r.judge(only, a, at(20ms)));
-  a.ahead = 15;
-  CHECK(r.judge(only, a, at(20ms)));
-  a = usual(42);
+  const double room = r.room(only);
+  CHECK(room < 30);
+  CHECK(room > 25);
+  CHECK(most_ahead(r, usual(0)) == std::ceil(room));
+  // The more there are ahead, the longer it is until one like it is taken.
+  const auto soon = r.judge(only, usual(30), at(20ms));
+  const auto late = r.judge(only, usual(60), at(20ms));
+  REQUIRE(soon);
+  REQUIRE(late);
+  CHECK(*soon > 0ms);
+  CHECK(*soon < 10ms);  // Two or three at 10 in 20 ms.
+  CHECK(*late > *soon + 50ms);
+  // What is refused makes a little room, and what is dropped takes much more.
+  const double after = r.room(only);
+  CHECK(after > room);
+  r.on_drop(only, 30, at(20ms));
+  CHECK(r.room(only) < room);
+}
+
+TEST_CASE("a request with more time may wait behind more, and one with less behind fewer") {
+  const early_refusal r = overloaded();
+  arrival_outlook a = usual(0);
+  const std::uint32_t usually = most_ahead(r, a);
+  a.slack = 75ms;  // 25 of the usual 50 ms beside its batch.
+  CHECK(std::abs(2.0 * most_ahead(r, a) - usually) <= 2);
   a.slack = 150ms;
-  CHECK_FALSE(r.judge(only, a, at(20ms)));
+  CHECK(std::abs(0.5 * most_ahead(r, a) - usually) <= 1);
 }
 
 TEST_CASE("the room is never below the target") {
@@ -95,14 +114,18 @@ TEST_CASE("no device will be free in time") {
 
 TEST_CASE("a batch that had time for some who were refused makes room for more") {
   early_refusal r = overloaded();
-  r.on_batch(only, 5, 7, 0, at(20ms));  // Nobody was refused.
-  CHECK(r.room(only) == doctest::Approx(28.4));
-  REQUIRE(r.judge(only, usual(29), at(20ms)));
+  double room = r.room(only);
+  r.on_batch(only, 5, 7, 0, at(20ms));  // No request was refused.
+  CHECK(r.room(only) == room);
+  REQUIRE(r.judge(only, usual(30), at(20ms)));
+  room = r.room(only);
   r.on_batch(only, 5, 7, 3, at(21ms));  // Others wait: it was not for lack of them.
-  CHECK(r.room(only) == doctest::Approx(28.403));
-  REQUIRE(r.judge(only, usual(29), at(22ms)));
-  r.on_batch(only, 5, 7, 0, at(23ms));  // One could have been in it: as many as 80 drops.
-  CHECK(r.room(only) == doctest::Approx(28.406 + 8));
+  CHECK(r.room(only) == room);
+  REQUIRE(r.judge(only, usual(30), at(22ms)));
+  room = r.room(only);
+  r.on_batch(only, 5, 7, 0, at(23ms));  // One could have been in it: by much, but not all at once.
+  CHECK(r.room(only) > room + 1);
+  CHECK(r.room(only) <= 2 * room);
 }
 
 TEST_CASE("a model that is served worse than those beside it may let more wait in vain") {
@@ -118,14 +141,18 @@ TEST_CASE("a model that is served worse than those beside it may let more wait i
   for (int i = 0; i < 9; ++i) r.on_drop(other, 30, at(0ms));
   r.on_batch(elsewhere, 1000, 1000, 30, at(0ms));
   for (int i = 0; i < 300; ++i) r.on_drop(elsewhere, 50, at(0ms));
-  // With that which is refused here 10 of 41 are served; and 40 of 80 of both: 2.05 times as many.
-  const double before = r.room(only);
-  REQUIRE(r.judge(only, usual(30), at(20ms)));
-  CHECK(r.room(only) - before == doctest::Approx(0.003 * 2.05 * 2.05));
+  // How much room a refusal makes.
+  const auto gained = [](early_refusal& of, model_id m) {
+    const double before = of.room(m);
+    REQUIRE(of.judge(m, usual(40), at(20ms)));
+    return of.room(m) - before;
+  };
+  early_refusal alone = overloaded();
+  const double usually = gained(alone, only);
+  // 10 of 41 are served, and 40 of 80 of both.
+  CHECK(gained(r, only) > 2 * usually);
   // 30 of 40, which is more than of both.
-  const double others = r.room(other);
-  REQUIRE(r.judge(other, usual(30), at(20ms)));
-  CHECK(r.room(other) - others == doctest::Approx(0.003));
+  CHECK(gained(r, other) == doctest::Approx(usually));
 }
 
 TEST_CASE("options out of range") {
@@ -170,7 +197,7 @@ TEST_CASE(
       CHECK(without.refused == 0);
       CHECK(static_cast<double>(with.completed) > 0.97 * static_cast<double>(without.completed));
       CHECK(with.refused > 9 * with.dropped);
-      CHECK(with.arrived == with.completed + with.late + with.dropped + with.refused);
+      CHECK(with.completed + with.late + with.dropped + with.refused == with.arrived);
       CHECK(with.arrived == without.arrived);
       // Over pools it is the same.
       const auto pooled = run(w, deferred::pooled_scheduler{}, rate, true, 7);
@@ -188,7 +215,7 @@ TEST_CASE("at half the load nobody is refused") {
 }
 
 TEST_CASE("whatever is told, the room stays finite and what is said is a time to come") {
-  for (unsigned seed = 1; seed <= 200; ++seed) {
+  for (unsigned seed = 1; seed <= 50; ++seed) {
     CAPTURE(seed);
     std::mt19937 random{seed};
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
@@ -215,7 +242,7 @@ TEST_CASE("whatever is told, the room stays finite and what is said is a time to
                                       .slack = 1us * below(300'000),
                                       .until_a_start = 1us * below(100'000)},
                                      at(now));
-          if (after) CHECK(*after >= 0ns);
+          if (after) REQUIRE(*after >= 0ns);
       }
       REQUIRE(r.room(only) >= 0);
       REQUIRE(r.room(only) < 1e6);

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 #include "engine_kinds.hpp"
@@ -87,7 +88,7 @@ struct fixture {
 TEST_CASE_TEMPLATE("threads submit and cancel at will: every accepted request ends exactly once",
                    Kind, COHORT_ENGINES) {
   constexpr int threads = 3;
-  constexpr std::size_t each = 2000;
+  constexpr std::size_t each = test::seeds(2000);
   fixture<Kind> f;
   std::vector<std::deque<counted>> pools(threads);
   std::atomic<std::uint64_t> accepted{0};
@@ -198,7 +199,7 @@ TEST_CASE_TEMPLATE("models and devices come and go while requests run", Kind, CO
   CHECK(f.ended == accepted);
 }
 TEST_CASE("models and devices come and go while it drains, and after that: nobody waits for ever") {
-  for (int round = 0; round < 60; ++round) {
+  for (std::uint64_t round = 0; round < test::seeds(60); ++round) {
     CAPTURE(round);
     fixture<one> f;
     std::latch start{3};
@@ -252,7 +253,7 @@ TEST_CASE("the loop can be looked at while it runs") {
   std::uint64_t measured = 0;
   f.engine.inspect([&](const auto& loop) {
     measured = loop.core().scheduler().models().latency(f.models[0]).batches().count();
-    CHECK(loop.arrival_delay() >= 0ns);
+    CHECK(loop.is_accepting(f.models[0]));
   });
   CHECK(measured == 1);
   CHECK_THROWS_AS(f.engine.inspect([](const auto&) { throw 1; }), int);

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include <support/fault_gate.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/owned_requests.hpp>
 #include <support/random_source.hpp>
 
@@ -279,7 +280,7 @@ template <class Engine, class Batches, std::uint64_t Seeds>
 struct served {
   using kind = Engine;
   using pipeline = Batches;
-  static constexpr std::uint64_t seeds = Seeds;
+  static constexpr std::uint64_t seeds = test::seeds(Seeds);
 };
 using one = test_support::one_thread<deferred::eager, deferred::head>;
 using two = test_support::many_threads<1, deferred::eager, deferred::head>;

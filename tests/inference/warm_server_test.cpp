@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/scratch_file.hpp>
 
 namespace cohort::inference::warm_server_test {
@@ -109,7 +110,8 @@ TEST_CASE("a pipeline that is killed starts with the stages that it had") {
   }
 }
 
-TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one line each") {
+TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one line each" *
+          doctest::skip(test::is_thread_sanitized)) {
   const warm w;
   test::child_server{INFERENCE_SERVER, w.options()}.stop();
   const std::string file = w.file("profile");
@@ -139,7 +141,8 @@ TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one
   CHECK(told(newer) == "$.version: 9 is not allowed: expected 1; ignored\n");
 }
 
-TEST_CASE("a folder that cannot be written is told in one line, and the server serves") {
+TEST_CASE("a folder that cannot be written is told in one line, and the server serves" *
+          doctest::skip(test::is_thread_sanitized)) {
   const warm w;
   test::spill(w.folder, "");
   std::vector<std::string> options = w.options();
@@ -195,7 +198,7 @@ TEST_CASE("adaptive starts with the settings that are kept, unless it is told ot
   }
 }
 
-TEST_CASE("default SLOs are told with their reason") {
+TEST_CASE("default SLOs are told with their reason" * doctest::skip(test::is_thread_sanitized)) {
   test::child_server s{INFERENCE_SERVER,
                        {"--executor", "host", "--devices", "1", "--models", "lenet,resnet_mini",
                         "--max-batch", "2", "--slo-ms", "resnet_mini=4000", "--cache", "off"}};
@@ -207,7 +210,8 @@ TEST_CASE("default SLOs are told with their reason") {
   CHECK(s.stop() == 0);
 }
 
-TEST_CASE("a --cache that is neither off nor a folder is refused") {
+TEST_CASE("a --cache that is neither off nor a folder is refused" *
+          doctest::skip(test::is_thread_sanitized)) {
   const std::string path = test::scratch("no_folder");
   test::spill(path, "");
   for (const std::string& bad : {path, std::string{}}) {

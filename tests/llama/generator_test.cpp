@@ -10,21 +10,11 @@
 #include <deque>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::llama::generator_test {
 namespace {
-
-// ThreadSanitizer sees every access of the kernels; what it looks for is in each round.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr std::uint64_t seeds = 2;
-#else
-constexpr std::uint64_t seeds = 6;
-#endif
-#else
-constexpr std::uint64_t seeds = 6;
-#endif
 
 time_point no_time() { return {}; }
 
@@ -61,7 +51,7 @@ std::vector<kv::token_id> alone(const llama& model, const generation& like) {
 }
 
 TEST_CASE("tokens are those of the solo run, greedy or drawn, whatever shares the batch") {
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(6); ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
     const llama model = tiny(seed);
@@ -135,7 +125,7 @@ TEST_CASE("what is preempted for want of room says the same after it came back")
 TEST_CASE("memory that is free in pieces is enough, whatever lengths come and go") {
   const llama model = tiny(9);
   const std::uint64_t column = model.config().column_bytes();
-  for (std::uint64_t seed = 1; seed <= 100 * seeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(600); ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
     generator g{model,

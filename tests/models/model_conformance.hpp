@@ -106,6 +106,7 @@ inline std::vector<definition> small_definitions() {
 template <class Fixture>
 void check_all_models() {
   constexpr std::uint32_t slots = 6;
+  constexpr std::uint32_t inputs = 3;  // In turns: references take long.
   Fixture fixture;
   auto stream = fixture.executor.make_stream();
   for (const definition& d : small_definitions()) {
@@ -115,7 +116,7 @@ void check_all_models() {
     const std::size_t in = model->boundary_bytes(0);
     const weight_map weights = generate_weights(d.tensors, 7);
     std::vector<std::vector<double>> expected;
-    for (std::uint64_t v = 0; v < slots; ++v) {
+    for (std::uint64_t v = 0; v < inputs; ++v) {
       expected.push_back(d.reference(weights, sample_input(factory->info(), v)));
     }
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -128,7 +129,7 @@ void check_all_models() {
       const std::uint32_t count = 1 + random.below(4U);
       std::uint32_t longest = 1;
       for (std::uint32_t slot = first; slot < std::min(slots, first + count); ++slot) {
-        const std::vector<std::byte> input = sample_input(factory->info(), slot);
+        const std::vector<std::byte> input = sample_input(factory->info(), slot % inputs);
         std::memcpy(r.at(0) + slot * r.strides[0], input.data(), in);
         filled[slot] = true;
         longest = std::max(longest, input_size(factory->info(), input));
@@ -146,7 +147,7 @@ void check_all_models() {
       }
       const std::size_t last = model->stages();
       for (std::uint32_t slot = 0; slot < slots; ++slot) {
-        const double off = error(expected[slot], r.at(last) + slot * r.strides[last]);
+        const double off = error(expected[slot % inputs], r.at(last) + slot * r.strides[last]);
         CAPTURE(slot);
         CAPTURE(first);
         CAPTURE(used);

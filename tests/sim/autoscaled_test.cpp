@@ -14,10 +14,10 @@ using namespace std::chrono_literals;
 
 const auto make = [](const deferred::network_delays& d) { return deferred::scheduler{d}; };
 
-/// Batches of b take 5 + b ms, SLO 25 ms; for some minutes.
-workload usual(duration measured) {
+/// Batches of b take 5 + b times `unit`, SLO 25 of it; for some minutes.
+workload usual(duration measured, duration unit = 10ms) {
   workload w;
-  w.models.push_back({.name = "m", .latency = linear_latency{5ms, 1ms}, .slo = 25ms});
+  w.models.push_back({.name = "m", .latency = linear_latency{5 * unit, unit}, .slo = 25 * unit});
   w.warmup = 10s;
   w.measured = measured;
   return w;
@@ -28,7 +28,7 @@ scaling_result play(const workload& w, double rate, const scaling_options& s) {
 }
 
 TEST_CASE("a load that stays is served by the same devices, and hours are counted") {
-  const scaling_result r = play(usual(120s), 2000, {.devices = 4});
+  const scaling_result r = play(usual(120s), 200, {.devices = 4});
   REQUIRE(r.windows.size() == 13);
   for (const scaling_window& w : r.windows) CHECK(w.devices == 4);
   CHECK(r.device_hours == doctest::Approx(4 * 120 / 3600.0));
@@ -36,7 +36,7 @@ TEST_CASE("a load that stays is served by the same devices, and hours are counte
 }
 
 TEST_CASE("what is too few becomes enough after the delay, and what is too much is released") {
-  const scaling_result few = play(usual(200s), 6000, {.delay = 60s, .devices = 2});
+  const scaling_result few = play(usual(200s, 1ms), 6000, {.delay = 60s, .devices = 2});
   const std::uint32_t enough = few.windows.back().devices;
   CHECK(enough >= 8);
   CHECK(enough <= 10);
@@ -47,7 +47,7 @@ TEST_CASE("what is too few becomes enough after the delay, and what is too much 
   }
   CHECK(few.windows.back().bad_rate < 0.02);
 
-  const scaling_result many = play(usual(100s), 6000, {.delay = 60s, .devices = 40});
+  const scaling_result many = play(usual(100s, 1ms), 6000, {.delay = 60s, .devices = 40});
   CHECK(many.windows[1].devices == 40);
   CHECK(many.windows[3].devices == enough);  // After three calm windows.
   CHECK(many.run.bad_rate < 0.01);
@@ -61,7 +61,7 @@ TEST_CASE("a load that rises by five percent a minute and falls again loses near
     steps.push_back({10s * i, std::pow(1.05, minutes < 10 ? minutes : 20 - minutes)});
   }
   w.load = load_steps{std::move(steps)};
-  const scaling_result r = play(w, 6000, {.delay = 60s, .devices = 10});
+  const scaling_result r = play(w, 600, {.delay = 60s, .devices = 10});
   CHECK(r.run.bad_rate < 0.01);
   std::uint32_t most = 0;
   for (const scaling_window& x : r.windows) most = std::max(most, x.devices);
@@ -70,7 +70,7 @@ TEST_CASE("a load that rises by five percent a minute and falls again loses near
 }
 
 TEST_CASE("never more than the limit, and never none") {
-  const scaling_result r = play(usual(100s), 6000, {.delay = 0s, .devices = 2, .limit = 5});
+  const scaling_result r = play(usual(100s), 600, {.delay = 0s, .devices = 2, .limit = 5});
   for (const scaling_window& w : r.windows) CHECK(w.asked <= 5);
   CHECK(r.windows.back().devices == 5);
   const scaling_result idle = play(usual(60s), 0.1, {.devices = 3});
@@ -109,7 +109,7 @@ TEST_CASE("devices that are released with long batches keep their places until t
 TEST_CASE("a load that has ended leaves one device") {
   workload w = usual(300s);
   w.load = load_steps{{{0s, 1}, {100s, 0}}};
-  const scaling_result r = play(w, 6000, {.devices = 9});
+  const scaling_result r = play(w, 600, {.devices = 9});
   REQUIRE(r.windows.size() == 31);
   CHECK(r.windows.back().devices == 1);
   CHECK(r.windows.back().rate_rps == 0);
@@ -120,17 +120,17 @@ TEST_CASE("a load that has ended leaves one device") {
 TEST_CASE("the last window is as short as it must be, and counts") {
   workload w = usual(5s);
   w.warmup = 0s;
-  const scaling_result r = play(w, 30'000, {.devices = 4});
+  const scaling_result r = play(w, 3000, {.devices = 4});
   REQUIRE(r.windows.size() == 1);
   CHECK(r.windows[0].end == time_point{5s});
-  CHECK(r.windows[0].rate_rps == doctest::Approx(30'000).epsilon(0.02));
+  CHECK(r.windows[0].rate_rps == doctest::Approx(3000).epsilon(0.02));
   CHECK(r.windows[0].bad_rate > 0.3);
-  CHECK(play(usual(10s), 100, {.devices = 4}).windows.size() == 2);
+  CHECK(play(usual(10s), 10, {.devices = 4}).windows.size() == 2);
 }
 
 TEST_CASE("a run is the same each time") {
-  const scaling_result a = play(usual(60s), 6000, {.devices = 4});
-  const scaling_result b = play(usual(60s), 6000, {.devices = 4});
+  const scaling_result a = play(usual(60s), 600, {.devices = 4});
+  const scaling_result b = play(usual(60s), 600, {.devices = 4});
   CHECK(a.device_hours == b.device_hours);
   CHECK(a.run.completed == b.run.completed);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <limits>
+#include <utility>
 
 namespace cohort::sim::recorder_test {
 namespace {
@@ -69,7 +70,7 @@ TEST_CASE("only what arrives in the measured part counts, and every number is wo
   request& c = h.arrive(1300ms);
   request& d = h.arrive(1990ms);
   request& after = h.arrive(2000ms);  // The measured part is half open.
-  CHECK(h.r.unresolved() == 4);
+  CHECK(h.r.open() == 4);
 
   h.launch({&early}, 0, 950ms, 950ms, 1050ms);  // 50 ms of it in the measured part.
   h.r.ended(early, outcome::completed, time_point{1050ms});
@@ -77,11 +78,11 @@ TEST_CASE("only what arrives in the measured part counts, and every number is wo
   h.r.ended(a, outcome::completed, time_point{1400ms});
   h.r.ended(b, outcome::late, time_point{1400ms});
   h.r.ended(c, outcome::dropped, time_point{1350ms});
-  CHECK(h.r.unresolved() == 1);
+  CHECK(h.r.open() == 1);
   h.launch({&d, &after}, 1, 1990ms, 1995ms, 2095ms);  // 5 ms.
   h.r.ended(d, outcome::completed, time_point{2095ms});
   h.r.ended(after, outcome::late, time_point{2095ms});
-  CHECK(h.r.unresolved() == 0);
+  CHECK(h.r.open() == 0);
 
   const run_result r = h.r.result();
   CHECK(r.offered_rps == 100);
@@ -111,13 +112,70 @@ TEST_CASE("only what arrives in the measured part counts, and every number is wo
   CHECK(r.dispatches[1].requests == std::vector<std::uint64_t>{2, 3});
 }
 
-TEST_CASE("a request that is never resolved counts as dropped, infinitely late") {
+TEST_CASE("each outcome is counted as what it is, and a request without one as open") {
+  hand h;
+  const std::pair<outcome, int> ends[] = {{outcome::completed, 6}, {outcome::late, 5},
+                                          {outcome::dropped, 4},   {outcome::cancelled, 3},
+                                          {outcome::failed, 2},    {outcome::refused, 1}};
+  for (const auto& [how, times] : ends) {
+    for (int i = 0; i < times; ++i) h.r.ended(h.arrive(1500ms), how, time_point{1600ms});
+  }
+  h.arrive(1500ms);
+  h.arrive(1500ms);
+  const run_result r = h.r.result();
+  CHECK(r.arrived == 23);
+  CHECK(r.completed == 6);
+  CHECK(r.late == 5);
+  CHECK(r.dropped == 9);
+  CHECK(r.refused == 1);
+  CHECK(r.open == 2);
+  CHECK(r.per_model[0].dropped == 9);
+  CHECK(r.per_model[0].open == 2);
+  CHECK(r.bad_rate == doctest::Approx(17.0 / 23));
+}
+
+TEST_CASE("a request that never ends is infinitely late") {
   hand h;
   h.arrive(1500ms);
   const run_result r = h.r.result();
-  CHECK(r.dropped == 1);
+  CHECK(r.open == 1);
   CHECK(r.bad_rate == 1);
   CHECK(r.latency_p50_ms == infinitely_late);
+}
+
+TEST_CASE("a run is over when no measured request is open, and one that cannot end names one") {
+  hand h;
+  request_pool pool;
+  request& r = pool.take();
+  r.model = model_id{0};
+  r.arrival = time_point{1500ms};
+  h.r.arrived(r.model, r.arrival);
+  CHECK_FALSE(h.r.is_over(time_point{1999ms}, pool));
+  // SLO 12 ms: 100 SLOs and 10 s after the last sign of a measured request.
+  CHECK_FALSE(h.r.is_over(time_point{13'200ms}, pool));
+  CHECK_THROWS_WITH_AS(
+      (void)h.r.is_over(time_point{13'200ms} + 1ns, pool),
+      "simulation: the request of model \"a\" that arrived at 1500000 us never ends", lost_request);
+  CHECK_THROWS_AS((void)h.r.is_over(never, pool), lost_request);
+  h.launch({&r}, 0, 1600ms, 1600ms, 60s);
+  CHECK_FALSE(h.r.is_over(time_point{71'200ms}, pool));
+  h.r.ended(r, outcome::late, time_point{60s});
+  pool.give_back(r);
+  CHECK(h.r.is_over(time_point{60s}, pool));
+  CHECK(h.r.is_over(never, pool));
+}
+
+TEST_CASE("a pool reuses requests that have ended, and knows the oldest that has not") {
+  request_pool pool;
+  CHECK(pool.oldest_open() == nullptr);
+  request& a = pool.take();
+  a.arrival = time_point{2ms};
+  request& b = pool.take();
+  b.arrival = time_point{1ms};
+  CHECK(pool.oldest_open() == &b);
+  pool.give_back(b);
+  CHECK(pool.oldest_open() == &a);
+  CHECK(&pool.take() == &b);
 }
 
 TEST_CASE("a run without requests is all zeros") {

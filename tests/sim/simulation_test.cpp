@@ -198,6 +198,27 @@ TEST_CASE("every measured request ends once, and no device runs two batches, und
   }
 }
 
+/// Loses every second request.
+struct forgetful : deferred::scheduler {
+  forgetful() : deferred::scheduler{} {}
+  template <deferred::scheduler_sink Sink>
+  void on_arrival(request& r, time_point now, Sink& sink) noexcept {
+    if (++arrivals % 2 == 0) return;
+    deferred::scheduler::on_arrival(r, now, sink);
+  }
+  std::uint32_t arrivals = 0;
+};
+
+TEST_CASE("a run whose scheduler loses a request ends with an error that names the request") {
+  // The trace ends: nothing is left to happen.
+  CHECK_THROWS_WITH_AS(run(two_on_one({{0, 0}, {1, 1}}), forgetful{}),
+                       "simulation: the request of model \"b\" that arrived at 1000 us never ends",
+                       lost_request);
+  workload w = two_on_one({});
+  w.arrivals = arrival_process::poisson;  // Others arrive for ever.
+  CHECK_THROWS_AS(run(w, forgetful{}, 200), lost_request);
+}
+
 TEST_CASE("equal seeds give equal runs") {
   std::mt19937_64 random{7};
   const workload w = random_workload(random);

@@ -42,7 +42,7 @@ void check_trial_runner(Runner r, Wait wait) {
     CHECK(j.cost >= duration{0});
   }
   for (int i = 0; i < 20; ++i) {  // Cancelled, whether or not it is done.
-    tuning_job j = trial_job(5000);
+    tuning_job j = trial_job(1000);
     r.start(j);
     r.cancel();
     wait(r);

@@ -7,6 +7,5 @@ if(TARGET cohort_cuda_models)
   target_link_libraries(batching.cuda_pipeline PRIVATE cohort_cuda_models nlohmann_json::nlohmann_json
                                                        cohort_dev)
   add_test(NAME batching.cuda_pipeline COMMAND batching.cuda_pipeline --quick)
-  set_tests_properties(batching.cuda_pipeline PROPERTIES TIMEOUT 300 LABELS "bench;cuda;gpu" RUN_SERIAL TRUE
-                                                         RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
+  set_tests_properties(batching.cuda_pipeline PROPERTIES TIMEOUT 300 LABELS "bench;cuda;gpu" RESOURCE_LOCK "gpu;wall_time" SKIP_RETURN_CODE 77)
 endif()

@@ -8,6 +8,5 @@ if(TARGET cohort_llama_cuda)
     target_link_libraries(llama.cuda_${name} PRIVATE cohort_llama_cuda nlohmann_json::nlohmann_json cohort_dev)
   endforeach()
   add_test(NAME llama.cuda_bench COMMAND llama.cuda_bench --quick)
-  set_tests_properties(llama.cuda_bench PROPERTIES TIMEOUT 300 LABELS "bench;cuda;gpu" RUN_SERIAL TRUE
-                                                 RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
+  set_tests_properties(llama.cuda_bench PROPERTIES TIMEOUT 300 LABELS "bench;cuda;gpu" RESOURCE_LOCK "gpu;wall_time" SKIP_RETURN_CODE 77)
 endif()

@@ -9,14 +9,17 @@
 #include <cohort/deferred/autoscale.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/sim/demand.hpp>
+#include <cohort/sim/request_pool.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/workload.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,17 +47,36 @@ class recorder {
         used_(w.devices, false) {
     const std::vector<double> part = w.normalised_shares();
     for (std::size_t i = 0; i < part.size(); ++i) per_model_[i].offered = part[i] * rate;
+    for (const model_spec& m : w.models) longest_slo_ = std::max(longest_slo_, m.slo);
   }
 
   [[nodiscard]] time_point end() const noexcept { return end_; }
-  /// Measured requests that have not ended, but may.
-  [[nodiscard]] std::uint64_t unresolved() const noexcept { return unresolved_; }
+  /// Measured requests that have not ended.
+  [[nodiscard]] std::uint64_t open() const noexcept { return open_; }
+  /// Whether nothing is left to measure at `now`, the next instant at which something happens.
+  /// @throws lost_request If a measured request cannot end any more: nothing is left to happen, or
+  ///         long after the measured part no measured request runs or ends.
+  [[nodiscard]] bool is_over(time_point now, const request_pool& requests) const {
+    if (now < end_) return false;
+    if (open_ == 0) return true;
+    const bool is_patient = longest_slo_ < unbounded / 200;
+    const duration patience =
+        is_patient ? 100 * longest_slo_ + std::chrono::seconds{10} : unbounded;
+    if (now - std::max(end_, last_progress_) <= patience) return false;
+    const request* const r = requests.oldest_open();
+    if (r == nullptr) throw lost_request{"simulation: a request ended more than once"};
+    throw lost_request{
+        "simulation: the request of model \"" + workload_.models[r->model.index()].name +
+        "\" that arrived at " +
+        std::to_string(r->arrival.time_since_epoch() / std::chrono::microseconds{1}) +
+        " us never ends"};
+  }
 
   void arrived(model_id m, time_point now) {
     ++simulated_;
     if (!is_measured(now)) return;
     ++per_model_[m.index()].arrived;
-    ++unresolved_;
+    ++open_;
   }
 
   void launched(const deferred::batch& b, time_point now, time_point start, time_point finish) {
@@ -65,6 +87,7 @@ class recorder {
     }
     for (const request& r : b.requests) {
       if (!is_measured(r.arrival)) continue;
+      if (finish != never) last_progress_ = std::max(last_progress_, finish);
       if (start != never && r.attempts == 0) queueing_.push_back(to_ms(start - r.arrival));
     }
     if (!record_dispatches_) return;
@@ -94,10 +117,24 @@ class recorder {
   void ended(const request& r, outcome how, time_point at) {
     if (!is_measured(r.arrival)) return;
     tally& t = per_model_[r.model.index()];
-    --unresolved_;
-    if (how == outcome::completed) ++t.completed;
-    if (how == outcome::late) ++t.late;
-    if (how == outcome::refused) ++t.refused;
+    --open_;
+    last_progress_ = std::max(last_progress_, at);
+    switch (how) {
+      case outcome::completed:
+        ++t.completed;
+        break;
+      case outcome::late:
+        ++t.late;
+        break;
+      case outcome::refused:
+        ++t.refused;
+        break;
+      case outcome::dropped:
+      case outcome::cancelled:
+      case outcome::failed:
+        ++t.dropped;
+        break;
+    }
     const bool ran = how == outcome::completed || how == outcome::late;
     t.latencies.push_back(ran ? to_ms(at - r.arrival) : infinitely_late);
   }
@@ -112,15 +149,17 @@ class recorder {
         workload_.arrivals != arrival_process::trace && workload_.load.empty();
     for (std::size_t i = 0; i < per_model_.size(); ++i) {
       tally& t = per_model_[i];
-      t.latencies.resize(t.arrived, infinitely_late);  // Never resolved: dropped.
+      const std::uint64_t open = t.arrived - t.latencies.size();
+      t.latencies.resize(t.arrived, infinitely_late);
       model_result m{
           .name = workload_.models[i].name,
           .offered_rps = has_constant_rate ? t.offered : static_cast<double>(t.arrived) / seconds,
           .arrived = t.arrived,
           .completed = t.completed,
           .late = t.late,
-          .dropped = t.arrived - t.completed - t.late - t.refused,
-          .refused = t.refused};
+          .dropped = t.dropped,
+          .refused = t.refused,
+          .open = open};
       if (t.arrived > 0) {
         m.bad_rate = static_cast<double>(t.arrived - t.completed) / static_cast<double>(t.arrived);
       }
@@ -134,6 +173,7 @@ class recorder {
       out.late += m.late;
       out.dropped += m.dropped;
       out.refused += m.refused;
+      out.open += m.open;
       out.per_model.push_back(std::move(m));
     }
     if (out.arrived > 0) {
@@ -189,8 +229,9 @@ class recorder {
     std::uint64_t arrived = 0;
     std::uint64_t completed = 0;
     std::uint64_t late = 0;
+    std::uint64_t dropped = 0;
     std::uint64_t refused = 0;
-    std::vector<double> latencies;
+    std::vector<double> latencies;  // One of each that has ended.
     std::vector<std::uint32_t> batches;
   };
 
@@ -205,7 +246,9 @@ class recorder {
   std::vector<double> queueing_;
   std::vector<dispatch_record> dispatches_;
   duration busy_{0};
-  std::uint64_t unresolved_ = 0;
+  duration longest_slo_{0};
+  time_point last_progress_{};  // The last end of a measured request or of a batch with one.
+  std::uint64_t open_ = 0;
   std::uint64_t simulated_ = 0;
 };
 

@@ -39,9 +39,10 @@ struct model_result {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;
   std::uint64_t late = 0;
-  std::uint64_t dropped = 0;  ///< And those that failed or never ended.
+  std::uint64_t dropped = 0;  ///< Includes requests that failed.
   std::uint64_t refused = 0;  ///< At their arrival, as they could not be in time.
-  double bad_rate = 0;        ///< (late + dropped + refused) / arrived; 0 if none arrived.
+  std::uint64_t open = 0;     ///< Had not ended when the run stopped; 0 after a whole run.
+  double bad_rate = 0;        ///< 1 - completed / arrived; 0 if none arrived.
   double p99_ms = 0;
   std::uint32_t batch_p50 = 0;
 };
@@ -54,6 +55,7 @@ struct run_result {
   std::uint64_t late = 0;
   std::uint64_t dropped = 0;
   std::uint64_t refused = 0;
+  std::uint64_t open = 0;
   double bad_rate = 0;
   double throughput_rps = 0;  ///< Completed in time, a second of the measured part.
   double busy_fraction = 0;   ///< Of device time in the measured part.

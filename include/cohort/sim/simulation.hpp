@@ -16,6 +16,7 @@
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/network_jitter.hpp>
 #include <cohort/sim/recorder.hpp>
+#include <cohort/sim/request_pool.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/workload.hpp>
 
@@ -24,7 +25,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -85,13 +85,14 @@ class simulation {
   }
 
   /// Goes on until just before an instant. @returns Whether there is more to do after it.
+  /// @throws lost_request If a measured request never ends.
   /// @param progress Called now and then with the simulated time, for long runs.
   template <class Progress>
   bool run_until(time_point until, Progress&& progress) {
     for (;;) {
       const time_point now =
           std::min({arrivals_.next(), completions_.next(), probes_.next(), next_wake()});
-      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) return false;
+      if (recorder_.is_over(now, requests_)) return false;
       if (now >= until) return true;
       while (arrivals_.next() == now) arrive(now);
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d, now);
@@ -166,10 +167,10 @@ class simulation {
     if (d.sent == 1) completions_.arm(b.device.index(), end.at);
   }
   void ended(request& r, outcome how) noexcept {
+    requests_.give_back(r);
     recorder_.ended(r, how, clock_ + workload_.network.response);
     ++recent_.ended;
     recent_.bad += how != outcome::completed;
-    idle_.push_back(r);
   }
   void model_removed(model_id) noexcept {}
   [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
@@ -258,9 +259,7 @@ class simulation {
 
   void arrive(time_point now) noexcept {
     clock_ = now;
-    if (idle_.empty()) idle_.push_back(pool_.emplace_back());
-    request& r = idle_.front();
-    idle_.pop_front();
+    request& r = requests_.take();
     r.model = model_id{arrivals_.take()};
     r.arrival = now;
     r.deadline = now + workload_.models[r.model.index()].slo;
@@ -274,6 +273,7 @@ class simulation {
   void finish(std::uint32_t device, time_point now) noexcept {
     clock_ = now;
     simulated_device& d = devices_[device];
+    COHORT_ASSERT(d.sent > 0);
     const bool failed = d.ends[0].failed;
     d.ends[0] = d.ends[1];
     if (--d.sent > 0) completions_.arm(device, d.ends[0].at);
@@ -302,7 +302,7 @@ class simulation {
     bool probe_fails = false;
   };
 
-  std::deque<request> pool_;  // First: outlives the batches that the core still links.
+  request_pool requests_;  // First: outlives the batches that the core still links.
   const workload& workload_;
   run_options options_;
   engine::basic_engine_core<Scheduler> core_;
@@ -320,7 +320,6 @@ class simulation {
   time_point due_ = distant_past;  // For which `wake_` was drawn.
   time_point wake_{};
   recorder recorder_;
-  request_list idle_;
   time_point clock_{};
 };
 

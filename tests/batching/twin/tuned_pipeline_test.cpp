@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::batching::tuned_pipeline_test {
@@ -58,7 +59,7 @@ stage_profile random_profile(test::random_source& random, std::uint32_t buckets)
 TEST_CASE("whatever it takes up, each request ends once, and hardly later than with nothing") {
   double worst = 0;
   double sum = 0;
-  constexpr std::uint64_t seeds = 40;
+  constexpr std::uint64_t seeds = test::seeds(40);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
@@ -95,7 +96,7 @@ TEST_CASE("whatever it takes up, each request ends once, and hardly later than w
   }
   MESSAGE("mean " << sum / seeds << ", worst " << worst);
   CHECK(worst < 1.1);
-  CHECK(sum / seeds < 0.99);
+  if (!test::is_sanitized) CHECK(sum / seeds < 0.99);
 }
 
 TEST_CASE("it begins with the last, and tries policies on the buckets that came") {

@@ -36,48 +36,38 @@ std::vector<settings> tried_by(const tuner& t) {
 }
 bool is_eager(const settings& s) { return s.window == window_kind::eager; }
 
-TEST_CASE("rounds try windows twice, then quantiles and windows in turns, the present first") {
-  tuner t{{}};
-  const auto is_of_windows = [&] {
-    const auto tried = tried_by(t);
-    CHECK(tried[0] == settings{});
-    const bool is = std::ranges::count_if(tried, is_eager) == 1;
-    CHECK(tried.size() == (is ? 6 : 3));
-    if (!is) {
-      CHECK(tried[1].quantile == 0.75);
-      CHECK(tried[2].quantile == 0.97);
-    }
-    judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
-    return is;
-  };
-  CHECK(is_of_windows());
-  CHECK(is_of_windows());
-  CHECK_FALSE(is_of_windows());
-  CHECK(is_of_windows());
-  CHECK_FALSE(is_of_windows());
-  t.wake();
-  CHECK(is_of_windows());
-  CHECK(is_of_windows());
-  CHECK_FALSE(is_of_windows());
-}
-
-TEST_CASE("from between two of the quantiles that are tried, both are") {
-  const auto quantiles = [](double initial) {
+TEST_CASE(
+    "a few rounds try every window and quantiles on both sides, beside the present settings") {
+  for (const double initial : {0.5, 0.8, 0.9, 0.98, 0.99, 0.999}) {
+    CAPTURE(initial);
     tuner t{{.initial = {.quantile = initial}}};
-    for (int i = 0; i < 2; ++i) {
-      const auto windows = tried_by(t);
-      judge(t, windows, std::vector<trial_result>(windows.size(), did(0, 0.01)));
+    for (const bool is_woken : {false, true}) {
+      if (is_woken) t.wake();
+      std::vector<settings> all;
+      for (int round = 0; round < 4; ++round) {
+        const auto tried = tried_by(t);
+        CHECK(tried[0] == t.present());
+        CHECK(tried.size() <= tuner::most_tried);
+        // Along one axis at a time, and nothing twice.
+        for (std::size_t i = 1; i < tried.size(); ++i) {
+          CHECK((tried[i].window == tried[0].window) != (tried[i].quantile == tried[0].quantile));
+          CHECK(std::ranges::count(tried, tried[i]) == 1);
+        }
+        // Windows first: they matter more.
+        if (round == 0) CHECK(tried.size() == window_kinds.size());
+        all.insert(all.end(), tried.begin(), tried.end());
+        judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+      }
+      for (const window_kind w : window_kinds) {
+        CHECK(std::ranges::find(all, w, &settings::window) != all.end());
+      }
+      const auto is_tried = [&](auto is_it) {
+        return std::ranges::any_of(all, is_it, &settings::quantile);
+      };
+      CHECK(is_tried([&](double q) { return q < initial; }) == (initial > 0.5));
+      CHECK(is_tried([&](double q) { return q > initial; }) == (initial < 0.99));
     }
-    std::vector<double> out;
-    for (const settings& s : tried_by(t)) out.push_back(s.quantile);
-    return out;
-  };
-  CHECK(quantiles(0.9) == std::vector{0.9, 0.75, 0.97});
-  CHECK(quantiles(0.5) == std::vector{0.5, 0.75});
-  CHECK(quantiles(0.99) == std::vector{0.99, 0.97});
-  CHECK(quantiles(0.8) == std::vector{0.8, 0.75, 0.9, 0.97});
-  CHECK(quantiles(0.98) == std::vector{0.98, 0.97, 0.99});
-  CHECK(quantiles(0.999) == std::vector{0.999, 0.99});
+  }
 }
 
 /// A round in which all that `is_it` picks did otherwise. @returns Whether the settings changed.
@@ -95,10 +85,9 @@ constexpr window_kind frontrun = window_kind::frontrun;
 
 TEST_CASE("what loses clearly fewer requests is adopted at once") {
   tuner t{{.initial = {.window = frontrun}}};
-  // Tolerance .001 + .02 · .02 = .0014: eight times that, .0112, is more than chance.
-  CHECK_FALSE(round(t, did(0.0305, 0.01), is_eager, did(0.02, 0.01)));
+  CHECK_FALSE(round(t, did(0.0250, 0.01), is_eager, did(0.02, 0.01)));
   tuner other{{.initial = {.window = frontrun}}};
-  CHECK(round(other, did(0.0315, 0.01), is_eager, did(0.02, 0.01)));
+  CHECK(round(other, did(0.0400, 0.01), is_eager, did(0.02, 0.01)));
   CHECK(other.present().window == window_kind::eager);
 }
 
@@ -107,11 +96,11 @@ TEST_CASE("what loses somewhat fewer is adopted when it has done so twice, on av
   CHECK_FALSE(round(t, did(0.0255, 0.01), is_eager, did(0.02, 0.01)));
   pass(t, did(0.02, 0.01));
   SUBCASE("") {
-    CHECK(round(t, did(0.0235, 0.01), is_eager, did(0.02, 0.01)));  // .0055 and .0035: .0045.
+    CHECK(round(t, did(0.0245, 0.01), is_eager, did(0.02, 0.01)));
     CHECK(t.present().window == window_kind::eager);
   }
   SUBCASE("") {
-    CHECK_FALSE(round(t, did(0.0200, 0.01), is_eager, did(0.02, 0.01)));  // .00275 < .0028.
+    CHECK_FALSE(round(t, did(0.0190, 0.01), is_eager, did(0.02, 0.01)));
     pass(t, did(0.02, 0.01));
     // The load is another: what was before counts no more, and neither does one round alone.
     CHECK_FALSE(round(t, did(0.02, 0.01), is_eager, did(0.05, 0.01)));
@@ -134,14 +123,14 @@ TEST_CASE("few requests tell less: what would count of many is chance") {
   tuner t{{.initial = {.window = frontrun}}};
   trial_result usual = did(0.0400, 0.01);
   trial_result other = did(0.02, 0.01);
-  usual.requests = other.requests = 1000;  // 2 √21 / 1000 = .009: below .073 one round is chance.
+  usual.requests = other.requests = 1000;
   CHECK_FALSE(round(t, usual, is_eager, other));
   usual.requests = other.requests = 100'000;
   tuner many{{.initial = {.window = frontrun}}};
   CHECK(round(many, usual, is_eager, other));
 }
 
-TEST_CASE("where as few are lost the objective decides, if by more than a twentieth") {
+TEST_CASE("where as few are lost the objective decides, if the gain is more than chance") {
   const auto twice = [](const tuning_options& o, trial_result usual, trial_result other) {
     tuner t{o};
     CHECK_FALSE(round(t, usual, is_eager, other));
@@ -149,19 +138,19 @@ TEST_CASE("where as few are lost the objective decides, if by more than a twenti
     return round(t, usual, is_eager, other);
   };
   const tuning_options o{.initial = {.window = frontrun}};
-  CHECK_FALSE(twice(o, did(0, 0.0100), did(0, 0.0096)));
-  CHECK(twice(o, did(0, 0.0100), did(0.0005, 0.0094)));
+  CHECK_FALSE(twice(o, did(0, 0.0100), did(0, 0.0098)));
+  CHECK(twice(o, did(0, 0.0100), did(0.0005, 0.0080)));
   const tuning_options frugal{.initial = {.window = frontrun}, .strive_for = objective::devices};
   CHECK_FALSE(twice(frugal, did(0, 0.01, 0, 5), did(0, 0.005, 0, 8)));
   CHECK(twice(frugal, did(0, 0.01, 0, 8), did(0, 0.05, 0, 5)));
 }
 
 TEST_CASE("for a lower cost alone more requests are needed than chance could hide losses in") {
-  for (const std::uint64_t requests : {500U, 2000U}) {
+  for (const std::uint64_t requests : {300U, 20'000U}) {
     tuner t{{.initial = {.window = frontrun}}};
     trial_result usual = did(0, 0.0100);
     trial_result other = did(0, 0.0050);
-    usual.requests = other.requests = requests;  // 2 / n: .004 and .001, where .002 is allowed.
+    usual.requests = other.requests = requests;
     CHECK_FALSE(round(t, usual, is_eager, other));
     pass(t, usual);
     CHECK(round(t, usual, is_eager, other) == (requests > 1000));
@@ -170,7 +159,6 @@ TEST_CASE("for a lower cost alone more requests are needed than chance could hid
 
 TEST_CASE("where most are lost, what counts is a part of those that are served") {
   tuner t{{.initial = {.window = frontrun}, .fairness = 0}};
-  // .001 + .02 · .22 = .0054: .015 is more than twice that, though little of .78.
   CHECK_FALSE(round(t, did(0.795, 0.01), is_eager, did(0.78, 0.01)));
   pass(t, did(0.78, 0.01));
   CHECK(round(t, did(0.795, 0.01), is_eager, did(0.78, 0.01)));
@@ -215,14 +203,14 @@ class rounds_of_windows {
 };
 
 TEST_CASE("what loses somewhat fewer for long is adopted, though each round alone may be chance") {
-  // Of 2000 requests with 20 bad 2 √20.8 / 2000 = .0046 is chance; .002 is more than the usual
-  // .0012.
   tuner t{{.initial = {.window = frontrun}, .fairness = 0}};
   rounds_of_windows run{t, 0.01};
-  for (int i = 0; i < 2; ++i) CHECK_FALSE(run(-0.002, 2000));
-  CHECK(run(-0.002, 2000));
+  CHECK_FALSE(run(-0.002, 2000));
+  bool was_adopted = false;
+  for (int i = 0; i < 8 && !was_adopted; ++i) was_adopted = run(-0.002, 2000);
+  CHECK(was_adopted);
   CHECK(is_eager(t.present()));
-  CHECK(t.why().rounds == 3);
+  CHECK(t.why().rounds >= 2);
   // Where the rounds judge the same requests again and again, nothing new is learned.
   tuner same{{.initial = {.window = frontrun}, .fairness = 0}};
   rounds_of_windows again{same, 0.01};
@@ -250,27 +238,31 @@ TEST_CASE("what loses more in bursts is not adopted for its cost in the calm bet
 }
 
 TEST_CASE("pauses grow while nothing changes, and something new ends them") {
-  tuner t{{}};
-  CHECK(t.pause() == 500ms);
-  for (int i = 0; i < 20; ++i) {
+  const tuning_options o{.period = 300ms, .longest_period = 3s};
+  tuner t{o};
+  CHECK(t.pause() == o.period);
+  duration last = t.pause();
+  for (int i = 0; i < 30; ++i) {
     const auto tried = tried_by(t);
     judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
+    CHECK(t.pause() >= last);
+    last = t.pause();
   }
-  CHECK(t.pause() == 4s);
+  CHECK(last == o.longest_period);
   t.wake();
-  CHECK(t.pause() == 500ms);
+  CHECK(t.pause() == o.period);
 }
 
 TEST_CASE("pauses keep to a part of a core, a larger one soon after something has changed") {
   tuner t{{.core_part = 0.03, .core_part_soon = 0.08}};
-  CHECK(t.pause(16ms) == 500ms);
-  CHECK(to_ms(t.pause(80ms)) == doctest::Approx(1000));
+  CHECK(t.pause(16ms) == t.options().period);
+  CHECK(to_ms(t.pause(80ms)) == doctest::Approx(1000));  // 80 ms are 8 % of it.
   for (int i = 0; i < 20; ++i) {
     const auto tried = tried_by(t);
     judge(t, tried, std::vector<trial_result>(tried.size(), did(0, 0.01)));
   }
-  CHECK(t.pause(90ms) == 4s);
-  CHECK(to_ms(t.pause(150ms)) == doctest::Approx(5000));
+  CHECK(t.pause(90ms) == t.options().longest_period);
+  CHECK(to_ms(t.pause(150ms)) == doctest::Approx(5000));  // And 150 ms 3 % of that.
 }
 
 TEST_CASE("impossible options are refused by name") {

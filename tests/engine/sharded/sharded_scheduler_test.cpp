@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::engine::sharded_scheduler_test {
@@ -122,7 +123,7 @@ TEST_CASE("requests from a thread run in batches on the devices of another") {
 }
 TEST_CASE("threads that never look again before they sleep end when they are to") {
   quick_devices d;
-  for (int i = 0; i < 300; ++i) {
+  for (std::uint64_t i = 0; i < test::seeds(300); ++i) {
     sharded_scheduler<quick_devices> s{d, {.shards = 2, .spin = 0ns}};
     if (i % 2 == 0) s.add_device();
   }

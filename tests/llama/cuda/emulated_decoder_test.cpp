@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
+
 #include "decoder_conformance.hpp"
 
 namespace cohort::llama::device::emulated_decoder_test {
@@ -29,18 +31,18 @@ struct emulated_fixture {
 };
 
 TEST_CASE("prefill and decode give the host's logits in f32") {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(6); ++seed) {
     conformance::check_logits<emulated_fixture>(seed, runtime::data_type::f32, 1e-5);
   }
 }
 TEST_CASE("prefill and decode give the host's logits in bf16 and f16, but for rounding") {
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(3); ++seed) {
     conformance::check_logits<emulated_fixture>(seed, runtime::data_type::bf16, 4e-2);
     conformance::check_logits<emulated_fixture>(seed, runtime::data_type::f16, 5e-3);
   }
 }
 TEST_CASE("a prompt in pieces, mixed with others, is the prompt at once, bit for bit") {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(6); ++seed) {
     conformance::check_pieces<emulated_fixture>(seed, runtime::data_type::f32, 0);
     conformance::check_pieces<emulated_fixture>(seed, runtime::data_type::bf16, 0);
   }

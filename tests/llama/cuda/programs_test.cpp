@@ -12,6 +12,8 @@
 #include <deque>
 #include <vector>
 
+#include <support/is_sanitized.hpp>
+
 #include "kernel_conformance.hpp"
 
 namespace cohort::llama::device::programs_test {
@@ -33,13 +35,13 @@ struct emulated_fixture {
 };
 
 TEST_CASE("kernels compute what they say in f32") {
-  conformance::check_all<float, emulated_fixture>(40);
+  conformance::check_all<float, emulated_fixture>(test::seeds(40));
 }
 TEST_CASE("kernels compute what they say in f16") {
-  conformance::check_all<f16, emulated_fixture>(40);
+  conformance::check_all<f16, emulated_fixture>(test::seeds(40));
 }
 TEST_CASE("kernels compute what they say in bf16") {
-  conformance::check_all<bf16, emulated_fixture>(40);
+  conformance::check_all<bf16, emulated_fixture>(test::seeds(40));
 }
 
 TEST_CASE("every f16 and bf16 survives widening, and all between two goes to the nearer") {

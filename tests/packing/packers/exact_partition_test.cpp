@@ -9,6 +9,8 @@
 
 #include <packing/random_demand.hpp>
 
+#include <support/is_sanitized.hpp>
+
 namespace cohort::packing::exact_partition_test {
 namespace {
 
@@ -30,7 +32,7 @@ TEST_CASE("a demand is called infeasible only if it is") {
 TEST_CASE("no other packer schedules what exact calls infeasible; its plans pass the verifier") {
   int feasible = 0;
   int infeasible = 0;
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+  for (std::uint64_t seed = 1; seed <= cohort::test::seeds(150); ++seed) {
     CAPTURE(seed);
     cohort::test::random_source random{seed};
     const latency_grid g{test::random_profiles(random, 3, seed % 3 == 0),
@@ -54,11 +56,11 @@ TEST_CASE("no other packer schedules what exact calls infeasible; its plans pass
       }
     }
   }
-  CHECK(feasible > 40);
-  CHECK(infeasible > 20);
+  CHECK(feasible > cohort::test::at_least(40));
+  CHECK(infeasible > cohort::test::at_least(20));
 }
 TEST_CASE("less demand never becomes unschedulable") {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= cohort::test::seeds(40); ++seed) {
     CAPTURE(seed);
     cohort::test::random_source random{seed};
     const latency_grid g{test::random_profiles(random, 3, seed % 2 == 0), {}};

@@ -65,7 +65,7 @@ TEST_CASE("on two dozen models the search is as good as the solver is in the sam
   subcluster_search search{p};
   for (int i = 0; i < 200; ++i) search.run(2048, i / 200.0, i / 200.0);
   REQUIRE(search.found());
-  const cbc_answer a = solve_with_cbc(p, 2);
+  const cbc_answer a = solve_with_cbc(p, 0.5);
   CHECK(a.bound <= search.best_objective() * (1 + 1e-6) + 1e-9);
   if (!a.best.empty()) {
     CHECK(verify(p, a.best).empty());

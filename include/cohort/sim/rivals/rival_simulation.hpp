@@ -16,6 +16,7 @@
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/network_jitter.hpp>
 #include <cohort/sim/recorder.hpp>
+#include <cohort/sim/request_pool.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/workload.hpp>
@@ -135,7 +136,7 @@ class rival_simulation {
     time_point report{};
     for (;;) {
       const time_point now = std::min({arrivals_.next(), completions_.next(), rival_.next_wake()});
-      if (now == never || (now >= recorder_.end() && recorder_.unresolved() == 0)) break;
+      if (recorder_.is_over(now, requests_)) break;
       clock_ = now;
       while (arrivals_.next() == now) arrive();
       for (std::uint32_t d; (d = completions_.pop_due(now)) != timer_queue::none;) finish(d);
@@ -212,9 +213,7 @@ class rival_simulation {
     completions_.arm(w.batch.device.index(), w.end);
   }
   void arrive() {
-    if (idle_.empty()) idle_.push_back(pool_.emplace_back());
-    request& r = idle_.front();
-    idle_.pop_front();
+    request& r = requests_.take();
     r.model = model_id{arrivals_.take()};
     r.arrival = clock_;
     r.deadline = clock_ + workload_.models[r.model.index()].slo;
@@ -226,6 +225,7 @@ class rival_simulation {
   }
   void finish(std::uint32_t which) {
     device& d = devices_[which];
+    COHORT_ASSERT(!d.has.empty());
     request_list done = std::move(d.has.front().batch.requests);
     d.has.pop_front();
     while (!done.empty()) {
@@ -246,11 +246,11 @@ class rival_simulation {
   }
   void end(request& r, outcome how) {
     r.state = request_state::idle;
+    requests_.give_back(r);
     recorder_.ended(r, how, clock_ + workload_.network.response);
-    idle_.push_back(r);
   }
 
-  std::deque<request> pool_;  // First: outlives the batches.
+  request_pool requests_;  // First: outlives the batches.
   const workload& workload_;
   rival_facts facts_;
   Rival rival_;
@@ -261,7 +261,6 @@ class rival_simulation {
   recorder recorder_;
   std::vector<device> devices_;
   std::vector<std::uint64_t> sequences_;
-  request_list idle_;
   time_point clock_{};
 };
 
