@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The names that an option takes: what help texts and errors say of them, and which one was meant.
+/// The names that an option takes: their help, their errors, and the choice among them.
 #pragma once
 
 #include <formats/text.hpp>
@@ -60,7 +60,7 @@ class name_list {
   [[nodiscard]] std::vector<std::string> forms() const;
   /// "deferred, eager or timeout:F", for errors and short helps.
   [[nodiscard]] std::string names() const;
-  /// One line each: "eager: as soon as a device is free".
+  /// A line each for `help_format`, "\n\teager\tstart a batch whenever a device is idle".
   [[nodiscard]] std::string help() const;
   /// @param option Its name, as in "--policy".
   /// @throws input_error If `text` is none of the names, or its number is out of range.

@@ -114,7 +114,7 @@ const name_list& gather_names() {
 const name_list& searched_gather_names() {
   static const name_list names = [] {
     std::vector<listed_name> all = gather_names().all();
-    all.push_back({best_gather, "runs each, and takes the better one"});
+    all.push_back({best_gather, "try both and report the better"});
     return name_list{std::move(all)};
   }();
   return names;
