@@ -40,7 +40,7 @@ std::string cache_folder(const std::string* given) {
   std::error_code ignored;
   if (given->empty() || (std::filesystem::exists(*given, ignored) &&
                          !std::filesystem::is_directory(*given, ignored))) {
-    fail(fmt::format("--cache: expected off or a folder, got \"{}\"", *given));
+    fail(fmt::format("--cache: got \"{}\", expected off or a folder", *given));
   }
   return *given;
 }
@@ -51,7 +51,7 @@ void pairs(const std::string& option, const std::vector<std::string>& texts, Use
   for (const std::string& t : texts) {
     const std::size_t at = t.find('=');
     if (at == 0 || at == std::string::npos) {
-      fail(fmt::format("{}: expected MODEL=VALUE, got {}", option, t));
+      fail(fmt::format("{}: got {}, expected MODEL=VALUE", option, t));
     }
     use(t.substr(0, at), t.substr(at + 1));
   }
@@ -173,7 +173,7 @@ options parse_options(int argc, char** argv) {
   try {
     const auto chosen = registry::parse_policies(policy, how);
     if (chosen.size() != 1) {
-      fail(fmt::format("--policy: expected one policy, got \"{}\"", policy));
+      fail(fmt::format("--policy: got \"{}\", expected one policy", policy));
     }
     o.policy = chosen.front();
   } catch (const formats::input_error& e) {
@@ -194,7 +194,7 @@ options parse_options(int argc, char** argv) {
     }
   }
   if (app.count("--pipeline") > 0 && o.pipeline.empty()) {
-    fail("--pipeline: expected auto or a file, got an empty name");
+    fail("--pipeline: got an empty name, expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
   try {
@@ -214,9 +214,9 @@ options parse_options(int argc, char** argv) {
     fail("--warm-up-timeout-s: only with --plan");
   }
   if (app.count("--repository") > 0) {
-    if (o.repository.empty()) fail("--repository: expected a folder, got an empty name");
+    if (o.repository.empty()) fail("--repository: got an empty name, expected a folder");
     if (o.executor != "host" && o.executor != "auto") {
-      fail(fmt::format("--repository: only with --executor host or auto, got {}", o.executor));
+      fail(fmt::format("--repository: not with --executor {}: expected host or auto", o.executor));
     }
     for (const char* other : {"--weights", "--seed", "--slo-ms", "--max-batch"}) {
       if (app.count(other) > 0) {
@@ -230,13 +230,12 @@ options parse_options(int argc, char** argv) {
     }
   }
   if (lame_duck_ms > o.drain_timeout_s * 1e3) {
-    fail(fmt::format("--lame-duck-ms: expected at most {}, the --drain-timeout-s, got {}",
-                     o.drain_timeout_s * 1e3, lame_duck_ms));
+    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s", lame_duck_ms, o.drain_timeout_s * 1e3));
   }
   o.lame_duck_s = lame_duck_ms < 0 ? std::min(1.0, o.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   o.has_max_batch = app.count("--max-batch") > 0;
   if (app.count("--plan") > 0) {
-    if (o.plan.empty()) fail("--plan: expected a file, got an empty name");
+    if (o.plan.empty()) fail("--plan: got an empty name, expected a file");
     if (o.profile_dir.empty())
       fail("--plan: only with --profile, the folder that the plan was made for");
     for (const char* other : {"--models", "--devices", "--slo-ms", "--pipeline", "--zoo"}) {

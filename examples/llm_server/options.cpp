@@ -141,11 +141,10 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--prefill-chunk") > 0) o.gpu.prefill_chunk = g.prefill_chunk;
   for (const std::string& key : o.api_keys) {
-    if (key.empty()) fail("--api-key: expected a key, got an empty one");
+    if (key.empty()) fail("--api-key: got an empty key, expected another");
   }
   if (lame_duck_ms > o.life.drain_timeout_s * 1e3) {
-    fail(fmt::format("--lame-duck-ms: expected at most {}, the --drain-timeout-s, got {}",
-                     o.life.drain_timeout_s * 1e3, lame_duck_ms));
+    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s", lame_duck_ms, o.life.drain_timeout_s * 1e3));
   }
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;

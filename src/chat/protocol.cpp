@@ -45,7 +45,7 @@ std::optional<std::int64_t> whole(const json& o, const char* name, std::int64_t 
                            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (is_huge || v->get<std::int64_t>() < least || v->get<std::int64_t>() > most) {
     reject(name,
-           fmt::format("{}: {} is not allowed: expected {} to {}", name, v->dump(), least, most));
+           fmt::format("{}: got {}, expected {} to {}", name, v->dump(), least, most));
   }
   return v->get<std::int64_t>();
 }
@@ -59,7 +59,7 @@ std::optional<float> real(const json& o, const char* name, double least, double 
   const double x = v->get<double>();
   if (!(x >= least && x <= most)) {
     reject(name,
-           fmt::format("{}: {} is not allowed: expected {} to {}", name, v->dump(), least, most));
+           fmt::format("{}: got {}, expected {} to {}", name, v->dump(), least, most));
   }
   return static_cast<float>(x);
 }

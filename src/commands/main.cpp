@@ -653,7 +653,7 @@ std::string reason(const CLI::App& app, const CLI::ParseError& e) {
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) != nullptr) {
     if (what.ends_with("override")) {
-      return "--" + what.substr(0, what.find(' ')) + ": expected no value, got one";
+      return "--" + what.substr(0, what.find(' ')) + ": got a value, expected none";
     }
     return what.ends_with("missing") ? first + ": missing: expected a value"
                                      : first + ": repeated: expected one value";

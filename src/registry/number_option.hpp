@@ -24,7 +24,7 @@ inline std::string objection(const std::string& text, double least, double most)
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
   if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};  // Not so for nan.
-  return fmt::format("expected a number from {} to {}, got {}", least, most, text);
+  return fmt::format("got {}, expected a number from {} to {}", text, least, most);
 }
 
 /// The same for CLI11, whose own Range accepts nan.
@@ -148,7 +148,7 @@ class health_choices {
     if (!has_slash || n.ec != std::errc{} || n.ptr != end || o.failures < 1 ||
         o.failures > o.window || o.window > 64) {
       throw config_error{fmt::format(
-          "--failures: expected K/N with K from 1 to N and N up to 64, got \"{}\"", failures_)};
+          "--failures: got \"{}\", expected K/N with K from 1 to N and N up to 64", failures_)};
     }
   }
 

@@ -945,7 +945,7 @@ void http_server::listen() {
   };
   const auto address = asio::ip::make_address(o.host, e);
   if (e) {
-    throw config_error{fmt::format("--host: {} is not allowed: expected an IP address", o.host)};
+    throw config_error{fmt::format("--host: got {}, expected an IP address", o.host)};
   }
   const tcp::endpoint endpoint{address, o.port};
   state_->acceptor.open(endpoint.protocol(), e);
