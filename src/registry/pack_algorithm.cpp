@@ -285,14 +285,16 @@ pack_algorithm choose_algorithm(const packer_options& o) {
                         const name_list& names, std::optional<std::size_t>& into) {
     if (!text) return;
     if (!a.traits.takes_rules) {
-      fail(option, quote_short(*text), "this option only with " + packers_with(&packer_traits::takes_rules));
+      fail(option, quote_short(*text),
+           "this option only with " + packers_with(&packer_traits::takes_rules));
     }
     into = names.choose(option, *text).row;
   };
   rule("--order", o.order, order_names(), r.order);
   rule("--knee", o.knee, knee_names(), r.knee);
   rule("--fit", o.fit, fit_names(), r.fit);
-  if (o.fit && r.both_sides) fail("--fit", quote_short(*o.fit), "this option only without --pad none");
+  if (o.fit && r.both_sides)
+    fail("--fit", quote_short(*o.fit), "this option only without --pad none");
   a.run = packers.visit(chosen.row, [&](const auto& row) -> pack_function { return row.make(r); });
   return a;
 }

@@ -16,6 +16,7 @@
 
 #include <chat/server_client.hpp>
 #include <support/blocked_call.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::chat::hung_device_test {
 namespace {
@@ -180,25 +181,18 @@ TEST_CASE("texts that a device has end, too, when it does not come back") {
 
 TEST_CASE("when a device hangs is checked like other options, in one line") {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
-      {{"--suspect-factor", "0.5"},
-       "--suspect-factor: 0.5 is not allowed: expected a number in 1 to 1000"},
-      {{"--suspect-factor", "nan"},
-       "--suspect-factor: nan is not allowed: expected a number in 1 to 1000"},
-      {{"--suspect-floor-ms", "0"},
-       "--suspect-floor-ms: 0 is not allowed: expected a number in 0.001 to 3600000"},
-      {{"--hang-factor", "1001"},
-       "--hang-factor: 1001 is not allowed: expected a number in 1 to 1000"},
-      {{"--failures", "4/3"},
-       "--failures: \"4/3\" is not allowed: expected K/N, with K from 1 to N, and N to 64"},
-      {{"--first-hang-s", "-1"},
-       "--first-hang-s: -1 is not allowed: expected a number in 0.001 to 3600"},
-      {{"--hang-timeout-s", "soon"},
-       "--hang-timeout-s: soon is not allowed: expected a number in 0.001 to 86400"}};
+      {{"--suspect-factor", "0.5"}, "--suspect-factor: bad value"},
+      {{"--suspect-factor", "nan"}, "--suspect-factor: bad value"},
+      {{"--suspect-floor-ms", "0"}, "--suspect-floor-ms: bad value"},
+      {{"--hang-factor", "1001"}, "--hang-factor: bad value"},
+      {{"--failures", "4/3"}, "--failures: bad value"},
+      {{"--first-hang-s", "-1"}, "--first-hang-s: bad value"},
+      {{"--hang-timeout-s", "soon"}, "--hang-timeout-s: bad value"}};
   for (const auto& [options, why] : bad) {
     CAPTURE(why);
     child server{options};
     CHECK(server.wait() == 2);
-    CHECK(server.first_line == std::string{"llm_server: "} + why + "\n");
+    CHECK(test::gist(server.first_line) == std::string{"llm_server: "} + why + "\n");
     CHECK(server.read_rest().empty());
   }
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <chat/server_client.hpp>
+#include <support/complaint.hpp>
 #include <support/log_pipe.hpp>
 #include <support/random_source.hpp>
 #include <support/soon.hpp>
@@ -712,19 +713,17 @@ TEST_CASE(
     }
   }
   const std::pair<std::vector<std::string>, const char*> bad[] = {
-      {{"--management-port", "65536"},
-       "--management-port: 65536 is not allowed: expected a number in 0 to 65535"},
-      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"},
-       "--lame-duck-ms: 2001 is not allowed: expected at most 2000, --drain-timeout-s"}};
+      {{"--management-port", "65536"}, "--management-port: bad value"},
+      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"}, "--lame-duck-ms: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};
     CHECK(c.wait() == 2);
-    CHECK(c.first_line == std::string{"llm_server: "} + message + "\n");
+    CHECK(test::gist(c.first_line) == std::string{"llm_server: "} + message + "\n");
   }
 }
 TEST_CASE("bad options end the server with status 2 and one line") {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
-      {{"--slots", "0"}, "--slots: 0 is not allowed"},
+      {{"--slots", "0"}, "--slots: bad value"},
       {{"--random", "huge"}, "--random: "},
       {{"--model", "x", "--random", "tiny"}, "--random: not with --model"},
       {{"--model", "/nonexistent"}, "/nonexistent/config.json"},
@@ -735,12 +734,12 @@ TEST_CASE("bad options end the server with status 2 and one line") {
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
       {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
       {{"--chat-template", "vicuna"}, "--chat-template: "},
-      {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"}};
+      {{"--host", "localhost"}, "--host: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};
     CAPTURE(message);
     CHECK(c.wait() == 2);
-    CHECK(c.first_line.starts_with(std::string{"llm_server: "} + message));
+    CHECK(test::gist(c.first_line).starts_with(std::string{"llm_server: "} + message));
   }
 }
 }  // namespace
