@@ -164,7 +164,7 @@ TEST_CASE("texts that a device has end, too, when it does not come back") {
   connection whole{s.server.port()};
   send(whole, asked(400));
   connection probe{s.server.management_port()};
-  CHECK(soon([&] { return metric(probe, "cohort_llm_running_requests") == 2; }));
+  CHECK(soon([&] { return metric(probe, "cohort_llm_running_sequences") == 2; }));
   s.stream.block();
   const auto [status, text] = whole.answer();
   CHECK(status == 500);
@@ -174,7 +174,7 @@ TEST_CASE("texts that a device has end, too, when it does not come back") {
   CHECK(is(probe, "quarantined"));
   s.stream.release();
   CHECK(soon([&] { return post(whole, "/v1/completions", asked(2)).status == 200; }));
-  CHECK(soon([&] { return metric(probe, "cohort_llm_running_requests") == 0; }));
+  CHECK(soon([&] { return metric(probe, "cohort_llm_running_sequences") == 0; }));
   CHECK(metric(probe, "cohort_llm_kv_used_bytes") == 0);
   CHECK(s.server.stop() == 0);
 }

@@ -431,8 +431,8 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
     connection two{server.port()};
     two.send(whole);
     CHECK(becomes([&] {
-      return metric(last, "cohort_llm_waiting_requests") == 1 &&
-             metric(last, "cohort_llm_running_requests") == 1;
+      return metric(last, "cohort_llm_waiting_sequences") == 1 &&
+             metric(last, "cohort_llm_running_sequences") == 1;
     }));
     const answer a = post(last, "/v1/completions", completion());
     CHECK(a.status == 429);
