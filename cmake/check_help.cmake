@@ -5,10 +5,10 @@ cmake_minimum_required(VERSION 3.25)
 set(effects "override|write|draw|read|use|run|serve|check|add|mark|end|list|print|also|no effect")
 set(fragments "of|for|from|instead|whose|who|which|that|as|and|so|what|when|where|how|whether|the same|with|in|at|most")
 
-# complain(<variable> <text>): one more complaint.
-macro(complain text)
-  string(APPEND complaints "  ${text}\n")
-endmacro()
+# complain(<text>): one more complaint of the caller's.
+function(complain text)
+  set(complaints "${complaints}  ${text}\n" PARENT_SCOPE)
+endfunction()
 
 # check_option(<names> <text>): an option and all of its text but its values.
 function(check_option names text)
@@ -16,7 +16,7 @@ function(check_option names text)
   if(lower MATCHES "^(${fragments})[ ,]")
     complain("'${names}' starts as a fragment: ${text}")
   endif()
-  if(lower MATCHES "(^|[^a-z])(who|whose|whom|nobody|anybody|is said|of late|as ever)([^a-z]|$)" OR lower MATCHES "\\[[^]]*\\]$")
+  if(lower MATCHES "(^|[^a-z])(who|whose|whom|nobody|anybody|is said|as ever)([^a-z]|$)" OR text MATCHES "\\]$")
     complain("'${names}' is not plain: ${text}")
   endif()
   foreach(unit IN ITEMS "-s:in seconds|time in seconds" "-ms:in milliseconds" "-us:in microseconds" "-mb:in MB" "-mib:in MiB")
@@ -61,8 +61,12 @@ function(check_text help)
     if(line MATCHES "[ \t]$" OR line MATCHES "\t")
       complain("stray white space: '${line}'")
     endif()
-    if(line MATCHES "^                           +([^ ].*)$" AND NOT names STREQUAL "" AND NOT is_value)
-      string(APPEND text " ${CMAKE_MATCH_1}") # A further line of text, or the first after long names.
+    string(SUBSTRING "${line}" 0 27 indentation)
+    if(indentation STREQUAL "                           ") # A further line of text, or the first after long names.
+      if(NOT is_value)
+        string(SUBSTRING "${line}" 26 -1 line)
+        string(APPEND text "${line}")
+      endif()
       continue()
     endif()
     set(is_value OFF)

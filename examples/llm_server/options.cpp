@@ -105,7 +105,8 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 20));
   option("--max-choices", o.max_choices, "N", "largest number of sequences of one request")
       ->check(within(1, 1 << 16));
-  option("--api-key", o.api_keys, "KEY", "key that clients may use; repeatable (default: no key)")
+  option("--api-key", o.api_keys, "KEY",
+         "key that clients may use; repeatable (default: $COHORT_API_KEY, else no key)")
       ->envname("COHORT_API_KEY");
   const registry::health_choices health{
       app, o.service.watch.health, "an iteration or a prefill job", "iterations and prefill jobs"};
@@ -144,7 +145,8 @@ options parse_options(int argc, char** argv) {
     if (key.empty()) fail("--api-key: got an empty key, expected another");
   }
   if (lame_duck_ms > o.life.drain_timeout_s * 1e3) {
-    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s", lame_duck_ms, o.life.drain_timeout_s * 1e3));
+    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s",
+                     lame_duck_ms, o.life.drain_timeout_s * 1e3));
   }
   o.life.lame_duck_s =
       lame_duck_ms < 0 ? std::min(1.0, o.life.drain_timeout_s / 4) : lame_duck_ms / 1e3;

@@ -36,8 +36,8 @@ class help_format : public CLI::FormatterBase {
     };
     for (const CLI::Option* o : app->get_options()) {
       if (o->get_positional()) {
-        const std::string many = o->get_expected_max() > 1 ? "..." : "";
-        out += fmt::format(o->get_required() ? " {}{}" : " [{}{}]", o->get_name(true), many);
+        const std::string name_of = o->get_name(true) + (o->get_expected_max() > 1 ? "..." : "");
+        out += o->get_required() ? ' ' + name_of : " [" + name_of + ']';
         positionals += option_lines(*o);
       } else if (!is_common(o) && std::ranges::count(headings, o->get_group()) == 0) {
         headings.push_back(o->get_group());
@@ -89,6 +89,10 @@ class help_format : public CLI::FormatterBase {
     return out + line + '\n';
   }
 
+  static bool takes_value(const CLI::Option& o) {
+    return o.get_type_size() != 0 && o.get_items_expected_max() > 0;
+  }
+
   /// The names, and what follows them: "--rate RPS".
   static std::string left_part(const CLI::Option& o) {
     if (o.get_positional()) return "  " + o.get_name(true);
@@ -96,7 +100,7 @@ class help_format : public CLI::FormatterBase {
     for (const std::string& n : o.get_snames()) out += fmt::format("{}-{}", separator(out), n);
     for (const std::string& n : o.get_lnames()) out += fmt::format("{}--{}", separator(out), n);
     const std::string type = o.get_type_name();
-    if (o.get_items_expected_max() > 0) out += ' ' + type.substr(0, type.find(':'));
+    if (takes_value(o)) out += ' ' + type.substr(0, type.find(':'));
     return "  " + out;
   }
   static const char* separator(const std::string& before) { return before.empty() ? "" : ", "; }
@@ -108,7 +112,7 @@ class help_format : public CLI::FormatterBase {
     const bool says_default = text.find("(default") != std::string::npos;
     const std::string otherwise = o.get_default_str();
     if (!says_default && !otherwise.empty() && otherwise != "\"\"" && otherwise != "[]" &&
-        o.get_items_expected_max() > 0) {
+        takes_value(o)) {
       add("default " + otherwise);
     }
     if (o.get_required() && !o.get_positional()) add("required");
