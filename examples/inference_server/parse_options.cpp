@@ -230,7 +230,8 @@ options parse_options(int argc, char** argv) {
     }
   }
   if (lame_duck_ms > o.drain_timeout_s * 1e3) {
-    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s", lame_duck_ms, o.drain_timeout_s * 1e3));
+    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s",
+                     lame_duck_ms, o.drain_timeout_s * 1e3));
   }
   o.lame_duck_s = lame_duck_ms < 0 ? std::min(1.0, o.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   o.has_max_batch = app.count("--max-batch") > 0;

@@ -169,8 +169,9 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
 /// Refuses traces and load steps: a search asks about a constant rate. @param what The subcommand.
 inline void refuse_trace(const std::string& file, const sim::workload& w, std::string_view what) {
   if (!w.load.empty()) {
-    throw input_error{
-        fmt::format("{}: $.reality.load: got load steps, expected none: {} searches at a constant load", file, what)};
+    throw input_error{fmt::format(
+        "{}: $.reality.load: got load steps, expected none: {} searches at a constant load", file,
+        what)};
   }
   if (w.arrivals != sim::arrival_process::trace) return;
   fail(fmt::format("{}: $.arrivals.process", input_name(file)), "\"trace\"",

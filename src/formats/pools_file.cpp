@@ -37,9 +37,8 @@ std::optional<std::string> left_out(const sim::workload& w, const std::vector<bo
 void expect_all_devices(const json_cursor& at, std::string_view what, std::uint64_t devices,
                         const sim::workload& w) {
   if (devices == w.devices) return;
-  throw input_error{
-      fmt::format("{}: got {} devices in all {}, expected {}, as devices says",
-                  at.place(), devices, what, w.devices)};
+  throw input_error{fmt::format("{}: got {} devices in all {}, expected {}, as devices says",
+                                at.place(), devices, what, w.devices)};
 }
 
 /// The models of a pool, of which none may be in another.

@@ -62,9 +62,8 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
     refuse("sizes: got some, expected none: the model's inputs have one size");
   }
   if (!plan.sizes.empty() && plan.sizes.back() != largest) {
-    refuse(
-        fmt::format("sizes: got {} as the last, expected {}, the model's input",
-                    plan.sizes.back(), largest));
+    refuse(fmt::format("sizes: got {} as the last, expected {}, the model's input",
+                       plan.sizes.back(), largest));
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
@@ -73,8 +72,8 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   const models::row_cost& row = measured.row;
   sim::stage_trial trial;
   if (plan.wanted > operators.back().size()) {
-    refuse(fmt::format("stages: got {}, expected at most {}, the model's operators",
-                       plan.wanted, operators.back().size()));
+    refuse(fmt::format("stages: got {}, expected at most {}, the model's operators", plan.wanted,
+                       operators.back().size()));
   } else if (plan.wanted > 0) {
     plan.ends = batching::slice_to(operators.back(), plan.wanted, max_batch);
   } else if (plan.ends.empty()) {

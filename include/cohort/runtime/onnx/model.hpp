@@ -81,8 +81,7 @@ class onnx_model {
     }
     if (max_size > 1 && s.size > max_size) {
       throw config_error{"model '" + std::string{name()} + "': slice: got size " +
-                         std::to_string(s.size) + ", expected 1 to " +
-                         std::to_string(max_size)};
+                         std::to_string(s.size) + ", expected 1 to " + std::to_string(max_size)};
     }
     // Models without sizes ignore them.
     const std::uint32_t size = s.size == 0 || max_size == 1 ? max_size : s.size;
