@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the LLM server counts.
+/// Metrics of the LLM server.
 #pragma once
 
 #include <cohort/core/time.hpp>

@@ -28,13 +28,13 @@ template <class Names>
 struct name_parameter {
   std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
   formats::number_range range{};
-  std::optional<double> otherwise{};  ///< What it is if the name stands alone, if that may be.
+  std::optional<double> otherwise{};  ///< Its value if the name stands alone; none: it must not.
 };
 
 /// A row of a table, without what it makes.
 struct listed_name {
   std::string_view name;
-  std::string_view help;  ///< What it is, in a few words.
+  std::string_view help;  ///< A phrase for help: "start a batch ...".
   name_parameter parameter{};
 
   /// "timeout:F", "clockwork[:MS]".
@@ -43,7 +43,7 @@ struct listed_name {
   [[nodiscard]] std::string sample() const;
 };
 
-/// What the user chose.
+/// A name that the user chose.
 struct choice {
   std::string name;      ///< As it was written, "timeout:0.25".
   std::size_t row = 0;   ///< Of the table.

@@ -27,7 +27,7 @@ inline std::string objection(const std::string& text, double least, double most)
   return fmt::format("got {}, expected a number from {} to {}", text, least, most);
 }
 
-/// The same for CLI11, whose own Range accepts nan.
+/// The same for CLI11; its own Range accepts nan.
 inline CLI::Validator within(double least, double most) {
   return {[=](const std::string& text) { return objection(text, least, most); },
           fmt::format("{} to {}", least, most)};
@@ -55,7 +55,7 @@ void add_tuning_options(CLI::App& app, PolicyOptions& o) {
          "initial quantile of learned latencies, 0.5 to 0.999 (default 0.9)");
 }
 
-/// What both servers take of connections and of memory for requests.
+/// Options of both servers for connections and memory of requests.
 template <class Http, class Size>
 void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
   heading(app, "Connections");
@@ -80,7 +80,7 @@ void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
       ->check(within(0.1, 3600.0));
 }
 
-/// How both servers end, and where probes ask.
+/// Options of both servers for probes and shutdown.
 template <class Life>
 void add_life_options(CLI::App& app, Life& o, double& lame_duck_ms) {
   heading(app, "Probes and shutdown");

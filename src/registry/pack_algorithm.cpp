@@ -30,7 +30,7 @@ namespace {
 using packing::latency_grid;
 using packing::packing_problem;
 
-/// The orders, knees and fits that have names. What was chosen is a value, so that the packer is
+/// The orders, knees and fits that have names. The choice is a value, so that the packer is
 /// compiled once.
 constexpr name_table orders{
     row{"rate", "highest rate first", packing::rate_descending{}},
@@ -128,7 +128,7 @@ auto exact_with_limit(double limit_s) {
   };
 }
 
-/// What a row makes its packer of. No order, knee or fit: the row's own.
+/// A row makes its packer of this. No order, knee or fit: the row's own.
 struct packer_request {
   std::optional<std::size_t> order{};  ///< Row of `orders`; likewise the next two.
   std::optional<std::size_t> knee{};

@@ -28,7 +28,7 @@ duration default_wait(const staged_model_spec& m, const batching::stage_profile&
   return std::max(duration{0}, m.slo - total - catch_up);
 }
 
-/// What a policy runs with.
+/// Inputs of a run.
 struct staged_run {
   const staged_model_spec& spec;
   const batching::stage_profile& profile;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server counts, in the Prometheus text format: a page, and rows that are on it.
+/// Metrics in the Prometheus text format: a page, and its rows.
 #pragma once
 
 #include <cohort/serve/http.hpp>
@@ -151,7 +151,7 @@ class http_refusal_counter {
         most_{page,
               {.name = "cohort_held_bytes_limit",
                .help = "Limit of cohort_held_bytes; requests beyond it are answered 429 or 413"}} {}
-  /// What is held at present, and the most that may be.
+  /// Shows the held memory and its limit.
   void show(const byte_ledger& memory) const {
     held_.set(static_cast<double>(memory.held()));
     most_.set(static_cast<double>(memory.limit()));

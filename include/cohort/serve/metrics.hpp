@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an inference server counts.
+/// Metrics of an inference server.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -14,7 +14,7 @@
 
 namespace cohort::serve {
 
-/// What happens to a row of a model's pipeline.
+/// Events of a row of a model's pipeline.
 enum class row_event : std::uint8_t {
   made,       ///< Requests became a row.
   stretched,  ///< Requests joined a row that ran.
