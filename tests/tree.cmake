@@ -19,6 +19,19 @@ set_tests_properties(
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)
+  # What every program and every subcommand prints for --help.
+  set(programs "")
+  foreach(program IN ITEMS cohort_command inference_server llm_server cohort_llm_tool)
+    if(TARGET ${program})
+      list(APPEND programs "$<TARGET_FILE:${program}>")
+      add_dependencies(cohort_tests ${program})
+    endif()
+  endforeach()
+  if(programs)
+    add_test(NAME tree.help COMMAND "${CMAKE_COMMAND}" "-DPROGRAMS=${programs}" -P "${PROJECT_SOURCE_DIR}/cmake/check_help.cmake")
+    set_tests_properties(tree.help PROPERTIES TIMEOUT 60)
+  endif()
+
   add_executable(odr odr.cpp odr_other.cpp)
   set_target_properties(odr PROPERTIES COHORT_OWN_FLAGS TRUE) # Of what our headers include themselves.
   target_link_libraries(odr PRIVATE cohort::cohort cohort_dev)

@@ -250,7 +250,7 @@ int run(const std::vector<std::string>& arguments) {
     }
     if (a != "--jobs" && a != "--results" && a != "--only" && a != "--workload") {
       throw input_error{
-          fmt::format("{} is not allowed: expected {}", formats::quote_short(a), usage)};
+          fmt::format("got {}, expected {}", formats::quote_short(a), usage)};
     }
     if (++i == arguments.size()) throw input_error{a + ": missing: expected a value"};
     if (a == "--jobs") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort-llm: text from a Llama on the host or a GPU, batched by cohort; and what other ways of
-// batching cost.
+// cohort-llm: generates text with a Llama on the host or a GPU, batched by cohort, and compares the
+// cost of other ways of batching.
 #include <cohort/core/error.hpp>
 
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include <llama/tokenizer.hpp>
 #include <llama/weights.hpp>
 #include <registry/decoder_executors.hpp>
+#include <registry/number_option.hpp>
 
 namespace cohort::llama {
 namespace {
@@ -36,10 +38,12 @@ struct model_options {
 };
 
 void add_model(CLI::App* sub, model_options& o) {
-  sub->add_option("--model", o.directory, "A Hugging Face directory [random weights]");
-  sub->add_option("--random", o.random,
-                  "Size of random weights: tiny, small, medium, large [tiny]");
-  sub->add_option("--weights-seed", o.seed, "Of random weights [1]");
+  registry::heading(*sub, "Model");
+  sub->add_option("--model", o.directory, "Hugging Face directory (default: random weights)")
+      ->type_name("DIR");
+  sub->add_option("--random", o.random, "size of random weights: tiny, small, medium or large")
+      ->type_name("SIZE");
+  sub->add_option("--weights-seed", o.seed, "seed of random weights")->type_name("N");
 }
 
 llama_weights open_weights(const model_options& o) {
@@ -89,9 +93,9 @@ int generate_with(text_generator& g, const llama_config& c, const generate_optio
     a.reader = token_reader{words, a.text};
     a.stops = stop_matcher{o.stops};
     a.on_token = [](generation& self, const sampled& s) {
-      auto& who = static_cast<asked&>(self);
-      who.said += who.stops.push(who.reader.next(s.chosen.token));
-      return who.stops.is_stopped();
+      auto& sequence = static_cast<asked&>(self);
+      sequence.said += sequence.stops.push(sequence.reader.next(s.chosen.token));
+      return sequence.stops.is_stopped();
     };
     if (g.submit(a)) {
       throw config_error{fmt::format("prompt {}: {} tokens and {} more do not fit", i + 1,
@@ -205,59 +209,84 @@ int compare_all(const compare_command_options& o) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Text from a Llama, batched by cohort."};
+  using registry::within;
+  CLI::App app{"Generate text with a Llama model, batched by cohort, or compare ways to batch."};
   app.name("cohort-llm");
+  app.formatter(std::make_shared<registry::help_format>());
+  app.set_help_flag("-h,--help", "print this help; after SUBCOMMAND, its options");
+  app.option_defaults()->always_capture_default();
+  app.footer("Example: cohort-llm generate --max-tokens 16 Hello");
   app.require_subcommand(1);
+  const auto option = [](CLI::App* sub, const char* name, auto& into, const char* type,
+                         const std::string& what) {
+    return sub->add_option(name, into, what)->type_name(type);
+  };
+  const auto command = [&](const char* name, const char* what, const char* example) {
+    CLI::App* sub = app.add_subcommand(name, what)->group("Commands");
+    sub->footer(fmt::format("Example: cohort-llm {}", example));
+    return sub;
+  };
+  using registry::heading;
 
   generate_options g;
-  CLI::App* generating = app.add_subcommand("generate", "Continue prompts, all in one batch");
+  CLI::App* generating = command("generate", "Continue prompts, all in one batch.",
+                                 "generate --max-tokens 16 --temperature 0.8 Hello \"Good day\"");
+  option(generating, "prompt", g.prompts, "TEXT", "prompts to continue")->required();
   add_model(generating, g.model);
-  generating->add_option("prompt", g.prompts, "Prompts")->required();
-  generating->add_option("--max-tokens", g.max_tokens, "Tokens to produce, each [64]")
-      ->check(CLI::Range(1U, 1U << 20U));
-  generating->add_option("--slots", g.slots, "Rows of the batch [8]")->check(CLI::Range(1U, 1024U));
-  generating->add_option("--temperature", g.how.temperature, "0 takes the most likely [0]");
-  generating->add_option("--top-k", g.how.top_k, "Only the k most likely; 0: all [0]");
-  generating->add_option("--top-p", g.how.top_p, "Only the fewest that reach this share [1]");
-  generating->add_option("--seed", g.how.seed, "Of the draws [0]");
-  generating->add_option("--stop", g.stops, "A string that ends a text, repeatable")
+  heading(*generating, "Sampling");
+  option(generating, "--max-tokens", g.max_tokens, "N", "tokens to produce per prompt")
+      ->check(within(1, 1 << 20));
+  option(generating, "--temperature", g.how.temperature, "X",
+         "temperature; 0 takes the most likely token");
+  option(generating, "--top-k", g.how.top_k, "K", "most likely tokens to draw from; 0 takes all");
+  option(generating, "--top-p", g.how.top_p, "P",
+         "probability that the fewest most likely tokens to draw from must reach");
+  option(generating, "--seed", g.how.seed, "N", "seed of the draws");
+  option(generating, "--stop", g.stops, "TEXT", "end a sequence at this string; repeatable")
       ->allow_extra_args(false);
+  heading(*generating, "Device");
+  option(generating, "--slots", g.slots, "N", "sequences in the batch")->check(within(1, 1024));
   const registry::name_list executors = registry::decoder_executors.list();
-  generating->add_option("--executor", g.executor, "Where it computes [host]:\n" + executors.help())
+  option(generating, "--executor", g.executor, "E", "device to compute on" + executors.help())
       ->check(CLI::IsMember(executors.forms()));
   const std::map<std::string, runtime::data_type> types{{"f32", runtime::data_type::f32},
                                                         {"f16", runtime::data_type::f16},
                                                         {"bf16", runtime::data_type::bf16}};
-  generating
-      ->add_option("--dtype,--type", g.gpu.type,
-                   "Of weights and cache on a GPU: f32, f16, bf16 [bf16]")
+  option(generating, "--dtype,--type", g.gpu.type, "TYPE",
+         "type of weights, keys and values on a GPU: f32, f16 or bf16 (default bf16)")
       ->transform(CLI::CheckedTransformer(types));
-  generating->add_option("--device", g.gpu.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
+  option(generating, "--device", g.gpu.device, "N", "number of the GPU")->check(within(0, 1023));
 
   make_options make;
-  CLI::App* making = app.add_subcommand("make-model", "Write a directory with random weights");
-  making->add_option("directory", make.to, "Where")->required();
-  making->add_option("--size", make.model.random, "tiny, small, medium or large [tiny]");
-  making->add_option("--seed", make.model.seed, "Of the weights [1]");
-  making->add_option("--shards", make.shards, "Weight files [1]")->check(CLI::Range(1U, 1000U));
-  making
-      ->add_option(
-          "--tokenizer", make.words,
-          "bytes: tokenizer.json over bytes; pieces: a SentencePiece tokenizer.model [bytes]")
+  CLI::App* making = command("make-model", "Write a model directory with random weights.",
+                             "make-model tiny-llama");
+  option(making, "directory", make.to, "DIR", "directory to write to")->required();
+  heading(*making, "Model");
+  option(making, "--size", make.model.random, "SIZE", "size: tiny, small, medium or large");
+  option(making, "--seed", make.model.seed, "N", "seed of the weights");
+  option(making, "--shards", make.shards, "N", "number of weight files")->check(within(1, 1000));
+  option(making, "--tokenizer", make.words, "KIND",
+         "tokenizer to write\n\tbytes\ttokenizer.json over bytes\n"
+         "\tpieces\ta SentencePiece tokenizer.model")
       ->check(CLI::IsMember({"bytes", "pieces"}));
 
   compare_command_options c;
   CLI::App* comparing =
-      app.add_subcommand("compare", "Run the Baton paper's requests by every method, in wall time");
+      command("compare", "Run the Baton paper's requests by every method, in wall time.",
+              "compare --set 2 --rate 50");
   add_model(comparing, c.model);
-  comparing->add_option("--set", c.set, "1: 120 requests, long and short; 2: 30 short [1]")
-      ->check(CLI::Range(1, 2));
-  comparing->add_option("--scale", c.scale, "Of the paper's lengths [0.1]");
-  comparing->add_option("--rate", c.rate, "Arrivals a second; 0: all at once [0]");
-  comparing->add_option("--slots", c.slots, "Rows of the batch [8]")->check(CLI::Range(1U, 1024U));
-  comparing->add_option("--chunk", c.chunk, "Token rows of a piece of prefill [32]")
-      ->check(CLI::Range(1U, 4096U));
-  comparing->add_option("--seed", c.seed, "Of the requests [1]");
+  heading(*comparing, "Requests");
+  option(comparing, "--set", c.set, "N",
+         "request set\n\t1\t120 requests, long and short\n\t2\t30 short requests")
+      ->check(within(1, 2));
+  option(comparing, "--scale", c.scale, "X", "factor on the paper's lengths, 0.001 to 10");
+  option(comparing, "--rate", c.rate, "RPS",
+         "arrival rate, in requests per second; 0 sends all at once");
+  option(comparing, "--seed", c.seed, "N", "seed of the requests");
+  heading(*comparing, "Batch");
+  option(comparing, "--slots", c.slots, "N", "sequences in the batch")->check(within(1, 1024));
+  option(comparing, "--chunk", c.chunk, "N", "prompt tokens in a piece of prefill")
+      ->check(within(1, 4096));
 
   try {
     app.parse(argc, argv);
@@ -269,8 +298,8 @@ int run(int argc, char** argv) {
     throw config_error{what};
   }
   // CLI11's Range takes nan.
-  expects(c.scale >= 0.001 && c.scale <= 10, "--scale: expected a number in 0.001 to 10");
-  expects(c.rate >= 0 && c.rate <= 1e9, "--rate: expected a number in 0 to 1e9");
+  expects(c.scale >= 0.001 && c.scale <= 10, "--scale: expected a number from 0.001 to 10");
+  expects(c.rate >= 0 && c.rate <= 1e9, "--rate: expected a number from 0 to 1e9");
   if (generating->parsed()) return generate(g);
   if (making->parsed()) return make_model(make);
   return compare_all(c);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <llama/make_generator.hpp>
+#include <memory>
 #include <registry/decoder_executors.hpp>
 #include <registry/number_option.hpp>
 
@@ -29,10 +30,13 @@ using registry::within;
 options parse_options(int argc, char** argv) {
   options o;
   CLI::App app{
-      "Serves a Llama with the protocol of OpenAI, batched by cohort, on the host or a GPU.\n"
-      "With no options it serves a small model with random weights, over bytes.",
+      "Serve a Llama model with the OpenAI protocol, batched by cohort, on the host or a GPU.\n"
+      "Without options it serves a small model with random weights, over bytes.",
       "llm_server"};
-  app.set_version_flag("--version", std::string{"llm_server "} + version_string);
+  app.formatter(std::make_shared<registry::help_format>());
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", std::string{"llm_server "} + version_string,
+                       "print the version");
   app.option_defaults()->always_capture_default();
   llama::generator_options& g = o.service.generator;
   std::uint64_t prefix_mib = g.prefix_bytes >> 20U;
@@ -43,88 +47,82 @@ options parse_options(int argc, char** argv) {
   double inter_token_ms = 0;
   double first_hang_s = to_seconds(o.service.watch.first);
   double hang_timeout_s = to_seconds(o.service.watch.until_texts_end);
-  app.add_option("--model", o.model, "A Hugging Face directory [random weights]");
-  app.add_option("--random", o.random, "Size of random weights")
+  const auto option = [&app](const char* name, auto& into, const char* kind,
+                             const std::string& what) {
+    return app.add_option(name, into, what)->type_name(kind);
+  };
+  using registry::heading;
+  heading(app, "Model");
+  option("--model", o.model, "DIR", "Hugging Face directory (default: random weights)");
+  option("--random", o.random, "SIZE", "size of random weights: tiny, small, medium or large")
       ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
-  app.add_option("--weights-seed", o.weights_seed, "Of random weights")->check(within(0, 9e18));
-  app.add_option("--served-model-name", o.name, "What clients call it [by directory or size]");
-  app.add_option("--chat-template", o.chat_template,
-                 "auto: as the directory says; plain, chatml, llama2, llama3, llama3.1, zephyr")
+  option("--weights-seed", o.weights_seed, "N", "seed of random weights")->check(within(0, 9e18));
+  option("--served-model-name", o.name, "NAME",
+         "name for clients (default: from the directory or size)");
+  option("--chat-template", o.chat_template, "FORM",
+         "chat format: plain, chatml, llama2, llama3, llama3.1 or zephyr; auto takes the one of "
+         "the directory")
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama2", "llama3", "llama3.1", "zephyr"}));
-  app.add_option("--host", o.http.host, "Address to listen on");
-  app.add_option("--port", o.http.port, "Port to listen on; 0: any free one")
-      ->check(within(0, 65535));
-  app.add_option("--api-key", o.api_keys, "A key that clients may use, repeatable [none needed]")
-      ->envname("COHORT_API_KEY");
+  heading(app, "Device");
   const registry::name_list executors = registry::decoder_executors.list();
-  app.add_option("--executor", o.executor, "Where it computes:\n" + executors.help())
+  option("--executor", o.executor, "E", "device to compute on" + executors.help())
       ->check(CLI::IsMember(executors.forms()));
-  app.add_option("--dtype", type, "Of weights, keys and values on a GPU: bf16, f16, f32")
+  option("--device", o.gpu.device, "N", "number of the GPU")->check(within(0, 1023));
+  option("--dtype", type, "TYPE", "type of weights, keys and values on a GPU: bf16, f16 or f32")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
-  app.add_option("--device", o.gpu.device, "Which GPU")->check(within(0, 1023));
-  app.add_option("--slots", g.slots, "Texts in the decode batch")->check(within(1, 1024));
-  app.add_option("--kv-mib", o.memory.kv_mib,
-                 fmt::format("Memory for keys and values of the batch [512, or as a text of {} "
-                             "tokens needs]",
-                             usual_context))
+  heading(app, "Batch");
+  option("--slots", g.slots, "N", "sequences in the decode batch")->check(within(1, 1024));
+  option("--kv-mib", o.memory.kv_mib, "MIB",
+         fmt::format("memory for keys and values of the batch, in MiB (default 512, or enough for "
+                     "a sequence of {} tokens)",
+                     usual_context))
       ->check(within(1, 1 << 24));
-  app.add_option("--staging-mib", o.memory.staging_mib,
-                 "Memory for those of prompts and preempted texts [512, or as --kv-mib needs]")
+  option("--staging-mib", o.memory.staging_mib, "MIB",
+         "memory for keys and values of prompts and preempted sequences, in MiB (default 512, or "
+         "as --kv-mib needs)")
       ->check(within(1, 1 << 24));
-  app.add_option("--prefix-mib", prefix_mib, "Memory for prompts kept for equal ones; 0: none are")
+  option("--prefix-mib", prefix_mib, "MIB",
+         "memory to keep prompts for later equal ones, in MiB; 0 keeps none")
       ->check(within(0, 1 << 24));
-  app.add_option("--prefill-chunk", g.prefill_chunk,
-                 "Prompt tokens computed at once [512 on a GPU]")
+  option(
+      "--prefill-chunk", g.prefill_chunk, "N",
+      fmt::format("prompt tokens to compute at once (default {}; 512 on a GPU)", g.prefill_chunk))
       ->check(within(1, 1 << 16));
-  app.add_option(
-         "--max-prefilling", g.max_prefilling,
-         "Without --ttft-slo-ms: prompts computed in turn, and as many short ones beside them")
+  option("--max-prefilling", g.max_prefilling, "N",
+         "prompts to compute in turn, plus as many short ones, without --ttft-slo-ms")
       ->check(within(1, 1024));
-  app.add_option(
-         "--ttft-slo-ms", ttft_ms,
-         "Longest time to the first token, a promise: who cannot have it is refused; 0: no limit")
+  heading(app, "Admission");
+  option("--ttft-slo-ms", ttft_ms, "MS",
+         "limit for the time to the first token, in milliseconds; a request that would miss it is "
+         "refused; 0 sets none")
       ->check(within(0, 1e9));
-  app.add_option("--inter-token-slo-ms", inter_token_ms,
-                 "Longest time between tokens: prompts await a slot; 0: no limit")
+  option("--inter-token-slo-ms", inter_token_ms, "MS",
+         "limit for the time between tokens, in milliseconds; prompts wait for a slot to keep it; "
+         "0 sets none")
       ->check(within(0, 1e9));
-  app.add_option("--max-waiting", o.service.max_waiting, "Texts that may wait for a slot")
+  option("--max-waiting", o.service.max_waiting, "N",
+         "largest number of sequences that wait for a slot; more are refused")
       ->check(within(1, 1 << 20));
-  app.add_option("--max-choices", o.max_choices, "Most texts of one request")
+  option("--max-choices", o.max_choices, "N", "largest number of sequences of one request")
       ->check(within(1, 1 << 16));
-  app.add_option("--body-limit", o.http.body_limit, "Most bytes of a request's body")
-      ->check(within(1024, 1 << 30));
-  app.add_option(
-         "--request-memory-mib", request_memory_mib,
-         "Memory that requests and their answers may hold in all; 0: a quarter of what this "
-         "process may have")
-      ->check(within(0, 1 << 24));
-  app.add_option("--read-timeout-s", o.http.read_timeout_s, "For a client to send a request")
-      ->check(within(0.1, 3600.0));
-  app.add_option("--write-timeout-s", o.http.write_timeout_s, "For a client to take an answer")
-      ->check(within(0.1, 3600.0));
-  app.add_option("--drain-timeout-s", o.life.drain_timeout_s,
-                 "From SIGTERM to the last text; the process ends within a second of it")
-      ->check(within(0.1, 3600.0));
-  app.add_option("--lame-duck-ms", lame_duck_ms,
-                 "The first part of it: not ready any more, but still serving "
-                 "[1000, or a quarter of it]")
-      ->check(within(0, 3.6e6));
-  app.add_option("--management-port", o.life.management_port,
-                 "Port for live, ready and metrics alone; 0: any free one [they are on --port]")
-      ->check(within(0, 65535));
-  const registry::health_choices health{app, o.service.watch.health,
-                                        "an iteration or a job of prompts",
-                                        "iterations and jobs of prompts"};
-  app.add_option(
-         "--first-hang-s", first_hang_s,
-         "The same for the first of each, of which nothing is known: it hangs after so long")
+  option("--api-key", o.api_keys, "KEY",
+         "key that clients may use; repeatable (default: $COHORT_API_KEY, else no key)")
+      ->envname("COHORT_API_KEY");
+  const registry::health_choices health{
+      app, o.service.watch.health, "an iteration or a prefill job", "iterations and prefill jobs"};
+  option("--first-hang-s", first_hang_s, "S",
+         "time after which the first iteration or prefill job counts as hung, in seconds")
       ->check(within(0.001, 3600.0));
-  app.add_option("--hang-timeout-s", hang_timeout_s,
-                 "Texts that a device has end when it has hung for so long; others at once")
+  option("--hang-timeout-s", hang_timeout_s, "S",
+         "time that sequences on a hung device wait for it before they end, in seconds; others end "
+         "at once")
       ->check(within(0.001, 86400.0));
-  app.add_option("--max-connections", o.http.max_connections, "Connections at one time")
-      ->check(within(1, 1 << 16));
-  app.footer("Example:\n  llm_server --model /models/llama --port 8000 --slots 16\n");
+  registry::add_http_options(app, o.http, request_memory_mib);
+  option("--write-timeout-s", o.http.write_timeout_s, "S",
+         "time for a client to take an answer, in seconds")
+      ->check(within(0.1, 3600.0));
+  registry::add_life_options(app, o.life, lame_duck_ms);
+  app.footer("Example: llm_server --model /models/llama --port 8000 --slots 16");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -144,10 +142,10 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--prefill-chunk") > 0) o.gpu.prefill_chunk = g.prefill_chunk;
   for (const std::string& key : o.api_keys) {
-    if (key.empty()) fail("--api-key: an empty key is not allowed");
+    if (key.empty()) fail("--api-key: got an empty key, expected another");
   }
   if (lame_duck_ms > o.life.drain_timeout_s * 1e3) {
-    fail(fmt::format("--lame-duck-ms: {} is not allowed: expected at most {}, --drain-timeout-s",
+    fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s",
                      lame_duck_ms, o.life.drain_timeout_s * 1e3));
   }
   o.life.lame_duck_s =

@@ -30,8 +30,8 @@ struct options {
   std::uint64_t weights_seed = 1;
   std::string name;                    ///< Of the model; empty: from the directory or size.
   std::string chat_template = "auto";  ///< Or one of `chat_forms`.
-  std::uint32_t max_choices = 128;     ///< Texts of one request.
-  std::vector<std::string> api_keys;   ///< Empty: anybody may ask.
+  std::uint32_t max_choices = 128;     ///< Sequences of one request.
+  std::vector<std::string> api_keys;   ///< Empty: no key is needed.
 };
 
 /// Reads the command line. Prints and ends the program for --help, --version and mistakes (status

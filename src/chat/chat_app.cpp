@@ -205,7 +205,7 @@ bool chat_app::refuse_without_device(serve::http_client& client) const {
 
 void chat_app::refuse(serve::http_client& client, std::size_t texts) {
   counters_.refused();
-  fail(client, error_of(429, fmt::format("No room for {} more texts: try later", texts)),
+  fail(client, error_of(429, fmt::format("No room for {} more sequences: try later", texts)),
        {{"Retry-After", std::to_string(retry_after())}});
 }
 
@@ -321,7 +321,7 @@ void chat_app::said(std::vector<piece> pieces) {
         deliver(p);
       } catch (...) {
         lose(static_cast<client_job&>(*p.of));
-        serve::guarded("llm_server", "texts that nobody waits for go on",
+        serve::guarded("llm_server", "sequences without a client go on",
                        [&] { service_->cancel(p.of); });
       }
     }
@@ -375,14 +375,14 @@ void chat_app::deliver(piece& p) {
 /// Instead of a text, why there is none.
 void chat_app::end_early(const client_job& j, serve::http_client& client, const piece& p) {
   api_error e =
-      error_of(500, fmt::format("The text was not finished: {}", kv::to_string(*p.finished)));
+      error_of(500, fmt::format("The sequence was not finished: {}", kv::to_string(*p.finished)));
   serve::http_fields fields;
   const bool has_no_device = p.trouble != device_trouble::none;
   if (has_no_device && p.finished == kv::finish_reason::rejected) {
     e = no_device(p.trouble);
     fields.emplace_back("Retry-After", std::to_string(retry_after()));
   } else if (has_no_device) {
-    e.message = fmt::format("The text was not finished: {}", said_of(p.trouble));
+    e.message = fmt::format("The sequence was not finished: {}", said_of(p.trouble));
   } else if (p.finished == kv::finish_reason::deadline) {
     e = error_of(503, "The first token would come too late: try later");
     fields.emplace_back("Retry-After", std::to_string(retry_after()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the LLM server counts.
+/// Metrics of the LLM server.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -22,58 +22,58 @@ struct generator_counts {
   /// Since the start.
   std::uint64_t iterations = 0;
   std::uint64_t preemptions = 0;
-  std::uint64_t starved = 0;  ///< Slot-iterations empty while somebody waited.
+  std::uint64_t starved = 0;  ///< Empty slots, summed over iterations in which a sequence waited.
 };
 
 /// The table of metrics: its members. Further down, the events that count in several of them.
 /// Thread safety: any thread.
 class chat_metrics : public serve::metric_page {
  public:
-  serve::gauge running{*this, {"cohort_llm_running_requests", "Texts that have a slot"}};
+  serve::gauge running{*this, {"cohort_llm_running_sequences", "Sequences in the decode batch"}};
   serve::gauge waiting{
-      *this, {"cohort_llm_waiting_requests", "Texts in line, under prefill or preempted"}};
-  serve::gauge kv_used{*this, {"cohort_llm_kv_used_bytes", "Keys and values of live texts"}};
+      *this, {"cohort_llm_waiting_sequences", "Sequences queued, in prefill or preempted"}};
+  serve::gauge kv_used{*this,
+                       {"cohort_llm_kv_used_bytes", "Bytes of keys and values of live sequences"}};
   serve::gauge kv_held{
       *this, {"cohort_llm_kv_held_bytes", "Memory of the decode batch, padding included"}};
   serve::gauge kv_budget{*this,
-                         {"cohort_llm_kv_budget_bytes", "Most that the decode batch may hold"}};
+                         {"cohort_llm_kv_budget_bytes", "Limit of cohort_llm_kv_held_bytes"}};
   serve::counter iterations{*this,
                             {"cohort_llm_iterations_total", "Iterations of the decode batch"}};
   serve::counter preemptions{
-      *this, {"cohort_llm_preemptions_total", "Texts that gave up their slot for a while"}};
-  serve::counter bubbles{
-      *this, {"cohort_llm_bubbles_total", "Slots empty in an iteration while a text was ready"}};
+      *this, {"cohort_llm_preemptions_total", "Sequences that gave up their slot for a while"}};
+  serve::counter bubbles{*this,
+                         {"cohort_llm_bubbles_total",
+                          "Empty slots, summed over iterations in which a sequence was ready"}};
   serve::counter prompt_tokens{*this,
                                {"cohort_llm_prompt_tokens_total", "Tokens of accepted prompts"}};
-  serve::counter new_tokens{*this,
-                            {"cohort_llm_generated_tokens_total", "Tokens of texts, as they come"}};
+  serve::counter new_tokens{*this, {"cohort_llm_generated_tokens_total", "Tokens generated"}};
   serve::counter refusals{*this, {"cohort_llm_refused_total", "Requests answered 429"}};
   serve::histogram first_token_seconds{*this,
                                        {.name = "cohort_llm_time_to_first_token_seconds",
-                                        .help = "Arrival to first token",
+                                        .help = "Time from arrival to the first token",
                                         .buckets = long_seconds()}};
   serve::histogram gap_seconds{*this,
                                {.name = "cohort_llm_inter_token_seconds",
-                                .help = "Between two tokens of one text",
+                                .help = "Time between two tokens of a sequence",
                                 .buckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05,
                                             0.075, 0.1, 0.15, 0.2, 0.5, 1}}};
   serve::histogram request_seconds{*this,
-                                   {.name = "cohort_llm_request_seconds",
-                                    .help = "Arrival to the end of a text",
+                                   {.name = "cohort_llm_sequence_seconds",
+                                    .help = "Time from arrival to the end of a sequence",
                                     .buckets = long_seconds()}};
   serve::text_counter requests{*this,
-                               {.name = "cohort_llm_requests_total",
-                                .help = "Texts that ended, by reason",
+                               {.name = "cohort_llm_sequences_total",
+                                .help = "Sequences that ended, by reason",
                                 .label = "reason"}};
   serve::changing_gauge device_state{
       *this,
       {.name = "cohort_llm_device_state",
-       .help = "1 for the state that the device is in: healthy, suspect or quarantined; else 0"}};
-  serve::text_counter device_changes{
-      *this,
-      {.name = "cohort_llm_device_changes_total",
-       .help = "How often the device was taken out of service, or came back",
-       .label = "to"}};
+       .help = "1 for the present state of the device, 0 for its other states"}};
+  serve::text_counter device_changes{*this,
+                                     {.name = "cohort_llm_device_changes_total",
+                                      .help = "Changes of the device into or out of quarantine",
+                                      .label = "to"}};
   serve::text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};

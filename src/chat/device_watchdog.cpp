@@ -132,7 +132,7 @@ void device_watchdog::run() {
     }
     const auto hopeless = watch_.take_hopeless(now);
     if (hopeless) {
-      tell(serve::severity::error, "device {}: {} still hangs: its texts end", the_device,
+      tell(serve::severity::error, "device {}: {} still hangs: its sequences end", the_device,
            name_of(*hopeless));
     }
     if (went_out || hopeless) {

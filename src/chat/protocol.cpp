@@ -44,8 +44,7 @@ std::optional<std::int64_t> whole(const json& o, const char* name, std::int64_t 
                        v->get<std::uint64_t>() >
                            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (is_huge || v->get<std::int64_t>() < least || v->get<std::int64_t>() > most) {
-    reject(name,
-           fmt::format("{}: {} is not allowed: expected {} to {}", name, v->dump(), least, most));
+    reject(name, fmt::format("{}: got {}, expected {} to {}", name, v->dump(), least, most));
   }
   return v->get<std::int64_t>();
 }
@@ -58,8 +57,7 @@ std::optional<float> real(const json& o, const char* name, double least, double 
   }
   const double x = v->get<double>();
   if (!(x >= least && x <= most)) {
-    reject(name,
-           fmt::format("{}: {} is not allowed: expected {} to {}", name, v->dump(), least, most));
+    reject(name, fmt::format("{}: got {}, expected {} to {}", name, v->dump(), least, most));
   }
   return static_cast<float>(x);
 }
@@ -379,8 +377,8 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     r.prompts = read_prompts(o, m);
   }
   if (r.prompts.size() * r.n > m.max_choices) {
-    reject("n", fmt::format("n: {} texts of each of {} prompts: at most {} in all are allowed", r.n,
-                            r.prompts.size(), m.max_choices));
+    reject("n", fmt::format("n: {} sequences for each of {} prompts: at most {} in all are allowed",
+                            r.n, r.prompts.size(), m.max_choices));
   }
   read_limits(o, m, r);
   return r;

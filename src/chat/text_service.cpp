@@ -26,7 +26,8 @@ text_service::text_service(std::unique_ptr<llama::text_generator> generator,
       watchdog_{o.watch, counters, *this},
       generator_{std::move(generator)} {
   expects(o.max_waiting >= 1, "max_waiting must be at least 1");
-  expects(context_ >= 2, "the memory for keys and values holds no text of two tokens");
+  expects(context_ >= 2,
+          "the memory for keys and values is too small for a sequence of two tokens");
   report();
   generator_->calibrate([this] { return clock_.now(); });
   generator_->watch(this);
@@ -224,7 +225,7 @@ piece text_service::end_without_device(const std::shared_ptr<job>& owner, choice
 /// Ends texts that are no further than this, on the watchdog's thread: the service's waits for the
 /// device, or goes on with the others. Theirs are what the lock guards, and what never changes.
 void text_service::end_without_device(text_stage upto, device_trouble t) noexcept {
-  serve::guarded("llm_server", "texts that wait for a device", [&] {
+  serve::guarded("llm_server", "sequences that wait for a device", [&] {
     std::vector<piece> last;
     const std::lock_guard lock{mutex_};
     std::erase_if(inbox_, [&](const command& c) {

@@ -47,12 +47,12 @@ namespace fs = std::filesystem;
 
 /// The values of --pairs; whether pairs are left out once they tell no more.
 constexpr name_table pair_choices{
-    row{"all", "every pair of models, also a model with itself", false},
-    row{"auto", "rounds that cover each model once, until more of them tell no more", true}};
+    row{"all", "every pair of models, and each model with itself", false},
+    row{"auto", "rounds that cover each model once, until another round adds nothing", true}};
 /// The values of --clock; whether the time of the work itself counts.
 constexpr name_table clocks{
-    row{"busy", "the work itself, without the turns of other programs on its core (host)", true},
-    row{"wall", "from the first call to the completion", false}};
+    row{"busy", "the work alone, without the time of other programs on its core (host)", true},
+    row{"wall", "all time from the first call to the completion", false}};
 
 /// What is run as a model of the profile.
 struct model_source {

@@ -86,7 +86,7 @@ inline void apply_devices(const text_option& devices, sim::workload& w) {
   if (!devices) return;
   if (!w.pools.empty() || !w.classes.empty()) {
     fail("--devices", *devices,
-         fmt::format("none, as {} of the workload say how many",
+         fmt::format("none: {} of the workload set the number",
                      w.pools.empty() ? "device_classes" : "pools"));
   }
   w.devices = static_cast<std::uint32_t>(
@@ -114,7 +114,7 @@ inline void refuse_for_rivals(const std::vector<registry::policy>& policies,
 inline void refuse_pools(const std::string& file, const sim::workload& w, std::string_view what) {
   if (w.pools.empty() && w.classes.empty()) return;
   throw input_error{
-      fmt::format("{}: $.{}: not allowed: {} is about one pool of devices that are alike",
+      fmt::format("{}: $.{}: got some, expected none: {} takes one pool of equal devices",
                   input_name(file), w.pools.empty() ? "device_classes" : "pools", what)};
 }
 
@@ -144,7 +144,7 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
   }
   reality_spec r = read_reality(*file, w.devices);
   if (w.arrivals == sim::arrival_process::trace && !r.load.empty()) {
-    throw input_error{*file + ": $.load: not allowed: a trace says when requests come"};
+    throw input_error{*file + ": $.load: got load steps, expected none with a trace"};
   }
   w.reality = std::move(r.machines);
   w.load = std::move(r.load);
@@ -169,8 +169,9 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
 /// Refuses traces and load steps: a search asks about a constant rate. @param what The subcommand.
 inline void refuse_trace(const std::string& file, const sim::workload& w, std::string_view what) {
   if (!w.load.empty()) {
-    throw input_error{
-        fmt::format("{}: reality.load: not allowed: {} searches with a constant load", file, what)};
+    throw input_error{fmt::format(
+        "{}: $.reality.load: got load steps, expected none: {} searches at a constant load", file,
+        what)};
   }
   if (w.arrivals != sim::arrival_process::trace) return;
   fail(fmt::format("{}: $.arrivals.process", input_name(file)), "\"trace\"",

@@ -180,8 +180,8 @@ constexpr decltype(&solve) by_program = nullptr;
 #endif
 
 /// The values of --solver. One that is not part of this build has no function.
-constexpr name_table solvers{row{"search", "local search, exact where models are few", solve},
-                             row{"cbc", "COIN-OR CBC, where it is built in", by_program}};
+constexpr name_table solvers{row{"search", "local search; exact for few models", solve},
+                             row{"cbc", "COIN-OR CBC, if this build has it", by_program}};
 
 /// @throws input_error If the name is none, or not part of this build.
 auto choose_solver(const std::string& name) {

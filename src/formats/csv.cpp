@@ -45,10 +45,10 @@ csv_reader::csv_reader(std::string file, std::string_view text,
     }
     if (found == fields_.end()) {
       throw input_error{
-          fmt::format("{}: line {}: missing: expected a column {}", file_, line_, name)};
+          fmt::format("{}: line {}, {}: missing: expected a column", file_, line_, name)};
     }
     if (std::find(found + 1, fields_.end(), name) != fields_.end()) {
-      throw input_error{fmt::format("{}: line {}: {} is repeated: expected one column of that name",
+      throw input_error{fmt::format("{}: line {}, {}: repeated: expected one column of that name",
                                     file_, line_, name)};
     }
     positions_.push_back(static_cast<std::size_t>(found - fields_.begin()));

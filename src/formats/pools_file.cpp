@@ -37,9 +37,8 @@ std::optional<std::string> left_out(const sim::workload& w, const std::vector<bo
 void expect_all_devices(const json_cursor& at, std::string_view what, std::uint64_t devices,
                         const sim::workload& w) {
   if (devices == w.devices) return;
-  throw input_error{
-      fmt::format("{}: {} devices in all {} are not allowed: expected {}, as devices says",
-                  at.place(), devices, what, w.devices)};
+  throw input_error{fmt::format("{}: got {} devices in all {}, expected {}, as devices says",
+                                at.place(), devices, what, w.devices)};
 }
 
 /// The models of a pool, of which none may be in another.
@@ -122,8 +121,8 @@ void read_subclusters(const std::string& path, sim::workload& w) {
   }
   if (found.size() > w.devices) {
     throw input_error{
-        fmt::format("{}: {} sub-clusters are not allowed: expected at most {}, a "
-                    "device of the workload for each",
+        fmt::format("{}: got {} sub-clusters, expected at most {}, a device of "
+                    "the workload for each",
                     at.place(), found.size(), w.devices)};
   }
   w.pools.clear();

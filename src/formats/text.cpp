@@ -32,7 +32,7 @@ std::string integer_range::describe() const {
 }
 
 void fail(std::string_view where, std::string_view value, std::string_view expected) {
-  throw input_error{fmt::format("{}: {} is not allowed: expected {}", where, value, expected)};
+  throw input_error{fmt::format("{}: got {}, expected {}", where, value, expected)};
 }
 
 std::optional<double> to_number(std::string_view text) noexcept {

@@ -27,7 +27,7 @@ class input_error : public error {
 struct number_range {
   double low = 0;
   double high = std::numeric_limits<double>::max();
-  bool above_low = false;  ///< `low` itself is not allowed.
+  bool above_low = false;  ///< `low` itself is out of range.
 
   [[nodiscard]] bool contains(double x) const noexcept {
     return (above_low ? x > low : x >= low) && x <= high;
@@ -45,7 +45,7 @@ struct integer_range {
   [[nodiscard]] std::string describe() const;
 };
 
-/// Throws "WHERE: VALUE is not allowed: expected EXPECTED". @param value Printed as it is.
+/// Throws "WHERE: got VALUE, expected EXPECTED". @param value Printed as it is.
 [[noreturn]] void fail(std::string_view where, std::string_view value, std::string_view expected);
 
 /// The finite decimal number that the whole of `text` is, if any.

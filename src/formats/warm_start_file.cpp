@@ -174,8 +174,7 @@ std::string difference(const std::string& file, const start_key& kept, const sta
     }
   }
   if (kept.size() != now.size()) {
-    return fmt::format("{}: $.key: {} fields are not allowed: expected {}", file, kept.size(),
-                       now.size());
+    return fmt::format("{}: $.key: got {} fields, expected {}", file, kept.size(), now.size());
   }
   return {};
 }

@@ -276,8 +276,8 @@ sim::workload parse_workload(const std::string& file, std::string_view text, war
   if (w.shares == sim::popularity::given &&
       std::ranges::all_of(w.models, [](const sim::model_spec& m) { return m.share == 0; })) {
     throw input_error{
-        fmt::format("{}: shares that sum to 0 are not allowed: expected at least one "
-                    "share above 0",
+        fmt::format("{}: got shares that sum to 0, expected at least one share "
+                    "above 0",
                     models.place())};
   }
   if (const auto s = root.find("warmup_s")) w.warmup = from_seconds(s->number(lengths_s));

@@ -31,8 +31,10 @@ inline std::unique_ptr<engine::profile_backend> make_emulated_backend(const opti
     }
   };
   formats::reality_spec r = read();
-  expects(r.load.empty(), "--reality: load: a server's load is its clients'");
-  expects(r.machines.timers.is_none(), "--reality: timers: a server's are this machine's");
+  expects(r.load.empty(),
+          "--reality: load: only for simulations: a server's load comes from clients");
+  expects(r.machines.timers.is_none(),
+          "--reality: timers: only for simulations: a server uses this machine's timers");
   return std::make_unique<engine::profile_backend>(std::move(r.machines), o.seed);
 }
 

@@ -125,8 +125,7 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
 
 void infer_app::ask_workload(const client_ptr& client) {
   std::optional<std::string> text = watch_.workload(clock_.now());
-  if (!text)
-    return say(client, 501, "a workload has no place for what --plan or --repository says");
+  if (!text) return say(client, 501, "the workload format cannot describe --plan or --repository");
   client->answer({.body = std::move(*text)});
 }
 

@@ -266,8 +266,8 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
   }
   if (worst == outcome::failed && std::ranges::any_of(j.rows, &infer_job::row::is_unfit)) {
     return say(j.client, 400,
-               fmt::format("model '{}' cannot compute these values of its inputs: is an id out of "
-                           "range, or is their length none that it takes?",
+               fmt::format("model '{}' cannot compute these input values: check for ids out of "
+                           "range and for lengths that it does not take",
                            name));
   }
   if (worst == outcome::failed && models_->is_suspended(j.model->id)) {

@@ -90,17 +90,17 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
 
 /// `make(options, listener, counters)` is the service.
 constexpr registry::name_table executors{
-    registry::row{"auto", "on a GPU if there is one, else on the host",
+    registry::row{"auto", "a GPU if there is one, else the host",
                   [](const options& o, outcome_listener& listener, serve::metrics& counters) {
                     const std::string why = models::why_no_gpu();
                     return why.empty() ? make_gpu_service(o, listener, counters)
                                        : make_host_service(o, listener, counters, why);
                   }},
-    registry::row{"host", "on the cores of this machine",
+    registry::row{"host", "the cores of this machine",
                   [](const options& o, outcome_listener& listener, serve::metrics& counters) {
                     return make_host_service(o, listener, counters, "");
                   }},
-    registry::row{"cuda", "on a GPU",
+    registry::row{"cuda", "a GPU",
                   [](const options& o, outcome_listener& listener, serve::metrics& counters) {
                     if (const std::string why = models::why_no_gpu(); !why.empty()) {
                       throw config_error{
@@ -108,7 +108,7 @@ constexpr registry::name_table executors{
                     }
                     return make_gpu_service(o, listener, counters);
                   }},
-    registry::row{"emulated", "computes nothing, but takes the time of a zoo's models",
+    registry::row{"emulated", "no computation; batches take the measured time of --zoo's models",
                   make_emulated_service}};
 
 }  // namespace

@@ -59,12 +59,11 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   };
   const std::uint32_t largest = largest_size(f.info());
   if (!plan.sizes.empty() && largest == 0) {
-    refuse("sizes are not allowed: expected none, the model's inputs are of one size");
+    refuse("sizes: got some, expected none: the model's inputs have one size");
   }
   if (!plan.sizes.empty() && plan.sizes.back() != largest) {
-    refuse(
-        fmt::format("sizes up to {} are not allowed: expected the last to be {}, the model's input",
-                    plan.sizes.back(), largest));
+    refuse(fmt::format("sizes: got {} as the last, expected {}, the model's input",
+                       plan.sizes.back(), largest));
   }
   std::vector<std::uint32_t> sizes = plan.sizes;
   if (sizes.empty()) sizes = {0};
@@ -73,8 +72,8 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   const models::row_cost& row = measured.row;
   sim::stage_trial trial;
   if (plan.wanted > operators.back().size()) {
-    refuse(fmt::format("{} stages are not allowed: expected at most {}, the model's operators",
-                       plan.wanted, operators.back().size()));
+    refuse(fmt::format("stages: got {}, expected at most {}, the model's operators", plan.wanted,
+                       operators.back().size()));
   } else if (plan.wanted > 0) {
     plan.ends = batching::slice_to(operators.back(), plan.wanted, max_batch);
   } else if (plan.ends.empty()) {
@@ -86,7 +85,7 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
     plan.ends = trial.ends();
   }
   if (plan.ends.back() != operators.back().size()) {
-    refuse(fmt::format("stages of {} operators in all are not allowed: expected {}, the model's",
+    refuse(fmt::format("stages: got {} operators in all, expected {}, the model's",
                        plan.ends.back(), operators.back().size()));
   }
   plan.policies.hand_over = row.hand_over;

@@ -108,9 +108,8 @@ served_plan read_plan(const options& o) try {
   p.most_batch.assign(p.is_served.size(), p.max_batch);
   p.longest_wait.assign(p.is_served.size(), unbounded);
   if (planned > p.max_batch) {
-    throw config_error{
-        fmt::format("--max-batch: {} is not allowed: expected at least {}, as {} has", p.max_batch,
-                    planned, o.plan)};
+    throw config_error{fmt::format("--max-batch: got {}, expected at least {}, as {} has",
+                                   p.max_batch, planned, o.plan)};
   }
   // A profile that was measured again may miss by little: served all the same, and said.
   const auto broken = packing::verify(

@@ -16,8 +16,8 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
   plan.notes = describe(plan) + plan.notes;
   const auto found = runtime::cuda::find_devices().devices;
   if (plan.schedule.demand.gpus > found.size()) {
-    throw config_error{fmt::format("--plan: {}: $.gpus: {} is not allowed: expected at most {}",
-                                   o.plan, plan.schedule.demand.gpus, found.size())};
+    throw config_error{fmt::format("--plan: {}: $.gpus: got {}, expected at most {}", o.plan,
+                                   plan.schedule.demand.gpus, found.size())};
   }
   planned_resources<runtime::cuda_executor> made;
   for (std::size_t g = 0; g < plan.schedule.demand.gpus; ++g) {

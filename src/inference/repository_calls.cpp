@@ -87,9 +87,9 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
     const std::string name{rest.substr(0, rest.find('/'))};
     const std::string_view what = rest.substr(name.size());
     if (models == nullptr && (what == "/load" || what == "/unload")) {
-      return say(
-          client, 404,
-          "the models of this server stay: it has no --repository, or also --plan or --pipeline");
+      return say(client, 404,
+                 "the models of this server are fixed: it runs without --repository, or with "
+                 "--plan or --pipeline");
     }
     if (what == "/load") {
       if (read(serve::repository_call::load)) models->load(name, told);

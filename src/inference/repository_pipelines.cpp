@@ -58,7 +58,7 @@ duration checked_slo(const loaded_version& v, const latency_curve& latency,
   const duration least = capacity * latency(1);
   if (v.meta.slo > duration{0} && v.meta.slo < least) {
     throw config_error{
-        fmt::format("slo_ms: {} is not allowed: expected at least {:.3f}, what one request takes",
+        fmt::format("slo_ms: got {}, expected at least {:.3f}, the time of one request",
                     to_ms(v.meta.slo), to_ms(least))};
   }
   return v.meta.slo;
@@ -87,8 +87,8 @@ void open_one(opened_models& all, const options& o, const formats::repository_mo
   }
   if (!plan.ends.empty() && plan.ends.back() != loaded.stages) {
     throw config_error{
-        fmt::format("stages of {} operators in all are not allowed: expected {}, the stages that "
-                    "were cut",
+        fmt::format("stages: got {} operators in all, expected {}, the stages that were "
+                    "cut",
                     plan.ends.back(), loaded.stages)};
   }
   if (io.has_sizes() && plan.sizes.empty()) {

@@ -254,8 +254,8 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   if (i.slo) {
     if (*i.slo < possible) {
       throw config_error{
-          fmt::format("model '{}': slo_ms: {} is not allowed: expected at least {:.3f}, what one "
-                      "request takes",
+          fmt::format("model '{}': slo_ms: got {}, expected at least {:.3f}, the time of one "
+                      "request",
                       meta.name, to_ms(*i.slo), to_ms(possible))};
     }
     meta.slo = *i.slo;

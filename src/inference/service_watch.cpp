@@ -140,21 +140,16 @@ void service_watch::show(serve::metrics& on) {
   const std::optional<service_state> known = surveyor_.ask();
   if (!known) return;
   const std::lock_guard lock{mutex_};
-  constexpr std::pair<const char*, double> quantiles[] = {
-      {"0.5", 0.5}, {"0.9", 0.9}, {"0.99", 0.99}};
   for (std::size_t i = 0; i < service_->models().size(); ++i) {
     const std::string& model = service_->models()[i].meta.name;
     const deferred::learned_state::model& m = known->learned.models[i];
-    for (const auto& [name, q] : quantiles) {
-      on.latency_correction.set({{"model", model}, {"quantile", name}}, m.learned.quantile(q));
-    }
+    on.latency_correction.set({{"model", model}}, [&](double q) { return m.learned.quantile(q); });
     on.latency_factor.set({{"model", model}}, m.in_use);
     on.latency_batches.set({{"model", model}}, static_cast<double>(m.learned.count()));
-    on.latency_shifts.set({{"model", model}}, static_cast<double>(m.learned.shifts()));
+    on.latency_shifts.raise_to(static_cast<double>(m.learned.shifts()),
+                               service_->models()[i].id.index());
   }
-  for (const auto& [name, q] : quantiles) {
-    on.latency_seconds.set({{"quantile", name}}, latencies_.quantile(q));
-  }
+  on.latency_seconds.set({}, [&](double q) { return latencies_.quantile(q); });
   for (const deferred::learned_state::device& d : known->learned.devices) {
     on.device_factor.set({{"device", fmt::to_string(d.id.value())}}, d.factor);
   }
@@ -169,22 +164,18 @@ void service_watch::show(serve::metrics& on) {
     }
   }
   const deferred::wake_lateness& late = known->learned.lateness;
-  for (const auto& [name, q] : quantiles) {
-    on.wake_late_seconds.set({{"quantile", name}}, late.distribution().quantile(q) / 1e9);
-  }
+  on.wake_late_seconds.set({}, [&](double q) { return late.distribution().quantile(q) / 1e9; });
   if (const auto& t = known->learned.tuned) {
     for (const deferred::window_kind w : deferred::window_kinds) {
       on.setting_window.set({{"window", deferred::name_of(w)}}, w == t->present.window ? 1 : 0);
     }
     on.setting_quantile.set({}, t->present.quantile);
-    const auto rounds = [&](const char* result, std::uint64_t n) {
-      on.tuning_rounds.set({{"result", result}}, static_cast<double>(n));
-    };
-    rounds("changed", t->rounds.changed);
-    rounds("kept", t->rounds.judged - t->rounds.changed);
-    rounds("too_few_requests", t->rounds.without_enough);
-    rounds("no_answer", t->rounds.without_answer);
-    on.tuning_cpu_seconds.set({}, to_seconds(t->rounds.cost));
+    const std::uint64_t rounds[] = {t->rounds.changed, t->rounds.judged - t->rounds.changed,
+                                    t->rounds.without_enough, t->rounds.without_answer};
+    for (std::size_t i = 0; i < std::size(rounds); ++i) {
+      on.tuning_rounds.raise_to(static_cast<double>(rounds[i]), 0, i);
+    }
+    on.tuning_cpu_seconds.raise_to(to_seconds(t->rounds.cost));
   }
   on.wake_margin_seconds.set({}, to_seconds(late.margin()));
   on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));

@@ -172,7 +172,7 @@ inline deferred::network_delays delays(const options& o, const std::vector<prepa
     const duration least = capacity * m.latency(1) + d.before(1) + d.after();
     if (m.meta.slo < least) {
       throw config_error{
-          fmt::format("{}: {} ms for {} is not allowed: expected at least {:.3f}",
+          fmt::format("{}: got {} ms for {}, expected at least {:.3f}",
                       o.plan.empty() ? "--slo-ms" : fmt::format("--plan: {}: SLO", o.plan),
                       to_ms(m.meta.slo), m.meta.name, to_ms(least))};
     }

@@ -24,8 +24,8 @@ class reader {
 
   [[noreturn]] void fail(std::string_view name, std::string_view expected) const {
     const auto at = object_.find(std::string{name});
-    throw config_error{fmt::format("{}: {}{}: {} is not allowed: expected {}", origin_, section_,
-                                   name, at == object_.end() ? "nothing" : at->dump().substr(0, 60),
+    throw config_error{fmt::format("{}: {}{}: got {}, expected {}", origin_, section_, name,
+                                   at == object_.end() ? "nothing" : at->dump().substr(0, 60),
                                    expected)};
   }
   /// Absent, null or this: else the model is another.

@@ -105,7 +105,7 @@ word_split split_of(const json& pre, const std::string& origin) {
     }
     return found;
   }
-  fail(origin, fmt::format("pre_tokenizer.type: {} is not allowed: expected ByteLevel, Split or "
+  fail(origin, fmt::format("pre_tokenizer.type: got {}, expected ByteLevel, Split or "
                            "Sequence",
                            type.dump().substr(0, 60)));
 }
@@ -251,7 +251,7 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
   const std::size_t most = std::min(most_tokens, vocabulary.size() + added.size() + most_gaps);
   const auto token_of = [&](const json& id, std::string_view name) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= most) {
-      fail(origin, fmt::format("{}: {} is not allowed: expected an integer from 0 to {}", name,
+      fail(origin, fmt::format("{}: got {}, expected an integer from 0 to {}", name,
                                id.dump().substr(0, 60), most - 1));
     }
     return static_cast<kv::token_id>(id.get<std::uint32_t>());

@@ -24,22 +24,21 @@ sim::service_result by_slo(const requests& in, const sim::service_options& o, kv
 
 /// `make(requests, options)` is the result.
 constexpr name_table admissions{
-    row{"fifo", "prompts start at once",
+    row{"fifo", "start prompts at once",
         [](const requests& in, const sim::service_options& o) {
           return sim::service_simulation{in, o, kv::start_at_once{}}.run();
         }},
-    row{"slo", "by deadline, when there are slots; what would be late is given up",
+    row{"slo", "start by deadline when slots are free; drop what would be late",
         [](const requests& in, const sim::service_options& o) { return by_slo(in, o, {}); }},
-    row{"promise",
-        "as slo, but refused on arrival, and what is accepted is not late for who comes later",
+    row{"promise", "as slo, but refuse on arrival; later requests never delay an accepted one",
         [](const requests& in, const sim::service_options& o) {
           return by_slo(in, o, {.promise = true});
         }},
-    row{"slo-late", "the same, but what would be late is served last",
+    row{"slo-late", "as slo, but serve last what would be late",
         [](const requests& in, const sim::service_options& o) {
           return by_slo(in, o, {.drop_late = false});
         }},
-    row{"deferred", "as slo, but groups start when one prompt more would be late",
+    row{"deferred", "as slo, but start a group when one more prompt would be late",
         [](const requests& in, const sim::service_options& o) {
           return by_slo(in, o, {.defer = true});
         }}};

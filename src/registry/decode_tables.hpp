@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The tables of `cohort decode`: methods, who enters next, kernels.
+/// The tables of `cohort decode`: methods, next sequences, kernels.
 #pragma once
 
 #include <cohort/sim/llm/methods.hpp>
@@ -16,23 +16,24 @@ namespace cohort::registry {
 
 /// The values of --method.
 inline constexpr name_table decode_methods{
-    method_row(sim::decode_method::run_to_completion, "groups, in which all stay for the longest"),
-    method_row(sim::decode_method::pd, "the same, prefilled apart in groups of similar length"),
-    method_row(sim::decode_method::shaping, "prompts enter the running batch, padded"),
-    method_row(sim::decode_method::orca, "prompts enter the running batch as they are"),
+    method_row(sim::decode_method::run_to_completion,
+               "a group stays until its longest sequence ends"),
+    method_row(sim::decode_method::pd, "the same, with prefill in groups of similar length"),
+    method_row(sim::decode_method::shaping, "padded prompts enter the running batch"),
+    method_row(sim::decode_method::orca, "unpadded prompts enter the running batch"),
     method_row(sim::decode_method::baton,
-               "prompts are prefilled apart, then embedded in the running batch")};
+               "prompts are prefilled separately, then embedded in the running batch")};
 
-/// Of --pick.
+/// The values of --pick.
 inline constexpr name_table decode_picks{
-    row{"fifo", "the first that came", sim::decode_pick::fifo},
+    row{"fifo", "the oldest", sim::decode_pick::fifo},
     row{"best-fit", "the longest that fits the columns of the batch, else the shortest",
         sim::decode_pick::best_fit},
-    row{"priority", "the most important, then the first", sim::decode_pick::priority}};
+    row{"priority", "the highest priority, then the oldest", sim::decode_pick::priority}};
 
-/// Of --kernel: whether rows are ragged.
+/// The values of --kernel: true means ragged rows.
 inline constexpr name_table decode_kernels{
-    row{"dense", "the columns of the longest row, in all rows", false},
+    row{"dense", "the columns of the longest row, for every row", false},
     row{"ragged", "each row's own columns", true}};
 
 }  // namespace cohort::registry

@@ -27,7 +27,7 @@ std::string name_list::names() const { return joined(forms(), " or "); }
 std::string name_list::help() const {
   std::string out;
   for (const listed_name& n : names_) {
-    out += fmt::format("{}{}: {}", out.empty() ? "" : "\n", n.form(), n.help);
+    out += fmt::format("\n\t{}\t{}", n.form(), n.help);
   }
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The names that an option takes: what help texts and errors say of them, and which one was meant.
+/// The names that an option takes: their help, their errors, and the choice among them.
 #pragma once
 
 #include <formats/text.hpp>
@@ -28,13 +28,13 @@ template <class Names>
 struct name_parameter {
   std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
   formats::number_range range{};
-  std::optional<double> otherwise{};  ///< What it is if the name stands alone, if that may be.
+  std::optional<double> otherwise{};  ///< Its value if the name stands alone; none: it must not.
 };
 
 /// A row of a table, without what it makes.
 struct listed_name {
   std::string_view name;
-  std::string_view help;  ///< What it is, in a few words.
+  std::string_view help;  ///< A phrase for help: "start a batch ...".
   name_parameter parameter{};
 
   /// "timeout:F", "clockwork[:MS]".
@@ -43,7 +43,7 @@ struct listed_name {
   [[nodiscard]] std::string sample() const;
 };
 
-/// What the user chose.
+/// A name that the user chose.
 struct choice {
   std::string name;      ///< As it was written, "timeout:0.25".
   std::size_t row = 0;   ///< Of the table.
@@ -60,7 +60,7 @@ class name_list {
   [[nodiscard]] std::vector<std::string> forms() const;
   /// "deferred, eager or timeout:F", for errors and short helps.
   [[nodiscard]] std::string names() const;
-  /// One line each: "eager: as soon as a device is free".
+  /// A line each for `help_format`, "\n\teager\tstart a batch whenever a device is idle".
   [[nodiscard]] std::string help() const;
   /// @param option Its name, as in "--policy".
   /// @throws input_error If `text` is none of the names, or its number is out of range.

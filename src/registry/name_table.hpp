@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tables of what has a name. A row holds its name, its help and what it makes; to use a name is to
+/// Tables of named things. A row holds its name, its help and a maker; to use a name is to
 /// visit its row. So there is no second list, in an `if` or a `switch`, that could lack a name.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace cohort::registry {
 
-/// What a row that was written without `make` has.
+/// The `make` of a row that was written without one.
 struct nothing {};
 
 /// A row of the usual kind. A table may have rows of its own that say more.
@@ -52,7 +52,7 @@ class name_table {
     if ((rows.help.empty() || ...)) throw "a row has no help";
   }
 
-  /// `f(row)` of row number `which`, of which there must be so many. Of all rows of one type.
+  /// `f(row)` of row number `which`, which must exist. Its results have one type.
   template <std::size_t I = 0, class F>
   constexpr decltype(auto) visit(std::size_t which, F&& f) const {
     if constexpr (I + 1 < sizeof...(Rows)) {
@@ -71,7 +71,7 @@ class name_table {
     return i;
   }
 
-  /// The names alone, for those who need not know what the rows make.
+  /// The names alone, for callers that do not use the makers.
   [[nodiscard]] name_list list() const {
     return std::apply(
         [](const auto&... r) { return name_list{{listed_name{r.name, r.help, r.parameter}...}}; },

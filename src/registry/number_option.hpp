@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options of the servers that are numbers, and those that both have. For programs that use CLI11.
+/// Options that are numbers, and options that several programs have. For programs that use CLI11.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -15,20 +15,92 @@
 #include <string>
 #include <system_error>
 
+#include "help_format.hpp"
+
 namespace cohort::registry {
 
-/// What is wrong with a text that should be a number in [least, most]; empty if nothing is.
+/// The complaint about a text that should be a number in [least, most]; empty if it is one.
 inline std::string objection(const std::string& text, double least, double most) {
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
   if (!text.empty() && *end == '\0' && v >= least && v <= most) return {};  // Not so for nan.
-  return fmt::format("{} is not allowed: expected a number in {} to {}", text, least, most);
+  return fmt::format("got {}, expected a number from {} to {}", text, least, most);
 }
 
-/// The same for CLI11, whose own Range accepts nan.
+/// The same for CLI11; its own Range accepts nan.
 inline CLI::Validator within(double least, double most) {
   return {[=](const std::string& text) { return objection(text, least, most); },
           fmt::format("{} to {}", least, most)};
+}
+
+/// Settings of the policy adaptive: --tune, --objective, --fairness, --window, --quantile.
+template <class PolicyOptions>
+void add_tuning_options(CLI::App& app, PolicyOptions& o) {
+  heading(app, "Policy adaptive");
+  const auto option = [&](const char* name, auto& into, const char* type, const char* what) {
+    app.add_option(name, into, what)->type_name(type);
+  };
+  option("--tune", o.tune, "on|off",
+         "replay recent traffic with other settings and adopt the best (default on)");
+  option("--objective", o.objective, "latency|devices",
+         "goal among settings that lose equally few requests: lowest latency or fewest devices "
+         "(default latency)");
+  option("--fairness", o.fairness, "X",
+         "weight of the worst model's share of bad requests against the share of all requests, "
+         "0 to 100 (default 0.2)");
+  option("--window", o.window, "W",
+         "initial window, from early to late: eager, brief, patient, reserved, frontrun or "
+         "deferred (default reserved)");
+  option("--quantile", o.quantile, "Q",
+         "initial quantile of learned latencies, 0.5 to 0.999 (default 0.9)");
+}
+
+/// Options of both servers for connections and memory of requests.
+template <class Http, class Size>
+void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
+  heading(app, "Connections");
+  app.add_option("--host", o.host, "IP address to listen on")->type_name("IP");
+  app.add_option("--port", o.port, "port to listen on; 0 takes any free port")
+      ->type_name("PORT")
+      ->check(within(0, 65535));
+  app.add_option("--max-connections", o.max_connections, "largest number of open connections")
+      ->type_name("N")
+      ->check(within(1, 1 << 16));
+  app.add_option("--body-limit", o.body_limit, "largest body of a request, in bytes")
+      ->type_name("N")
+      ->check(within(1024, 1 << 30));
+  app.add_option("--request-memory-mib", request_memory_mib,
+                 "memory for all requests and answers together, in MiB; 0 takes a quarter of the "
+                 "memory that this process may use")
+      ->type_name("MIB")
+      ->check(within(0, 1 << 24));
+  app.add_option("--read-timeout-s", o.read_timeout_s,
+                 "time for a client to send a request, in seconds")
+      ->type_name("S")
+      ->check(within(0.1, 3600.0));
+}
+
+/// Options of both servers for probes and shutdown.
+template <class Life>
+void add_life_options(CLI::App& app, Life& o, double& lame_duck_ms) {
+  heading(app, "Probes and shutdown");
+  app.add_option("--management-port", o.management_port,
+                 "separate port for liveness, readiness and metrics; 0 takes any free port "
+                 "(default: they share --port)")
+      ->type_name("PORT")
+      ->check(within(0, 65535));
+  app.add_option("--drain-timeout-s", o.drain_timeout_s,
+                 "time from SIGTERM to the last answer, in seconds; the process ends at most one "
+                 "second later")
+      ->type_name("S")
+      ->check(within(0.1, 3600.0));
+  app.add_option("--lame-duck-ms", lame_duck_ms,
+                 "time after SIGTERM in which requests are still served while probes already read "
+                 "not ready, in milliseconds (default 1000, at most a quarter of "
+                 "--drain-timeout-s)")
+      ->default_str("")
+      ->type_name("MS")
+      ->check(within(0, 3.6e6));
 }
 
 /// When a device hangs or fails: --suspect-factor, --suspect-floor-ms, --hang-factor, --failures.
@@ -42,18 +114,25 @@ class health_choices {
       : options_{o},
         floor_ms_{to_ms(o.floor)},
         failures_{fmt::format("{}/{}", o.failures, o.window)} {
-    app.add_option(
-           "--suspect-factor", o.factor,
-           fmt::format("A device is suspect once {} has run for so many expected times", work))
+    heading(app, "Failing devices");
+    app.add_option("--suspect-factor", o.factor,
+                   fmt::format("multiple of the expected time of {} after which its device is "
+                               "suspect",
+                               work))
+        ->type_name("X")
         ->check(within(1, 1000));
-    app.add_option("--suspect-floor-ms", floor_ms_, "and so long")->check(within(0.001, 3.6e6));
+    app.add_option("--suspect-floor-ms", floor_ms_, "time added to that multiple, in milliseconds")
+        ->type_name("MS")
+        ->check(within(0.001, 3.6e6));
     app.add_option("--hang-factor", o.patience,
-                   "and hangs, and gets no work, once it has run for so many times as long as both")
+                   "multiple of that sum after which the device counts as hung and gets no work")
+        ->type_name("X")
         ->check(within(1, 1000));
     app.add_option("--failures", failures_,
-                   fmt::format("A device gets no work either once K of its last N {} have failed, "
-                               "K/N; N up to 64",
-                               works));
+                   fmt::format("failures, K of the last N {}, after which a device gets no work; "
+                               "N up to 64",
+                               works))
+        ->type_name("K/N");
   }
   health_choices(const health_choices&) = delete;  // The parser writes to it.
   health_choices& operator=(const health_choices&) = delete;
@@ -68,10 +147,8 @@ class health_choices {
     const auto n = has_slash ? std::from_chars(k.ptr + 1, end, o.window) : k;
     if (!has_slash || n.ec != std::errc{} || n.ptr != end || o.failures < 1 ||
         o.failures > o.window || o.window > 64) {
-      throw config_error{
-          fmt::format("--failures: \"{}\" is not allowed: expected K/N, with K from 1 to N, and N "
-                      "to 64",
-                      failures_)};
+      throw config_error{fmt::format(
+          "--failures: got \"{}\", expected K/N with K from 1 to N and N up to 64", failures_)};
     }
   }
 

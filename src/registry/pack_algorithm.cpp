@@ -30,12 +30,12 @@ namespace {
 using packing::latency_grid;
 using packing::packing_problem;
 
-/// The orders, knees and fits that have names. What was chosen is a value, so that the packer is
+/// The orders, knees and fits that have names. The choice is a value, so that the packer is
 /// compiled once.
 constexpr name_table orders{
-    row{"rate", "the highest rate first", packing::rate_descending{}},
-    row{"rate-slo", "the lowest rate times SLO first", packing::rate_slo_ascending{}},
-    row{"load", "the largest part of a whole GPU first", packing::load_descending{}}};
+    row{"rate", "highest rate first", packing::rate_descending{}},
+    row{"rate-slo", "lowest rate times SLO first", packing::rate_slo_ascending{}},
+    row{"load", "largest share of a GPU first", packing::load_descending{}}};
 struct chosen_order {
   std::size_t which = 0;
 
@@ -46,10 +46,10 @@ struct chosen_order {
 };
 
 constexpr name_table knees{
-    row{"curvature", "where the curve of rate over size bends most", packing::largest_curvature{}},
-    row{"gain", "that adds most rate for each percent over the size before",
+    row{"curvature", "where the rate over size bends most", packing::largest_curvature{}},
+    row{"gain", "largest gain in rate per percent over the next smaller size",
         packing::best_marginal_gain{}},
-    row{"per-size", "with the most rate for each percent", packing::most_per_size{}}};
+    row{"per-size", "highest rate per percent", packing::most_per_size{}}};
 struct chosen_knee {
   std::size_t which = 0;
 
@@ -59,9 +59,9 @@ struct chosen_knee {
   }
 };
 
-constexpr name_table fits{row{"best", "the smallest", packing::tightest{}},
-                          row{"worst", "the largest", packing::roomiest{}},
-                          row{"first", "whichever became free first", packing::first_free{}}};
+constexpr name_table fits{row{"best", "smallest that fits", packing::tightest{}},
+                          row{"worst", "largest", packing::roomiest{}},
+                          row{"first", "first that became free", packing::first_free{}}};
 struct chosen_fit {
   std::size_t which = 0;
 
@@ -71,11 +71,11 @@ struct chosen_fit {
 };
 
 constexpr name_table slo_rules{
-    row{"own", "every model has its slot in the cycle", packing::slo_rule::own},
-    row{"sum", "all wait for all batches", packing::slo_rule::sum}};
+    row{"own", "a cycle and the model's own batch", packing::slo_rule::own},
+    row{"sum", "a cycle and the batches of every model of the gpu-let", packing::slo_rule::sum}};
 constexpr name_table pads{
-    row{"worst-neighbour", "plans are made as if the worst neighbour were there", true},
-    row{"none", "neighbours are checked against each other as they are placed", false}};
+    row{"worst-neighbour", "plan as if every neighbour were the worst one", true},
+    row{"none", "check real neighbours against each other at every placement", false}};
 
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
 // Of configurations kept, so that many demands of many models do not fill the memory.
@@ -128,7 +128,7 @@ auto exact_with_limit(double limit_s) {
   };
 }
 
-/// What a row makes its packer of. No order, knee or fit: the row's own.
+/// A row makes its packer of this. No order, knee or fit: the row's own.
 struct packer_request {
   std::optional<std::size_t> order{};  ///< Row of `orders`; likewise the next two.
   std::optional<std::size_t> knee{};
@@ -189,19 +189,18 @@ constexpr name_table packers{
                .make = [](const packer_request&) { return plain(packing::squishy); },
                .traits = {.parts = 1}},
     packer_row{.name = "squishy-even",
-               .help = "the same on halves",
+               .help = "halves of GPUs, shared in time",
                .make = [](const packer_request&) { return plain(packing::squishy_even); },
                .traits = {.parts = 2}},
     packer_row{.name = "self-tuning",
-               .help = "gpu-lets in space alone: one model on each",
+               .help = "one model per gpu-let (partition of a GPU)",
                .make = [](const packer_request&) { return plain(packing::self_tuning{}); }},
-    packer_row{
-        .name = "elastic",
-        .help = "gpu-lets at the knee of their models' curves, merged in time where that fits",
-        .make = elastic<packing::rate_descending, packing::largest_curvature>,
-        .traits = {.takes_rules = true}},
+    packer_row{.name = "elastic",
+               .help = "gpu-lets of the best size per model, merged in time where that fits",
+               .make = elastic<packing::rate_descending, packing::largest_curvature>,
+               .traits = {.takes_rules = true}},
     packer_row{.name = "elastic-int",
-               .help = "the same, with interference allowed for",
+               .help = "elastic, allowing for interference",
                .make = elastic<packing::rate_slo_ascending, packing::most_per_size>,
                .traits = {.takes_rules = true, .interference = true}},
     packer_row{.name = "ideal",
@@ -209,7 +208,7 @@ constexpr name_table packers{
                .make = ideal,
                .traits = {.takes_limit = true}},
     packer_row{.name = "exact",
-               .help = "a plan if there is one, or a proof that there is none",
+               .help = "a plan if one exists, or a proof that none does",
                .make = [](const packer_request& r) { return exact_with_limit(r.limit_s); },
                .traits = {.takes_limit = true}}};
 
@@ -277,7 +276,7 @@ pack_algorithm choose_algorithm(const packer_options& o) {
   }
   if (o.time_limit_s && !a.traits.takes_limit) {
     fail("--time-limit-s", *o.time_limit_s,
-         "it only with " + packers_with(&packer_traits::takes_limit));
+         "this option only with " + packers_with(&packer_traits::takes_limit));
   }
   packer_request r{
       .both_sides = a.interference && !a.padded,
@@ -286,14 +285,16 @@ pack_algorithm choose_algorithm(const packer_options& o) {
                         const name_list& names, std::optional<std::size_t>& into) {
     if (!text) return;
     if (!a.traits.takes_rules) {
-      fail(option, quote_short(*text), "it only with " + packers_with(&packer_traits::takes_rules));
+      fail(option, quote_short(*text),
+           "this option only with " + packers_with(&packer_traits::takes_rules));
     }
     into = names.choose(option, *text).row;
   };
   rule("--order", o.order, order_names(), r.order);
   rule("--knee", o.knee, knee_names(), r.knee);
   rule("--fit", o.fit, fit_names(), r.fit);
-  if (o.fit && r.both_sides) fail("--fit", quote_short(*o.fit), "it without --pad none");
+  if (o.fit && r.both_sides)
+    fail("--fit", quote_short(*o.fit), "this option only without --pad none");
   a.run = packers.visit(chosen.row, [&](const auto& row) -> pack_function { return row.make(r); });
   return a;
 }

@@ -31,7 +31,7 @@ using pack_function = std::function<packing::packing_result(
 [[nodiscard]] const name_list& slo_rule_names();
 [[nodiscard]] const name_list& pad_names();
 
-/// What else a packer's row says of it.
+/// Further facts of a packer.
 struct packer_traits {
   bool takes_rules = false;   ///< --order, --knee and --fit.
   bool takes_limit = false;   ///< --time-limit-s.
@@ -44,7 +44,7 @@ struct packer_traits {
 /// Whether the packer of that name has it; no if there is none.
 [[nodiscard]] bool has_trait(std::string_view packer, bool packer_traits::* trait);
 
-/// What the user may say of a packer, as text.
+/// Options of a packer, as the user wrote them.
 struct packer_options {
   std::optional<std::string> algorithm{};
   std::string slo_rule = "own";

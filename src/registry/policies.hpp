@@ -27,9 +27,8 @@ namespace cohort::registry {
 
 /// The values of --gather.
 inline constexpr name_table gathers{
-    row{"head", "keeps the oldest request while it can be served at all", deferred::head{}},
-    row{"drop-head", "gives up the oldest requests that would hold the batch small",
-        deferred::drop_head{}}};
+    row{"head", "keep the oldest request as long as it can be served", deferred::head{}},
+    row{"drop-head", "drop old requests that would force a small batch", deferred::drop_head{}}};
 
 /// A gather rule that --gather may replace.
 template <class Gather>
@@ -96,18 +95,18 @@ constexpr auto compose(Window window, Gather) {
 }
 
 inline constexpr name_table policies{
-    policy_row{"deferred", "when one request more could no longer join",
+    policy_row{"deferred", "start a batch when one more request would no longer fit",
                usually<deferred::drop_head>{},
                [](const policy&, auto gather) { return compose(deferred::frontrun{}, gather); }},
-    policy_row{"adaptive", "as learned latencies and trials on the last moments say is best",
+    policy_row{"adaptive", "learn latencies; retune on recent traffic",
                always<deferred::drop_head>{},
                [](const policy& p, deferred::drop_head) {
                  return adaptive_composition{p.tuning.value_or(deferred::tuning_options{})};
                },
                name_parameter{}, true},
-    policy_row{"eager", "as soon as a device is free", usually<deferred::head>{},
+    policy_row{"eager", "start a batch whenever a device is idle", usually<deferred::head>{},
                [](const policy&, auto gather) { return compose(deferred::eager{}, gather); }},
-    policy_row{"timeout", "when its first request has waited the part F of its SLO",
+    policy_row{"timeout", "start when the oldest request has waited F (0 to 1) of its SLO",
                usually<deferred::head>{},
                [](const policy& p, auto gather) {
                  return compose(deferred::timeout{p.parameter}, gather);

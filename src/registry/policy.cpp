@@ -62,7 +62,7 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
       {"--quantile", &o.quantile}};
   for (const auto& [name, value] : options) {
     if (*value && !is_possible) {
-      fail(name, quote_short(**value), fmt::format("it with {} alone", tuning_policies()));
+      fail(name, quote_short(**value), fmt::format("this option only with {}", tuning_policies()));
     }
   }
   deferred::tuning_options t;
@@ -73,7 +73,7 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
   for (const auto& [name, value] : options) {
     const bool is_of_trials = value == &o.objective || value == &o.fairness;
     if (*value && !t.is_on && is_of_trials) {
-      fail(name, quote_short(**value), "it without --tune off");
+      fail(name, quote_short(**value), "this option only without --tune off");
     }
   }
   if (o.objective) {
@@ -114,7 +114,7 @@ const name_list& gather_names() {
 const name_list& searched_gather_names() {
   static const name_list names = [] {
     std::vector<listed_name> all = gather_names().all();
-    all.push_back({best_gather, "runs each, and takes the better one"});
+    all.push_back({best_gather, "try both and report the better"});
     return name_list{std::move(all)};
   }();
   return names;

@@ -45,7 +45,7 @@ struct policy : choice {
   }
 };
 
-/// What is said of policies besides their names, as the user wrote it.
+/// Options of policies besides their names, as the user wrote them.
 struct policy_options {
   std::optional<std::string> gather{};     ///< Of a search also "best".
   std::optional<std::string> tune{};       ///< "on" or "off".
@@ -69,10 +69,10 @@ struct policy_options {
 [[nodiscard]] std::vector<policy> parse_searched_policies(std::string_view list,
                                                           const policy_options& o);
 
-/// What is to be run for a policy: itself, or itself under each gather rule, its usual one first.
+/// Runs for a policy: itself, or itself under each gather rule, its usual one first.
 [[nodiscard]] std::vector<policy> gather_variants(const policy& p);
 
-/// What a search found for a policy, which has the gather rule that did best.
+/// A search's answer for a policy, with its best gather rule.
 template <class Found>
 struct found_policy {
   policy how;

@@ -17,15 +17,14 @@ constexpr double at_arrival_ms = 3.6e6;
 /// `make(policy, facts)` is the rival.
 constexpr name_table rivals{
     row{"clockwork",
-        "Clockwork's: committed to a device, at most MS ms before that is free [at arrival]",
+        "Clockwork: bind to a device at most MS ms before it is idle (default at arrival)",
         [](const policy& p, const sim::rival_facts& f) {
           return sim::clockwork{f, from_ms(p.parameter)};
         },
         name_parameter{"MS", {.low = 0, .high = at_arrival_ms}, at_arrival_ms}},
-    row{"shepherd", "Shepherd's: the largest batch first, which stops one a third as large",
+    row{"shepherd", "Shepherd: largest batch first; it stops a batch a third as large",
         [](const policy&, const sim::rival_facts& f) { return sim::shepherd{f}; }},
-    row{"nexus",
-        "Nexus's: models packed on devices for 10 s, each of which serves its own in turns",
+    row{"nexus", "Nexus: pack models on devices every 10 s; a device serves its own in turn",
         [](const policy&, const sim::rival_facts& f) { return sim::nexus{f}; }},
 };
 

@@ -28,7 +28,7 @@ duration default_wait(const staged_model_spec& m, const batching::stage_profile&
   return std::max(duration{0}, m.slo - total - catch_up);
 }
 
-/// What a policy runs with.
+/// Inputs of a run.
 struct staged_run {
   const staged_model_spec& spec;
   const batching::stage_profile& profile;
@@ -113,23 +113,23 @@ struct staged_row {
 constexpr name_table staged_policies{
     staged_row{
         .name = "zero-batch",
-        .help = "all that wait when the device is idle, through all stages",
+        .help = "batch all waiting requests when the device is idle",
         .make = [](const staged_run& r,
                    double) { return r.whole_batches(sim::whole_batch{r.plain(), duration{0}}); }},
     staged_row{
         .name = "delay-batch",
-        .help = "the same once the oldest has waited MS milliseconds",
+        .help = "the same, once the oldest has waited MS milliseconds",
         .make = [](const staged_run& r,
                    double ms) { return r.whole_batches(sim::whole_batch{r.plain(), from_ms(ms)}); },
         .parameter = {"MS", {.low = 0, .high = 1e7}}},
     staged_row{.name = "lazy-batch",
-               .help = "all that wait catch up with the batch while its oldest stays in time",
+               .help = "let waiting requests catch up with the batch while it stays in time",
                .make =
                    [](const staged_run& r, double) {
                      return r.whole_batches(sim::lazy_batch{r.plain(), &r.profile, r.spec.slo});
                    }},
     staged_row{.name = "cellular",
-               .help = "requests at different steps of a cell share batches",
+               .help = "let requests at different steps of a recurrent cell share batches",
                .make =
                    [](const staged_run& r, double) {
                      return sim::run_cellular(r.spec.step_profile(), r.arrivals, r.spec.steps(),
@@ -137,10 +137,10 @@ constexpr name_table staged_policies{
                    },
                .has_rows = false},
     staged_row{.name = "dvabatch",
-               .help = "rows that requests enter between stages, and that are split",
+               .help = "join, stretch and split batches between stages",
                .make = [](const staged_run& r, double) { return r.tuned(); }},
     staged_row{.name = "early-exit",
-               .help = "the same; requests leave after each stage but the last with chance P",
+               .help = "the same; a request leaves early after a stage with probability P",
                .make =
                    [](const staged_run& r, double part) {
                      return r.rows(

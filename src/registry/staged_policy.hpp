@@ -30,7 +30,7 @@ struct staged_policy : choice {
 /// @throws input_error If it is none of them.
 [[nodiscard]] staged_policy parse_staged_policy(std::string_view text);
 
-/// What a run needs besides model and policy.
+/// Inputs of a run besides model and policy.
 struct staged_settings {
   std::uint64_t seed = 1;
   duration overhead{};  ///< Added to every item.

@@ -839,7 +839,7 @@ void http_server::state::say_none_is_let_in(beast::error_code why) {
   const auto now = std::chrono::steady_clock::now();
   if (now < silent_until) return;
   silent_until = now + std::chrono::minutes{1};
-  guarded(settings.name, "cannot say why nobody is let in", [&] {  // For want of memory: go on.
+  guarded(settings.name, "a refused client is not told why", [&] {  // For want of memory: go on.
     log_line(
         severity::warning, log_stream::err, settings.name,
         fmt::format("cannot accept connections on port {}: {}; trying on", port, why.message()));
@@ -945,7 +945,7 @@ void http_server::listen() {
   };
   const auto address = asio::ip::make_address(o.host, e);
   if (e) {
-    throw config_error{fmt::format("--host: {} is not allowed: expected an IP address", o.host)};
+    throw config_error{fmt::format("--host: got {}, expected an IP address", o.host)};
   }
   const tcp::endpoint endpoint{address, o.port};
   state_->acceptor.open(endpoint.protocol(), e);

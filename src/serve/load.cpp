@@ -409,7 +409,7 @@ load_result run_load(const load_options& o) {
       if (std::string_view n; e.get(n) == simdjson::SUCCESS) names.emplace_back(n);
     }
   }
-  if (names.empty()) throw config_error{"load: the server does not say which models it serves"};
+  if (names.empty()) throw config_error{"load: the server lists no models"};
   std::vector<load_target> targets;
   for (const std::string& name : names) {
     targets.push_back(make_load_target(o, name, get(o, o.host, o.port, "/v2/models/" + name)));

@@ -54,8 +54,8 @@ class metadata_reader {
     if (root["parameters"]["max_size"].get(size) != simdjson::SUCCESS) size = usual_max_size;
     if (size < 1 || size > most_values) {
       throw config_error{
-          fmt::format("the server's metadata of {}: parameters.max_size: {} is not allowed: "
-                      "expected 1 to {}",
+          fmt::format("the server's metadata of {}: parameters.max_size: got {}, expected "
+                      "1 to {}",
                       name_, size, most_values)};
     }
     meta_.max_size = static_cast<std::uint32_t>(size);
@@ -80,7 +80,7 @@ class metadata_reader {
     t.name = name;
     const auto type = runtime::data_type_of(datatype);
     if (!type) {
-      refuse(t, fmt::format("datatype: {} is not allowed: expected one of plain numbers",
+      refuse(t, fmt::format("datatype: got {}, expected a type of plain numbers",
                             datatype.substr(0, 64)));
     }
     t.type = *type;
@@ -92,8 +92,8 @@ class metadata_reader {
       if (std::exchange(first, false)) continue;
       const std::int64_t longest = v == size_dimension ? meta_.max_size : v;
       if (longest < 1 || longest > most_values / values) {
-        refuse(t, fmt::format("shape: {} is not allowed: expected row sizes of at least 1, or -1, "
-                              "whose product is at most {}",
+        refuse(t, fmt::format("shape: got {}, expected row sizes of at least 1, or -1, with a "
+                              "product of at most {}",
                               v, most_values));
       }
       values *= longest;
@@ -168,8 +168,8 @@ load_target make_load_target(const load_options& o, const std::string& name,
     const auto t = std::ranges::find_if_not(*tensors, [](auto& x) { return is_json_type(x.type); });
     if (!o.binary && t != tensors->end()) {
       throw config_error{
-          fmt::format("the server's metadata of {}: {}: datatype: {} is not allowed: expected one "
-                      "that JSON can say, or --binary",
+          fmt::format("the server's metadata of {}: {}: datatype: got {}, expected one that "
+                      "JSON can express, or --binary",
                       name, t->name, name_of(t->type))};
     }
   }

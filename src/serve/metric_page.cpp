@@ -36,10 +36,10 @@ void raise(prometheus::Counter& c, double total) { c.Increment(total - c.Value()
 
 metric_page::metric_page()
     : registry_{std::make_unique<prometheus::Registry>()},
-      log_dropped_{&family<prometheus::Counter>(
-          *registry_, {.name = "cohort_log_lines_dropped_total",
-                       .help = "Log lines that were not written, by reason",
-                       .label = "reason"})} {}
+      log_dropped_{
+          &family<prometheus::Counter>(*registry_, {.name = "cohort_log_lines_dropped_total",
+                                                    .help = "Log lines not written, by reason",
+                                                    .label = "reason"})} {}
 metric_page::~metric_page() = default;
 
 void metric_page::add_owner(counted_by by, std::size_t index, const std::string& name) {
@@ -107,7 +107,9 @@ template class metric_row<prometheus::Histogram>;
 void counter::add(double n, std::size_t owner, std::size_t value) const {
   at(owner, value).Increment(n);
 }
-void counter::raise_to(double total) const { raise(at(0, 0), total); }
+void counter::raise_to(double total, std::size_t owner, std::size_t value) const {
+  raise(at(owner, value), total);
+}
 void gauge::set(double x, std::size_t owner) const { at(owner, 0).Set(x); }
 void histogram::observe(double x, std::size_t owner) const { at(owner, 0).Observe(x); }
 

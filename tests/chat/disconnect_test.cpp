@@ -131,13 +131,13 @@ TEST_CASE("clients that vanish at random leave nothing behind") {
 
   CHECK(becomes([&] { return open_files(server.pid()) == files; }));
   connection c{server.port()};
-  CHECK(metric(c, "cohort_llm_running_requests") == 0);
-  CHECK(metric(c, "cohort_llm_waiting_requests") == 0);
+  CHECK(metric(c, "cohort_llm_running_sequences") == 0);
+  CHECK(metric(c, "cohort_llm_waiting_sequences") == 0);
   CHECK(metric(c, "cohort_llm_kv_used_bytes") == 0);
   CHECK(metric(c, "cohort_llm_kv_held_bytes") <= metric(c, "cohort_llm_kv_budget_bytes"));
   CHECK(metric(c, "cohort_llm_bubbles_total") == 0);
   const std::string text = c.ask("GET", "/metrics").second;
-  CHECK(text.find("cohort_llm_requests_total{reason=\"cancelled\"}") != std::string::npos);
+  CHECK(text.find("cohort_llm_sequences_total{reason=\"cancelled\"}") != std::string::npos);
   CHECK(text.find("reason=\"error\"") == std::string::npos);
   if (!test::is_sanitized) {
     // A thousand leaked requests are over 32 MiB, a thousand leaked texts over 10.

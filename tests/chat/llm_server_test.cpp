@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <chat/server_client.hpp>
+#include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/log_pipe.hpp>
 #include <support/random_source.hpp>
@@ -431,8 +432,8 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
     connection two{server.port()};
     two.send(whole);
     CHECK(becomes([&] {
-      return metric(last, "cohort_llm_waiting_requests") == 1 &&
-             metric(last, "cohort_llm_running_requests") == 1;
+      return metric(last, "cohort_llm_waiting_sequences") == 1 &&
+             metric(last, "cohort_llm_running_sequences") == 1;
     }));
     const answer a = post(last, "/v1/completions", completion());
     CHECK(a.status == 429);
@@ -713,20 +714,18 @@ TEST_CASE(
     }
   }
   const std::pair<std::vector<std::string>, const char*> bad[] = {
-      {{"--management-port", "65536"},
-       "--management-port: 65536 is not allowed: expected a number in 0 to 65535"},
-      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"},
-       "--lame-duck-ms: 2001 is not allowed: expected at most 2000, --drain-timeout-s"}};
+      {{"--management-port", "65536"}, "--management-port: bad value"},
+      {{"--lame-duck-ms", "2001", "--drain-timeout-s", "2"}, "--lame-duck-ms: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};
     CHECK(c.wait() == 2);
-    CHECK(c.first_line == std::string{"llm_server: "} + message + "\n");
+    CHECK(test::gist(c.first_line) == std::string{"llm_server: "} + message + "\n");
   }
 }
 TEST_CASE("bad options end the server with status 2 and one line" *
           doctest::skip(test::is_thread_sanitized)) {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
-      {{"--slots", "0"}, "--slots: 0 is not allowed"},
+      {{"--slots", "0"}, "--slots: bad value"},
       {{"--random", "huge"}, "--random: "},
       {{"--model", "x", "--random", "tiny"}, "--random: not with --model"},
       {{"--model", "/nonexistent"}, "/nonexistent/config.json"},
@@ -737,12 +736,12 @@ TEST_CASE("bad options end the server with status 2 and one line" *
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
       {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
       {{"--chat-template", "vicuna"}, "--chat-template: "},
-      {{"--host", "localhost"}, "--host: localhost is not allowed: expected an IP address"}};
+      {{"--host", "localhost"}, "--host: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};
     CAPTURE(message);
     CHECK(c.wait() == 2);
-    CHECK(c.first_line.starts_with(std::string{"llm_server: "} + message));
+    CHECK(test::gist(c.first_line).starts_with(std::string{"llm_server: "} + message));
   }
 }
 }  // namespace

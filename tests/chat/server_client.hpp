@@ -71,8 +71,8 @@ inline bool becomes_idle(std::uint16_t port) {
   connection c{port};
   return becomes([&] {
     const auto [status, body] = post(c, "/v1/completions", completion({{"max_tokens", 1}}));
-    return (status == 200 || status == 429) && metric(c, "cohort_llm_running_requests") == 0 &&
-           metric(c, "cohort_llm_waiting_requests") == 0;
+    return (status == 200 || status == 429) && metric(c, "cohort_llm_running_sequences") == 0 &&
+           metric(c, "cohort_llm_waiting_sequences") == 0;
   });
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("every text has one time to its first token, also where its second cam
   CHECK(value_of(counters, "cohort_llm_time_to_first_token_seconds_count") == 4);
   CHECK(value_of(counters, "cohort_llm_inter_token_seconds_count") == 109 - 4);
   CHECK(value_of(counters, "cohort_llm_generated_tokens_total") == 109);
-  CHECK(value_of(counters, "cohort_llm_request_seconds_count") == 4);
+  CHECK(value_of(counters, "cohort_llm_sequence_seconds_count") == 4);
 }
 
 TEST_CASE("a first token is told of when it comes, also if its text is held back") {
@@ -228,13 +228,13 @@ TEST_CASE("if the first prompt of all hangs, texts of which the device has nothi
   CHECK(texts.open() == 1);
   CHECK_FALSE(texts.submit(job_of({4}, 1)));
   CHECK(texts.open() == 1);
-  CHECK(value_of(counters, "cohort_llm_waiting_requests") == 1);
+  CHECK(value_of(counters, "cohort_llm_waiting_sequences") == 1);
   device.release();
   listener.wait_for(is_in_time ? 3 : 2);  // It has waited, and lacks nothing.
   CHECK(listener.last_of(first)[0].finished == kv::finish_reason::length);
   CHECK(listener.last_of(first)[0].produced == 5);
   goes_on(texts, listener, is_in_time ? 3 : 2);
-  CHECK(value_of(counters, "cohort_llm_waiting_requests") == 0);
+  CHECK(value_of(counters, "cohort_llm_waiting_sequences") == 0);
 }
 
 TEST_CASE("texts that an iteration keeps end after a while, and are cancelled when it returns") {
@@ -448,7 +448,7 @@ TEST_CASE("whoever is refused hears when one like it would not be") {
        429,
        {{"Retry-After", "1"}},
        "No slot will be free for long: try later"},
-      {refusal::too_big, 0ms, 500, {}, "The text was not finished: error"}};
+      {refusal::too_big, 0ms, 500, {}, "The sequence was not finished: error"}};
   for (const auto& c : cases) {
     CAPTURE(c.message);
     serve::http_server http{{}};

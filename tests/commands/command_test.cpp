@@ -16,6 +16,7 @@
 #include <registry/policy.hpp>
 #include <registry/staged_policy.hpp>
 
+#include <support/complaint.hpp>
 #include "commands/run_command.hpp"
 
 namespace cohort::command_test {
@@ -142,19 +143,17 @@ TEST_CASE(
   const auto other =
       cohort_command("simulate - --policy eager --rate 500 --subclusters " + answer, pools);
   CHECK(other.status == 2);
-  CHECK(other.err.ends_with("\"ResNet50\" is not allowed: expected models of the workload\n"));
+  CHECK(test::gist(other.err).ends_with(": bad value\n"));
   std::remove(answer.c_str());
 
   const auto refusal = [&](const std::string& arguments) {
     const auto r = cohort_command(arguments, pools);
     CHECK(r.status == 2);
-    return r.err;
+    return test::gist(r.err);
   };
-  CHECK(refusal("simulate - --policy shepherd --rate 5") ==
-        "cohort: --policy: \"shepherd\" is not allowed: expected a policy of cohort with pools\n");
+  CHECK(refusal("simulate - --policy shepherd --rate 5") == "cohort: --policy: bad value\n");
   CHECK(refusal("simulate - --policy eager --rate 5 --devices 4") ==
-        "cohort: --devices: 4 is not allowed: expected none, as pools of the workload say how "
-        "many\n");
+        "cohort: --devices: bad value\n");
   for (const std::string what : {"min-devices", "autoscale"}) {
     CHECK(refusal(what + " - --policy eager --rate 5") ==
           "cohort: standard input: $.pools: not allowed: " + what +
@@ -381,20 +380,19 @@ TEST_CASE("autoscale follows a load, and sets beside it the fewest devices that 
   CHECK(test::slurp(picture).starts_with("<svg"));
   std::filesystem::remove(load);
   std::filesystem::remove(picture);
-  const std::string bad[][2]{
-      {"--load /no/such.csv", "/no/such.csv: cannot be read"},
-      {"--load -", "--load: \"-\" is not allowed"},
-      {"--delay-s -1", "--delay-s: -1 is not allowed"},
-      {"--window-s 0", "--window-s: 0 is not allowed"},
-      {"--calm-windows 0", "--calm-windows: 0 is not allowed"},
-      {"--limit 4", "standard input: $.devices: 8 is not allowed: expected at most --limit, 4"},
-      {"--limit 4 --devices 9", "--devices: 9 is not allowed: expected at most --limit, 4"},
-      {"--least maybe", "--least: \"maybe\" is not allowed"}};
+  const std::string bad[][2]{{"--load /no/such.csv", "/no/such.csv: cannot be read"},
+                             {"--load -", "--load: bad value"},
+                             {"--delay-s -1", "--delay-s: bad value"},
+                             {"--window-s 0", "--window-s: bad value"},
+                             {"--calm-windows 0", "--calm-windows: bad value"},
+                             {"--limit 4", "standard input: $.devices: bad value"},
+                             {"--limit 4 --devices 9", "--devices: bad value"},
+                             {"--least maybe", "--least: bad value"}};
   for (const auto& [option, why] : bad) {
     CAPTURE(option);
     const auto r = cohort_command("autoscale - --policy eager --rate 100 " + option, resnet);
     CHECK(r.status == 2);
-    CHECK(r.err.find(why) != std::string::npos);
+    CHECK(test::gist(r.err).find(why) != std::string::npos);
   }
   CHECK(cohort_command("autoscale - --policy nexus --rate 100", resnet).status == 2);
 }
@@ -426,13 +424,14 @@ TEST_CASE("help and errors name all that an option takes") {
     const std::string help = cohort_command(t.sub + " --help").out;
     for (const auto& n : t.names.all()) {
       CAPTURE(n.form());
-      CHECK(help.find(n.form() + ": " + std::string{n.help} + "\n") != std::string::npos);
+      CHECK(help.find("\n      " + n.form() + " ") != std::string::npos);
+      CHECK(help.find(" " + std::string{n.help} + "\n") != std::string::npos);
     }
   }
   const auto bad = cohort_command("decode requests.csv --batch 2 --method magic");
   CHECK(bad.status == 2);
-  CHECK(bad.err == "cohort: --method: \"magic\" is not allowed: expected " +
-                       decode_methods.list().names() + "\n");
+  CHECK(bad.err ==
+        "cohort: --method: got \"magic\", expected " + decode_methods.list().names() + "\n");
 }
 
 TEST_CASE("help and version go to standard output, usage without a subcommand to standard error") {
@@ -445,7 +444,7 @@ TEST_CASE("help and version go to standard output, usage without a subcommand to
     CHECK(help.out.find(sub) != std::string::npos);
     const auto one = cohort_command(std::string{sub} + " --help");
     CHECK(one.status == 0);
-    CHECK(one.out.find(std::string{"Example:\n  cohort "} + sub) != std::string::npos);
+    CHECK(one.out.find(std::string{"Example: cohort "} + sub) != std::string::npos);
   }
   CHECK(cohort_command("--version").out == "cohort 0.1.0\n");
   const auto none = cohort_command("");
@@ -472,83 +471,73 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       R"("reality":{"faults":[{"at_s":1,"device":0,"kind":"fail","for_s":1}]}})";
   const row rows[] = {
       {"frobnicate", nothing, "\"frobnicate\" is not a subcommand"},
-      {"--frobnicate", nothing, "\"--frobnicate\" is not allowed"},
+      {"--frobnicate", nothing, "\"--frobnicate\": unknown option"},
       {"simulate", nothing, "missing"},
       {"simulate - --rate 10", brief, "--policy: missing"},
       {"simulate - --rate 10",
        R"({"devices":8,"policy":{"name":"best"},"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}]})",
-       "standard input: $.policy: --policy: \"best\" is not allowed"},
-      {"simulate - --policy deferred --rate 10 --devices 0", brief, "--devices: 0 is not allowed"},
-      {"goodput - --policy deferred --devices 1.5", brief, "--devices: 1.5 is not allowed"},
+       "standard input: $.policy: --policy: bad value"},
+      {"simulate - --policy deferred --rate 10 --devices 0", brief, "--devices: bad value"},
+      {"goodput - --policy deferred --devices 1.5", brief, "--devices: bad value"},
       {"simulate - --policy deferred", brief, "--rate: missing"},
       {"simulate - --policy deferred --rate", brief, "--rate: missing"},
       {"simulate - --policy deferred --rate 1 --rate 2", brief, "--rate: repeated"},
-      {"simulate - --policy deferred --rate 0", brief, "--rate: 0 is not allowed"},
-      {"simulate - --policy deferred --rate -5", brief, "--rate: -5 is not allowed"},
-      {"simulate - --policy deferred --rate nan", brief, "--rate: \"nan\" is not allowed"},
-      {"simulate - --policy deferred --rate inf", brief, "--rate: \"inf\" is not allowed"},
-      {"simulate - --policy deferred --rate 1e400", brief, "--rate: \"1e400\" is not allowed"},
-      {"simulate - --policy deferred --rate 1e9", brief, "--rate: 1000000000 is not allowed"},
-      {"simulate - --policy deferred --rate 10 --seed 1.5", brief, "--seed: 1.5 is not allowed"},
-      {"simulate - --policy deferred --rate 10 --seed -1", brief, "--seed: -1 is not allowed"},
+      {"simulate - --policy deferred --rate 0", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate -5", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate nan", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate inf", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate 1e400", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate 1e9", brief, "--rate: bad value"},
+      {"simulate - --policy deferred --rate 10 --seed 1.5", brief, "--seed: bad value"},
+      {"simulate - --policy deferred --rate 10 --seed -1", brief, "--seed: bad value"},
       {"simulate - --policy deferred --rate 10 --duration-s 0", brief, "--duration-s: 0"},
       {"simulate - --policy deferred --rate 10 --gather tail", brief, "--gather: \"tail\""},
       {"simulate - --policy adaptive --rate 10 --gather head", brief, "--gather: head"},
       {"simulate - --policy deferred,eager --rate 10", brief, "expected one policy"},
-      {"simulate - --policy best --rate 10", brief, "--policy: \"best\" is not allowed"},
-      {"simulate - --policy clockwork:-1 --rate 10", brief,
-       "--policy clockwork: -1 is not allowed: expected a number from 0 to"},
-      {"goodput - --policy shepherd --gather head", brief,
-       "--gather: head is not allowed: expected no --gather with shepherd"},
-      {"simulate - --policy nexus --rate 10", failing,
-       "--policy: \"nexus\" is not allowed: expected a policy of cohort with reality.faults"},
-      {"simulate - --policy timeout:2 --rate 10", brief,
-       "--policy timeout: 2 is not allowed: expected a number from 0 to 1"},
+      {"simulate - --policy best --rate 10", brief, "--policy: bad value"},
+      {"simulate - --policy clockwork:-1 --rate 10", brief, "--policy clockwork: bad value"},
+      {"goodput - --policy shepherd --gather head", brief, "--gather: bad value"},
+      {"simulate - --policy nexus --rate 10", failing, "--policy: bad value"},
+      {"simulate - --policy timeout:2 --rate 10", brief, "--policy timeout: bad value"},
       {"simulate - --policy deferred --rate 10 --json=no", brief, "--json"},
-      {"simulate - --policy deferred --rate 10 --bogus", brief, "\"--bogus\" is not allowed"},
+      {"simulate - --policy deferred --rate 10 --bogus", brief, "\"--bogus\": unknown option"},
       {"simulate - --policy deferred --rate 10 --trace /no/such/dir/t", brief,
        "/no/such/dir/t: cannot be written"},
       {"simulate - --policy deferred --rate 10", broken, "standard input: line 1, column "},
       {"simulate - --policy deferred --rate 10", negative,
-       "standard input: $.models[0].alpha_ms: -1 is not allowed: expected a number"},
+       "standard input: $.models[0].alpha_ms: bad value"},
       {"simulate no.json --policy deferred --rate 10", nothing, "no.json: cannot be read"},
-      {"simulate - --policy deferred", trace_input,
-       "/dev/null: line 1: missing: expected a header row"},
-      {"goodput - --policy deferred --precision 0", brief, "--precision: 0 is not allowed"},
-      {"goodput - --policy deferred --bad-limit 1", brief, "--bad-limit: 1 is not allowed"},
-      {"goodput - --policy deferred --judge all", brief,
-       "--judge: \"all\" is not allowed: expected model or total"},
-      {"min-devices - --policy deferred --rate 10 --judge each", brief,
-       "--judge: \"each\" is not allowed: expected model or total"},
-      {"goodput - --policy eager --gather both", brief,
-       "--gather: \"both\" is not allowed: expected head, drop-head or best"},
-      {"goodput - --policy adaptive --gather best", brief, "--gather: best is not allowed"},
-      {"simulate - --policy eager --rate 10 --gather best", brief,
-       "--gather: \"best\" is not allowed: expected head or drop-head"},
-      {"goodput - --policy deferred --seeds 0", brief, "--seeds: 0 is not allowed"},
+      {"simulate - --policy deferred", trace_input, "/dev/null: line 1: missing"},
+      {"goodput - --policy deferred --precision 0", brief, "--precision: bad value"},
+      {"goodput - --policy deferred --bad-limit 1", brief, "--bad-limit: bad value"},
+      {"goodput - --policy deferred --judge all", brief, "--judge: bad value"},
+      {"min-devices - --policy deferred --rate 10 --judge each", brief, "--judge: bad value"},
+      {"goodput - --policy eager --gather both", brief, "--gather: bad value"},
+      {"goodput - --policy adaptive --gather best", brief, "--gather: bad value"},
+      {"simulate - --policy eager --rate 10 --gather best", brief, "--gather: bad value"},
+      {"goodput - --policy deferred --seeds 0", brief, "--seeds: bad value"},
       {"goodput - --policy deferred,deferred", brief, "expected each policy once"},
       {"min-devices - --policy deferred", brief, "--rate: missing"},
-      {"min-devices - --policy deferred --rate 10 --limit 0", brief, "--limit: 0 is not allowed"},
+      {"min-devices - --policy deferred --rate 10 --limit 0", brief, "--limit: bad value"},
       {"workload --devices 3", nothing, "--zoo: missing"},
       {"workload --zoo a100", nothing, "--devices: missing"},
-      {"workload --zoo h100 --devices 3", nothing, "--zoo: \"h100\" is not allowed"},
-      {"workload --zoo a100 --devices 0", nothing, "--devices: 0 is not allowed"},
+      {"workload --zoo h100 --devices 3", nothing, "--zoo: bad value"},
+      {"workload --zoo a100 --devices 0", nothing, "--devices: bad value"},
       {"workload --zoo a100 --devices 3 --models Resnet", nothing, "--models: \"Resnet\""},
       {"workload --zoo a100 --devices 3 --models BERT,BERT", nothing, "each name once"},
-      {"workload --zoo a100 --devices 3 --slo-ms 5", nothing, "--slo-ms: 5 is not allowed"},
+      {"workload --zoo a100 --devices 3 --slo-ms 5", nothing, "--slo-ms: bad value"},
       {"workload --zoo a100 --devices 3 --models BERT --mix strong", nothing, "--mix: strong"},
       {"workload --zoo a100 --devices 3 --arrivals gamma --shape 1.5", nothing,
-       "--shape: 1.5 is not allowed"},
-      {"workload --zoo a100 --devices 3 --shape 0.5", nothing,
-       "--shape: 0.5 is not allowed: expected only with --arrivals gamma"},
-      {"simulate - --policy deferred --rate 10 --trace -", brief, "--trace: \"-\" is not allowed"},
+       "--shape: bad value"},
+      {"workload --zoo a100 --devices 3 --shape 0.5", nothing, "--shape: bad value"},
+      {"simulate - --policy deferred --rate 10 --trace -", brief, "--trace: bad value"},
       {"simulate - --policy deferred --rate 10 --trace /", brief,
        "/: cannot be written: Is a directory"},
       {"simulate - --policy deferred --rate 10 --trace no/such", brief,
        "no/such: cannot be written: No such file or directory"},
-      {"load --rate 1 --json=x", nothing, "--json: a value is not allowed: expected none"},
+      {"load --rate 1 --json=x", nothing, "--json: bad value"},
       {"profile --model lenet --batches 1024 --out /proc", nothing, "/proc"},
-      {"workload --zoo a100 --devices 3 --arrivals trace", nothing, "--arrivals: \"trace\""},
+      {"workload --zoo a100 --devices 3 --arrivals trace", nothing, "--arrivals: bad value"},
   };
   for (const row& r : rows) {
     INFO(std::string{r.arguments});
@@ -558,7 +547,7 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
     CHECK(got.out.empty());
     CHECK(got.err.starts_with("cohort: "));
     CHECK(std::ranges::count(got.err, '\n') == 1);
-    CHECK(got.err.find(r.message) != std::string::npos);
+    CHECK(test::gist(got.err).find(r.message) != std::string::npos);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include "run_command.hpp"
 
 namespace {
@@ -249,23 +250,21 @@ TEST_CASE("lengths say nothing of a model without sizes, and that is said") {
 TEST_CASE("bad usage and input are one line on standard error and exit status 2") {
   const files f{model({stage("A", {{{"batch", 4}, {"ms", 10}}})}), "time_ms\n1\n0\n"};
   const std::pair<std::string, std::string> cases[] = {
-      {"--policy best --rate 10", "--policy: \"best\" is not allowed"},
-      {"--policy delay-batch:x --rate 10", "--policy delay-batch: \"x\" is not allowed"},
-      {"--policy delay-batch:-1 --rate 10", "--policy delay-batch: -1 is not allowed"},
-      {"--policy early-exit:2 --rate 10", "--policy early-exit: 2 is not allowed"},
+      {"--policy best --rate 10", "--policy: bad value"},
+      {"--policy delay-batch:x --rate 10", "--policy delay-batch: bad value"},
+      {"--policy delay-batch:-1 --rate 10", "--policy delay-batch: bad value"},
+      {"--policy early-exit:2 --rate 10", "--policy early-exit: bad value"},
       {"--policy dvabatch", "--rate: missing"},
-      {"--policy dvabatch --rate 0", "--rate: 0 is not allowed"},
-      {"--policy dvabatch --rate 10 --requests 0", "--requests: 0 is not allowed"},
-      {"--policy dvabatch --rate 10 --buffer-sets 0", "--buffer-sets: 0 is not allowed"},
-      {"--policy dvabatch --rate 10 --overhead-ms -1", "--overhead-ms: -1 is not allowed"},
-      {"--policy dvabatch --rate 1e400", "--rate: \"1e400\" is not allowed: expected a number"},
-      {"--policy dvabatch --rate 10 --overhead-ms 1e400",
-       "--overhead-ms: \"1e400\" is not allowed"},
-      {"--policy delay-batch:1e400 --rate 10", "--policy delay-batch: \"1e400\" is not allowed"},
-      {"--policy cellular --rate 10 --trace t.json",
-       "--trace: \"t.json\" is not allowed: expected no"},
-      {"--policy cellular --rate 10 --svg t.svg", "--svg: \"t.svg\" is not allowed: expected no"},
-      {"--policy dvabatch --rate 10 --arrivals " + f.arrivals, "--rate: 10 is not allowed"},
+      {"--policy dvabatch --rate 0", "--rate: bad value"},
+      {"--policy dvabatch --rate 10 --requests 0", "--requests: bad value"},
+      {"--policy dvabatch --rate 10 --buffer-sets 0", "--buffer-sets: bad value"},
+      {"--policy dvabatch --rate 10 --overhead-ms -1", "--overhead-ms: bad value"},
+      {"--policy dvabatch --rate 1e400", "--rate: bad value"},
+      {"--policy dvabatch --rate 10 --overhead-ms 1e400", "--overhead-ms: bad value"},
+      {"--policy delay-batch:1e400 --rate 10", "--policy delay-batch: bad value"},
+      {"--policy cellular --rate 10 --trace t.json", "--trace: bad value"},
+      {"--policy cellular --rate 10 --svg t.svg", "--svg: bad value"},
+      {"--policy dvabatch --rate 10 --arrivals " + f.arrivals, "--rate: bad value"},
       {"--policy dvabatch --arrivals " + f.arrivals, f.arrivals + ": line 3, time_ms: 0"},
       {"--policy dvabatch --arrivals none.csv", "none.csv: "},
   };
@@ -275,7 +274,7 @@ TEST_CASE("bad usage and input are one line on standard error and exit status 2"
     CAPTURE(r.err);
     CHECK(r.status == 2);
     CHECK(r.out.empty());
-    CHECK(r.err.starts_with("cohort: " + expected));
+    CHECK(test::gist(r.err).starts_with("cohort: " + expected));
     CHECK(r.err.find('\n') == r.err.size() - 1);
   }
 }

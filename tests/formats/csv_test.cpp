@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::formats::csv_test {
 namespace {
@@ -46,22 +47,17 @@ void read_all(std::string_view text) {
 }
 
 TEST_CASE("what is no such table is refused with its line") {
-  CHECK_THROWS_WITH_AS(read_all(""), "f.csv: line 1: missing: expected a header row", input_error);
-  CHECK_THROWS_WITH_AS(read_all("b,c\n1,2\n"), "f.csv: line 1: missing: expected a column a",
-                       input_error);
-  CHECK_THROWS_WITH_AS(read_all("a,a\n1,2\n"),
-                       "f.csv: line 1: a is repeated: expected one column of that name",
-                       input_error);
-  CHECK_THROWS_WITH_AS(
-      read_all("a,b\n1,2\n3\n"),
-      "f.csv: line 3: a row of 1 is not allowed: expected 2 fields, as in the header", input_error);
+  CHECK(test::gist_of<input_error>([&] { read_all(""); }) == "f.csv: line 1: missing");
+  CHECK(test::gist_of<input_error>([&] { read_all("b,c\n1,2\n"); }) == "f.csv: line 1, a: missing");
+  CHECK(test::gist_of<input_error>([&] { read_all("a,a\n1,2\n"); }) ==
+        "f.csv: line 1, a: repeated");
+  CHECK(test::gist_of<input_error>([&] { read_all("a,b\n1,2\n3\n"); }) ==
+        "f.csv: line 3: bad value");
   CHECK_THROWS_WITH_AS(read_all("a\n\"x"), "f.csv: line 2: a quote is not closed: expected \"",
                        input_error);
-  CHECK_THROWS_WITH_AS(read_all("a\n\"x\"y\n"),
-                       "f.csv: line 2: \"y\" is not allowed: expected a comma after a quoted field",
-                       input_error);
-  CHECK_THROWS_WITH_AS(read_all("a\n1\n\xC3(\n"),
-                       "f.csv: line 3: this text is not allowed: expected UTF-8", input_error);
+  CHECK(test::gist_of<input_error>([&] { read_all("a\n\"x\"y\n"); }) == "f.csv: line 2: bad value");
+  CHECK(test::gist_of<input_error>([&] { read_all("a\n1\n\xC3(\n"); }) ==
+        "f.csv: line 3: bad value");
 }
 
 TEST_CASE("an optional column may be missing, and is checked if it is there") {
@@ -72,8 +68,8 @@ TEST_CASE("an optional column may be missing, and is checked if it is there") {
   REQUIRE(with.next());
   CHECK(with.field(0) == "2");
   CHECK(with.field(1) == "1");
-  CHECK_THROWS_WITH_AS((csv_reader{"f", "a,b,b\n", {"a"}, {"b"}}),
-                       "f: line 1: b is repeated: expected one column of that name", input_error);
+  CHECK(test::gist_of<input_error>([&] { (csv_reader{"f", "a,b,b\n", {"a"}, {"b"}}); }) ==
+        "f: line 1, b: repeated");
 }
 
 }  // namespace

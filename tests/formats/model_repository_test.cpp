@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <formats/text.hpp>
+#include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
 
 #include <chrono>
@@ -45,7 +46,7 @@ class repository {
     return scan_model(path_, name);
   }
   [[nodiscard]] std::string problem(const std::string& name = "m") const {
-    const std::string what = scan(name).problem;
+    const std::string what = test::gist(scan(name).problem);
     CHECK(what.find('\n') == std::string::npos);
     return what.starts_with(path_ + "/") ? what.substr(path_.size() + 1) : what;
   }
@@ -118,13 +119,13 @@ TEST_CASE("folders that are no versions are passed over, and said if they look l
 TEST_CASE("a version without its file cannot be loaded, and no lower one stands in for it") {
   repository r;
   r.file("m/1/model.onnx").folder("m/2");
-  CHECK(r.problem() == "m/2/model.onnx: missing: expected a model");
+  CHECK(r.problem() == "m/2/model.onnx: missing");
   r.file("m/config.pbtxt", "version_policy { all {} }");
   const repository_model m = r.scan();
   CHECK(m.problem.empty());
   REQUIRE(numbers(m) == versions{1, 2});
   CHECK(m.versions[0].problem.empty());
-  CHECK(m.versions[1].problem == r.path("m/2/model.onnx: missing: expected a model"));
+  CHECK(m.versions[1].problem == r.path("m/2/model.onnx: missing"));
   CHECK(m.memory() == 4);
 }
 TEST_CASE("the config names the file, and memory may be more than the files") {
@@ -145,8 +146,7 @@ TEST_CASE("a config's name is the folder's") {
   r.file("m/config.pbtxt", "max_batch_size: 4");
   CHECK(r.scan().config->name == "m");
   r.file("m/config.pbtxt", "name: 'other'");
-  CHECK(r.problem() ==
-        "m/config.pbtxt: name: \"other\" is not allowed: expected \"m\", the folder's name");
+  CHECK(r.problem() == "m/config.pbtxt: name: bad value");
 }
 TEST_CASE("what is wrong with a model is one line that names its file") {
   repository r;
@@ -155,23 +155,21 @@ TEST_CASE("what is wrong with a model is one line that names its file") {
   CHECK(r.problem("empty") ==
         "empty: no version: expected a folder such as 1, with model.onnx in it");
   r.file("file");
-  CHECK(r.problem("file") == "file: a file is not allowed: expected a folder");
+  CHECK(r.problem("file") == "file: bad value");
   r.file("bad/1/model.onnx").file("bad/config.pbtxt", "max_batch_size: x");
   CHECK(r.problem("bad") == "bad/config.pbtxt: line 1, column 17: Expected integer, got: x");
   r.file("long/1/model.onnx").file("long/config.pbtxt", std::string(most_config_bytes + 1, ' '));
-  CHECK(r.problem("long") ==
-        "long/config.pbtxt: a config of 1048577 bytes is not allowed: expected at most 1048576 "
-        "bytes");
+  CHECK(r.problem("long") == "long/config.pbtxt: bad value");
   r.folder("odd/1/model.onnx");
-  CHECK(r.problem("odd") == "odd/1/model.onnx: no plain file is not allowed: expected a file");
+  CHECK(r.problem("odd") == "odd/1/model.onnx: bad value");
   r.file("zero/1/model.onnx", "");
-  CHECK(r.problem("zero") == "zero/1/model.onnx: an empty file is not allowed: expected a model");
+  CHECK(r.problem("zero") == "zero/1/model.onnx: bad value");
   r.folder("pipe/1");
   REQUIRE(::mkfifo(r.path("pipe/1/model.onnx").c_str(), 0600) == 0);
   REQUIRE(::mkfifo(r.path("pipe/config.pbtxt").c_str(), 0600) == 0);
-  CHECK(r.problem("pipe") == "pipe/config.pbtxt: no plain file is not allowed: expected a file");
+  CHECK(r.problem("pipe") == "pipe/config.pbtxt: bad value");
   fs::remove(r.path("pipe/config.pbtxt"));
-  CHECK(r.problem("pipe") == "pipe/1/model.onnx: no plain file is not allowed: expected a file");
+  CHECK(r.problem("pipe") == "pipe/1/model.onnx: bad value");
 }
 TEST_CASE("names like paths reach nothing") {
   repository r;
@@ -180,10 +178,7 @@ TEST_CASE("names like paths reach nothing") {
        {"", ".", "..", "../m", "m/inner", "/etc", "m/", "./m", "m\n", "m%2finner"}) {
     CAPTURE(name);
     const std::string what = r.problem(name);
-    CHECK(what.starts_with("model: \""));
-    CHECK(
-        what.ends_with("is not allowed: expected the name of a folder: 1 to 128 letters, digits, "
-                       "'_', '-' and '.', the first no '.'"));
+    CHECK(what == "model: bad value");
   }
 }
 TEST_CASE("symbolic links are followed within the repository alone") {
@@ -191,8 +186,7 @@ TEST_CASE("symbolic links are followed within the repository alone") {
   r.file("m/1/model.onnx").link("alias", "m").link("m/2", "1");
   CHECK(r.problem("alias").empty());
   CHECK(numbers(r.scan("alias")) == versions{2});
-  const std::string leaves =
-      "a symbolic link that leaves the repository is not allowed: expected one to what is in it";
+  const std::string leaves = "bad value";
   r.link("up", "..").link("root", "/");
   CHECK(r.problem("up") == "up: " + leaves);
   CHECK(r.problem("root") == "root: " + leaves);
@@ -205,9 +199,7 @@ TEST_CASE("symbolic links are followed within the repository alone") {
   r.file("config/1/model.onnx").link("config/config.pbtxt", "/etc/passwd");
   CHECK(r.problem("config") == "config/config.pbtxt: " + leaves);
   r.folder("lost/1").link("lost/1/model.onnx", "nowhere");
-  CHECK(
-      r.problem("lost") ==
-      "lost/1/model.onnx: a symbolic link to nothing is not allowed: expected a file or a folder");
+  CHECK(r.problem("lost") == "lost/1/model.onnx: bad value");
   r.link("round", "round");
   CHECK(r.problem("round").starts_with("round: cannot be read: "));
   // A folder whose name only begins as the repository's does is outside.
@@ -283,12 +275,8 @@ TEST_CASE("a repository that is none is refused") {
   repository r;
   CHECK(scan_repository(r.dir()).empty());
   for (int i = 0; i < 1001; ++i) r.folder("m" + std::to_string(i));
-  CHECK_THROWS_WITH_AS(
-      (void)scan_repository(r.dir()),
-      (r.dir() + ": a repository of more than 1000 models is not allowed: expected "
-                 "fewer")
-          .c_str(),
-      input_error);
+  CHECK(test::gist_of<input_error>([&] { (void)scan_repository(r.dir()); }) ==
+        (r.dir() + ": bad value"));
 }
 
 }  // namespace

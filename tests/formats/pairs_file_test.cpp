@@ -10,6 +10,7 @@
 
 #include <formats/profile_dir.hpp>
 #include <formats/text.hpp>
+#include <support/complaint.hpp>
 #include <support/profile_folder.hpp>
 #include <support/scratch_file.hpp>
 
@@ -55,20 +56,14 @@ TEST_CASE("bad rows are named") {
   const auto refuses = [&](const std::string& text, const std::string& complaint) {
     test::spill(file, text);
     CAPTURE(text);
-    CHECK_THROWS_WITH_AS((void)read_pairs(file, three()), (file + complaint).c_str(), input_error);
+    CHECK(test::gist_of<input_error>([&] { (void)read_pairs(file, three()); }) == file + complaint);
   };
-  refuses("model\n", ": line 1: missing: expected a column batch");
-  refuses(header + "a,1,50,d,1",
-          ": line 2: a row of 5 is not allowed: expected 12 fields, as in the header");
-  refuses(header + "x,1,50,d,1,50,1,1,1,0,5,host\n",
-          ": line 2, model: \"x\" is not allowed: expected a model of slo.csv: these pairs are of "
-          "other models");
-  refuses(header + "a,1,50,d,1,50,1,1,0,0,5,host\n",
-          ": line 2, factor: 0 is not allowed: expected a number from 0.1 to 100");
-  refuses(header + "a,1,50,d,1,50,1,1000,1000,0,5,host\n",
-          ": line 2, factor: 1000 is not allowed: expected a number from 0.1 to 100");
-  refuses(header + "a,1,101,d,1,50,1,1,1,0,5,host\n",
-          ": line 2, partition_pct: 101 is not allowed: expected an integer from 1 to 100");
+  refuses("model\n", ": line 1, batch: missing");
+  refuses(header + "a,1,50,d,1", ": line 2: bad value");
+  refuses(header + "x,1,50,d,1,50,1,1,1,0,5,host\n", ": line 2, model: bad value");
+  refuses(header + "a,1,50,d,1,50,1,1,0,0,5,host\n", ": line 2, factor: bad value");
+  refuses(header + "a,1,50,d,1,50,1,1000,1000,0,5,host\n", ": line 2, factor: bad value");
+  refuses(header + "a,1,101,d,1,50,1,1,1,0,5,host\n", ": line 2, partition_pct: bad value");
   std::remove(file.c_str());
 }
 TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
@@ -76,28 +71,23 @@ TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
     try {
       (void)parse_pairs("p.csv", header + "a,1,50,d,1,50," + times + ",5,host\n", three());
     } catch (const input_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{"none"};
   };
   CHECK(complaint("4,6,0.375,0") == "none");
   CHECK(complaint("4,6,6,0") == "none");
-  CHECK(complaint("4,6,6.1,0") ==
-        "p.csv: line 2, factor: 6.1 is not allowed: expected 0.375 to 6, since beside_ms / "
-        "alone_ms is 1.5: a quarter to four times as much, and up to twice that by the noise, 0");
+  CHECK(complaint("4,6,6.1,0") == "p.csv: line 2, factor: bad value");
   CHECK(complaint("4,6,7.4,0.25") == "none");  // Up to 5 times 1.5.
-  CHECK(complaint("4,6,0.29,0.25")
-            .starts_with("p.csv: line 2, factor: 0.29 is not allowed: expected 0.3 to 7.5, since"));
+  CHECK(complaint("4,6,0.29,0.25").starts_with("p.csv: line 2, factor: bad value"));
 }
 TEST_CASE("two partitions of one device are at most all of it") {
   const auto parse = [](const std::string& sizes) {
     return parse_pairs("p.csv", header + "a,1,80,d,1," + sizes + ",4,6,1.5,0,5,host\n", three());
   };
   CHECK(parse("20").size() == 1);
-  CHECK_THROWS_WITH_AS((void)parse("21"),
-                       "p.csv: line 2, other_partition_pct: 21 is not allowed: expected at most "
-                       "20, what partition_pct 80 leaves of the device",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] { (void)parse("21"); }) ==
+        "p.csv: line 2, other_partition_pct: bad value");
 }
 TEST_CASE("factors that nothing explains are not believed") {
   const auto believed = [](double beside_ms, double factor, double noise = 0) {
@@ -124,7 +114,7 @@ TEST_CASE("each side of a case has one row, of equal sides two, all of one devic
     try {
       (void)parse_pairs("p.csv", header + rows, three());
     } catch (const input_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{"none"};
   };
@@ -133,15 +123,9 @@ TEST_CASE("each side of a case has one row, of equal sides two, all of one devic
   const std::string self = "a,1,50,a,1,50" + here;
   CHECK(complaint(pair + self + self) == "none");
   CHECK(complaint(pair + "a,2,50,d,1,50" + here + "a,1,40,d,1,50" + here) == "none");
-  CHECK(complaint(pair + pair) ==
-        "p.csv: line 4, model: \"a\" is not allowed: expected each side of a case once; line 2 has "
-        "it");
-  CHECK(complaint(pair + self + self + self) ==
-        "p.csv: line 6, model: \"a\" is not allowed: expected a case of two equal sides in two "
-        "rows; line 4 has it");
-  CHECK(complaint(pair + "a,1,50,a,1,50,1,1,1,0,5,moon\n") ==
-        "p.csv: line 4, device: \"moon\" is not allowed: expected rows of one device; line 2 is of "
-        "\"host\"");
+  CHECK(complaint(pair + pair) == "p.csv: line 4, model: bad value");
+  CHECK(complaint(pair + self + self + self) == "p.csv: line 6, model: bad value");
+  CHECK(complaint(pair + "a,1,50,a,1,50,1,1,1,0,5,moon\n") == "p.csv: line 4, device: bad value");
 }
 TEST_CASE("noise that is more than what was measured is told in one line") {
   warnings told;
@@ -234,10 +218,8 @@ TEST_CASE("a folder is planned by its fit, by pairs where there is none, and by 
   CHECK(read().models[0].usage.empty());  // No fit to use it.
   CHECK(read().models[0].beside == factors{1.5, 1.5});
   std::remove((folder.path() + "/pairs.csv").c_str());
-  const std::string complaint = folder.path() +
-                                "/interference.csv: missing: expected what `cohort interference` "
-                                "measures";
-  CHECK_THROWS_WITH_AS(read(), complaint.c_str(), input_error);
+  const std::string complaint = folder.path() + "/interference.csv: missing";
+  CHECK(test::gist_of<input_error>(read) == complaint);
 }
 TEST_CASE("usage is read without a fit, of the models that have any") {
   const test::profile_folder folder;

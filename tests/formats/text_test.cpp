@@ -2,9 +2,14 @@
 #include <formats/text.hpp>
 
 #include <doctest/doctest.h>
+#include <formats/csv.hpp>
+#include <formats/json_reader.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <support/complaint.hpp>
 
 namespace cohort::formats::text_test {
 namespace {
@@ -37,16 +42,67 @@ TEST_CASE("a range says what it allows") {
   CHECK(integer_range{}.describe() == "an integer of at least 0");
 }
 
-TEST_CASE("an option outside its range is refused with its value") {
+TEST_CASE("an option outside its range is refused by name") {
   CHECK(parse_number("--x", "0.5", {.low = 0, .high = 1}) == 0.5);
-  CHECK_THROWS_WITH_AS((void)parse_number("--x", "-5", {.low = 0}),
-                       "--x: -5 is not allowed: expected a number of at least 0", input_error);
-  CHECK_THROWS_WITH_AS((void)parse_number("--x", "many", {.low = 0}),
-                       "--x: \"many\" is not allowed: expected a number of at least 0",
-                       input_error);
-  CHECK_THROWS_WITH_AS((void)parse_integer("--n", "1.5", {.low = 1, .high = 4}),
-                       "--n: 1.5 is not allowed: expected an integer from 1 to 4", input_error);
-  CHECK_THROWS_AS((void)parse_integer("--n", "5", {.low = 1, .high = 4}), input_error);
+  for (const char* bad : {"-5", "1.5", "many", ""}) {
+    CAPTURE(bad);
+    CHECK(test::gist_of<input_error>(
+              [&] { (void)parse_number("--x", bad, {.low = 0, .high = 1}); }) == "--x: bad value");
+  }
+  for (const char* bad : {"1.5", "5", "-1", "x"}) {
+    CAPTURE(bad);
+    CHECK(test::gist_of<input_error>(
+              [&] { (void)parse_integer("--n", bad, {.low = 1, .high = 4}); }) == "--n: bad value");
+  }
+}
+
+// The one place that knows the sentences. Every other test asks for field and kind, by test::gist.
+TEST_CASE("an error is one sentence that names the place, the value and what was expected") {
+  const auto json = [](std::string_view text, auto read) {
+    return [text, read] {
+      const std::string file = "f.json";
+      const json_value value = parse_json(file, text);
+      read(json_cursor{file, value});
+    };
+  };
+  const auto csv = [](std::string_view text) {
+    return [text] {
+      csv_reader r{"f.csv", text, {"a"}};
+      while (r.next()) (void)parse_number(r.place(0), r.field(0), {.low = 1, .high = 9});
+    };
+  };
+  const struct {
+    std::function<void()> call;
+    const char* sentence;
+    const char* gist;
+  } rows[] = {
+      {[] { (void)parse_number("--x", "-5", {.low = 0, .high = 1}); },
+       "--x: got -5, expected a number from 0 to 1", "--x: bad value"},
+      {[] { (void)parse_number("--x", "many", {.low = 0, .above_low = true}); },
+       "--x: got \"many\", expected a number above 0", "--x: bad value"},
+      {[] { (void)parse_integer("--n", "0", {.low = 1, .high = 4}); },
+       "--n: got 0, expected an integer from 1 to 4", "--n: bad value"},
+      {[] { fail("--to", "\"x\"", "a or b"); }, "--to: got \"x\", expected a or b",
+       "--to: bad value"},
+      {json("{\"n\": -1}", [](const json_cursor& c) { (void)c.find("n")->number({.low = 0}); }),
+       "f.json: $.n: got -1, expected a number of at least 0", "f.json: $.n: bad value"},
+      {json("{}", [](const json_cursor& c) { (void)c.require("n", "a number"); }),
+       "f.json: $.n: missing: expected a number", "f.json: $.n: missing"},
+      {json("{\"m\": 1}", [](const json_cursor& c) { c.only({"n", "o"}); }),
+       "f.json: $.m: unknown field: expected n, o", "f.json: $.m: unknown field"},
+      {json("{\"n\": 1, \"n\": 2}", [](const json_cursor&) {}),
+       "f.json: $.n: repeated: expected each field once", "f.json: $.n: repeated"},
+      {csv("b\n1\n"), "f.csv: line 1, a: missing: expected a column", "f.csv: line 1, a: missing"},
+      {csv("a,a\n1,2\n"), "f.csv: line 1, a: repeated: expected one column of that name",
+       "f.csv: line 1, a: repeated"},
+      {csv("a\n0\n"), "f.csv: line 2, a: got 0, expected a number from 1 to 9",
+       "f.csv: line 2, a: bad value"},
+      {[] { (void)read_file("/no/such"); }, "/no/such: cannot be read: No such file or directory",
+       "/no/such: cannot be read: No such file or directory"}};
+  for (const auto& r : rows) {
+    CHECK_THROWS_WITH_AS(r.call(), r.sentence, input_error);
+    CHECK(test::gist_of<input_error>(r.call) == r.gist);
+  }
 }
 
 TEST_CASE("quoting leaves one line of JSON, whatever the text") {

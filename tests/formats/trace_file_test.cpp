@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string>
+#include <support/complaint.hpp>
 
 namespace cohort::formats::trace_file_test {
 namespace {
@@ -30,29 +31,18 @@ TEST_CASE("rows become instants of models") {
 }
 
 void check_refused(const std::string& text, const char* message) {
-  CHECK_THROWS_WITH_AS((void)parse_trace("t.csv", text, two_models()), message, input_error);
+  CHECK(test::gist_of<input_error>([&] { (void)parse_trace("t.csv", text, two_models()); }) ==
+        message);
 }
 
 TEST_CASE("a bad row is refused with line and column") {
-  check_refused("time_ms\n1\n", "t.csv: line 1: missing: expected a column model");
-  check_refused(
-      "time_ms,model\n-1,a\n",
-      "t.csv: line 2, time_ms: -1 is not allowed: expected a number from 0 to 10000000000");
-  check_refused("time_ms,model\nnan,a\n",
-                "t.csv: line 2, time_ms: \"nan\" is not allowed: expected a number from 0 to "
-                "10000000000");
-  check_refused("time_ms,model\n1e11,a\n",
-                "t.csv: line 2, time_ms: 1e11 is not allowed: expected a number from 0 to "
-                "10000000000");
-  check_refused("time_ms,model\n,a\n",
-                "t.csv: line 2, time_ms: \"\" is not allowed: expected a number from 0 to "
-                "10000000000");
-  check_refused("time_ms,model\n2,a\n1.5,a\n",
-                "t.csv: line 3, time_ms: 1.5 is not allowed: expected at least 2, the time of the "
-                "row before");
-  check_refused("time_ms,model\n1,c\n",
-                "t.csv: line 2, model: \"c\" is not allowed: expected the name of a model of the "
-                "workload");
+  check_refused("time_ms\n1\n", "t.csv: line 1, model: missing");
+  check_refused("time_ms,model\n-1,a\n", "t.csv: line 2, time_ms: bad value");
+  check_refused("time_ms,model\nnan,a\n", "t.csv: line 2, time_ms: bad value");
+  check_refused("time_ms,model\n1e11,a\n", "t.csv: line 2, time_ms: bad value");
+  check_refused("time_ms,model\n,a\n", "t.csv: line 2, time_ms: bad value");
+  check_refused("time_ms,model\n2,a\n1.5,a\n", "t.csv: line 3, time_ms: bad value");
+  check_refused("time_ms,model\n1,c\n", "t.csv: line 2, model: bad value");
 }
 
 }  // namespace

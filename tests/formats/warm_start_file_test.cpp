@@ -5,6 +5,7 @@
 #include <formats/text.hpp>
 
 #include <string>
+#include <support/complaint.hpp>
 #include <utility>
 
 namespace cohort::formats::warm_start_file_test {
@@ -33,19 +34,19 @@ std::string complaint_about_profile(const std::string& text) try {
   (void)parse_kept_profile("f", text);
   return "none";
 } catch (const input_error& e) {
-  return e.what();
+  return test::gist(e.what());
 }
 std::string complaint_about_stages(const std::string& text) try {
   (void)parse_kept_stages("f", text);
   return "none";
 } catch (const input_error& e) {
-  return e.what();
+  return test::gist(e.what());
 }
 std::string complaint_about_settings(const std::string& text) try {
   (void)parse_kept_settings("f", text);
   return "none";
 } catch (const input_error& e) {
-  return e.what();
+  return test::gist(e.what());
 }
 
 TEST_CASE("a profile that was written is read as it was") {
@@ -88,23 +89,20 @@ TEST_CASE("a file cut off anywhere is no profile") {
 TEST_CASE("bad profiles are refused by field, value and range") {
   CHECK(complaint_about_profile(profile) == "none");
   const std::pair<std::string, const char*> bad[] = {
-      {replaced(profile, "profile", "settings"),
-       "f: $.format: \"cohort settings\" is not allowed: expected \"cohort profile\""},
-      {replaced(profile, "\"version\":1", "\"version\":2"),
-       "f: $.version: 2 is not allowed: expected 1"},
-      {replaced(profile, "{\"model\":\"a\"}", "{}"), "f: $.key: {} is not allowed"},
-      {replaced(profile, "\"a\"", "3"), "f: $.key.model: 3 is not allowed"},
-      {replaced(profile, "\"batch\":4", "\"batch\":1"),
-       "f: $.points[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
-      {replaced(profile, "\"batch\":1", "\"batch\":0"), "f: $.points[0].batch: 0 is not allowed"},
+      {replaced(profile, "profile", "settings"), "f: $.format: bad value"},
+      {replaced(profile, "\"version\":1", "\"version\":2"), "f: $.version: bad value"},
+      {replaced(profile, "{\"model\":\"a\"}", "{}"), "f: $.key: bad value"},
+      {replaced(profile, "\"a\"", "3"), "f: $.key.model: bad value"},
+      {replaced(profile, "\"batch\":4", "\"batch\":1"), "f: $.points[1].batch: bad value"},
+      {replaced(profile, "\"batch\":1", "\"batch\":0"), "f: $.points[0].batch: bad value"},
       {replaced(profile, "\"median_ms\":2", "\"median_ms\":0"),
-       "f: $.points[0].median_ms: 0 is not allowed: expected a number above 0 and at most"},
+       "f: $.points[0].median_ms: bad value"},
       {replaced(profile, "\"least_ms\":1.5", "\"least_ms\":2.5"),
-       "f: $.points[0].least_ms: 2.5 is not allowed: expected a number above 0 and at most 2"},
+       "f: $.points[0].least_ms: bad value"},
       {replaced(profile, "\"least_ms\":1.5", "\"x\":1"), "f: $.points[0]"},
       {replaced(profile, "\"median_ms\":2", "\"median_ms\":1e999"), "f: $.points[0].median_ms"},
       {R"({"format":"cohort profile","version":1,"key":{"model":"a"},"points":[]})",
-       "f: $.points: [] is not allowed"},
+       "f: $.points: bad value"},
       {"", "f: "},
       {"[]", "f: "},
       {std::string("\0\0\0", 3), "f: "}};
@@ -118,20 +116,18 @@ TEST_CASE("bad profiles are refused by field, value and range") {
 TEST_CASE("bad stages are refused by field, value and range") {
   CHECK(complaint_about_stages(stages) == "none");
   const std::pair<std::string, const char*> bad[] = {
-      {profile, "f: $.format: \"cohort profile\" is not allowed"},
-      {replaced(stages, "\"bucket\":0", "\"bucket\":1"),
-       "f: $.operators[0].bucket: 1 is not allowed: expected"},
-      {replaced(stages, "\"op\":1", "\"op\":2"),
-       "f: $.operators[2].op: 2 is not allowed: expected an integer from 0 to 1"},
+      {profile, "f: $.format: bad value"},
+      {replaced(stages, "\"bucket\":0", "\"bucket\":1"), "f: $.operators[0].bucket: bad value"},
+      {replaced(stages, "\"op\":1", "\"op\":2"), "f: $.operators[2].op: bad value"},
       {replaced(stages, "\"op\":0,\"batch\":2", "\"op\":0,\"batch\":1"),
-       "f: $.operators[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
+       "f: $.operators[1].batch: bad value"},
       {replaced(stages, "\"bucket\":1,\"op\":0", "\"bucket\":1,\"op\":1"),
-       "f: $.operators[4].op: 1 is not allowed: expected"},
-      {replaced(stages, "\"ms\":1.5", "\"ms\":0"), "f: $.operators[1].ms: 0 is not allowed"},
+       "f: $.operators[4].op: bad value"},
+      {replaced(stages, "\"ms\":1.5", "\"ms\":0"), "f: $.operators[1].ms: bad value"},
       {replaced(stages, "\"batch\":2,\"ms\":0.75", "\"batch\":1,\"ms\":0.75"),
-       "f: $.rows[1].batch: 1 is not allowed: expected an integer from 2 to 1048576"},
+       "f: $.rows[1].batch: bad value"},
       {replaced(stages, "\"hand_over_ms\":0", "\"hand_over_ms\":-1"),
-       "f: $.hand_over_ms: -1 is not allowed"},
+       "f: $.hand_over_ms: bad value"},
       {replaced(stages, "\"rows\"", "\"row\""), "f: $"}};
   for (const auto& [text, message] : bad) {
     CAPTURE(text);
@@ -143,12 +139,11 @@ TEST_CASE("bad stages are refused by field, value and range") {
 TEST_CASE("bad settings are refused by field, value and range") {
   CHECK(complaint_about_settings(settings) == "none");
   const std::pair<std::string, const char*> bad[] = {
-      {profile, "f: $.format: \"cohort profile\" is not allowed"},
+      {profile, "f: $.format: bad value"},
       {replaced(settings, "\"version\":1", "\"version\":\"1\""), "f: $.version: \"1\""},
-      {replaced(settings, "brief", "late"), "f: $.window: \"late\" is not allowed: expected eager"},
-      {replaced(settings, "0.75", "0.4"),
-       "f: $.quantile: 0.4 is not allowed: expected a number from 0.5 to 0.999"},
-      {replaced(settings, "0.75", "null"), "f: $.quantile: null is not allowed"}};
+      {replaced(settings, "brief", "late"), "f: $.window: bad value"},
+      {replaced(settings, "0.75", "0.4"), "f: $.quantile: bad value"},
+      {replaced(settings, "0.75", "null"), "f: $.quantile: bad value"}};
   for (const auto& [text, message] : bad) {
     CAPTURE(text);
     CAPTURE(complaint_about_settings(text));
@@ -163,7 +158,7 @@ TEST_CASE("what differs between keys is named, wherever it stands") {
         "f: $.key.model: \"b\" is not what it is now: \"a\"");
   CHECK(difference("f", {{"model", "a"}}, key) ==
         "f: $.key.machine: nothing is not what it is now: \"CPU \\\"x\\\", 2 cores\"");
-  CHECK(difference("f", key, {{"model", "a"}}) == "f: $.key: 2 fields are not allowed: expected 1");
+  CHECK(difference("f", key, {{"model", "a"}}) == "f: $.key: bad value");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(c.ask("GET", "/v2/models/wrong").first == 404);
   const std::string all = index(c);
   CHECK(all.find(R"("name":"good","version":"1","state":"READY")") != std::string::npos);
-  CHECK(all.find("max_batch_size: -1 is not allowed: expected 0 to 4096") != std::string::npos);
+  CHECK(all.find("max_batch_size: got -1") != std::string::npos);
   CHECK(all.find(R"("name":"cut_off")") != std::string::npos);
   CHECK(c.ask("POST", "/v2/repository/index", R"({"ready":true})").second.find("cut_off") ==
         std::string::npos);
@@ -125,8 +125,7 @@ TEST_CASE("a served model whose new configuration is wrong stays, and log and in
     return test::soon([&] { return (said += log.read_all()).find(what) != std::string::npos; });
   };
   test::spill(r.folder + "/model/config.pbtxt", "max_batch_size: -1\n");
-  const std::string why =
-      "model/config.pbtxt: max_batch_size: -1 is not allowed: expected 0 to 4096";
+  const std::string why = "model/config.pbtxt: max_batch_size: got -1, expected 0 to 4096";
   CHECK(load(c, "model").find(why) != std::string::npos);
   CHECK(is_told(why + "; model 'model' is served as it was"));
   const std::string all = index(c);
@@ -250,8 +249,7 @@ TEST_CASE("an SLO that no request can meet is refused with the least one") {
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};
-  CHECK(load(c, "m").find("model 'm': slo_ms: 0.001 is not allowed: expected at least ") !=
-        std::string::npos);
+  CHECK(load(c, "m").find("model 'm': slo_ms: got 0.001") != std::string::npos);
   CHECK(s.stop() == 0);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/scratch_file.hpp>
 
@@ -138,7 +139,7 @@ TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one
   CHECK(told(formats::write_kept(p)).starts_with("a batch of 1 takes "));
   std::string newer = whole;
   newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 9");
-  CHECK(told(newer) == "$.version: 9 is not allowed: expected 1; ignored\n");
+  CHECK(test::gist(told(newer)) == "$.version: bad value\n");
 }
 
 TEST_CASE("a folder that cannot be written is told in one line, and the server serves" *
@@ -217,8 +218,7 @@ TEST_CASE("a --cache that is neither off nor a folder is refused" *
   for (const std::string& bad : {path, std::string{}}) {
     test::child_server s{INFERENCE_SERVER, {"--executor", "emulated", "--cache", bad}};
     CHECK(s.wait() == 2);
-    CHECK(s.first_line ==
-          "inference_server: --cache: \"" + bad + "\" is not allowed: expected off or a folder\n");
+    CHECK(test::gist(s.first_line) == "inference_server: --cache: bad value\n");
   }
   fs::remove(path);
 }

@@ -86,18 +86,17 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   const std::string metrics = c.ask("GET", "/metrics").second;
   for (const char* line :
        {R"(cohort_setting_window{window="reserved"} )", "cohort_setting_quantile 0.",
-        R"(cohort_tuning_rounds{result="kept"} )", "cohort_tuning_cpu_seconds ",
-        R"(cohort_latency_correction{model="BERT",quantile="0.5"} 1)",
-        R"(cohort_latency_batches{model="BERT"} 0)", R"(cohort_latency_shifts{model="BERT"} 0)",
-        R"(cohort_device_factor{device="0"} )", R"(cohort_wake_late_seconds{quantile="0.99"} )",
-        "cohort_devices_advised ", "cohort_wake_margin_seconds ",
-        R"(cohort_handover_seconds{way="back"} )",
-        R"(cohort_request_quantile_seconds{quantile="0.5"} 0.0)"}) {
+        R"(cohort_tuning_rounds_total{result="kept"} )", "cohort_tuning_cpu_seconds_total ",
+        R"(cohort_latency_correction_p50{model="BERT"} 1)",
+        R"(cohort_latency_batches{model="BERT"} 0)",
+        R"(cohort_latency_shifts_total{model="BERT"} 0)", R"(cohort_device_factor{device="0"} )",
+        "cohort_wake_late_p99_seconds ", "cohort_devices_advised ", "cohort_wake_margin_seconds ",
+        R"(cohort_handover_seconds{way="back"} )", "cohort_request_latency_p50_seconds 0.0"}) {
     CAPTURE(std::string{line});
     CHECK(metrics.find("\n" + std::string{line}) != std::string::npos);
   }
   // Batches take 1.5 times as long as profiled, or more where the machine is busy.
-  for (const std::string name : {R"(cohort_latency_correction{model="ResNet50",quantile="0.9"} )",
+  for (const std::string name : {R"(cohort_latency_correction_p90{model="ResNet50"} )",
                                  R"(cohort_latency_factor{model="ResNet50"} )"}) {
     CAPTURE(name);
     const std::size_t at = metrics.find("\n" + name);

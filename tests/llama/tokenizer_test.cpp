@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <llama/unicode.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::llama::tokenizer_test {
@@ -268,7 +269,7 @@ std::string complaint(const json& d) {
   try {
     (void)tokenizer::parse(d.dump(), "t.json");
   } catch (const config_error& e) {
-    return e.what();
+    return test::gist(e.what());
   }
   return "";
 }
@@ -287,14 +288,14 @@ TEST_CASE("what is not a byte-level BPE is refused in one line") {
   CHECK(complaint(d) == "t.json: model.merges: expected two tokens");
   d = vocabulary({});
   d["model"]["vocab"]["zz"] = -1;
-  CHECK(complaint(d).starts_with("t.json: model.vocab: -1 is not allowed"));
+  CHECK(complaint(d).starts_with("t.json: model.vocab: bad value"));
   d["model"]["vocab"]["zz"] = 1U << 20U;  // Far behind the others: nothing but memory.
-  CHECK(complaint(d).starts_with("t.json: model.vocab: 1048576 is not allowed"));
+  CHECK(complaint(d).starts_with("t.json: model.vocab: bad value"));
   d["model"]["vocab"]["zz"] = 1e18;
   CHECK_FALSE(complaint(d).empty());
   d = vocabulary({});
   d["pre_tokenizer"] = {{"type", "Metaspace"}};
-  CHECK(complaint(d).starts_with("t.json: pre_tokenizer.type: \"Metaspace\" is not allowed"));
+  CHECK(complaint(d).starts_with("t.json: pre_tokenizer.type: bad value"));
   d["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", ".*"}}}};
   CHECK_FALSE(complaint(d).empty());
   d = vocabulary({});

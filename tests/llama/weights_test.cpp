@@ -15,6 +15,7 @@
 #include <string>
 
 #include <llama/safetensors.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::llama::weights_test {
@@ -95,7 +96,7 @@ TEST_CASE("headers that lie are refused") {
     try {
       (void)read_safetensors(bytes(file), "f");
     } catch (const config_error& e) {
-      return std::string{e.what()}.find('\n') == std::string::npos;
+      return test::gist(e.what()).find('\n') == std::string::npos;
     }
     return false;
   };
@@ -126,7 +127,7 @@ TEST_CASE("tensors must take the bytes of their shapes, and every byte once") {
     try {
       (void)read_safetensors(bytes(safetensors(header, data)), "f");
     } catch (const config_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{};
   };
@@ -209,7 +210,7 @@ TEST_CASE("a folder with something missing or wrong is refused, naming it") {
     try {
       (void)load_weights(f.path);
     } catch (const config_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{};
   };
@@ -267,7 +268,7 @@ TEST_CASE("tensors that would change the output and are not ours are refused, na
     try {
       (void)load_weights(f.path);
     } catch (const config_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{};
   };
@@ -347,7 +348,7 @@ TEST_CASE("a tensor in two shards is refused") {
     (void)load_weights(f.path);
     CHECK(false);
   } catch (const config_error& e) {
-    CHECK(std::string{e.what()} ==
+    CHECK(test::gist(e.what()) ==
           second.path + ": tensor model.embed_tokens.weight: is in " + first + ", too");
   }
 }
@@ -390,7 +391,7 @@ std::string complaint_of(const json& config) {
   try {
     (void)parse_config(config.dump(), "config.json");
   } catch (const config_error& e) {
-    return e.what();
+    return test::gist(e.what());
   }
   return {};
 }
@@ -436,34 +437,27 @@ TEST_CASE("rotary positions are read where transformers 5 writes them, and where
   }
   const auto wrong = [](const json& fields) { return complaint_of(changed(fields)); };
   CHECK(wrong({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
-        "config.json: rope_scaling.factor: 2 is not allowed: expected 1, since rope_type linear is "
-        "not supported");
-  CHECK(
-      wrong({{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}) ==
-      "config.json: rope_scaling.type: \"yarn\" is not allowed: expected \"default\", \"llama3\", "
-      "or \"linear\" with factor 1");
+        "config.json: rope_scaling.factor: bad value");
+  CHECK(wrong({{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}) ==
+        "config.json: rope_scaling.type: bad value");
   CHECK(wrong({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2}}}})
-            .starts_with("config.json: rope_parameters.rope_type: \"yarn\" is not allowed"));
+            .starts_with("config.json: rope_parameters.rope_type: bad value"));
   CHECK(wrong({{"rope_scaling", {{"factor", 2}}}})
-            .starts_with("config.json: rope_scaling.rope_type: nothing is not allowed"));
-  CHECK(
-      wrong({{"rope_scaling", {{"type", "default"}, {"rope_type", "llama3"}}}}) ==
-      "config.json: rope_scaling.type: \"default\" is not allowed: expected the same as rope_type");
-  CHECK(wrong({{"rope_scaling", "linear"}}) ==
-        "config.json: rope_scaling: \"linear\" is not allowed: expected an object");
+            .starts_with("config.json: rope_scaling.rope_type: bad value"));
+  CHECK(wrong({{"rope_scaling", {{"type", "default"}, {"rope_type", "llama3"}}}}) ==
+        "config.json: rope_scaling.type: bad value");
+  CHECK(wrong({{"rope_scaling", "linear"}}) == "config.json: rope_scaling: bad value");
   CHECK(wrong({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}})
-            .starts_with("config.json: rope_parameters.rope_type: nothing is not allowed"));
+            .starts_with("config.json: rope_parameters.rope_type: bad value"));
   CHECK(wrong({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}) ==
-        "config.json: rope_parameters.partial_rotary_factor: 0.5 is not allowed: expected 1 or "
-        "nothing");
+        "config.json: rope_parameters.partial_rotary_factor: bad value");
   // All that llama3 needs must be there: nobody's guess is the model's value.
   for (const char* key :
        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json part = llama3;
     part.erase(key);
-    CHECK(wrong({{"rope_scaling", part}}) == "config.json: rope_scaling." + std::string{key} +
-                                                 ": nothing is not allowed: expected a number "
-                                                 "above 0");
+    CHECK(wrong({{"rope_scaling", part}}) ==
+          "config.json: rope_scaling." + std::string{key} + ": bad value");
     CHECK(wrong({{"rope_parameters", part}}).starts_with("config.json: rope_parameters."));
   }
   // Two places that say different things.
@@ -481,8 +475,7 @@ TEST_CASE("what would change the output is refused by its name, what is neutral 
   const auto refused = [](const char* key, const json& value) {
     CAPTURE(key);
     const std::string said = complaint_of(changed({{key, value}}));
-    CHECK(said.starts_with("config.json: " + std::string{key} + ": " + value.dump() +
-                           " is not allowed: expected "));
+    CHECK(said == "config.json: " + std::string{key} + ": bad value");
     CHECK(said.find('\n') == std::string::npos);
   };
   refused("model_type", "mistral");
@@ -532,14 +525,12 @@ TEST_CASE("texts end where generation_config.json says, as in transformers") {
     try {
       (void)ends(text);
     } catch (const config_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
     return std::string{};
   };
   CHECK(complaint("[") == path + ": not a JSON object");
-  CHECK(complaint(R"({"eos_token_id":[1,259]})") ==
-        path +
-            ": eos_token_id: [1,259] is not allowed: expected tokens of the vocabulary, below 259");
+  CHECK(complaint(R"({"eos_token_id":[1,259]})") == path + ": eos_token_id: bad value");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <concepts>
 #include <functional>
+#include <support/complaint.hpp>
 
 namespace cohort::registry::policy_test {
 using namespace formats;
@@ -55,13 +56,12 @@ TEST_CASE("a search tries both gather rules where policies are compared, or if t
   CHECK(tried("adaptive,eager", {}) == "adaptive drop-head; eager head; eager drop-head; ");
   CHECK(tried("adaptive,eager", {.gather = "best"}) == tried("adaptive,eager", {}));
   CHECK(tried("deferred,eager", {.gather = "head"}) == "deferred head; eager head; ");
-  CHECK_THROWS_WITH_AS((void)parse_searched_policies("adaptive", {.gather = "best"}),
-                       "--gather: best is not allowed: expected no --gather with adaptive, which "
-                       "has a rule of its own",
-                       input_error);
-  CHECK_THROWS_WITH_AS((void)parse_searched_policies("eager", {.gather = "tail"}),
-                       "--gather: \"tail\" is not allowed: expected head, drop-head or best",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] {
+          (void)parse_searched_policies("adaptive", {.gather = "best"});
+        }) == "--gather: bad value");
+  CHECK(test::gist_of<input_error>([&] {
+          (void)parse_searched_policies("eager", {.gather = "tail"});
+        }) == "--gather: bad value");
   CHECK_THROWS_AS((void)parse_policies("eager", {.gather = "best"}), input_error);
 }
 
@@ -85,15 +85,12 @@ TEST_CASE("what is no policy is refused with those that are") {
     INFO(std::string{bad});
     CHECK_THROWS_AS((void)parse_policies(bad, {}), input_error);
   }
-  const std::string refusal =
-      "--policy: \"nexus\" is not allowed: expected " + policy_names().names();
-  CHECK_THROWS_WITH_AS((void)parse_policies("nexus", {}), refusal.c_str(), input_error);
-  CHECK_THROWS_WITH_AS((void)parse_policies("timeout:2", {}),
-                       "--policy timeout: 2 is not allowed: expected a number from 0 to 1",
-                       input_error);
-  CHECK_THROWS_WITH_AS((void)parse_policies("eager", {.gather = "tail"}),
-                       "--gather: \"tail\" is not allowed: expected head or drop-head",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] { (void)parse_policies("nexus", {}); }) ==
+        "--policy: bad value");
+  CHECK(test::gist_of<input_error>([&] { (void)parse_policies("timeout:2", {}); }) ==
+        "--policy timeout: bad value");
+  CHECK(test::gist_of<input_error>([&] { (void)parse_policies("eager", {.gather = "tail"}); }) ==
+        "--gather: bad value");
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.gather = "head"}), input_error);
 }
 
@@ -119,13 +116,12 @@ TEST_CASE("what is simulated may also be a rival, with a rule of its own") {
     INFO(std::string{bad});
     CHECK_THROWS_AS((void)parse_simulated_policies(bad, {}), input_error);
   }
-  CHECK_THROWS_WITH_AS((void)parse_simulated_policies("nexus", {.gather = "head"}),
-                       "--gather: head is not allowed: expected no --gather with nexus, which has "
-                       "a rule of its own",
-                       input_error);
-  CHECK_THROWS_WITH_AS((void)parse_simulated_policies("nexus", {.tune = "on"}),
-                       "--tune: \"on\" is not allowed: expected it with adaptive alone",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] {
+          (void)parse_simulated_policies("nexus", {.gather = "head"});
+        }) == "--gather: bad value");
+  CHECK(test::gist_of<input_error>([&] {
+          (void)parse_simulated_policies("nexus", {.tune = "on"});
+        }) == "--tune: bad value");
 }
 
 TEST_CASE("adaptive alone tunes itself, unless told not to") {
@@ -138,25 +134,19 @@ TEST_CASE("adaptive alone tunes itself, unless told not to") {
   CHECK_FALSE(parse_policies("adaptive", {.tune = "off"})[0].tuning->is_on);
   CHECK(parse_policies("adaptive", {.tune = "on", .fairness = "0"})[0].tuning->fairness == 0);
   const auto refused = [](const char* policy, const policy_options& o, const char* why) {
-    CHECK_THROWS_WITH_AS((void)parse_policies(policy, o), why, input_error);
+    CHECK(test::gist_of<input_error>([&] { (void)parse_policies(policy, o); }) == why);
   };
-  refused("adaptive", {.tune = "yes"}, "--tune: \"yes\" is not allowed: expected on or off");
-  refused("eager,deferred", {.tune = "on"},
-          "--tune: \"on\" is not allowed: expected it with adaptive alone");
-  refused("eager", {.fairness = "1"},
-          "--fairness: \"1\" is not allowed: expected it with adaptive alone");
-  refused("adaptive", {.tune = "off", .fairness = "1"},
-          "--fairness: \"1\" is not allowed: expected it without --tune off");
+  refused("adaptive", {.tune = "yes"}, "--tune: bad value");
+  refused("eager,deferred", {.tune = "on"}, "--tune: bad value");
+  refused("eager", {.fairness = "1"}, "--fairness: bad value");
+  refused("adaptive", {.tune = "off", .fairness = "1"}, "--fairness: bad value");
   const auto given =
       parse_policies("adaptive", {.tune = "off", .window = "deferred", .quantile = "0.97"});
   CHECK(given[0].tuning->initial ==
         deferred::settings{.window = deferred::window_kind::deferred, .quantile = 0.97});
-  refused("adaptive", {.window = "late"},
-          "--window: \"late\" is not allowed: expected one of eager, brief, patient, reserved, "
-          "frontrun, deferred");
+  refused("adaptive", {.window = "late"}, "--window: bad value");
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.quantile = "1"}), input_error);
-  refused("adaptive", {.objective = "cost"},
-          "--objective: \"cost\" is not allowed: expected latency or devices");
+  refused("adaptive", {.objective = "cost"}, "--objective: bad value");
   CHECK_THROWS_AS((void)parse_policies("adaptive", {.fairness = "-1"}), input_error);
 }
 

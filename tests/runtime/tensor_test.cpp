@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::runtime::tensor_test {
@@ -61,11 +62,11 @@ TEST_CASE("shapes that are empty, negative or overflow are refused with the tens
       const row_layout row{t, 1U << 31U};
       return std::string{"accepted"};
     } catch (const config_error& e) {
-      return std::string{e.what()};
+      return test::gist(e.what());
     }
   };
-  CHECK(refusal({0}) == "tensor 'x': a dimension of 0 is not allowed: expected at least 1");
-  CHECK(refusal({2, -3}) == "tensor 'x': a dimension of -3 is not allowed: expected at least 1");
+  CHECK(refusal({0}) == "tensor 'x': dimension: bad value");
+  CHECK(refusal({2, -3}) == "tensor 'x': dimension: bad value");
   const std::string too_large = "tensor 'x': a row of it is too large: expected less than 1 TiB";
   CHECK(refusal({INT64_MAX, INT64_MAX}) == too_large);
   CHECK(refusal({size_dimension, size_dimension}) == too_large);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <formats/text.hpp>
+#include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
 
 namespace cohort::bench::sweep_results_test {
@@ -51,8 +52,8 @@ TEST_CASE("what is written is read, and a line that was cut short is dropped and
     CHECK(test::slurp(file) == whole);
   }
   test::spill(file, whole + "{\"seed\": 9}\n");
-  const std::string message = file + ", line 3: $.draw: missing: expected a text";
-  CHECK_THROWS_WITH_AS((void)read_draws(file), message.c_str(), formats::input_error);
+  CHECK(test::gist_of<formats::input_error>([&] { (void)read_draws(file); }) ==
+        file + ", line 3: $.draw: missing");
   std::remove(file.c_str());
 }
 

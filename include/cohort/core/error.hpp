@@ -26,8 +26,8 @@ class error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// A value that a caller configured, or an input, is not allowed: the same call fails again, on
-/// every machine. The message names the field, the value and the range.
+/// A configured value or an input is out of range: the same call fails again, on every machine.
+/// The message names the field, the value and the range.
 class config_error : public error {
  public:
   explicit config_error(const std::string& what,

@@ -59,8 +59,8 @@ class measured_model {
     const std::size_t row = model_.boundary_bytes(0);
     if (rows.empty() || rows.size() % row != 0) {
       throw config_error{
-          fmt::format("measure: inputs of {} bytes are not allowed: expected at least one row, and "
-                      "whole ones, of {} bytes each",
+          fmt::format("measure: inputs: got {} bytes, expected one row or more of {} bytes "
+                      "each",
                       rows.size(), row)};
     }
     stream s = executor_.make_stream();

@@ -137,8 +137,8 @@ class row_layout {
       std::size_t bytes = bytes_of(t.type);
       for (const std::int64_t d : t.shape) {
         if (d != size_dimension && d < 1) {
-          throw config_error{"tensor '" + t.name + "': a dimension of " + std::to_string(d) +
-                             " is not allowed: expected at least 1"};
+          throw config_error{"tensor '" + t.name + "': dimension: got " + std::to_string(d) +
+                             ", expected at least 1"};
         }
         const std::size_t n = d == size_dimension ? max_size : static_cast<std::size_t>(d);
         if (n > most / bytes) too_large(t);

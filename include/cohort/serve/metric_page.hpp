@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server counts, in the Prometheus text format: a page, and rows that are on it.
+/// Metrics in the Prometheus text format: a page, and its rows.
 #pragma once
 
 #include <cohort/serve/http.hpp>
@@ -24,7 +24,7 @@ class Registry;
 
 namespace cohort::serve {
 
-/// What a row has one count for each of.
+/// The kind of thing that a row has a series for each of.
 enum class counted_by : unsigned char {
   server,    ///< One in all.
   model,     ///< Label `model`.
@@ -32,7 +32,7 @@ enum class counted_by : unsigned char {
   device,    ///< Label `device`.
 };
 
-/// What a row says on the page.
+/// A row's name, help and labels.
 struct metric_spec {
   const char* name;
   const char* help;
@@ -42,8 +42,8 @@ struct metric_spec {
   std::vector<double> buckets{};           ///< Upper bounds, ascending; of histograms.
 };
 
-/// The rows of one server, and `cohort_log_lines_dropped_total`. They are its members, each of
-/// which registers itself: a member more is a metric more. Thread safety: add rows and owners
+/// The rows of one server, and `cohort_log_lines_dropped_total`. The rows are members; each
+/// registers itself, so another member is another metric. Thread safety: add rows and owners
 /// first, but for expected ones, which one thread may add later; then any thread.
 class metric_page {
  public:
@@ -101,30 +101,31 @@ class metric_row : metric_page::owner_listener {
   std::vector<Metric*> series_;
 };
 
-/// What only grows.
+/// A total that only grows.
 class counter : public metric_row<prometheus::Counter> {
  public:
   using metric_row::metric_row;
   void add(double n = 1, std::size_t owner = 0, std::size_t value = 0) const;
-  /// To a total that somebody else counts.
-  void raise_to(double total) const;
+  /// To a total that is counted elsewhere.
+  void raise_to(double total, std::size_t owner = 0, std::size_t value = 0) const;
 };
 
-/// What is so now.
+/// A present value.
 class gauge : public metric_row<prometheus::Gauge> {
  public:
   using metric_row::metric_row;
   void set(double x, std::size_t owner = 0) const;
 };
 
-/// How values are spread over `buckets`.
+/// Counts of values by `buckets`.
 class histogram : public metric_row<prometheus::Histogram> {
  public:
   using metric_row::metric_row;
   void observe(double x, std::size_t owner = 0) const;
 };
 
-/// A counter by texts that are known only when they come, as HTTP statuses. `label` names them.
+/// A counter by texts that are only known when they occur, such as HTTP statuses. `label` names
+/// them.
 class text_counter {
  public:
   text_counter(metric_page& page, const metric_spec& spec);
@@ -135,23 +136,22 @@ class text_counter {
   prometheus::Family<prometheus::Counter>* family_;
 };
 
-/// Requests that the HTTP server refused as there was no room, by the bound that was full. All
-/// servers have it.
+/// Requests that the HTTP server refused at a limit, by the limit. All servers have it.
 class http_refusal_counter {
  public:
   explicit http_refusal_counter(metric_page& page)
       : count_{page,
                {.name = "cohort_http_refused_total",
-                .help = "Connections and requests refused for want of room, by what was full",
+                .help = "Connections and requests refused at a limit, by the limit",
                 .label = "reason",
                 .values = {"connections", "bodies", "memory"}}},
         held_{page,
               {.name = "cohort_held_bytes",
-               .help = "Memory that bodies and answers of requests hold, reservations included"}},
+               .help = "Bytes held or reserved for bodies and answers of requests"}},
         most_{page,
               {.name = "cohort_held_bytes_limit",
-               .help = "The most of it; requests beyond are answered 429 or 413"}} {}
-  /// What is held at present, and the most that may be.
+               .help = "Limit of cohort_held_bytes; requests beyond it are answered 429 or 413"}} {}
+  /// Shows the held memory and its limit.
   void show(const byte_ledger& memory) const {
     held_.set(static_cast<double>(memory.held()));
     most_.set(static_cast<double>(memory.limit()));
@@ -176,6 +176,29 @@ class changing_gauge {
 
  private:
   prometheus::Family<prometheus::Gauge>* family_;
+};
+
+/// The 50th, 90th and 99th percentile of a distribution that is kept elsewhere, a gauge each.
+class percentile_gauges {
+ public:
+  /// @param name, unit Their names are "NAME_p50UNIT" and so on.
+  percentile_gauges(metric_page& page, const std::string& name, const std::string& unit,
+                    const char* help)
+      : p50_{page, {.name = (name + "_p50" + unit).c_str(), .help = help}},
+        p90_{page, {.name = (name + "_p90" + unit).c_str(), .help = help}},
+        p99_{page, {.name = (name + "_p99" + unit).c_str(), .help = help}} {}
+  /// @param quantile Called with 0.5, 0.9 and 0.99.
+  template <class Quantile>
+  void set(const metric_labels& labels, Quantile quantile) const {
+    p50_.set(labels, quantile(0.5));
+    p90_.set(labels, quantile(0.9));
+    p99_.set(labels, quantile(0.99));
+  }
+
+ private:
+  changing_gauge p50_;
+  changing_gauge p90_;
+  changing_gauge p99_;
 };
 
 }  // namespace cohort::serve

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an inference server counts.
+/// Metrics of an inference server.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -14,7 +14,7 @@
 
 namespace cohort::serve {
 
-/// What happens to a row of a model's pipeline.
+/// Events of a row of a model's pipeline.
 enum class row_event : std::uint8_t {
   made,       ///< Requests became a row.
   stretched,  ///< Requests joined a row that ran.
@@ -44,126 +44,118 @@ class metrics : public metric_page {
                   to_string(refusal::too_big), to_string(refusal::deadline_infeasible),
                   to_string(refusal::draining), to_string(refusal::overloaded),
                   to_string(refusal::no_device), to_string(refusal::model_suspended)}}};
-  counter shed{
-      *this,
-      {.name = "cohort_shed_total",
-       .help = "Infer requests refused before their body was parsed, as they would be late",
-       .by = counted_by::model}};
+  counter shed{*this,
+               {.name = "cohort_shed_total",
+                .help = "Infer requests refused before parsing because they would be late",
+                .by = counted_by::model}};
   histogram batch_size{*this,
                        {.name = "cohort_batch_size",
-                        .help = "Requests in a batch when it was sent",
+                        .help = "Requests per dispatched batch",
                         .by = counted_by::model,
                         .buckets = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128}}};
   histogram request_seconds{*this,
                             {.name = "cohort_request_seconds",
-                             .help = "Arrival to end of requests that ran",
+                             .help = "Time from arrival to end of requests that ran",
                              .by = counted_by::model,
                              .buckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
                                          0.15, 0.2, 0.3, 0.5, 1, 2}}};
-  changing_gauge latency_seconds{
-      *this,
-      {.name = "cohort_request_quantile_seconds",
-       .help = "Quantiles of the latencies of about the last 16,000 requests that ran"}};
+  percentile_gauges latency_seconds{*this, "cohort_request_latency", "_seconds",
+                                    "Latency percentile of the last 16,000 requests that ran"};
   gauge waiting{*this,
                 {.name = "cohort_waiting_requests",
-                 .help = "Requests that wait for a batch",
+                 .help = "Requests waiting for a batch",
                  .by = counted_by::model}};
-  counter busy_seconds{
-      *this,
-      {.name = "cohort_device_busy_seconds_total",
-       .help = "Time that the batches sent to a device should take by their profile",
-       .by = counted_by::device}};
-  counter pipeline_rows{
-      *this,
-      {.name = "cohort_pipeline_rows_total",
-       .help = "Rows of pipelines that were made, joined, split or held between stages",
-       .by = counted_by::pipeline,
-       .label = "event",
-       .values = {"new", "stretch", "split", "hold"}}};
+  counter busy_seconds{*this,
+                       {.name = "cohort_device_busy_seconds_total",
+                        .help = "Device time of dispatched batches by their profile",
+                        .by = counted_by::device}};
+  counter pipeline_rows{*this,
+                        {.name = "cohort_pipeline_rows_total",
+                         .help = "Rows made, joined, split or held between stages of a pipeline",
+                         .by = counted_by::pipeline,
+                         .label = "event",
+                         .values = {"new", "stretch", "split", "hold"}}};
   changing_gauge placed{
       *this,
       {.name = "cohort_placed_requests_per_second",
-       .help = "Models on partitions of devices, and the rate that the plan gives them there"}};
-  changing_gauge latency_correction{
-      *this,
-      {.name = "cohort_latency_correction",
-       .help = "Actual over profiled time of batches, as learned: quantiles of those of late"}};
+       .help = "Planned request rate of a model on a partition; 0 while it is not served there"}};
+  percentile_gauges latency_correction{*this, "cohort_latency_correction", "",
+                                       "Percentile of recent batch times over profiled times"};
   changing_gauge latency_factor{
       *this,
       {.name = "cohort_latency_factor",
-       .help = "What the profile of a batch of one counts for in decisions, times itself"}};
+       .help = "Factor on the profiled time of a batch of one that decisions use"}};
   changing_gauge latency_batches{
       *this,
       {.name = "cohort_latency_batches",
-       .help = "Batches measured since the level of a model's latencies shifted last"}};
-  changing_gauge latency_shifts{*this,
-                                {.name = "cohort_latency_shifts",
-                                 .help = "How often the level of a model's latencies has shifted"}};
+       .help = "Batches measured since the last shift of a model's latencies"}};
+  counter latency_shifts{*this,
+                         {.name = "cohort_latency_shifts_total",
+                          .help = "Shifts of a model's latencies to another level",
+                          .by = counted_by::model}};
   changing_gauge device_factor{
       *this,
       {.name = "cohort_device_factor",
-       .help = "How many times as long as on other devices batches take on this one"}};
+       .help = "Batch times on this device over those on the other devices"}};
   changing_gauge device_state{
       *this,
       {.name = "cohort_device_state",
-       .help = "1 for the state that a device is in: healthy, suspect or quarantined; else 0"}};
+       .help = "1 for the present state of a device, 0 for its other states"}};
   changing_gauge devices_advised{
       *this,
       {.name = "cohort_devices_advised",
-       .help = "About the fewest devices with which 1 % of the present load would be bad"}};
+       .help = "Fewest devices that would keep late or dropped requests below 1 % of the load"}};
   changing_gauge device_planned{
       *this,
       {.name = "cohort_device_planned",
-       .help = "1 if plans count on the device, 0 as long as a partition of it is out of service"}};
+       .help = "1 if plans use the device, 0 while a partition of it is out of service"}};
   counter device_changes{*this,
                          {.name = "cohort_device_changes_total",
-                          .help = "How often a device was taken out of service, or came back",
+                          .help = "Changes of a device into or out of quarantine",
                           .by = counted_by::device,
                           .label = "to",
                           .values = {"quarantined", "healthy"}}};
   counter suspensions{*this,
                       {.name = "cohort_model_suspensions_total",
-                       .help = "How often a model was suspended for a while, as its requests made "
-                               "devices hang or fail",
+                       .help = "Suspensions of a model whose requests made devices hang or fail",
                        .by = counted_by::model}};
   counter retries{*this,
                   {.name = "cohort_retried_requests_total",
-                   .help = "Requests of batches that failed or hung which wait for another one",
+                   .help = "Requests requeued after their batch failed or hung",
                    .by = counted_by::model}};
-  counter stray_ends{
+  counter stray_ends{*this,
+                     {.name = "cohort_stray_ends_total",
+                      .help = "Repeated ends of batches, requests and probes, which are ignored"}};
+  percentile_gauges wake_late_seconds{*this, "cohort_wake_late", "_seconds",
+                                      "Percentile of the lateness of the scheduler's timers"};
+  changing_gauge wake_margin_seconds{*this,
+                                     {.name = "cohort_wake_margin_seconds",
+                                      .help = "Lead with which the scheduler's timers are set"}};
+  changing_gauge setting_window{
       *this,
-      {.name = "cohort_stray_ends_total",
-       .help = "Ends of batches, requests and probes that were told once more, and ignored"}};
-  changing_gauge wake_late_seconds{
-      *this, {.name = "cohort_wake_late_seconds", .help = "How late the scheduler's timers fire"}};
-  changing_gauge wake_margin_seconds{
-      *this,
-      {.name = "cohort_wake_margin_seconds", .help = "How much earlier these timers are set"}};
-  changing_gauge setting_window{*this,
-                                {.name = "cohort_setting_window",
-                                 .help = "1 for the window that adaptive decides by, else 0"}};
-  changing_gauge setting_quantile{
-      *this,
-      {.name = "cohort_setting_quantile",
-       .help = "The quantile of learned latencies that adaptive decides by"}};
-  changing_gauge tuning_rounds{
-      *this,
-      {.name = "cohort_tuning_rounds",
-       .help = "Rounds of trials: that changed the settings, kept them, had too few requests "
-               "to go by, or no answer in time"}};
-  changing_gauge tuning_cpu_seconds{
-      *this, {.name = "cohort_tuning_cpu_seconds", .help = "CPU time of all trials"}};
-  changing_gauge handover_seconds{
-      *this,
-      {.name = "cohort_handover_seconds",
-       .help = "Mean time of late from arrival to the scheduler, and from a batch's end back"}};
-  counter plans{
-      *this,
-      {.name = "cohort_plans_total",
-       .help = "Plans that were begun, and steps of plans that failed and were tried again",
-       .by = counted_by::server,
-       .label = "result",
-       .values = {"begun", "failed_step"}}};
+      {.name = "cohort_setting_window",
+       .help = "1 for the batching window that adaptive uses, 0 for the others"}};
+  changing_gauge setting_quantile{*this,
+                                  {.name = "cohort_setting_quantile",
+                                   .help = "Quantile of learned latencies that adaptive uses"}};
+  counter tuning_rounds{*this,
+                        {.name = "cohort_tuning_rounds_total",
+                         .help = "Rounds of trials in the twin (shadow simulation), by result",
+                         .by = counted_by::server,
+                         .label = "result",
+                         .values = {"changed", "kept", "too_few_requests", "no_answer"}}};
+  counter tuning_cpu_seconds{
+      *this, {.name = "cohort_tuning_cpu_seconds_total", .help = "CPU time of all trials"}};
+  changing_gauge handover_seconds{*this,
+                                  {.name = "cohort_handover_seconds",
+                                   .help = "Recent mean time from arrival to the scheduler (in) "
+                                           "and from a batch's end to the answer (back)"}};
+  counter plans{*this,
+                {.name = "cohort_plans_total",
+                 .help = "Plans begun, and failed steps of plans, which are tried again",
+                 .by = counted_by::server,
+                 .label = "result",
+                 .values = {"begun", "failed_step"}}};
   text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};

@@ -169,8 +169,8 @@ cuda_executor::cuda_executor(cuda_options o) {
   if (usable == found.devices.end()) {
     std::vector<int> indices;
     for (const cuda::device_description& d : found.devices) indices.push_back(d.index);
-    throw config_error{fmt::format("cuda_options: device {} is not allowed: expected one of {}",
-                                   o.device, fmt::join(indices, ", "))};
+    throw config_error{fmt::format("cuda_options.device: got {}, expected one of {}", o.device,
+                                   fmt::join(indices, ", "))};
   }
   device_ = std::make_shared<detail::cuda_device>(o);
 }

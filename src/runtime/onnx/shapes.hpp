@@ -38,7 +38,7 @@ struct described_model {
 };
 
 /// The rules are those of `session`. Runs probes only where outputs' shapes leave a question.
-/// @throws config_error If a shape is not allowed or not understood: names tensor and dimension.
+/// @throws config_error If a shape is out of range or not understood: names tensor and dimension.
 [[nodiscard]] described_model describe(const std::vector<declared_tensor>& inputs,
                                        const std::vector<declared_tensor>& outputs,
                                        const session_options& options, const probe_run& probe);

@@ -53,7 +53,7 @@ TEST_CASE_FIXTURE(fixture, "every constraint that fails is named") {
   CHECK(check(p) == list{"gpulet 1: gpu 2: there are only 2"});
   p = good;
   p[1].size = device_share{40};
-  CHECK(check(p) == list{"gpulet 1: size 40 is not allowed"});
+  CHECK(check(p) == list{"gpulet 1: size 40 is none of the sizes"});
   p = good;
   p.push_back({.gpu = device_id{0}, .size = device_share{50}, .duty_ms = 1});
   CHECK(check(p) == list{"gpulet 2: has no models"});

@@ -60,7 +60,7 @@ inline constexpr double verify_tolerance = 1e-6;
       ++count[g.gpu.index()];
     }
     if (!std::ranges::binary_search(sizes, g.size.percent())) {
-      complain(i, fmt::format("size {} is not allowed", g.size.percent()));
+      complain(i, fmt::format("size {} is none of the sizes", g.size.percent()));
     }
     if (g.models.empty()) complain(i, "has no models");
     if (!(g.duty_ms > 0) || !std::isfinite(g.duty_ms)) complain(i, "duty cycle is not above 0");

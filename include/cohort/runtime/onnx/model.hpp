@@ -75,14 +75,13 @@ class onnx_model {
   void enqueue(std::size_t /*stage*/, typename Executor::stream& stream, const slice& s) {
     const std::uint32_t max_size = session_->interface().max_size;
     if (s.count > batch_max_) {
-      throw config_error{"model '" + std::string{name()} + "': a slice of " +
-                         std::to_string(s.count) + " rows is not allowed: expected 1 to " +
+      throw config_error{"model '" + std::string{name()} + "': slice: got " +
+                         std::to_string(s.count) + " rows, expected 1 to " +
                          std::to_string(batch_max_)};
     }
     if (max_size > 1 && s.size > max_size) {
-      throw config_error{"model '" + std::string{name()} + "': a slice of size " +
-                         std::to_string(s.size) + " is not allowed: expected 1 to " +
-                         std::to_string(max_size)};
+      throw config_error{"model '" + std::string{name()} + "': slice: got size " +
+                         std::to_string(s.size) + ", expected 1 to " + std::to_string(max_size)};
     }
     // Models without sizes ignore them.
     const std::uint32_t size = s.size == 0 || max_size == 1 ? max_size : s.size;
