@@ -249,8 +249,7 @@ int run(const std::vector<std::string>& arguments) {
       continue;
     }
     if (a != "--jobs" && a != "--results" && a != "--only" && a != "--workload") {
-      throw input_error{
-          fmt::format("got {}, expected {}", formats::quote_short(a), usage)};
+      throw input_error{fmt::format("got {}, expected {}", formats::quote_short(a), usage)};
     }
     if (++i == arguments.size()) throw input_error{a + ": missing: expected a value"};
     if (a == "--jobs") {
