@@ -272,9 +272,7 @@ comparison compare(F make) {
   }
   CHECK(all.same >= test::at_least(50));
   CHECK(all.dozing_turns < all.turns);
-  if (!test::is_sanitized) {
-    CHECK(static_cast<double>(all.dozing_lost) < 1.02 * static_cast<double>(all.lost));
-  }
+  CHECK(static_cast<double>(all.dozing_lost) < 1.02 * static_cast<double>(all.lost));
   return all;
 }
 
@@ -299,7 +297,7 @@ TEST_CASE("a loop that sleeps through arrivals does what one does that each arri
   using deferred::frontrun;
   using deferred::network_delays;
   const comparison c = compare([](network_delays d) { return deferred::scheduler{d}; });
-  if (!test::is_sanitized) CHECK(4 * c.dozing_turns < 3 * c.turns);  // Most loads are light.
+  CHECK(4 * c.dozing_turns < 3 * c.turns);  // Most loads are light.
   compare([](network_delays d) { return basic_scheduler<frontrun, deferred::head>{d}; });
   compare([](network_delays d) {
     return basic_scheduler<deferred::timeout>{d, deferred::timeout{.3}};
