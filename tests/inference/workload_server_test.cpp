@@ -91,7 +91,7 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
         R"(cohort_latency_batches{model="BERT"} 0)",
         R"(cohort_latency_shifts_total{model="BERT"} 0)", R"(cohort_device_factor{device="0"} )",
         "cohort_wake_late_p99_seconds ", "cohort_devices_advised ", "cohort_wake_margin_seconds ",
-        R"(cohort_handover_seconds{way="back"} )", "cohort_request_latency_p50_seconds 0.0"}) {
+        R"(cohort_handover_seconds{way="back"} )", "cohort_request_latency_p50_seconds "}) {
     CAPTURE(std::string{line});
     CHECK(metrics.find("\n" + std::string{line}) != std::string::npos);
   }
