@@ -13,7 +13,7 @@ target_compile_options(
 # cohort_optimise(<source>...): compile these of the folder with -O1 where all else is compiled without optimisation, under
 # sanitizers. It doubles the time that a source takes to compile, so it is for the few that then compute for minutes.
 function(cohort_optimise)
-  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize=address") # Options of its own keep a source from being joined.
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Options of its own keep a source from being joined.
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
   endif()
 endfunction()
@@ -142,13 +142,16 @@ function(cohort_test_runs name)
     set(arg_TIMEOUT 300)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set(locks "")
   if("gpu" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu SKIP_RETURN_CODE 77)
-  elseif("onnx" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+    list(APPEND locks gpu)
   endif()
   if(arg_SERIAL)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    list(APPEND locks wall_time)
+  endif()
+  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK "${locks}")
+  if("gpu" IN_LIST arg_LABELS OR "onnx" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
 endfunction()
 
@@ -157,7 +160,7 @@ endfunction()
 # doctest program named after its file, run as one ctest. LABELS holds `gpu` for tests that need a
 # GPU: they take the lock of the device, are skipped with the reason where there is none, and
 # `ctest -LE gpu` is complete without one. With the label `onnx` they need ONNX Runtime, and are skipped in
-# the same way. SERIAL tests run alone: for those that compare wall time with a wide margin. PLAIN: see
+# the same way. SERIAL tests hold the lock `wall_time`: for those that compare wall time with a wide margin. PLAIN: see
 # cohort_is_asked_for.
 function(cohort_add_test source)
   cohort_is_asked_for("${source}" asked_for ${ARGN})
@@ -313,5 +316,5 @@ function(cohort_add_bench source)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench)
   target_link_libraries(${name} PRIVATE cohort::cohort cohort_dev benchmark::benchmark_main ${arg_LIBS})
   add_test(NAME ${name} COMMAND ${name} --benchmark_min_time=0.01)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS bench RUN_SERIAL TRUE)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS bench RESOURCE_LOCK wall_time)
 endfunction()

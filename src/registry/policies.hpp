@@ -43,21 +43,6 @@ struct always {
   Gather rule{};
 };
 
-/// The policies of a scheduler, and so of one over pools.
-template <class Window, class Gather>
-struct composition {
-  Window window{};
-  Gather gather{};
-
-  template <deferred::trial_runner>
-  [[nodiscard]] auto scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_scheduler<Window, Gather>{d, window, gather};
-  }
-  [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
-    return deferred::basic_pooled_scheduler<Window, Gather>{d, window, gather};
-  }
-};
-
 /// A scheduler that learns and tunes itself; one over pools learns, and keeps its settings.
 struct adaptive_composition {
   deferred::tuning_options tuning{};
@@ -77,7 +62,7 @@ struct adaptive_composition {
   }
 };
 
-/// `make(policy, gather rule)` is the composition.
+/// `make(policy)` is the window rule, or an `adaptive_composition`.
 template <class Gather = nothing, class Make = nothing>
 struct policy_row {
   std::string_view name;
@@ -88,39 +73,30 @@ struct policy_row {
   bool can_tune = false;
 };
 
-/// A window policy under any gather rule.
-template <class Window, class Gather>
-constexpr auto compose(Window window, Gather) {
-  return composition<Window, Gather>{.window = window};
-}
-
 inline constexpr name_table policies{
     policy_row{"deferred", "start a batch when one more request would no longer fit",
-               usually<deferred::drop_head>{},
-               [](const policy&, auto gather) { return compose(deferred::frontrun{}, gather); }},
+               usually<deferred::drop_head>{}, [](const policy&) { return deferred::frontrun{}; }},
     policy_row{"adaptive", "learn latencies; retune on recent traffic",
                always<deferred::drop_head>{},
-               [](const policy& p, deferred::drop_head) {
+               [](const policy& p) {
                  return adaptive_composition{p.tuning.value_or(deferred::tuning_options{})};
                },
                name_parameter{}, true},
     policy_row{"eager", "start a batch whenever a device is idle", usually<deferred::head>{},
-               [](const policy&, auto gather) { return compose(deferred::eager{}, gather); }},
+               [](const policy&) { return deferred::eager{}; }},
     policy_row{"timeout", "start when the oldest request has waited F (0 to 1) of its SLO",
                usually<deferred::head>{},
-               [](const policy& p, auto gather) {
-                 return compose(deferred::timeout{p.parameter}, gather);
-               },
+               [](const policy& p) { return deferred::timeout{p.parameter}; },
                name_parameter{"F", {.low = 0, .high = 1}}},
 };
 
-/// The window rules of compositions, each once.
+/// The window rules of rows, each once.
 template <class... Windows>
 struct window_set {
   using any = std::variant<Windows...>;
 
-  template <class Window, class Gather>
-  constexpr auto operator+(const composition<Window, Gather>&) const {
+  template <deferred::window_policy Window>
+  constexpr auto operator+(const Window&) const {
     if constexpr ((std::same_as<Window, Windows> || ...)) {
       return *this;
     } else {
@@ -132,14 +108,12 @@ struct window_set {
 template <class... Rows>
 auto windows_of(const name_table<Rows...>&)
     -> decltype((window_set<>{} + ... +
-                 std::declval<const Rows&>().make(std::declval<const policy&>(),
-                                                  std::declval<const Rows&>().gather.rule)));
+                 std::declval<const Rows&>().make(std::declval<const policy&>())));
 template <class... Rows>
 auto rules_of(const name_table<Rows...>&) -> std::variant<decltype(Rows::make)...>;
 
-/// The window rule of any row of `policies` that does not tune itself. A server has an engine for
-/// each type of scheduler on each kind of device, and each takes long to compile: these policies
-/// share one type.
+/// The window rule of any row of `policies` that does not tune itself. Each type of scheduler costs
+/// a simulator and, on each kind of device, a server: these policies share one.
 struct any_window {
   decltype(windows_of(policies))::any rule;
 
@@ -173,57 +147,48 @@ inline constexpr bool cohort::deferred::takes_all_in_time<cohort::registry::any_
 
 namespace cohort::registry {
 
-/// The scheduler of a server with that composition.
-template <deferred::trial_runner Runner>
-auto served_scheduler(const adaptive_composition& c, const deferred::network_delays& d) {
-  return c.template scheduler<Runner>(d);
-}
-template <deferred::trial_runner, class Window, class Gather>
-auto served_scheduler(const composition<Window, Gather>& c, const deferred::network_delays& d) {
-  return deferred::basic_scheduler<any_window, any_gather>{d, {c.window}, {c.gather}};
-}
-/// The same over pools.
-inline auto served_pooled_scheduler(const adaptive_composition& c,
-                                    const deferred::network_delays& d) {
-  return c.pooled_scheduler(d);
-}
-template <class Window, class Gather>
-auto served_pooled_scheduler(const composition<Window, Gather>& c,
-                             const deferred::network_delays& d) {
-  return deferred::basic_pooled_scheduler<any_window, any_gather>{d, {c.window}, {c.gather}};
-}
+/// The rules of a scheduler that does not tune itself, and so of one over pools.
+struct composition {
+  any_window window;
+  any_gather gather;
 
-/// `use(composition)` for a policy with the gather rule that it was told.
+  template <deferred::trial_runner>
+  [[nodiscard]] auto scheduler(const deferred::network_delays& d) const {
+    return deferred::basic_scheduler<any_window, any_gather>{d, window, gather};
+  }
+  [[nodiscard]] auto pooled_scheduler(const deferred::network_delays& d) const {
+    return deferred::basic_pooled_scheduler<any_window, any_gather>{d, window, gather};
+  }
+};
+
+/// `use(composition)` for a policy with its gather rule: one of two types.
 template <class Use>
-auto with_composition(const policy& p, Use use) {
-  return policies.visit(p.row, [&](const auto& row) {
-    if constexpr (decltype(row.gather)::is_fixed) {
-      return use(row.make(p, row.gather.rule));
+decltype(auto) with_composition(const policy& p, Use use) {
+  return policies.visit(p.row, [&](const auto& row) -> decltype(auto) {
+    const auto made = row.make(p);
+    if constexpr (std::same_as<decltype(made), const adaptive_composition>) {
+      return use(made);
     } else {
-      return gathers.visit(p.gather, [&](const auto& rule) { return use(row.make(p, rule.make)); });
+      const any_gather gather =
+          gathers.visit(p.gather, [](const auto& rule) { return any_gather{rule.make}; });
+      return use(composition{{made}, gather});
     }
   });
 }
-/// `use(composition)` for a policy with the gather rule of its row. Every policy costs the caller
-/// an instantiation of `use`.
-template <class Use>
-decltype(auto) with_policy(const policy& p, Use use) {
-  return policies.visit(
-      p.row, [&](const auto& row) -> decltype(auto) { return use(row.make(p, row.gather.rule)); });
-}
-/// `use(scheduler)` for a server with that policy: one of two types.
+/// `use(scheduler)` for a policy with its gather rule: one of two types.
 /// @tparam Runner Of its trials, if it tunes itself.
 template <deferred::trial_runner Runner = deferred::inline_trials, class Use>
 decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& delays, Use use) {
-  return with_policy(
-      p, [&](const auto& c) -> decltype(auto) { return use(served_scheduler<Runner>(c, delays)); });
+  return with_composition(p, [&](const auto& c) -> decltype(auto) {
+    return use(c.template scheduler<Runner>(delays));
+  });
 }
 /// As `with_scheduler`, over pools.
 template <class Use>
 decltype(auto) with_pooled_scheduler(const policy& p, const deferred::network_delays& delays,
                                      Use use) {
-  return with_policy(
-      p, [&](const auto& c) -> decltype(auto) { return use(served_pooled_scheduler(c, delays)); });
+  return with_composition(
+      p, [&](const auto& c) -> decltype(auto) { return use(c.pooled_scheduler(delays)); });
 }
 
 }  // namespace cohort::registry
