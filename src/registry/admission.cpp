@@ -30,7 +30,7 @@ constexpr name_table admissions{
         }},
     row{"slo", "start by deadline when slots are free; drop what would be late",
         [](const requests& in, const sim::service_options& o) { return by_slo(in, o, {}); }},
-    row{"promise", "as slo, but refuse on arrival; later requests never delay an accepted one",
+    row{"promise", "as slo, but refuse on arrival; later requests delay no accepted one",
         [](const requests& in, const sim::service_options& o) {
           return by_slo(in, o, {.promise = true});
         }},

@@ -159,8 +159,8 @@ class help_format : public CLI::FormatterBase {
       out += fmt::format("\n{}\n", h);
       for (const CLI::App* s : all) {
         if (s->get_group() != h) continue;
-        std::string_view what = s->get_description();
-        if (what.ends_with('.')) what.remove_suffix(1);
+        std::string what = s->get_description();
+        if (what.ends_with('.')) what.pop_back();
         out += lines("  " + s->get_name(), what, option_column);
       }
     }

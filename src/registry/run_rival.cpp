@@ -16,15 +16,14 @@ constexpr double at_arrival_ms = 3.6e6;
 
 /// `make(policy, facts)` is the rival.
 constexpr name_table rivals{
-    row{"clockwork",
-        "Clockwork: bind to a device at most MS ms before it is idle (default at arrival)",
+    row{"clockwork", "Clockwork: commit MS ms before a device is idle (default at arrival)",
         [](const policy& p, const sim::rival_facts& f) {
           return sim::clockwork{f, from_ms(p.parameter)};
         },
         name_parameter{"MS", {.low = 0, .high = at_arrival_ms}, at_arrival_ms}},
     row{"shepherd", "Shepherd: largest batch first; it stops a batch a third as large",
         [](const policy&, const sim::rival_facts& f) { return sim::shepherd{f}; }},
-    row{"nexus", "Nexus: pack models on devices every 10 s; a device serves its own in turn",
+    row{"nexus", "Nexus: pack models on devices every 10 s; each serves its own in turn",
         [](const policy&, const sim::rival_facts& f) { return sim::nexus{f}; }},
 };
 

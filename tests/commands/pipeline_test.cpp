@@ -265,7 +265,7 @@ TEST_CASE("bad usage and input are one line on standard error and exit status 2"
       {"--policy cellular --rate 10 --trace t.json", "--trace: bad value"},
       {"--policy cellular --rate 10 --svg t.svg", "--svg: bad value"},
       {"--policy dvabatch --rate 10 --arrivals " + f.arrivals, "--rate: bad value"},
-      {"--policy dvabatch --arrivals " + f.arrivals, f.arrivals + ": line 3, time_ms: 0"},
+      {"--policy dvabatch --arrivals " + f.arrivals, f.arrivals + ": line 3, time_ms: bad value"},
       {"--policy dvabatch --arrivals none.csv", "none.csv: "},
   };
   for (const auto& [arguments, expected] : cases) {

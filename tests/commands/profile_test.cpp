@@ -146,7 +146,7 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
       {"--model lenet", "--out: missing"},
       {"--model alexnet --out x", "--model: bad value"},
       {"--model lenet --out x --executor cuda", "--executor: cuda"},
-      {"--model lenet --out x --executor tpu", "--executor: \"tpu\""},
+      {"--model lenet --out x --executor tpu", "--executor: bad value"},
       {"--model lenet --out x --batches 1,0", "--batches: bad value"},
       {"--model lenet --out x --batches 1,", "--batches: bad value"},
       {"--model lenet --out x --batches 2,2", "--batches: bad value"},
@@ -157,7 +157,7 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
       {"--model lenet --out x --stage-load 0.5", "--stage-load: bad value"},
       {"--model lenet --out x --stages 2 --hand-over-ms 1", "--hand-over-ms: bad value"},
       {"--model lenet --out x --stages auto --stage-load 1", "--stage-load: bad value"},
-      {"--model lenet --out x --stages auto --hand-over-ms 1e400", "--hand-over-ms: \"1e400\" is"},
+      {"--model lenet --out x --stages auto --hand-over-ms 1e400", "--hand-over-ms: bad value"},
       {"--model lenet --out /dev/null/x", "--out: /dev/null/x: "},
   };
   for (const row& r : rows) {

@@ -38,7 +38,7 @@ TEST_CASE("what is not JSON is refused with line and column") {
   CHECK(complaint("[1, NaN]").find("f.json: line 1, column 5 ($[1]): ") == 0);
   CHECK(complaint("{\"a\": 1} x").find("f.json: line 1, column 10 ($): ") == 0);
   CHECK(complaint("[1,]") == "f.json: line 1, column 4 ($[1]): bad value");
-  CHECK(complaint("[\"\xC3(\"]").find("expected UTF-8") != std::string::npos);
+  CHECK(complaint("[\"\xC3(\"]").ends_with(": bad value"));
   CHECK(complaint("[1").find("the file ends: expected the rest of a JSON document") !=
         std::string::npos);
 }

@@ -188,7 +188,7 @@ TEST_CASE("a warm-up is a request that the model takes") {
   CHECK(complaint(warmup("513", "513"), tokens()) ==
         "model_warmup[0].inputs[\"ids\"].dims: bad value");
   CHECK(complaint(warmup("[9, 1]", "9"), tokens())
-            .starts_with("model_warmup[0].inputs[\"ids\"].dims: [9, 1]"));
+            .starts_with("model_warmup[0].inputs[\"ids\"].dims: bad value"));
   CHECK(complaint(warmup("9", "9", "batch_size: 17"), tokens()) ==
         "model_warmup[0].batch_size: bad value");
   CHECK(complaint("model_warmup {}") == "model_warmup[0].inputs: missing");
