@@ -145,7 +145,7 @@ TEST_CASE("bad options of profile are one line on standard error and exit status
       {"--out x", "--model: missing"},
       {"--model lenet", "--out: missing"},
       {"--model alexnet --out x", "--model: bad value"},
-      {"--model lenet --out x --executor cuda", "--executor: cuda"},
+      {"--model lenet --out x --executor cuda", "--executor: bad value"},
       {"--model lenet --out x --executor tpu", "--executor: bad value"},
       {"--model lenet --out x --batches 1,0", "--batches: bad value"},
       {"--model lenet --out x --batches 1,", "--batches: bad value"},
