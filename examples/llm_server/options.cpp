@@ -131,9 +131,10 @@ options parse_options(int argc, char** argv) {
     fail(e.what());
   }
   if (!o.model.empty() && app.count("--random") > 0) fail("--random: not with --model");
-  for (const char* option : {"--dtype", "--device"}) {
-    if (o.executor == "host" && app.count(option) > 0) {
-      fail(fmt::format("{}: only with --executor cuda or auto; the host computes in f32", option));
+  for (const char* gpu_option : {"--dtype", "--device"}) {
+    if (o.executor == "host" && app.count(gpu_option) > 0) {
+      fail(fmt::format("{}: only with --executor cuda or auto; the host computes in f32",
+                       gpu_option));
     }
   }
   for (const runtime::data_type t :
