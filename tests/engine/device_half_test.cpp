@@ -179,20 +179,6 @@ TEST_CASE("a request that fails before its batch ends is blamed as one that fail
   f.end(f.send(1, t0), true, t0 + 6ms);
   CHECK(f.half.health().state(entry.device) == device_state::quarantined);
 }
-TEST_CASE("a request that fails again on the same device counts against it once") {
-  fixture f{{.failures = 2, .window = 2, .first_probe = 10ms}};
-  const auto send_again = [&] {
-    deferred::batch b{};
-    b.requests.push_back(f.requests[0]);
-    f.end(f.half.on_dispatch(std::move(b), f.owner.lives).number, true, t0 + 2ms);
-  };
-  f.end(f.send(1, t0), true, t0 + 1ms);
-  send_again();
-  CHECK(f.half.health().state(entry.device) == device_state::healthy);
-  send_again();  // Where nothing else works a probe decides, at once.
-  CHECK(f.half.health().state(entry.device) == device_state::quarantined);
-  CHECK(f.half.next_wake() == t0 + 2ms);
-}
 TEST_CASE("a probe that hangs is told and asked to end, and the device is probed again after it") {
   fixture f{{.floor = 1ms, .patience = 2, .failures = 1, .window = 1, .first_probe = 10ms}};
   f.end(f.send(1, t0), true, t0 + 1ms);

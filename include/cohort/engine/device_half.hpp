@@ -150,8 +150,8 @@ class device_half {
     ++stray_ends_;
     owner.stray_end();
   }
-  /// A request failed in a batch. If a device failed it before, it is to blame, and not this
-  /// device; if that was another one, neither is to blame, and the request is not tried again.
+  /// A request failed in a batch. If another device failed it before, it is to blame itself, and
+  /// neither device; then it is not tried again.
   /// @param place Of the batch in its entry.
   void note_failure(request& r, device_entry at, std::uint32_t place, time_point now) noexcept {
     if (r.is_unfit) return;
@@ -162,8 +162,6 @@ class device_half {
       // Once for the batch: its requests mostly failed together before, too.
       if (at_work_.note_blame(at, place, *r.failed_on))
         service_.health().forgive(*r.failed_on, now);
-    } else {
-      at_work_.note_blame(at, place, at.device);
     }
   }
   /// A device gets no more work until a probe succeeds. @param of Whose batch it was.
