@@ -43,6 +43,14 @@ api_error no_device(device_trouble t) {
                                                   : "The device hangs: try later");
 }
 
+/// The most memory that the values of a JSON text take while it is parsed: each takes up to 48
+/// bytes in a list that grows, and 64 more if it is an empty object.
+std::size_t bytes_to_parse(std::string_view json) {
+  const auto values = std::ranges::count_if(
+      json, [](char c) { return c == ',' || c == ':' || c == '[' || c == '{'; });
+  return 2 * json.size() + 112 * static_cast<std::size_t>(values);
+}
+
 /// Takes as long wherever they differ. @param b Not empty.
 bool is_same(std::string_view a, std::string_view b) {
   const auto at = [](std::string_view s, std::size_t i) {
@@ -69,6 +77,7 @@ struct chat_app::client_job : job {
   bool is_submitted = false;
   std::atomic<bool> is_lost{false};  // For the reader: nobody is there any more.
   std::optional<api_error> mistake;  // That it found.
+  bool lacks_memory = false;         // Which is the mistake.
 };
 
 chat_app::chat_app(serve::http_server& http, chat_metrics& counters,
@@ -259,6 +268,13 @@ void chat_app::generate(std::string_view body, bool is_chat,
 
 /// On the reader's thread: makes the job's texts, or says what is wrong.
 void chat_app::read(client_job& j, std::string_view body) const {
+  serve::held_bytes values{http_.memory()};
+  if (const std::size_t needed = bytes_to_parse(body); !values.resize(needed)) {
+    const auto [status, why] = http_.why_no_memory(needed);
+    j.mistake = error_of(status, why);
+    j.lacks_memory = true;
+    return;
+  }
   std::variant<text_request, api_error> result;
   try {
     result = read_request(body, j.head.is_chat, model_);
@@ -305,7 +321,12 @@ void chat_app::read(client_job& j, std::string_view body) const {
 void chat_app::begin(const std::shared_ptr<client_job>& j) {
   --reading_;
   if (j->is_lost) return j->client.reset();
-  if (j->mistake) return fail(*j->client, *j->mistake);
+  if (j->mistake) {
+    serve::http_fields fields;
+    if (j->lacks_memory) counters_.refused(serve::http_bound::memory);
+    if (j->mistake->status == 429) fields.emplace_back("Retry-After", "1");
+    return fail(*j->client, *j->mistake, std::move(fields));
+  }
   if (refuse_without_device(*j->client)) return;
   if (!service_->submit(j)) {
     if (!refuse_without_device(*j->client)) refuse(*j->client, j->choices.size());

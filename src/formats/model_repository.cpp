@@ -4,6 +4,9 @@
 #include "model_check.hpp"
 #include "text.hpp"
 
+#include <cohort/runtime/detail/regular_file.hpp>
+
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <fmt/format.h>
@@ -74,6 +77,13 @@ std::string stamp_of(const std::string& name, const struct stat& s) {
                      s.st_mtim.tv_nsec);
 }
 
+/// @throws input_error If it is no config that can be read.
+std::string content_of(runtime::detail::regular_file& file, const std::string& path) {
+  auto text = file.read_all<std::string>(most_config_bytes);
+  if (!file.problem().empty()) throw input_error{fmt::format("{}: {}", path, file.problem())};
+  return text;
+}
+
 /// Number of a version's folder: decimal, at least 1, no leading zeros.
 std::optional<std::uint64_t> version_of(std::string_view name) {
   const auto n = to_integer(name);
@@ -127,12 +137,16 @@ class scanner {
     const auto s = look(root_, out_.config_file);
     if (!s) return;
     if (!S_ISREG(s->st_mode)) fail(out_.config_file, "no plain file", "a file");
-    out_.stamp = stamp_of("config.pbtxt", *s);
-    if (s->st_size > static_cast<std::int64_t>(most_config_bytes)) {
-      fail(out_.config_file, fmt::format("a config of {} bytes", s->st_size),
+    // Whatever is there by now.
+    runtime::detail::regular_file file{
+        runtime::detail::descriptor{::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)},
+        out_.name + "/config.pbtxt"};
+    out_.stamp = stamp_of("config.pbtxt", file.status());
+    if (file.size() > most_config_bytes) {
+      fail(out_.config_file, fmt::format("a config of {} bytes", file.size()),
            fmt::format("at most {} bytes", most_config_bytes));
     }
-    model_config c = parse_model_config(out_.config_file, read_file(out_.config_file));
+    model_config c = parse_model_config(out_.config_file, content_of(file, out_.config_file));
     if (!c.name.empty() && c.name != out_.name) {
       fail(out_.config_file + ": name", quote_short(c.name),
            fmt::format("{}, the folder's name", quote_short(out_.name)));
@@ -268,7 +282,8 @@ std::optional<model_config> config_beside(const std::string& model_file) {
   const bool is_version =
       !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
   if (!is_version || !fs::is_regular_file(config)) return std::nullopt;
-  return parse_model_config(config.string(), read_file(config.string()));
+  runtime::detail::regular_file file{config.string()};
+  return parse_model_config(config.string(), content_of(file, config.string()));
 }
 
 std::uint32_t max_length_of(const std::string& model_file) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text.hpp"
 
+#include <cohort/runtime/detail/regular_file.hpp>
+
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -135,6 +137,8 @@ std::string quote_short(std::string_view text) {
 }
 
 namespace {
+constexpr std::size_t most_bytes = std::size_t{256} << 20U;  // Of a file.
+
 struct closer {
   void operator()(std::FILE* f) const noexcept {
     if (f != stdin) std::fclose(f);
@@ -144,8 +148,14 @@ struct closer {
 
 std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
+std::string read_regular_file(const std::string& path) {
+  runtime::detail::regular_file file{path};
+  auto text = file.read_all<std::string>(most_bytes);
+  if (!file.problem().empty()) throw input_error{fmt::format("{}: {}", path, file.problem())};
+  return text;
+}
+
 std::string read_file(const std::string& path) {
-  constexpr std::size_t most = std::size_t{256} << 20U;
   const bool standard = path == "-";
   const std::string name = input_name(path);
   const auto give_up = [&](const char* why) {
@@ -158,7 +168,7 @@ std::string read_file(const std::string& path) {
   char chunk[1U << 16U];
   for (std::size_t n; (n = std::fread(chunk, 1, sizeof chunk, file.get())) > 0;) {
     text.append(chunk, n);
-    if (text.size() > most) give_up("it is larger than 256 MiB");
+    if (text.size() > most_bytes) give_up("it is larger than 256 MiB");
   }
   if (std::ferror(file.get()) != 0) give_up(std::strerror(errno));
   return text;

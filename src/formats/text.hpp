@@ -79,6 +79,9 @@ void check_writable(const std::string& path);
 /// A whole file, or standard input if `path` is "-".
 /// @throws input_error If it cannot be read or is larger than 256 MiB.
 [[nodiscard]] std::string read_file(const std::string& path);
+/// A whole regular file. Never waits for what else may lie at the path, such as a pipe.
+/// @throws input_error If it cannot be read or is larger than 256 MiB.
+[[nodiscard]] std::string read_regular_file(const std::string& path);
 /// Writes a whole file. @throws input_error If it cannot be written.
 void write_file(const std::string& path, std::string_view text);
 /// Writes to standard output. @throws input_error If it cannot be written.

@@ -200,6 +200,11 @@ struct placements_observer : null_observer {
     }
     log_device(gpu, s, why, d);
   }
+  void probe_hung(device_id d, time_point) const noexcept {
+    const device_id gpu = notes->device_of(d);
+    into->hung_probes.add(1, gpu.index());
+    log_device(gpu, engine::device_state::quarantined, hung_probe, d);
+  }
 };
 static_assert(observer<placements_observer>);
 

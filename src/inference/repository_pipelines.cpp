@@ -8,6 +8,7 @@
 #include <formats/model_json.hpp>
 #include <formats/model_repository.hpp>
 #include <formats/pipeline_file.hpp>
+#include <formats/text.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -47,7 +48,8 @@ formats::pipeline_plan plan_of(const options& o, const std::string& name,
   if (const auto at = given.find(name); at != given.end()) return at->second;
   const auto file = std::filesystem::path{o.repository} / (name + ".stages.json");
   if (!std::filesystem::exists(file)) return {};
-  plans_by_name found = formats::read_pipelines(file.string());
+  plans_by_name found =
+      formats::parse_pipelines(file.string(), formats::read_regular_file(file.string()));
   const auto at = found.find(name);
   return at == found.end() ? formats::pipeline_plan{} : std::move(at->second);
 }

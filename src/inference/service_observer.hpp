@@ -28,6 +28,9 @@ namespace cohort::inference {
 /// Why models are suspended.
 inline constexpr const char* suspends_by = "its requests made devices hang or fail";
 
+/// Why a device stays out of service.
+inline constexpr const char* hung_probe = "a probe hangs";
+
 /// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
 /// @param partition Of the device, if it is only that.
 inline void log_device(device_id d, engine::device_state s, std::string_view why,
@@ -121,6 +124,10 @@ struct service_observer : serve::metrics_observer {
     s == engine::device_state::healthy ? --*out_of_service : ++*out_of_service;
     into->device_changes.add(1, d.index(), s == engine::device_state::healthy ? 1 : 0);
     log_device(d, s, why);
+  }
+  void probe_hung(device_id d, time_point) const noexcept {
+    into->hung_probes.add(1, d.index());
+    log_device(d, engine::device_state::quarantined, hung_probe);
   }
   suspensions* suspended = nullptr;
   void model_suspended(model_id m, duration lasts, time_point) const noexcept {

@@ -2,11 +2,13 @@
 #include "identity.hpp"
 
 #include <cohort/core/error.hpp>
+#include <cohort/runtime/detail/regular_file.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
+#include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "definition.hpp"
@@ -23,14 +25,13 @@ std::string describe(const tensor_info& t) {
 std::string fingerprint::text() const { return fmt::format("{:016x}", state_); }
 
 std::string fingerprint_of_file(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
+  runtime::detail::regular_file file{path};
   fingerprint f;
   std::vector<char> chunk(std::size_t{1} << 20U);
-  while (file) {
-    file.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
-    f.add(std::string_view{chunk.data(), static_cast<std::size_t>(file.gcount())});
+  while (const std::size_t n = file.read(chunk.data(), chunk.size())) {
+    f.add(std::string_view{chunk.data(), n});
   }
-  if (!file.eof()) throw config_error{fmt::format("{}: cannot be read", path)};
+  if (!file.problem().empty()) throw config_error{fmt::format("{}: {}", path, file.problem())};
   return f.text();
 }
 

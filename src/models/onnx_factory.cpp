@@ -2,13 +2,12 @@
 #include "onnx_factory.hpp"
 
 #include <cohort/core/error.hpp>
+#include <cohort/runtime/detail/regular_file.hpp>
 
 #include <fmt/format.h>
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -60,9 +59,11 @@ std::vector<std::filesystem::path> files_of_onnx(const std::string& file) {
 
 bool are_cut_from(const std::vector<std::filesystem::path>& stages,
                   const std::filesystem::path& model) {
-  std::ifstream in{stages.front().parent_path() / cut_from_file};
-  const std::string said{std::istreambuf_iterator<char>{in}, {}};
-  return said == cut_from(fingerprint_of_file(model.string()), stages.size());
+  constexpr std::size_t most = 1000;
+  runtime::detail::regular_file in{(stages.front().parent_path() / cut_from_file).string()};
+  const auto said = in.read_all<std::string>(most);
+  return in.problem().empty() &&
+         said == cut_from(fingerprint_of_file(model.string()), stages.size());
 }
 
 std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,

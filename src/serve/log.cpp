@@ -23,6 +23,10 @@ namespace {
 constexpr std::chrono::milliseconds longest_flush{400};
 constexpr std::chrono::milliseconds full_pause{50};  ///< Between two looks at a full stream.
 
+/// Where plain lines are divided.
+constexpr std::string_view divided = " ...\n";
+constexpr std::string_view continued = "... ";
+
 std::string_view name_of(severity s) noexcept {
   return s == severity::info ? "info" : s == severity::warning ? "warning" : "error";
 }
@@ -68,7 +72,24 @@ void log_queue::add(severity s, log_stream to, std::string_view program, std::st
 }
 
 void log_queue::add_plain(log_stream to, std::string_view text, log_time at) {
-  push({to, std::string{text}}, at);
+  const std::size_t most = limits_.plain_bytes;
+  std::string piece;
+  while (piece.size() + text.size() > most) {
+    const std::size_t room = most - piece.size();
+    const std::size_t end = text.substr(0, room).rfind('\n');
+    if (end != std::string_view::npos) {
+      piece += text.substr(0, end + 1);
+      text.remove_prefix(end + 1);
+      push({to, std::exchange(piece, {})}, at);
+      continue;
+    }
+    piece += text.substr(0, room - divided.size());
+    piece += divided;
+    text.remove_prefix(room - divided.size());
+    push({to, std::exchange(piece, std::string{continued})}, at);
+  }
+  piece += text;
+  if (!piece.empty()) push({to, std::move(piece)}, at);
 }
 
 std::optional<log_queue::line> log_queue::next(log_time at, writable_streams can) {

@@ -27,7 +27,9 @@ struct log_time {
 struct log_limits {
   std::size_t lines = 1024;       ///< Most lines that wait to be written.
   std::size_t line_bytes = 2000;  ///< Longer lines are cut; below PIPE_BUF, so lines stay whole.
-  std::size_t per_window = 10;    ///< Most lines of one kind in a window.
+  std::size_t plain_bytes =
+      4096;                     ///< Of a piece of plain text: PIPE_BUF, so that pieces stay whole.
+  std::size_t per_window = 10;  ///< Most lines of one kind in a window.
   duration window = std::chrono::seconds{1};  ///< Begins with the first line of a kind.
   std::size_t kinds = 256;  ///< Kinds told apart in a window; further ones share one.
 };
@@ -60,7 +62,9 @@ class log_queue {
 
   /// Adds `TIME SEVERITY PROGRAM: WHAT`, or counts it as dropped.
   void add(severity s, log_stream to, std::string_view program, std::string_view what, log_time at);
-  /// Adds text as it is, without limit of its rate. @param text One or more lines, with their ends.
+  /// Adds text as it is, without limit of its rate, in pieces of whole lines. A line that is longer
+  /// than a piece is divided: " ..." ends each part but the last, and "... " begins the next.
+  /// @param text One or more lines, with their ends.
   void add_plain(log_stream to, std::string_view text, log_time at);
   /// The next line to write: a logged one, or a report of dropped ones. Lines to a stream that
   /// takes none wait, and others pass them. The caller must then call `written`.

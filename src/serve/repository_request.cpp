@@ -55,6 +55,10 @@ repository_request read(repository_call call, const dom::object& root) {
 std::variant<repository_request, protocol_error> parse_repository_request(repository_call call,
                                                                           std::string_view body) {
   if (body.empty()) return repository_request{};
+  if (body.size() > most_repository_body) {
+    return protocol_error{413, fmt::format("the body has {} bytes: expected at most {}",
+                                           body.size(), most_repository_body)};
+  }
   try {
     dom::parser parser;
     dom::element root;

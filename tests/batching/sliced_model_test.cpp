@@ -45,6 +45,23 @@ struct awaited : runtime::completion {
   std::atomic<bool> done{false};
 };
 
+/// It counts how often it is asked to end.
+struct interruptible : growing {
+  int* asked;
+  void interrupt() noexcept { ++*asked; }
+};
+template <class M>
+constexpr bool can_be_interrupted = requires(M& m) { m.interrupt(); };
+static_assert(!can_be_interrupted<sliced>);
+TEST_CASE("a sliced model can be interrupted if its model can") {
+  runtime::host_executor e;
+  int asked = 0;
+  sliced_model<runtime::host_executor, interruptible> m{
+      e, std::make_unique<interruptible>(interruptible{{&e, 2}, &asked}), {1, 2}, 1};
+  m.interrupt();
+  CHECK(asked == 1);
+}
+
 TEST_CASE("whatever the cuts, a sliced model computes what its operators do, in its own slots") {
   runtime::host_executor e;
   for (const slicing& ends :

@@ -45,7 +45,9 @@ class quiet_client final : public serve::http_client {
 
 /// All of a server but its clients. It runs on the caller's thread, and ends with a drain.
 struct fixture {
-  explicit fixture(std::uint32_t slots = 2, std::uint32_t waiting = 8) {
+  explicit fixture(std::uint32_t slots = 2, std::uint32_t waiting = 8,
+                   const serve::http_options& o = {})
+      : http{o} {
     options.generator.slots = slots;
     options.max_waiting = waiting;
     http.listen();
@@ -72,7 +74,7 @@ struct fixture {
 
   service_options options;
   std::vector<std::unique_ptr<std::string>> bodies;
-  serve::http_server http{{}};
+  serve::http_server http;
   llama::llama model{llama::random_weights(llama::named_config("tiny"), 1)};
   llama::tokenizer words = llama::tokenizer::bytes();
   chat_writer chat{{}, words, model.config()};
@@ -115,6 +117,31 @@ TEST_CASE("whoever hands over a request does not wait for it to be read") {
   REQUIRE(taken->replies.size() == 1);
   CHECK(taken->replies[0].status == 200);
   CHECK(taken->replies[0].body.find("\"completion_tokens\":3") != std::string::npos);
+}
+
+TEST_CASE("what is read of a body is counted: more than there is memory for is refused") {
+  fixture f{2, 8, {.max_held_bytes = 64U << 10U}};
+  std::string lists;  // 12 KB, and 900 KB as it counts.
+  for (int i = 0; i < 4000; ++i) lists += "[],";
+  const auto large = f.ask(R"({"model":"m","prompt":"Once","max_tokens":3,"x":[)" + lists + "1]}");
+  const auto small = f.ask(good, f.stop);
+  f.http.run(f.answers);
+  REQUIRE(large->replies.size() == 1);
+  CHECK(large->replies[0].status == 413);
+  CHECK(large->replies[0].body.find("of memory") != std::string::npos);
+  REQUIRE(small->replies.size() == 1);
+  CHECK(small->replies[0].status == 200);
+  CHECK(f.http.memory().held() == 0);
+}
+TEST_CASE("while too little memory is left for what is read, a client may come back") {
+  fixture f{2, 8, {.max_held_bytes = 64U << 10U}};
+  f.http.memory().add(64U << 10U);
+  const auto c = f.ask(good, f.stop);
+  f.http.run(f.answers);
+  REQUIRE(c->replies.size() == 1);
+  CHECK(c->replies[0].status == 429);
+  CHECK(c->replies[0].fields == serve::http_fields{{"Retry-After", "1"}});
+  f.http.memory().give_back(64U << 10U);
 }
 
 TEST_CASE("requests are begun in the order in which they came") {

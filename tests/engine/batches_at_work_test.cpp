@@ -57,6 +57,21 @@ TEST_CASE(
   CHECK(all.outstanding(device_id{1}) == 1);
 }
 
+TEST_CASE("a batch that fails is blamed on what was noted of it, once for each other device") {
+  batches_at_work all;
+  all.add_device(device_id{1}, 2);
+  for (const bool fails : {true, false}) {
+    all.add(of(7, first));
+    CHECK(all.note_blame(first, 0, device_id{5}));
+    CHECK_FALSE(all.note_blame(first, 0, device_id{5}));
+    all.note_end(first, 0, fails);
+    CHECK(all.free_oldest(first)->is_blamed == fails);
+  }
+  all.add(of(8, first));
+  all.note_end(first, 0, true);
+  CHECK_FALSE(all.free_oldest(first)->is_blamed);
+}
+
 TEST_CASE("ends of what is not there have no place") {
   batches_at_work all;
   all.add_device(device_id{1}, 2);
@@ -84,7 +99,9 @@ TEST_CASE("a request is taken out of the batch that has it, and of no other") {
   CHECK(all.take_request(ticket(first, 2), r[1]) == &r[1]);
   CHECK(all.take_request(ticket(first, 2), r[1]) == nullptr);
   CHECK(all.take_request(ticket(first, 0), r[0]) == &r[0]);
-  CHECK(all.take_request(ticket(second, 3), r[2]) == &r[2]);
+  std::uint32_t place = 7;
+  CHECK(all.take_request(ticket(second, 3), r[2], &place) == &r[2]);
+  CHECK(place == 0);
   CHECK(all.count(first) == 2);  // They stay, without it.
 }
 

@@ -67,8 +67,8 @@ TEST_CASE("one that ends before its turn gives up its requests at once, and its 
 TEST_CASE("a request may end before its batch, once") {
   fixture f;
   const std::uint64_t a = f.send(2, t0);
-  f.half.on_request_complete({entry, a}, f.requests[0], false, f.owner);
-  f.half.on_request_complete({entry, a}, f.requests[0], false, f.owner);
+  f.half.on_request_complete({entry, a}, f.requests[0], false, t0, f.owner);
+  f.half.on_request_complete({entry, a}, f.requests[0], false, t0, f.owner);
   CHECK(f.owner.strays == 1);
   f.end(a, true, t0 + 1ms);
   CHECK(f.owner.ends ==
@@ -127,6 +127,17 @@ TEST_CASE("a device hangs in the oldest batch of an entry, not in the one behind
   CHECK_FALSE(f.requests[1].is_spent);
   CHECK_FALSE(f.requests[2].is_spent);
 }
+TEST_CASE("a request that no device was at work on may be tried again, wherever it was") {
+  fixture f;
+  f.send(2, t0);
+  f.owner.behind = &f.requests[1];
+  f.half.advance(t0 + 4ms, f.owner);
+  f.half.advance(t0 + 8ms, f.owner);
+  REQUIRE(f.owner.ends.size() == 2);
+  CHECK(f.requests[0].is_spent);
+  CHECK_FALSE(f.requests[1].is_spent);
+  CHECK_FALSE(f.requests[1].was_behind);
+}
 TEST_CASE("a failure is blamed on a request that failed on another device, and that one forgiven") {
   fixture f{{.failures = 1, .window = 1, .first_probe = 10ms}};
   constexpr device_entry second{device_id{1}, 0};
@@ -142,6 +153,52 @@ TEST_CASE("a failure is blamed on a request that failed on another device, and t
   const std::uint64_t number = f.half.on_dispatch(std::move(again), f.owner.lives).number;
   f.half.on_complete({second, number}, true, t0 + 3ms, f.owner);
   CHECK(f.half.next_wake() == t0 + 3ms);  // The first device is probed at once.
+}
+TEST_CASE("a request that fails before its batch ends is blamed as one that fails with it") {
+  fixture f{{.failures = 2, .window = 2, .first_probe = 10ms}};
+  constexpr device_entry second{device_id{1}, 0};
+  f.half.add_device(second.device, 1, {});
+  const std::uint64_t a = f.send(2, t0);
+  f.requests[1].is_unfit = true;
+  for (request& r : f.requests) f.half.on_request_complete({entry, a}, r, true, t0, f.owner);
+  CHECK(f.requests[0].failed_on == entry.device);
+  CHECK_FALSE(f.requests[1].failed_on);
+  f.end(a, true, t0 + 1ms);
+
+  deferred::batch again{};
+  again.device = second.device;
+  again.requests.push_back(f.requests[0]);
+  const std::uint64_t b = f.half.on_dispatch(std::move(again), f.owner.lives).number;
+  f.half.on_request_complete({second, b}, f.requests[0], true, t0 + 3ms, f.owner);
+  CHECK(f.requests[0].is_spent);
+  f.half.on_complete({second, b}, true, t0 + 4ms, f.owner);
+  // Each device has one failure to go: that one counts against neither.
+  f.end(f.send(1, t0), true, t0 + 5ms);
+  CHECK(f.half.health().state(entry.device) == device_state::healthy);
+  CHECK(f.half.health().state(second.device) == device_state::healthy);
+  f.end(f.send(1, t0), true, t0 + 6ms);
+  CHECK(f.half.health().state(entry.device) == device_state::quarantined);
+}
+TEST_CASE("a probe that hangs is told and asked to end, and the device is probed again after it") {
+  fixture f{{.floor = 1ms, .patience = 2, .failures = 1, .window = 1, .first_probe = 10ms}};
+  f.end(f.send(1, t0), true, t0 + 1ms);
+  f.half.advance(t0 + 11ms, f.owner);
+  CHECK(f.owner.probes == std::vector{model_id{0}});
+  f.half.advance(t0 + 15ms, f.owner);  // 3 * 1 ms + 1 ms.
+  CHECK(f.owner.abandoned_probes.empty());
+  f.half.advance(t0 + 19ms, f.owner);
+  CHECK(f.owner.changes == std::vector<std::string>{"batches fail", "a probe hangs"});
+  CHECK(f.owner.abandoned_probes == std::vector{model_id{0}});
+  CHECK(f.half.health().hanging_devices() == 1);
+  CHECK(f.owner.lives[model_id{0}].at_work == 1);
+  f.half.on_probe(entry.device, false, t0 + 30ms, f.owner);
+  CHECK_FALSE(f.owner.devices.is_in_service);
+  CHECK(f.half.health().hanging_devices() == 0);
+  CHECK(f.owner.lives[model_id{0}].at_work == 0);
+  CHECK(f.half.next_wake() == t0 + 50ms);
+  f.half.advance(t0 + 50ms, f.owner);
+  f.half.on_probe(entry.device, false, t0 + 51ms, f.owner);
+  CHECK(f.owner.devices.is_in_service);
 }
 TEST_CASE("a device is probed with another model than the last time") {
   fixture f{{.failures = 1, .window = 1, .first_probe = 10ms}};

@@ -67,7 +67,7 @@ TEST_CASE(
   const auto p = f.health.take_due(at(6s));
   REQUIRE(p);
   CHECK(p->what == kind::probe);
-  CHECK(f.health.next() == never);
+  CHECK(f.health.next() == at(6110ms));  // Its own limit: 3 · 20 + 50.
   CHECK(f.health.on_probe(device_id{0}, false, at(6s)));
   CHECK(f.state() == device_state::healthy);
 }
@@ -223,6 +223,42 @@ TEST_CASE("a device that hung is probed half a second after it has let go, at th
   REQUIRE(f.health.take_due(at(1500ms)));
   CHECK_FALSE(f.health.on_probe(device_id{0}, true, at(1510ms)));
   CHECK(f.health.next() == at(21510ms));  // It does not answer: as one that fails.
+}
+
+TEST_CASE(
+    "a probe hangs when a batch of the longest expected time would, and counts until it ends") {
+  fixture f{{.floor = 50ms, .failures = 1, .first_probe = 1s}};
+  f.run(0s, true);
+  REQUIRE(f.health.take_due(at(1010ms)));
+  const std::uint64_t before = f.health.hang_changes();
+  CHECK(f.health.next() == at(1090ms));  // 3 · 10 + 50 later.
+  CHECK_FALSE(f.health.take_due(at(1090ms)));
+  CHECK(f.health.hanging_devices() == 0);
+  const auto e = f.health.take_due(at(1330ms));
+  REQUIRE(e);
+  CHECK(e->what == kind::probe_hangs);
+  CHECK(e->at.device == device_id{0});
+  CHECK_FALSE(e->is_new);
+  CHECK(f.health.next() == never);
+  CHECK(f.health.hanging_devices() == 1);
+  CHECK(f.health.hang_changes() == before + 1);
+  CHECK_FALSE(f.health.on_probe(device_id{0}, false, at(9s)));  // Whatever it found.
+  CHECK(f.state() == device_state::quarantined);
+  CHECK(f.health.hanging_devices() == 0);
+  CHECK(f.health.hang_changes() == before + 2);
+  CHECK(f.health.next() == at(9500ms));
+  REQUIRE(f.health.take_due(at(9500ms)));
+  CHECK(f.health.on_probe(device_id{0}, false, at(9510ms)));
+  CHECK(f.health.next() == never);
+}
+
+TEST_CASE("a batch that comes to a device while it is probed leaves the probe's time alone") {
+  fixture f{{.floor = 50ms, .failures = 1, .first_probe = 1s}};
+  f.run(0s, true);
+  REQUIRE(f.health.take_due(at(1010ms)));
+  f.run(1020ms, true);
+  CHECK(f.health.next() == at(1090ms));
+  CHECK(f.health.on_probe(device_id{0}, false, at(1040ms)));
 }
 
 TEST_CASE("on trial one failure is enough") {

@@ -42,9 +42,14 @@ struct noting_owner {
   }
   void request_ended(request& r, bool failed) noexcept { ends.emplace_back(&r, failed); }
   void device_changed(device_id, std::string_view why, bool) noexcept { changes.emplace_back(why); }
+  void probe_hung(device_id) noexcept { changes.emplace_back("a probe hangs"); }
   void stray_end() noexcept { ++strays; }
-  [[nodiscard]] bool abandon(const deferred::batch&) const noexcept { return lets_go; }
+  [[nodiscard]] bool abandon(const deferred::batch& b) const noexcept {
+    for (const request& r : b.requests) r.was_behind = &r == behind;
+    return lets_go;
+  }
   void probe(device_id, model_id with) noexcept { probes.push_back(with); }
+  void abandon_probe(device_id, model_id with) noexcept { abandoned_probes.push_back(with); }
   [[nodiscard]] runtime::thread_load load_of(device_id) const noexcept { return load; }
 
   noting_matcher devices;
@@ -52,7 +57,9 @@ struct noting_owner {
   std::vector<std::pair<request*, bool>> ends;
   std::vector<std::string> changes;
   std::vector<model_id> probes;
+  std::vector<model_id> abandoned_probes;
   bool lets_go = true;
+  const request* behind = nullptr;  // On which no device is at work.
   runtime::thread_load load{};
   int strays = 0;
 };

@@ -187,7 +187,8 @@ TEST_CASE_TEMPLATE("a row that cannot be computed fails alone, once, and no devi
   for (std::size_t i = 0; i < n; ++i) {
     // Every fourth, and 40 one after the other: more than a device's failures would be forgiven.
     const bool is_unfit = i % 4 == 1 || (i >= 100 && i < 140);
-    numbers.emplace_back(is_unfit ? -1.0F : static_cast<float>(i));
+    const bool is_unknown = i % 16 == 3;
+    numbers.emplace_back(is_unknown ? -200.0F : is_unfit ? -1.0F : static_cast<float>(i));
     numbers[i].model = m;
     numbers[i].arrival = clock.now();
     numbers[i].deadline = clock.now() + 1h;
@@ -196,8 +197,8 @@ TEST_CASE_TEMPLATE("a row that cannot be computed fails alone, once, and no devi
   left.wait();
   for (const ended_number& x : numbers) {
     CHECK(x.how == (x.in < 0 ? outcome::failed : outcome::completed));
-    CHECK(x.is_unfit == (x.in < 0));
-    CHECK(x.attempts == 0);
+    CHECK(x.is_unfit == (x.in == -1));
+    CHECK(x.attempts == (x.in < -100 ? 1 : 0));  // It may be another row of its batch.
     CHECK(x.out == (x.in < 0 ? 0 : 2 * x.in));
   }
   CHECK(told == 0);
@@ -206,6 +207,88 @@ TEST_CASE_TEMPLATE("a row that cannot be computed fails alone, once, and no devi
     CHECK(loop.core().service_changes() == changes);  // Nor was it out of service meanwhile.
     CHECK(loop.core().stray_ends() == 0);
   });
+}
+
+/// Fails rows of 13, and counts them.
+struct unlucky_gate {
+  void pass(float x) {
+    if (x != 13) return;
+    ++runs;
+    throw std::runtime_error{"thirteen"};
+  }
+  static void launch() {}
+  std::atomic<int> runs{0};
+};
+TEST_CASE_TEMPLATE("a request that fails is tried on the other device, and then no more", Pipeline,
+                   whole_batch, staged<>) {
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  runtime::host_executor executor{{.pool_bytes = 1 << 20}};
+  unlucky_gate gate;
+  executor_backend<runtime::host_executor, test_support::doubling<unlucky_gate>, Pipeline> backend{
+      executor};
+  std::latch left{1};
+  basic_engine engine{basic_engine_core<eager>{eager{}, 0s, {}, {.is_on = false}}, backend,
+                      inline_completion{[&](request& r, outcome how) {
+                        static_cast<ended_number&>(r).how = how;
+                        left.count_down();
+                      }}};
+  backend.bind(engine);
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h},
+       .is_repeatable = true},
+      [](model_id) {});
+  for (int i = 0; i < 2; ++i) {
+    engine.add_device([&](device_id d) {
+      backend.add_device(d);
+      backend.add_model(
+          m, d, test_support::host_model<typename decltype(backend)::model_type>(executor, gate));
+    });
+  }
+  ended_number bad{13};
+  bad.model = m;
+  bad.arrival = steady_clock{}.now();
+  bad.deadline = bad.arrival + 1h;
+  REQUIRE_FALSE(engine.submit(bad));
+  left.wait();
+  CHECK(bad.how == outcome::failed);
+  CHECK(bad.is_spent);
+  CHECK(bad.attempts == 1);
+  CHECK(gate.runs == 2);
+}
+
+struct zeroless_gate : test_support::open_gate {
+  static bool is_unfit(float x) { return x == 0; }
+};
+TEST_CASE_TEMPLATE("where zeros cannot be computed a device works all the same", Pipeline,
+                   whole_batch, staged<>) {
+  struct warm : runtime::completion {
+    std::latch done{1};
+    bool has_failed = false;
+  };
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  runtime::host_executor executor{{.pool_bytes = 1 << 20}};
+  zeroless_gate gate;
+  executor_backend<runtime::host_executor, test_support::doubling<zeroless_gate>, Pipeline> backend{
+      executor};
+  basic_engine engine{basic_engine_core<eager>{}, backend,
+                      inline_completion{[](request&, outcome) {}}};
+  backend.bind(engine);
+  const device_id d = engine.add_device([&](device_id id) { backend.add_device(id); });
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 4}, .slo = 1h}},
+      [&](model_id id) {
+        backend.add_model(
+            id, d,
+            test_support::host_model<typename decltype(backend)::model_type>(executor, gate));
+      });
+  warm w;
+  w.invoke = [](runtime::completion& c, bool failed) noexcept {
+    static_cast<warm&>(c).has_failed = failed;
+    static_cast<warm&>(c).done.count_down();
+  };
+  engine.run_inside([&] { backend.warm_up(m, d, w); });
+  w.done.wait();
+  CHECK_FALSE(w.has_failed);
 }
 
 TEST_CASE("what was prepared is added, warmed up and taken away, and gives its memory back") {

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <latch>
 #include <memory>
+#include <semaphore>
+#include <stdexcept>
 #include <thread>
 
 #include "host_model.hpp"
@@ -33,7 +35,24 @@ struct latch_gate {
   }
   std::latch latch{1};
 };
-using gated = test_support::doubling<latch_gate>;
+/// The first stage hangs where x is 13, and once where it is 0, as a probe's is, until it is
+/// interrupted as nobody wants its result.
+struct giving_up_gate {
+  void pass(float x, const std::atomic<bool>* given_up) {
+    if (x != 13 && (x != 0 || has_hung.exchange(true))) return;
+    while (!is_open && (given_up == nullptr || !*given_up)) interrupted.acquire();
+    throw std::runtime_error{"given up"};
+  }
+  static void launch() {}
+  void interrupt() noexcept { interrupted.release(); }
+  void open() {
+    is_open = true;
+    interrupted.release();
+  }
+  std::atomic<bool> has_hung{false};
+  std::atomic<bool> is_open{false};
+  std::counting_semaphore<> interrupted{0};
+};
 
 struct number : test_support::number {
   using test_support::number::number;
@@ -48,9 +67,10 @@ struct deliver {
 };
 
 /// An engine over two devices of the host, which gives up what takes a few milliseconds.
-template <class Pipeline>
+template <class Pipeline, class Gate = latch_gate>
 struct fixture {
-  using backend_type = executor_backend<runtime::host_executor, gated, Pipeline>;
+  using backend_type =
+      executor_backend<runtime::host_executor, test_support::doubling<Gate>, Pipeline>;
   using core = basic_engine_core<eager>;
 
   explicit fixture(bool is_repeatable, std::uint32_t devices) {
@@ -75,7 +95,7 @@ struct fixture {
     REQUIRE_FALSE(engine.submit(x));
   }
 
-  latch_gate gate;
+  Gate gate;
   runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
   backend_type backend{executor};
   basic_engine<core, backend_type, inline_completion<deliver>> engine{
@@ -119,6 +139,22 @@ TEST_CASE_TEMPLATE("a repeatable request on which a device hangs is not tried on
   f.gate.open();
 }
 
+TEST_CASE_TEMPLATE("work and probes that hang are interrupted if the model can, and it comes back",
+                   Pipeline, whole_batch, staged<>) {
+  fixture<Pipeline, giving_up_gate> f{false, 1};
+  number bad{13};
+  f.submit(bad);
+  bad.has_ended.wait();
+  CHECK(bad.how == outcome::failed);
+  for (bool is_back = false; !is_back;) {
+    number next{4};
+    f.submit(next);
+    next.has_ended.wait();
+    is_back = next.how == outcome::completed;
+  }
+  CHECK(f.gate.has_hung);
+}
+
 TEST_CASE("an engine with a device that hangs drains") {
   fixture<whole_batch> f{false, 1};
   number first{13};
@@ -147,7 +183,7 @@ struct ends {
 TEST_CASE("a batch that hangs is given up, though one before it was kept where it is") {
   runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
   latch_gate gate;
-  using backend_type = executor_backend<runtime::host_executor, gated>;
+  using backend_type = executor_backend<runtime::host_executor, test_support::doubling<latch_gate>>;
   ends told;
   number quick{1};
   number stuck{13};
@@ -172,6 +208,46 @@ TEST_CASE("a batch that hangs is given up, though one before it was kept where i
   while (told.seen < 2) std::this_thread::yield();
   CHECK(quick.out == 2);
   CHECK(stuck.out == 0);
+  backend.unbind();
+}
+
+TEST_CASE("of a pipeline that hangs, requests that wait for it are told from those at work") {
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  latch_gate gate;
+  using backend_type =
+      executor_backend<runtime::host_executor, test_support::doubling<latch_gate>, staged<>>;
+  ends told;
+  number stuck{13};
+  number behind{1};
+  backend_type backend{executor};
+  backend.bind(told);
+  const device_id d{0};
+  backend.add_device(d, {.capacity = 2});
+  backend.add_model(model_id{0}, d,
+                    test_support::host_model<backend_type::model_type>(executor, gate));
+  deferred::batch first{};
+  first.number = 1;
+  first.requests.push_back(stuck);
+  deferred::batch second{};
+  second.number = 2;
+  second.entry = 1;
+  second.requests.push_back(behind);
+  const time_point now{};
+  for (const deferred::batch* b : {&first, &second}) {
+    backend.launch(*b);
+    backend.advance(now);
+  }
+  CHECK(backend.abandon(first));
+  CHECK(backend.abandon(second));
+  CHECK_FALSE(stuck.was_behind);
+  CHECK(behind.was_behind);
+  first.requests.clear();
+  second.requests.clear();
+  gate.open();
+  while (told.seen < 2) {
+    backend.advance(now);
+    std::this_thread::yield();
+  }
   backend.unbind();
 }
 

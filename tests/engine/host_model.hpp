@@ -35,7 +35,9 @@ struct open_gate {
 };
 
 /// Over two stages. In the first, on the stream's thread, `Gate::pass(x)` of each row comes first:
-/// it may wait, or throw. `Gate::launch()`, on the loop's, may throw. Negative rows are unfit.
+/// it may wait, or throw; `Gate::pass(x, given_up)` if it has that, and `Gate::interrupt()`.
+/// `Gate::launch()`, on the loop's, may throw. Negative rows are unfit, or those of
+/// `Gate::is_unfit(x)`; of those below -100 that is not known.
 template <class Gate>
 struct doubling {
   runtime::host_executor* on;
@@ -49,11 +51,26 @@ struct doubling {
       const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
       auto* out = reinterpret_cast<float*>(x.output) + x.first;
       for (std::uint32_t i = 0; i < x.count; ++i) {
-        if (stage == 0) gate->pass(in[i]);
-        if (stage == 0 && in[i] < 0 && x.unfit != nullptr) x.unfit[i] = 1;
+        if constexpr (requires { gate->pass(in[i], x.given_up); }) {
+          if (stage == 0) gate->pass(in[i], x.given_up);
+        } else {
+          if (stage == 0) gate->pass(in[i]);
+        }
+        if (stage == 0 && is_unfit(in[i]) && x.unfit != nullptr) {
+          x.unfit[i] = in[i] < -100 ? runtime::slot_state::unknown : runtime::slot_state::unfit;
+        }
         out[i] = stage == 0 ? 2 * in[i] : in[i];
       }
     });
+  }
+  static bool is_unfit(float x) {
+    if constexpr (requires { Gate::is_unfit(x); }) return Gate::is_unfit(x);
+    return x < 0;
+  }
+  void interrupt() noexcept
+    requires requires(Gate& g) { g.interrupt(); }
+  {
+    gate->interrupt();
   }
 };
 

@@ -64,11 +64,35 @@ TEST_CASE("one device as often as may be, or two a minute apart, suspend no mode
   for (int i = 0; i < 100; ++i) CHECK_FALSE(f.costs.note(poisoned, first, at(1s * i)));
   CHECK_FALSE(f.costs.note(poisoned, second, at(99s + 60s + 1ns)));
 }
-TEST_CASE("a device that is cost by another model in between clears both models") {
-  fixture f;
+TEST_CASE("costs of another model in between weaken the evidence") {
+  // Two of three costs with a share of .05: 4.1. Of .2: 1.5; three of four: 2.8, four of five: 4.2.
+  fixture rare;
+  CHECK_FALSE(rare.costs.note(poisoned, first, at(0s)));
+  CHECK_FALSE(rare.costs.note(sound, first, at(1s)));
+  CHECK(rare.costs.note(poisoned, second, at(2s)));
+  fixture f{19, 79};
   CHECK_FALSE(f.costs.note(poisoned, first, at(0s)));
   CHECK_FALSE(f.costs.note(sound, first, at(1s)));
   CHECK_FALSE(f.costs.note(poisoned, second, at(2s)));
+  CHECK_FALSE(f.costs.note(poisoned, first, at(3s)));
+  CHECK(f.costs.note(poisoned, second, at(4s)));
+}
+TEST_CASE("two models that cost devices in turn are suspended both, and a third one is not") {
+  fixture f{0, 36};
+  constexpr model_id other{2};
+  f.costs.add_model(other);
+  CHECK_FALSE(f.costs.note(poisoned, first, at(0s)));
+  CHECK_FALSE(f.costs.note(other, first, at(1s)));
+  CHECK(f.costs.note(poisoned, second, at(2s)));
+  CHECK(f.costs.note(other, second, at(3s)));
+  CHECK_FALSE(f.costs.is_suspended(sound, at(3s)));
+}
+TEST_CASE("the only device there is may be cost twice, and again after a suspension") {
+  fixture f;
+  CHECK_FALSE(f.costs.note(poisoned, first, at(0s), true));
+  CHECK(f.costs.note(poisoned, first, at(1s), true) == std::optional<duration>{10s});
+  CHECK(f.costs.note(poisoned, first, at(11s), true) == std::optional<duration>{20s});
+  CHECK_FALSE(f.costs.note(poisoned, first, at(92s), true));
 }
 TEST_CASE(
     "after its suspension one more device is enough, for twice as long, until a minute was quiet") {

@@ -46,12 +46,13 @@ struct world {
   explicit world(std::uint32_t devices, health_options health = {.floor = 50ms})
       : core{deferred::basic_scheduler<deferred::eager, deferred::head>{}, 0s, {}, health} {
     for (std::uint32_t i = 0; i < devices; ++i) lanes[core.add_device(now)];
-    for (model_id* m : {&poisoned, &other}) {
-      *m = core.add_model({.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4},
+    for (model_id* m : {&poisoned, &other}) *m = add_model();
+  }
+  model_id add_model() {
+    return core.add_model({.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4},
                                           .slo = 1s,
                                           .queue_capacity = 64},
                            .is_repeatable = true});
-    }
   }
 
   // The core's sink.
@@ -196,6 +197,46 @@ TEST_CASE("the second device that a model's requests hang suspends the model, no
   w.run_until(t + 11s);
   CHECK(after.ends == std::vector{outcome::completed});
   CHECK(before.ends == std::vector{outcome::completed});
+}
+
+TEST_CASE("where there is one device, a model whose requests hang it twice is suspended") {
+  world w{1};
+  for (int i = 0; i < 20; ++i) {
+    w.submit(w.other);
+    w.run_until(w.now + 20ms);
+  }
+  for (int i = 0; i < 2; ++i) {
+    w.submit(w.poisoned, poison::hangs);
+    w.run_until(w.now + 1s);
+    CHECK(w.out() == 0);
+  }
+  w.submit(w.poisoned);
+  CHECK(w.refused == refusal::model_suspended);
+  const job& j = w.submit(w.other);
+  w.run_until(w.now + 20ms);
+  CHECK(j.ends == std::vector{outcome::completed});
+}
+
+TEST_CASE("two models whose requests hang devices in turn are suspended both") {
+  world w{5};
+  w.lets_go_after = 5s;  // Each hangs another one.
+  const model_id third = w.add_model();
+  for (int i = 0; i < 40; ++i) {
+    w.submit(w.other);
+    w.run_until(w.now + 20ms);
+  }
+  for (const model_id m : {w.poisoned, third, w.poisoned, third}) {
+    w.submit(m, poison::hangs);
+    CHECK_FALSE(w.refused);
+    w.run_until(w.now + 1s);
+  }
+  for (const model_id m : {w.poisoned, third}) {
+    w.submit(m);
+    CHECK(w.refused == refusal::model_suspended);
+  }
+  w.submit(w.other);
+  CHECK_FALSE(w.refused);
+  w.run_until(w.now + 1s);
 }
 
 TEST_CASE("a model that is alone is never suspended") {

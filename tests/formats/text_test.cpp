@@ -2,6 +2,7 @@
 #include <formats/text.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <formats/csv.hpp>
 #include <formats/json_reader.hpp>
 
@@ -137,10 +138,29 @@ TEST_CASE("writing a file replaces it whole and leaves nothing beside it") {
   CHECK_THROWS_WITH_AS(write_file("/dev/full", "x"),
                        doctest::Contains("/dev/full: cannot be written"), input_error);
 }
+TEST_CASE("a regular file is read whole, and a pipe is not waited for") {
+  const std::string path = "formats_text_test.regular";
+  std::filesystem::remove(path);
+  std::string text(100'000, 'x');
+  text += "end";
+  write_file(path, text);
+  CHECK(read_regular_file(path) == text);
+  write_file(path, "");
+  CHECK(read_regular_file(path).empty());
+  std::filesystem::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS((void)read_regular_file(path), doctest::Contains("it is not a regular file"),
+                       input_error);
+  std::filesystem::remove(path);
+}
 TEST_CASE("files that cannot be read or written are named") {
   CHECK_THROWS_WITH_AS((void)read_file("no/such/file"),
                        "no/such/file: cannot be read: No such file or directory", input_error);
   CHECK_THROWS_WITH_AS((void)read_file("/"), "/: cannot be read: Is a directory", input_error);
+  CHECK_THROWS_WITH_AS((void)read_regular_file("no/such/file"),
+                       "no/such/file: cannot be read: No such file or directory", input_error);
+  CHECK_THROWS_WITH_AS((void)read_regular_file("/dev/null"),
+                       "/dev/null: is refused: it is not a regular file", input_error);
   CHECK_THROWS_WITH_AS(write_file("no/such/file", "x"),
                        "no/such/file: cannot be written: No such file or directory", input_error);
 }

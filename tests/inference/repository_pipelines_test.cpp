@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sliced models of a repository behind the server: `cohort slice`, then --repository --pipeline.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <formats/onnx_cuts.hpp>
 #include <models/identity.hpp>
 #include <models/onnx_factory.hpp>
@@ -241,6 +242,13 @@ TEST_CASE("what cannot be a pipeline is named with the reason, and the others ar
   std::filesystem::remove(r.folder + "/short_of_one/1/stages/2.onnx");
   r.add(test::mlp(), "other_plan", slow_slo);
   test::spill(r.folder + "/other_plan.stages.json", R"({"other_plan": {"stages": [1, 1, 1]}})");
+  // To open what is a pipe would wait for ever.
+  r.add(test::mlp(), "piped_plan", slow_slo);
+  REQUIRE(mkfifo((r.folder + "/piped_plan.stages.json").c_str(), 0600) == 0);
+  r.add(test::mlp(), "piped_cut", slow_slo);
+  slice(r, "piped_cut", "--stages 2");
+  std::filesystem::remove(r.folder + "/piped_cut/1/stages/cut_from");
+  REQUIRE(mkfifo((r.folder + "/piped_cut/1/stages/cut_from").c_str(), 0600) == 0);
   r.add(test::mlp(), "quick");  // Its SLO by the rule, and not below what HTTP takes.
   test::child_server s{INFERENCE_SERVER, r.options({"--pipeline", "auto"})};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
@@ -257,6 +265,8 @@ TEST_CASE("what cannot be a pipeline is named with the reason, and the others ar
       "good/config.pbtxt: dynamic_batching.max_queue_delay_microseconds is ignored with "
       "--pipeline");
   told("torn/1/stages/2.onnx");
+  told("piped_plan.stages.json: is refused: it is not a regular file");
+  told("piped_cut/1/stages: 2 stages are not those that were cut from ");
   told("other/1/stages: 1 stages are not those that were cut from ");
   told("short_of_one/1/stages: 1 stages are not those that were cut from ");
   told("model 'other_plan' is not served: stages: got ");

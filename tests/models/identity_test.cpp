@@ -4,9 +4,11 @@
 #include <cohort/core/error.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <support/scratch_file.hpp>
 
 #include <filesystem>
+#include <string>
 
 namespace cohort::models::identity_test {
 namespace {
@@ -28,6 +30,9 @@ TEST_CASE("a file's fingerprint is that of its content") {
   std::filesystem::remove(path);
   CHECK_THROWS_AS((void)fingerprint_of_file(path), config_error);
   CHECK_THROWS_AS((void)fingerprint_of_file("."), config_error);
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);  // To open it would wait for a writer.
+  CHECK_THROWS_AS((void)fingerprint_of_file(path), config_error);
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("models differ by their tensors, and by where their weights come from") {

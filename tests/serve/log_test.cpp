@@ -65,6 +65,19 @@ TEST_CASE("whatever is in a text, it is one line of limited length") {
         lines{"warning server: a b  c [0m", "warning server: " + std::string(15, 'x') + "..."});
 }
 
+TEST_CASE("plain text is written in pieces that a pipe takes whole, and a long line is divided") {
+  log_queue q{{.plain_bytes = 20}};
+  q.add_plain(log_stream::out, "one\ntwo\nthree\nfour\nfive\n0123456789abcdefghijklmnop\nend\n",
+              at(0s));
+  lines pieces;
+  while (const auto piece = q.next(at(0s))) {
+    q.written(*piece, true);
+    pieces.push_back(piece->text);
+  }
+  CHECK(pieces == lines{"one\ntwo\nthree\nfour\n", "five\n", "0123456789abcde ...\n",
+                        "... fghijklmnop\nend\n"});
+}
+
 TEST_CASE("of one kind so many lines pass in a window, and its end tells how many did not") {
   log_queue q{{.per_window = 2, .window = 1s}};
   for (int i = 0; i < 5; ++i) warn(q, "model 'a': " + std::to_string(i), 100ms);

@@ -61,5 +61,17 @@ TEST_CASE("what is not of the protocol is named") {
   CHECK(why_not(load, std::string(100'000, '[')).starts_with("the body is not valid JSON: "));
 }
 
+TEST_CASE("a body that is too long to be what a call may ask is not parsed") {
+  std::string body = "{}";
+  body.resize(most_repository_body, ' ');
+  CHECK(why_not(index, body).empty());
+  body += ' ';
+  const auto e = parse_repository_request(index, body);
+  REQUIRE(std::holds_alternative<protocol_error>(e));
+  CHECK(std::get<protocol_error>(e).status == 413);
+  CHECK(std::get<protocol_error>(e).message ==
+        "the body has 262145 bytes: expected at most 262144");
+}
+
 }  // namespace
 }  // namespace cohort::serve::repository_request_test

@@ -64,6 +64,12 @@ class sliced_model {
       model_->enqueue(i, s, part);
     }
   }
+  /// Ends what runs now, if the model can and it was given up. Any thread.
+  void interrupt() noexcept
+    requires requires(Model& m) { m.interrupt(); }
+  {
+    model_->interrupt();
+  }
   [[nodiscard]] bool has_exit(std::size_t stage) const
     requires runtime::requirement::tells_exits<Model>
   {

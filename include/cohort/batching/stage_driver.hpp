@@ -102,12 +102,14 @@ class stage_driver {
     auto& s = streams_[l.lane * stages_ + l.stage];
     node& n = *nodes_[l.lane * stages_ + l.stage];
     n.threw = false;
+    n.model = nullptr;
+    n.given_up.store(false, std::memory_order_relaxed);
     if constexpr (hears_of_unfit) n.begin(l);
     try {
       executor_->wait(s, event(l.stage, l.set));  // The last writer of the input.
       for (std::uint32_t i = l.stage; i <= l.last; ++i) {
         if (i + 2 <= stages_) executor_->wait(s, event(i + 2, l.set));  // Reader of the output.
-        run_stage(i, s, l, hears_of_unfit ? n.unfit.data() : nullptr);
+        run_stage(i, s, l, n);
         executor_->record(s, event(i + 1, l.set));
       }
     } catch (const std::exception& e) {
@@ -140,6 +142,25 @@ class stage_driver {
   [[nodiscard]] verdict judge(const staged_request& r, std::uint32_t stage) {
     if constexpr (has_exits) return host_->judge(r, stage - lead_);
     return verdict::go_on;
+  }
+
+  /// Has work end that hangs, if its model can (`interrupt`), where nobody wants any of it.
+  /// @param is_wanted `is_wanted(tag)`.
+  template <class IsWanted>
+  void give_up(IsWanted is_wanted) noexcept {
+    if constexpr (requires(Model& m) { m.interrupt(); } && hears_of_unfit) {
+      for (const std::unique_ptr<node>& n : nodes_) {
+        const auto is_awaited = [&](std::uint64_t tag) {
+          return tag != node::no_tag && is_wanted(tag);
+        };
+        if (n->state.load(std::memory_order_acquire) != node::running ||
+            std::ranges::any_of(n->tags, is_awaited)) {
+          continue;
+        }
+        n->given_up.store(true);
+        if (n->model != nullptr) n->model->interrupt();
+      }
+    }
   }
 
   /// Tells the pipeline of every stage that is done. @returns Whether there was one.
@@ -202,20 +223,22 @@ class stage_driver {
     static constexpr std::uint64_t no_tag = ~std::uint64_t{0};
     std::atomic<int> state{idle};
     bool threw = false;
-    std::vector<std::uint8_t> unfit;  // By slot of what runs, as the model says,
-    std::vector<std::uint64_t> tags;  // and whose they are.
+    Model* model = nullptr;             // That runs, if any,
+    std::atomic<bool> given_up{false};  // and whether nobody wants its result.
+    std::vector<std::uint8_t> unfit;    // By slot of what runs, as the model says,
+    std::vector<std::uint64_t> tags;    // and whose they are.
     std::atomic<std::uint64_t>* signal;
     Host* host;
   };
 
-  static constexpr bool hears_of_unfit = requires(Host& h) { h.unfit(std::uint64_t{}); };
-  /// Those whose values a model could not compute leave, while their row is still said to run.
+  static constexpr bool hears_of_unfit = requires(Host& h) { h.unfit(std::uint64_t{}, true); };
+  /// Those that a model did not compute leave, while their row is still said to run.
   template <class Pipeline>
   void let_go_unfit(Pipeline& p, const node& of, time_point now) {
     if constexpr (hears_of_unfit) {
       for (std::size_t i = 0; i < of.unfit.size(); ++i) {
-        if (of.unfit[i] == 0 || of.tags[i] == node::no_tag) continue;
-        host_->unfit(of.tags[i]);
+        if (of.unfit[i] == runtime::slot_state::fit || of.tags[i] == node::no_tag) continue;
+        host_->unfit(of.tags[i], of.unfit[i] == runtime::slot_state::unfit);
         p.on_cancel(of.tags[i], now, *this);
       }
     }
@@ -232,16 +255,17 @@ class stage_driver {
     return bucket_sizes_.empty() ? 0 : bucket_sizes_[bucket];
   }
   void run_stage(std::uint32_t stage, typename Executor::stream& s, const stage_launch& l,
-                 std::uint8_t* unfit) {
+                 node& n) {
     const std::uint32_t model_stages = stages_ - 2 * lead_;
     if (stage == 0) copy_in(s, l);
-    if (stage >= lead_ && stage < lead_ + model_stages) run_model(stage, model_stages, s, l, unfit);
+    if (stage >= lead_ && stage < lead_ + model_stages) run_model(stage, model_stages, s, l, n);
     if (stage + 1 == stages_) copy_out(s, l, buffer(model_stages, l.set));
   }
   void run_model(std::uint32_t stage, std::uint32_t model_stages, typename Executor::stream& s,
-                 const stage_launch& l, std::uint8_t* unfit) {
+                 const stage_launch& l, node& n) {
     // A run stays with the first stage's instance: its work space is in the caches.
     Model& model = *models_[l.lane * model_stages + std::max(l.stage, lead_) - lead_];
+    n.model = &model;
     const std::uint32_t b = stage - lead_;
     const runtime::slice all{.input = buffer(b, l.set),
                              .output = buffer(b + 1, l.set),
@@ -250,7 +274,8 @@ class stage_driver {
                              .first = l.first,
                              .count = l.count,
                              .size = size_of(l.bucket),
-                             .unfit = unfit};
+                             .unfit = hears_of_unfit ? n.unfit.data() : nullptr,
+                             .given_up = &n.given_up};
     if (stage == l.stage && l.skipping() > 0) {
       run_around(model, b, s, l, all);
     } else {

@@ -40,8 +40,9 @@ concept judges_results = requires(H& h, const staged_request& r, std::uint32_t s
 /// wakes the thread that collects. With an `exiting_model` it may have `judges(stage)`, of a stage
 /// of the model, and `judge(request, stage)`: asked after a stage that has an exit, when the
 /// request's output row holds what the exit has computed. One that leaves then has its output. It
-/// may have `unfit(tag)`: the model cannot compute the values of that request, which then ends, in
-/// whatever way; without it, nobody asks.
+/// may have `unfit(tag, is_known)`: the model did not compute that request, as it cannot compute
+/// its values or, if that is not known, those of another one; the request then ends, in whatever
+/// way. Without it, nobody asks.
 template <class H>
 concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
 

@@ -42,9 +42,10 @@ concept observes_outcomes = requires(O& o, const request& r, outcome how, time_p
 
 /// Sees every decision, on the thread that makes it, and must be quick. It may also have
 /// `retried(request, now)`, of a batch that failed or hangs, `device_changed(device, state, why,
-/// now)`: the device is out of service, or back, `launch_failed(batch, why)`: the backend threw,
-/// and `stray_end()`: it told an end once more, which is ignored. A compile-time parameter: an
-/// empty one costs nothing. Models: `null_observer`, `recording_observer` in tests.
+/// now)`: the device is out of service, or back, `probe_hung(device, now)`, `launch_failed(batch,
+/// why)`: the backend threw, and `stray_end()`: it told an end once more, which is ignored. A
+/// compile-time parameter: an empty one costs nothing. Models: `null_observer`,
+/// `recording_observer` in tests.
 template <class O>
 concept observer = requirement::observes_refusals<O> && requirement::observes_dispatches<O> &&
                    requirement::observes_outcomes<O>;

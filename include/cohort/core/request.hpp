@@ -56,6 +56,9 @@ struct alignas(64) request {
   /// Written by the backend before it says that the request failed: its own values are to blame,
   /// and no device will compute them. Backends see requests as const.
   mutable bool is_unfit = false;
+  /// Written by the backend when it lets go of a batch that hangs: no device was at work on this
+  /// one.
+  mutable bool was_behind = false;
   /// Of the real-time engine.
   std::atomic<engine_hold> hold{engine_hold::none};
   /// Of the sharded scheduler: whether it has ended, or which cancellation is on its way.

@@ -66,6 +66,13 @@ concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) 
   { b.probe(d, m) } noexcept;
 };
 
+/// A backend that can ask a probe that hangs to end: `abandon_probe(device, model)`, called on the
+/// loop's thread. The probe's end is still to be reported.
+template <class B>
+concept probe_abandoning_backend = probing_backend<B> && requires(B& b, device_id d, model_id m) {
+  { b.abandon_probe(d, m) } noexcept;
+};
+
 /// A backend whose devices are threads of this process: `load_of(device)`, called on the loop's
 /// thread for one that has a batch for too long, says what these threads have had of the
 /// processors.

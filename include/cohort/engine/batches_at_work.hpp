@@ -43,6 +43,7 @@ class batches_at_work {
     entry& e = of(b.at());
     COHORT_ASSERT(e.count < deferred::rank::entry_depth);
     e.end_of(e.count) = end_state::none;
+    e.blame_of(e.count).reset();
     deferred::batch& kept = e.nth(e.count++);
     kept = std::move(b);
     kept.number = ++sent_;
@@ -60,31 +61,38 @@ class batches_at_work {
   }
   /// Takes a request out of its batch, before that ends. O(requests before it in the entry).
   /// @param at Without a number: of any batch of the entry.
+  /// @param place Set to that of the batch, unless null.
   /// @returns It, or null if it is not there.
-  request* take_request(batch_ticket at, const request& only) noexcept {
+  request* take_request(batch_ticket at, const request& only,
+                        std::uint32_t* place = nullptr) noexcept {
     for (std::uint32_t i = 0; has_entry(at) && i < count(at); ++i) {
       deferred::batch& b = nth(at, i);
       if (at.number != 0 && b.number != at.number) continue;
       for (request& r : b.requests) {
         if (&r != &only) continue;
         b.requests.erase(b.requests.iterator_to(r));
+        if (place != nullptr) *place = i;
         return &r;
       }
     }
     return nullptr;
   }
-  void note_end(device_entry at, std::uint32_t place, bool failed,
-                bool is_blamed = false) noexcept {
-    of(at).end_of(place) = !failed     ? end_state::completed
-                           : is_blamed ? end_state::blamed
-                                       : end_state::failed;
+  void note_end(device_entry at, std::uint32_t place, bool failed) noexcept {
+    of(at).end_of(place) = failed ? end_state::failed : end_state::completed;
+  }
+  /// If the batch there fails, a request in it is to blame, which a device failed before.
+  /// @returns Whether that is news of another device.
+  bool note_blame(device_entry at, std::uint32_t place, device_id before) noexcept {
+    std::optional<device_id>& noted = of(at).blame_of(place);
+    if (before == at.device && noted) return false;
+    return std::exchange(noted, before) != before && before != at.device;
   }
   /// Frees the oldest of the entry, if it has ended.
   std::optional<freed_batch> free_oldest(device_entry at) noexcept {
     entry& e = of(at);
     if (e.count == 0 || e.end_of(0) == end_state::none) return std::nullopt;
-    const freed_batch out{e.nth(0).model, e.end_of(0) != end_state::completed,
-                          e.end_of(0) == end_state::blamed};
+    const bool failed = e.end_of(0) == end_state::failed;
+    const freed_batch out{e.nth(0).model, failed, failed && e.blame_of(0).has_value()};
     e.first = (e.first + 1) % deferred::rank::entry_depth;
     --e.count;
     return out;
@@ -110,10 +118,11 @@ class batches_at_work {
 
  private:
   /// What was told of a batch whose turn is not over.
-  enum class end_state : std::uint8_t { none, completed, failed, blamed };
+  enum class end_state : std::uint8_t { none, completed, failed };
   struct entry {
     std::array<deferred::batch, deferred::rank::entry_depth> batches;
     std::array<end_state, deferred::rank::entry_depth> ends{};
+    std::array<std::optional<device_id>, deferred::rank::entry_depth> blames{};
     std::uint32_t first = 0;
     std::uint32_t count = 0;
 
@@ -122,6 +131,9 @@ class batches_at_work {
     }
     [[nodiscard]] end_state& end_of(std::uint32_t i) noexcept {
       return ends[(first + i) % ends.size()];
+    }
+    [[nodiscard]] std::optional<device_id>& blame_of(std::uint32_t i) noexcept {
+      return blames[(first + i) % blames.size()];
     }
   };
   [[nodiscard]] entry& of(device_entry at) noexcept {

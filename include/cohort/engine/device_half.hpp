@@ -30,11 +30,13 @@ namespace cohort::engine {
 /// `model_lives`;
 /// * `batch_ended(batch&, failed)`: its requests are the owner's, who takes them out;
 ///   `request_ended(request&, failed)`: one that is out of its batch;
-/// * `device_changed(id, why, is_back)`: is out of service, or back;
+/// * `device_changed(id, why, is_back)`: is out of service, or back; `probe_hung(id)`: its probe
+/// hangs;
 /// * perhaps `model_suspended(id, lasts)`: its requests cost several devices (`model_costs`), and
 ///   are to be refused as long as `is_suspended`;
 /// * `stray_end()`: an end of what is not there;
-/// * perhaps `abandon(batch)`, `probe(device, model)` and `load_of(device)`, as an `engine_sink`.
+/// * perhaps `abandon(batch)`, `probe(device, model)`, `abandon_probe(device, model)` and
+/// `load_of(device)`, as an `engine_sink`.
 /// A value. Cost: that of `device_health`; allocates only in `add_*`. Thread safety: none.
 class device_half {
  public:
@@ -74,7 +76,10 @@ class device_half {
     const std::optional<std::uint32_t> place = at_work_.place_of(at);
     if (!place) return note_stray_end(owner);
     deferred::batch& ended = at_work_.nth(at, *place);
-    at_work_.note_end(at, *place, failed, failed && is_blamed(ended, now));
+    if (failed) {
+      for (request& r : ended.requests) note_failure(r, at, *place, now);
+    }
+    at_work_.note_end(at, *place, failed);
     owner.batch_ended(ended, failed);
     while (const auto freed = at_work_.free_oldest(at)) {
       owner.models().end_work(freed->model);
@@ -86,10 +91,12 @@ class device_half {
   /// One request of a batch ended before its batch did. O(requests before it there).
   /// @param at Without a number: any batch of the entry.
   template <class Owner>
-  void on_request_complete(batch_ticket at, const request& only, bool failed,
+  void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Owner& owner) noexcept {
-    request* const r = at_work_.take_request(at, only);
+    std::uint32_t place = 0;
+    request* const r = at_work_.take_request(at, only, &place);
     if (r == nullptr) return note_stray_end(owner);
+    if (failed) note_failure(*r, at, place, now);
     owner.request_ended(*r, failed);
   }
   /// A probe that the owner was asked for has ended.
@@ -110,6 +117,8 @@ class device_half {
     while (const std::optional<health_event> e = service_.health().take_due(now, load)) {
       if (e->what == health_event::kind::probe) {
         probe(e->at.device, now, owner);
+      } else if (e->what == health_event::kind::probe_hangs) {
+        probe_hangs(e->at.device, owner);
       } else {
         take_out(*e, at_work_.oldest(e->at).model, now, owner);
         give_up(e->at, now, owner);
@@ -141,20 +150,19 @@ class device_half {
     ++stray_ends_;
     owner.stray_end();
   }
-  /// Of a batch that failed: whether a request that another device failed before is to blame, and
-  /// neither device.
-  [[nodiscard]] bool is_blamed(deferred::batch& b, time_point now) noexcept {
-    std::optional<device_id> forgiven;  // Once for the batch: its requests mostly failed together.
-    for (request& r : b.requests) {
-      if (!r.failed_on) {
-        r.failed_on = b.device;
-      } else if (*r.failed_on != b.device) {
-        r.is_spent = true;
-        if (forgiven != r.failed_on) service_.health().forgive(*r.failed_on, now);
-        forgiven = r.failed_on;
-      }
+  /// A request failed in a batch. If another device failed it before, it is to blame itself, and
+  /// neither device; then it is not tried again.
+  /// @param place Of the batch in its entry.
+  void note_failure(request& r, device_entry at, std::uint32_t place, time_point now) noexcept {
+    if (r.is_unfit) return;
+    if (!r.failed_on) {
+      r.failed_on = at.device;
+    } else if (*r.failed_on != at.device) {
+      r.is_spent = true;
+      // Once for the batch: its requests mostly failed together before, too.
+      if (at_work_.note_blame(at, place, *r.failed_on))
+        service_.health().forgive(*r.failed_on, now);
     }
-    return forgiven.has_value();
   }
   /// A device gets no more work until a probe succeeds. @param of Whose batch it was.
   template <class Owner>
@@ -164,7 +172,10 @@ class device_half {
     owner.device_changed(e.at.device, hangs ? "a batch hangs" : "batches fail", false);
     if constexpr (requires { owner.model_suspended(of, duration{}); }) {
       if (!health().options().suspends_models || !owner.models().has_other(of)) return;
-      if (const auto lasts = costs_.note(of, e.at.device, now)) owner.model_suspended(of, *lasts);
+      // Where requests are handed back a pool is one of several places for them.
+      const bool is_only = !health().options().hands_back && service_.is_only(e.at.device);
+      if (const auto lasts = costs_.note(of, e.at.device, now, is_only))
+        owner.model_suspended(of, *lasts);
     }
   }
   /// The batches of an entry hang: their requests are to have their ends all the same. The device
@@ -176,7 +187,7 @@ class device_half {
         deferred::batch& b = at_work_.nth(at, i);
         if (b.requests.empty()) continue;
         if (owner.abandon(std::as_const(b))) {
-          for (request& r : b.requests) r.is_spent |= i == 0;
+          for (request& r : b.requests) r.is_spent |= !std::exchange(r.was_behind, false) && i == 0;
           owner.batch_ended(b, true);
         } else {
           service_.health().postpone(at, now);
@@ -191,6 +202,14 @@ class device_half {
       if (const auto with = service_.begin_probe(d, owner.models())) return owner.probe(d, *with);
     }
     end_probe(d, false, now, owner);  // Requests will tell.
+  }
+  /// It stays as it is until the probe ends; whoever can end it is asked to.
+  template <class Owner>
+  void probe_hangs(device_id d, Owner& owner) noexcept {
+    owner.probe_hung(d);
+    if constexpr (requires { owner.abandon_probe(d, model_id{}); }) {
+      owner.abandon_probe(d, service_.probed_with(d));
+    }
   }
   template <class Owner>
   void end_probe(device_id d, bool failed, time_point now, Owner& owner) noexcept {

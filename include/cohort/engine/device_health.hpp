@@ -94,6 +94,7 @@ struct health_event {
     hangs,  ///< The batches of the entry are to be given up, and the device to get no more work.
     fails,  ///< It is to get no more work.
     probe,  ///< It is to be probed, and the outcome told by `on_probe`.
+    probe_hangs,  ///< Its probe hangs, and the device with it, until `on_probe` tells of its end.
   };
   kind what;
   device_entry at;
@@ -105,7 +106,8 @@ struct health_event {
 /// when it was sent for, or when the one before it in its entry ended. A device that is back is on
 /// trial: the first of its next `window` batches that fails takes it out again, for twice as long.
 /// A failure is blamed on a request that another device failed before: then it counts against
-/// neither device. After `failures` of those in a row a probe decides, at once.
+/// neither device. After `failures` of those in a row a probe decides, at once. A probe hangs when
+/// a batch that is expected to take as long as the device's longest would.
 /// A value: owns no thread, reads no clock. Cost: O(log devices + capacity) a call; allocates only
 /// in `add_device`. Thread safety: none. Source: none of the papers.
 class device_health {
@@ -119,7 +121,8 @@ class device_health {
       devices_.resize(d.index() + 1);
       due_.resize(d.index() + 1);
     }
-    devices_[d.index()] = device{.lanes = std::vector<lane>(capacity), .present = true};
+    // One for each entry, and one for probes.
+    devices_[d.index()] = device{.lanes = std::vector<lane>(capacity + 1), .present = true};
     ++hang_changes_;  // Of what the other had.
     refresh(d);
   }
@@ -142,6 +145,8 @@ class device_health {
   void on_dispatch(device_entry at, time_point start, duration expected) noexcept {
     lane& l = lane_of(at);
     COHORT_ASSERT(l.count < l.sent.size());
+    device& d = devices_[at.device.index()];
+    d.longest = std::max(d.longest, expected);
     l.sent[l.count++] = {start, expected};
     if (l.count == 1) begin(l, start);
     refresh(at.device);
@@ -185,14 +190,16 @@ class device_health {
   [[nodiscard]] bool is_probing(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].is_probing;
   }
-  /// The probe ended. @returns Whether the device may get work again.
+  /// The probe ended. @returns Whether the device may get work again: not after a probe that hung.
   bool on_probe(device_id id, bool failed, time_point now) noexcept {
     device& d = devices_[id.index()];
     COHORT_ASSERT(d.is_probing);
     d.is_probing = false;
-    d.is_out_for_failures = d.is_hung = false;
+    d.is_out_for_failures = false;
+    d.is_hung = std::exchange(d.lanes.back(), {}).is_given_up;
+    if (d.is_hung) ++hang_changes_;
     const bool is_forgiven = std::exchange(d.is_forgiven, false);
-    if (failed) {
+    if (failed || d.is_hung) {
       d.pause = std::min(2 * d.pause, options_.longest_probe);
       d.since = now;
     } else {
@@ -203,7 +210,7 @@ class device_health {
     }
     wait_for_probe(d, now);
     refresh(id);
-    return !failed;
+    return d.state == device_state::healthy;
   }
 
   /// When `take_due` must be called next, or `never`.
@@ -224,6 +231,9 @@ class device_health {
       if (d.probe_at <= now) {
         d.probe_at = never;
         d.is_probing = true;
+        lane& l = d.lanes.back();
+        l.sent[l.count++] = {now, d.longest};
+        begin(l, now);
         refresh(id);
         return health_event{health_event::kind::probe, {id, 0}};
       }
@@ -251,6 +261,10 @@ class device_health {
       }
       if (!std::exchange(l->is_given_up, true)) ++hang_changes_;
       l->due = never;
+      if (l == d.lanes.end() - 1) {
+        refresh(id);
+        return health_event{health_event::kind::probe_hangs, {id, 0}, false};
+      }
       const bool is_new = d.state != device_state::quarantined;
       take_out(d, now);
       d.is_hung = true;
@@ -267,8 +281,8 @@ class device_health {
   }
 
   [[nodiscard]] device_state state(device_id d) const noexcept { return devices_[d.index()].state; }
-  /// How many devices have not let go of what they hang in: those that failed, or that wait for a
-  /// probe, do not hang. O(entries).
+  /// How many devices have not let go of what they hang in, a batch or a probe: those that failed,
+  /// or that wait for a probe, do not hang. O(entries).
   [[nodiscard]] std::size_t hanging_devices() const noexcept {
     return static_cast<std::size_t>(std::ranges::count_if(devices_, [](const device& d) {
       return std::ranges::any_of(d.lanes, &lane::is_given_up);
@@ -300,7 +314,8 @@ class device_health {
     runtime::thread_load load{};  // and of its threads, then.
   };
   struct device {
-    std::vector<lane> lanes;
+    std::vector<lane> lanes;  // The last is that of probes.
+    duration longest{0};      // That a batch was expected to take.
     bool present = false;
     device_state state = device_state::healthy;
     bool is_probing = false;

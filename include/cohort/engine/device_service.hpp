@@ -89,6 +89,15 @@ class device_service {
     return true;
   }
 
+  /// Whether no other device of its pool is there, in service or not. O(devices).
+  [[nodiscard]] bool is_only(device_id d) const noexcept {
+    for (std::uint32_t i = 0; i < probed_with_.size(); ++i) {
+      const device_id other{i};
+      if (other != d && health_.is_present(other) && pools_.of(other) == pools_.of(d)) return false;
+    }
+    return true;
+  }
+
   /// Of the batches that are sent and end, and of time.
   [[nodiscard]] device_health& health() noexcept { return health_; }
   [[nodiscard]] const device_health& health() const noexcept { return health_; }

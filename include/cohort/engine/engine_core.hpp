@@ -147,7 +147,7 @@ class basic_engine_core {
   template <engine_sink Sink>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
-    on_devices(now, sink, [&](auto& o) { devices_.on_request_complete(at, only, failed, o); });
+    on_devices(now, sink, [&](auto& o) { devices_.on_request_complete(at, only, failed, now, o); });
   }
   /// A probe that the sink was asked for has ended.
   template <engine_sink Sink>
@@ -259,6 +259,11 @@ class basic_engine_core {
       }
       if (!is_back && self.health().options().hands_back) self.hand_back(now, sink);
     }
+    void probe_hung(device_id d) noexcept {
+      if constexpr (requires { self.observer_.probe_hung(d, now); }) {
+        self.observer_.probe_hung(d, now);
+      }
+    }
     void model_suspended(model_id m, duration lasts) noexcept {
       if constexpr (requires { self.observer_.model_suspended(m, lasts, now); }) {
         self.observer_.model_suspended(m, lasts, now);
@@ -277,6 +282,11 @@ class basic_engine_core {
       requires requirement::sink_probes_devices<Sink>
     {
       sink.probe(d, with);
+    }
+    void abandon_probe(device_id d, model_id with) noexcept
+      requires requirement::sink_abandons_probes<Sink>
+    {
+      sink.abandon_probe(d, with);
     }
     [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
       requires requirement::sink_tells_loads<Sink>

@@ -40,6 +40,9 @@ concept sink_hears_of_retries = requires(S& s, request& r) { s.waits_again(r); }
 /// It can try whether a device works.
 template <class S>
 concept sink_probes_devices = requires(S& s, device_id d, model_id m) { s.probe(d, m); };
+/// It can ask a probe that hangs to end.
+template <class S>
+concept sink_abandons_probes = requires(S& s, device_id d, model_id m) { s.abandon_probe(d, m); };
 /// It knows what the threads of a device have had of the processors.
 template <class S>
 concept sink_tells_loads = requires(S& s, device_id d) {
@@ -62,6 +65,8 @@ concept sink_tells_loads = requires(S& s, device_id d) {
 /// * `waits_again(request&)`: of a batch that failed or hangs; it waits for another one.
 /// * `probe(device_id, model_id)`: run something small of the model, which is not removed
 ///   meanwhile, on a device without work, and tell `on_probe`. Without it requests are the probes.
+/// * `abandon_probe(device_id, model_id)`: that probe hangs. End it if you can; its end is still to
+///   be told.
 /// * `load_of(device_id)`, a `runtime::thread_load` of the threads that run its batches: a late
 ///   device that lacks processors does not hang. Without it time alone decides.
 /// Must not call back into the core, and must

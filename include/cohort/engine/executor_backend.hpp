@@ -39,6 +39,7 @@ concept runs_batches_of_instances =
       { x.launch(l, b, now) } noexcept;
       { x.abandon(l, b, now) } noexcept -> std::same_as<bool>;
       x.warm_up(l, done, now);
+      { x.abandon_warm_up() } noexcept;
     };
 }  // namespace requirement
 
@@ -46,8 +47,9 @@ concept runs_batches_of_instances =
 /// `device_spec` on any thread, then live on the loop's. `join` ties an instance to the lane of its
 /// device; `launch` starts a batch there and reports its end, and before it may report single
 /// requests; `abandon` says whether from now on nothing touches the requests of a batch, whose end
-/// is still reported; `warm_up` runs one row and calls `done`. Where `is_driven`, an instance also
-/// has `next_wake()`, `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
+/// is still reported; `warm_up` runs one row and calls `done`; `abandon_warm_up` asks that row to
+/// end early, failing. Where `is_driven`, an instance also has `next_wake()`, `advance(now)` and
+/// `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
 concept batch_pipeline = requirement::has_model_lane_and_instance<P, E, M> &&
                          requirement::runs_batches_of_instances<P, E, M>;
@@ -165,6 +167,12 @@ class executor_backend {
     const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
     if (!has_it) return report_.probe_ended(id, false);
     d.models[with.index()]->warm_up(d.work, d.probe, now_);
+  }
+  /// Has a probe that hangs end, if the model can.
+  void abandon_probe(device_id id, model_id with) noexcept {
+    device& d = *devices_[id.index()];
+    const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
+    if (has_it) d.models[with.index()]->abandon_warm_up();
   }
   /// Of the stream of a device, where streams are threads of this process.
   [[nodiscard]] runtime::thread_load load_of(device_id id) const noexcept

@@ -282,6 +282,11 @@ class basic_loop {
   {
     backend_.probe(d, with);
   }
+  void abandon_probe(device_id d, model_id with) noexcept
+    requires probe_abandoning_backend<Backend>
+  {
+    backend_.abandon_probe(d, with);
+  }
   [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
     requires load_telling_backend<Backend>
   {

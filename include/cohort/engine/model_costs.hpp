@@ -11,21 +11,22 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace cohort::engine {
 
 /// Notes whose batch it was when a device was taken out of service, and says which model is to be
-/// suspended. Devices that fail by themselves meet models in proportion to their batches; so a cost
-/// of a model with the share s of all batches is evidence of ln 1/s against it, and a model is
-/// suspended once it has cost two devices in a row, each within a minute of the one before, and
-/// chance alone would have met it so often in one case of 20 only: after two costs with a share of
-/// a fifth, after five with a half, and never if it has nearly all batches. What another model
-/// costs in between clears it, and a device that it costs again and again counts once: that may be
-/// the device's fault. After its suspension another device within a minute is enough, for twice as
-/// long. A value: owns no thread, reads no clock. O(1) a call, and O(models) once in `most_counted`
-/// batches; allocates only in `add_model`. Thread safety: none.
+/// suspended. Devices that fail by themselves meet models in proportion to their batches. So if a
+/// model with the share s of all batches has had k of the last n costs, each of its own within a
+/// minute of the one before, chance alone explains that with a probability of at most exp(-n D),
+/// where D = f ln(f/s) + (1-f) ln((1-f)/(1-s)) and f = k/n > s. A model is suspended once it has
+/// cost two devices and that is at most one case of 20: after two costs in a row with a share of a
+/// fifth, after five with a half, and never if it has nearly all batches; costs of other models in
+/// between weaken the evidence. A device that it costs again and again counts once, as that may be
+/// the device's fault, unless it is the only one there is. After its suspension another device
+/// within a minute is enough, for twice as long. A value: owns no thread, reads no clock. O(1) a
+/// call, and O(models) once in `most_counted` batches; allocates only in `add_model`. Thread
+/// safety: none. Source: Chernoff's bound of the binomial distribution.
 class model_costs {
  public:
   /// How long a cost is remembered.
@@ -43,7 +44,6 @@ class model_costs {
     if (m.index() >= models_.size()) models_.resize(m.index() + 1);
     batches_ -= models_[m.index()].batches;
     models_[m.index()] = {};
-    if (last_ && last_->model == m) last_.reset();
   }
   /// A batch of the model was sent to a device. Of one that was not added nothing is noted.
   void ran(model_id m) noexcept {
@@ -54,18 +54,30 @@ class model_costs {
     for (record& r : models_) batches_ += r.batches /= 2;
   }
   /// A device was taken out of service by a batch of the model.
+  /// @param is_only Whether nothing but this device runs the model.
   /// @returns For how long the model is suspended from now on, if it was not.
-  std::optional<duration> note(model_id m, device_id d, time_point now) noexcept {
-    const std::optional<cost> before = std::exchange(last_, cost{m, d, now});
+  std::optional<duration> note(model_id m, device_id d, time_point now,
+                               bool is_only = false) noexcept {
+    ++costs_;
     record& r = models_[m.index()];
-    if (now < r.until) return std::nullopt;
-    const bool is_same = before && before->model == m && before->device == d;
-    const bool is_again = r.lasts > duration{0} && now - r.until <= memory && !is_same;
-    const bool is_next = before && before->model == m && now - before->at <= memory;
-    const bool is_other = is_next && !is_same;
-    if (!is_again && !is_next) r.evidence = 0;
-    if (!is_next || is_other) r.evidence -= std::log(share(r));
-    if (!is_again && !(is_other && r.evidence >= enough)) return std::nullopt;
+    const bool is_same = d == r.last && r.at != distant_past && !is_only;
+    const bool is_next = r.own > 0 && now - r.at <= memory;
+    if (!is_next) {
+      r.own = 0;
+      r.before = costs_ - 1;
+      r.is_of_two = false;
+    }
+    if (is_next && is_same) {
+      ++r.before;  // Neither for the model nor against it.
+    } else {
+      ++r.own;
+      r.is_of_two |= is_next;
+    }
+    r.at = now;
+    r.last = d;
+    if (now < r.until || is_same) return std::nullopt;
+    const bool is_again = r.lasts > duration{0} && now - r.until <= memory;
+    if (!is_again && !(r.is_of_two && evidence(r) >= enough)) return std::nullopt;
     r.lasts = is_again ? std::min(2 * r.lasts, longest) : shortest;
     r.until = now + r.lasts;
     return r.lasts;
@@ -75,25 +87,34 @@ class model_costs {
   }
 
  private:
-  struct cost {
-    model_id model;
-    device_id device;
-    time_point at;
-  };
   struct record {
     time_point until = distant_past;
     duration lasts{0};
-    double evidence = 0;
     std::uint64_t batches = 0;
+    std::uint64_t own = 0;     // Costs that count, each within a minute of the one before.
+    std::uint64_t before = 0;  // Those of any model before the first of them.
+    device_id last;            // The device of the last one, and when that was.
+    time_point at = distant_past;
+    bool is_of_two = false;  // More than one device, or the only one more than once.
   };
   /// Of all batches; as if each model had had one more.
   [[nodiscard]] double share(const record& r) const noexcept {
     return static_cast<double>(r.batches + 1) / static_cast<double>(batches_ + models_.size());
   }
+  /// Against the model: chance alone explains its costs in one case of exp of that, at most.
+  [[nodiscard]] double evidence(const record& r) const noexcept {
+    const auto all = static_cast<double>(costs_ - r.before);
+    const auto own = static_cast<double>(r.own);
+    const double expected = all * share(r);
+    if (own <= expected) return 0;
+    const double others = all - own;
+    const double of_others = others > 0 ? others * std::log(others / (all - expected)) : 0;
+    return own * std::log(own / expected) + of_others;
+  }
 
-  std::optional<cost> last_;  // Of any model.
   std::vector<record> models_;
   std::uint64_t batches_ = 0;  // Of all models.
+  std::uint64_t costs_ = 0;    // As well.
 };
 
 }  // namespace cohort::engine

@@ -127,7 +127,17 @@ class request_rows {
     return tag;
   }
   /// From now on nothing touches the request of a tag, nor speaks of it; its batch goes on.
-  void abandon(std::uint64_t tag) noexcept { records_[tag].of = nullptr; }
+  void abandon(std::uint64_t tag) noexcept {
+    records_[tag].of = nullptr;
+    records_[tag].is_given_up = true;
+  }
+  /// The same of rows of zeros, but for `done`.
+  void abandon_zeros() noexcept {
+    for (record& r : records_) r.is_given_up |= r.done != nullptr;
+  }
+  [[nodiscard]] bool is_given_up(std::uint64_t tag) const noexcept {
+    return records_[tag].is_given_up;
+  }
   [[nodiscard]] std::optional<std::uint64_t> find(const request& r) const noexcept {
     for (std::size_t i = 0; i < records_.size(); ++i) {
       if (records_[i].of == &r) return i;
@@ -142,15 +152,19 @@ class request_rows {
   void ended(const batching::staged_request& request, outcome how, time_point) {
     const record r = std::exchange(records_[request.tag], {});
     free_.push_back(static_cast<std::uint32_t>(request.tag));
-    const bool failed = how == outcome::failed || r.is_unfit;
-    if (r.done != nullptr) return r.done->invoke(*r.done, failed);
+    const bool failed = how == outcome::failed || r.is_unfit || r.is_unknown;
+    // Where zeros alone cannot be computed the device works.
+    if (r.done != nullptr) return r.done->invoke(*r.done, how == outcome::failed);
     if (r.of != nullptr && r.is_unfit) r.of->is_unfit = true;
-    if (r.of != nullptr && how == outcome::completed && !r.is_unfit) {
+    if (r.of != nullptr && !failed && how == outcome::completed) {
       std::memcpy(r.of->output.data(), staging_.out() + request.tag * output_bytes_, output_bytes_);
     }
-    device_->end_request(r.entry, r.batch, r.of, failed, !r.is_unfit);
+    device_->end_request(r.entry, r.batch, r.of, failed, !r.is_unfit && !r.is_unknown);
   }
-  void unfit(std::uint64_t tag) noexcept { records_[tag].is_unfit = true; }
+  /// @param is_known Else only that it is one of several of which some are.
+  void unfit(std::uint64_t tag, bool is_known) noexcept {
+    (is_known ? records_[tag].is_unfit : records_[tag].is_unknown) = true;
+  }
   [[nodiscard]] bool judges(std::uint32_t) const noexcept { return judge_ != nullptr; }
   [[nodiscard]] batching::verdict judge(const batching::staged_request& r, std::uint32_t stage) {
     const record& asked = records_[r.tag];
@@ -169,6 +183,8 @@ class request_rows {
     std::uint32_t entry = 0;
     std::uint32_t batch = 0;
     bool is_unfit = false;
+    bool is_unknown = false;
+    bool is_given_up = false;
   };
 
   std::uint64_t take(const record& r) noexcept {

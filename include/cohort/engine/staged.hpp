@@ -124,7 +124,8 @@ class pipeline_instance {
     for (const request& r : b.requests) {
       const std::uint32_t bucket = bucket_of(r.size);
       if (bucket == profile_.buckets()) {
-        l.entries.end_request(b.entry, at, &r, true, false);  // It is too large.
+        r.is_unfit = true;  // It is too large.
+        l.entries.end_request(b.entry, at, &r, true, false);
         continue;
       }
       const auto& t = static_cast<const tensor_request&>(r);
@@ -147,7 +148,9 @@ class pipeline_instance {
       if (!tag) continue;
       requests_.abandon(*tag);
       stages_.on_cancel(*tag, now, driver_);
+      r.was_behind = !requests_.is_given_up(*tag);  // It has gone at once.
     }
+    give_up();
     return true;
   }
   /// Runs one row of zeros, of the largest size, like any other; then calls `done`. One at a time.
@@ -155,6 +158,11 @@ class pipeline_instance {
     group_.assign(
         1, {.tag = requests_.add_zeros(done), .arrival = now, .bucket = profile_.buckets() - 1});
     stages_.on_arrival(group_, now);
+  }
+  /// Has the model end that row, if it can.
+  void abandon_warm_up() noexcept {
+    requests_.abandon_zeros();
+    give_up();
   }
 
   [[nodiscard]] time_point next_wake() const noexcept { return stages_.next_wake(); }
@@ -166,6 +174,10 @@ class pipeline_instance {
 
  private:
   using rows = request_rows<Executor>;
+
+  void give_up() noexcept {
+    driver_.give_up([this](std::uint64_t tag) { return !requests_.is_given_up(tag); });
+  }
 
   [[nodiscard]] std::uint32_t most_requests(std::uint32_t batch_max) const noexcept {
     return capacity_ * deferred::rank::entry_depth * batch_max;

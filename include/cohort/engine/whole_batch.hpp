@@ -127,14 +127,14 @@ class whole_batch::lane {
     batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
   };
 
-  /// Results to their requests. Those that have none end: they are nobody's fault but their own.
+  /// Results to their requests. Those that have none end, most by their own fault.
   void hand_over(const batch_rows<Executor>& of, batch_ticket at) const noexcept {
     const std::byte* row = of.out;
     for (std::size_t i = 0; i < of.outputs.size(); ++i, row += of.output_bytes) {
-      if (of.unfit[i] == 0) {
+      if (of.unfit[i] == runtime::slot_state::fit) {
         std::memcpy(of.outputs[i].data(), row, of.outputs[i].size());
       } else {
-        of.requests[i]->is_unfit = true;
+        of.requests[i]->is_unfit = of.unfit[i] == runtime::slot_state::unfit;
         report_->request_ended(at, *of.requests[i], true);
       }
     }
@@ -222,6 +222,7 @@ class whole_batch::instance {
   /// Runs one row of zeros, behind what the device has, then calls `done`.
   void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
     batch_rows<Executor>& set = sets_[0];
+    warm_up_given_up_.store(false);
     try {
       l.executor_->copy(
           l.stream_,
@@ -229,12 +230,18 @@ class whole_batch::instance {
       for (std::size_t i = 0; i < model_->stages(); ++i) {
         runtime::slice sample = slice_of(set, i, 0, 1, 0);
         sample.is_sample = true;
+        sample.given_up = &warm_up_given_up_;
         model_->enqueue(i, l.stream_, sample);
       }
     } catch (...) {  // NOLINT(bugprone-empty-catch)
       // It refused this row: if it refuses requests' rows too, their batches will tell.
     }
     l.executor_->notify(l.stream_, done);
+  }
+  /// Asks the model to end the row that runs.
+  void abandon_warm_up() noexcept {
+    warm_up_given_up_.store(true);
+    if constexpr (requires { model_->interrupt(); }) model_->interrupt();
   }
 
  private:
@@ -320,8 +327,9 @@ class whole_batch::instance {
 
   std::unique_ptr<Model> model_;
   row_sizes sizes_;
-  staging_rows<Executor> zeros_;       // A row to warm up with.
-  std::array<rows_type, depth> sets_;  // By slot.
+  staging_rows<Executor> zeros_;               // A row to warm up with,
+  std::atomic<bool> warm_up_given_up_{false};  // whose result nobody wants any more.
+  std::array<rows_type, depth> sets_;          // By slot.
 };
 
 }  // namespace cohort::engine

@@ -13,6 +13,14 @@
 
 namespace cohort::runtime {
 
+/// What a model may say of a slot that it was asked of, and did not compute.
+struct slot_state {
+  static constexpr std::uint8_t fit = 0;    ///< It was computed.
+  static constexpr std::uint8_t unfit = 1;  ///< Its values are to blame.
+  /// The run failed because of some slots, and whether this is one of them was not found out.
+  static constexpr std::uint8_t unknown = 2;
+};
+
 /// The rows of a batch that a stage works on. Slot i of the slice lies at
 /// `base + (first + i) * stride`, both for what the stage reads and for what it writes.
 struct slice {
@@ -26,8 +34,9 @@ struct slice {
                            ///< 0: the largest. Models whose inputs are of one size ignore it.
   /// A byte for each slot of the slice, in host memory, which stays until the work on the stream is
   /// done; or null. A model that can tell that it is the values of a slot, not the device, that
-  /// cannot be computed sets that byte to 1 when it runs, instead of failing: its request fails
-  /// alone, and is not tried again. Others may leave it as it is.
+  /// cannot be computed sets that byte to `slot_state::unfit` when it runs, instead of failing: its
+  /// request fails alone, and is not tried again. One of a slot that is `slot_state::unknown` fails
+  /// as with the whole batch. Others may leave it as it is.
   std::uint8_t* unfit = nullptr;
   /// True once nobody wants the result any more, as the work hangs; it stays until the work on the
   /// stream is done; or null. A model that can ends such work early, failing the stream.

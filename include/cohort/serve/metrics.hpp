@@ -115,6 +115,10 @@ class metrics : public metric_page {
                           .by = counted_by::device,
                           .label = "to",
                           .values = {"quarantined", "healthy"}}};
+  counter hung_probes{*this,
+                      {.name = "cohort_hung_probes_total",
+                       .help = "Probes of a device out of service that hung themselves",
+                       .by = counted_by::device}};
   counter suspensions{*this,
                       {.name = "cohort_model_suspensions_total",
                        .help = "Suspensions of a model whose requests made devices hang or fail",

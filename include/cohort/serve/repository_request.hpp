@@ -5,6 +5,7 @@
 
 #include <cohort/serve/infer_request.hpp>
 
+#include <cstddef>
 #include <string_view>
 #include <variant>
 
@@ -12,6 +13,10 @@ namespace cohort::serve {
 
 /// The calls that have a body.
 enum class repository_call { index, load, unload };
+
+/// Longer bodies are refused unread: to parse one takes up to 14 times its length of memory, which
+/// is counted nowhere.
+inline constexpr std::size_t most_repository_body = std::size_t{256} << 10U;
 
 /// What a call asks beyond its path.
 struct repository_request {

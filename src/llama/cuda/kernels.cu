@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels.hpp"
 
+#include <array>
 #include <atomic>
 #include <type_traits>
 
@@ -34,6 +35,24 @@ __global__ void __launch_bounds__(Program::most_threads, least_blocks<Program>) 
   Program::run(b, a);
 }
 
+/// Whether code of the present device may begin early: it must wait, and run behind a kernel, which
+/// embedding does not, as it follows a copy.
+template <class Program, class Args>
+bool may_begin_early() {
+  if (std::is_same_v<Args, embed_arguments>) return false;
+  constexpr int most = 64;  // Devices of which that is remembered.
+  static std::array<std::atomic<signed char>, most> known{};  // 1: it may, -1: not, 0: unknown.
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  const bool is_remembered = device < most;
+  if (is_remembered && known[device] != 0) return known[device] > 0;
+  cudaFuncAttributes found{};
+  const bool may =
+      cudaFuncGetAttributes(&found, kernel<Program, Args>) == cudaSuccess && found.ptxVersion >= 90;
+  if (is_remembered) known[device] = may ? 1 : -1;
+  return may;
+}
+
 struct launcher {
   cudaStream_t stream;
 
@@ -48,13 +67,6 @@ struct launcher {
                              static_cast<int>(bytes)) != cudaSuccess) {
       return;
     }
-    // Only code that waits may begin early, and only behind a kernel: embedding follows a copy.
-    static const bool waits = [] {
-      if (std::is_same_v<Args, embed_arguments>) return false;
-      cudaFuncAttributes found{};
-      return cudaFuncGetAttributes(&found, kernel<Program, Args>) == cudaSuccess &&
-             found.ptxVersion >= 90;
-    }();
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -64,7 +76,8 @@ struct launcher {
     how.dynamicSmemBytes = bytes;
     how.stream = stream;
     how.attrs = &attribute;
-    how.numAttrs = waits && early.load(std::memory_order_relaxed) ? 1 : 0;
+    how.numAttrs =
+        may_begin_early<Program, Args>() && early.load(std::memory_order_relaxed) ? 1 : 0;
     cudaLaunchKernelEx(&how, kernel<Program, Args>, a);
   }
 };

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "driver.hpp"
@@ -82,13 +82,11 @@ struct partitioner::resources {
     unsigned multiprocessors;
   };
   ~resources() {
-    for (const auto& [which, c] : idle) (void)driver().destroy(c.native);
+    idle.each([](const made_context& c) { (void)driver().destroy(c.native); });
   }
 
   std::vector<CUdevResource> steps;
-  /// Contexts without streams, by their steps: of the same steps several, where shares overlapped
-  /// or a stream moved to a share like its own. None is given up before the device is.
-  std::multimap<std::vector<unsigned>, made_context> idle;
+  kept_contexts<made_context> idle{64};  // Without streams.
 };
 
 partitioner::partitioner(int device) : device_{device} {
@@ -148,10 +146,9 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share,
   if (instead_of != nullptr) allocator_->give_back(instead_of->steps_);
   g->steps_ = allocator_->take(share);
   g->made_of_ = g->steps_;
-  if (const auto kept = resources_->idle.find(g->steps_); kept != resources_->idle.end()) {
-    g->native_ = kept->second.native;
-    g->multiprocessors_ = kept->second.multiprocessors;
-    resources_->idle.erase(kept);
+  if (const auto kept = resources_->idle.take(g->steps_)) {
+    g->native_ = kept->native;
+    g->multiprocessors_ = kept->multiprocessors;
     if (instead_of != nullptr) instead_of->steps_.clear();
     g->owner_ = shared_from_this();
     return g;
@@ -184,15 +181,16 @@ std::unique_ptr<green_context> partitioner::make_partition(device_share share,
 }
 
 void partitioner::take_back(green_context& g) noexcept {
-  const std::lock_guard lock{mutex_};
-  allocator_->give_back(g.steps_);
+  const resources::made_context ended{static_cast<CUgreenCtx>(g.native_), g.multiprocessors_};
+  std::optional<resources::made_context> beyond;
   try {
-    resources_->idle.emplace(
-        std::move(g.made_of_),
-        resources::made_context{static_cast<CUgreenCtx>(g.native_), g.multiprocessors_});
+    const std::lock_guard lock{mutex_};
+    allocator_->give_back(g.steps_);
+    beyond = resources_->idle.keep(std::move(g.made_of_), ended);
   } catch (...) {  // Without memory for the list it ends here.
-    (void)driver().destroy(static_cast<CUgreenCtx>(g.native_));
+    beyond = ended;
   }
+  if (beyond) (void)driver().destroy(beyond->native);
 }
 
 green_context::~green_context() {

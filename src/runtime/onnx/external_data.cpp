@@ -2,6 +2,7 @@
 #include "external_data.hpp"
 
 #include <cohort/core/error.hpp>
+#include <cohort/runtime/detail/regular_file.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -24,6 +25,10 @@
 
 namespace cohort::runtime::onnx::detail {
 namespace {
+
+using runtime::detail::descriptor;
+using runtime::detail::last_error;
+using runtime::detail::regular_file;
 
 // The messages of an ONNX model that a tensor can lie in.
 enum class message : std::uint8_t {
@@ -153,56 +158,11 @@ void discard(const std::filesystem::path& folder) noexcept {
 [[noreturn]] void refuse_file(const std::string& location, std::string_view why) {
   throw config_error{fmt::format("external data '{}' {}", one_line(location), why)};
 }
-std::string last_error() { return std::generic_category().message(errno); }
-
-/// An open file. Below 0: it could not be opened, and errno says why.
-class descriptor {
- public:
-  explicit descriptor(int fd) noexcept : fd_{fd} {}
-  ~descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  descriptor(descriptor&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
-  descriptor& operator=(descriptor&&) = delete;
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  /// A name of the opened file, whatever has become of the name that it was opened by.
-  [[nodiscard]] std::string link() const { return fmt::format("/proc/self/fd/{}", fd_); }
-
- private:
-  int fd_;
-};
 
 struct stat status_of(const descriptor& d, const std::string& location) {
   struct stat is{};
   if (::fstat(d.get(), &is) != 0) refuse_file(location, "cannot be read: " + last_error());
   return is;
-}
-
-/// Opens a file below a folder for reading. All checks look at the opened file, so that no change
-/// of names in between can lead past them.
-descriptor open_below(const descriptor& folder, const std::string& location) {
-  namespace fs = std::filesystem;
-  // O_PATH has no effect on what it opens, such as a pipe or a tape drive.
-  const descriptor found{::openat(folder.get(), location.c_str(), O_PATH | O_CLOEXEC)};
-  if (found.get() < 0) refuse_file(location, "cannot be read: " + last_error());
-  const struct stat is = status_of(found, location);
-  if (!S_ISREG(is.st_mode)) refuse_file(location, "is refused: it is not a regular file");
-  std::error_code failed;
-  const fs::path top = fs::read_symlink(folder.link(), failed);
-  const fs::path at = failed ? fs::path{} : fs::read_symlink(found.link(), failed);
-  if (failed) refuse_file(location, "is refused: /proc does not say where it lies");
-  if (std::ranges::mismatch(top, at).in1 != top.end()) {
-    refuse_file(location, "is refused: it is a link out of the model's folder");
-  }
-  const struct stat owner = status_of(folder, location);
-  if (is.st_nlink > 1 && (is.st_uid != owner.st_uid || is.st_dev != owner.st_dev)) {
-    refuse_file(location,
-                "is refused: it is a hard link to a file that has another owner than the model's "
-                "folder or lies on another device");
-  }
-  descriptor readable{::open(found.link().c_str(), O_RDONLY | O_CLOEXEC)};
-  if (readable.get() < 0) refuse_file(location, "cannot be read: " + last_error());
-  return readable;
 }
 
 /// @returns Whether all bytes were written; else errno says why not.
@@ -223,10 +183,8 @@ descriptor make_file(const std::filesystem::path& at) {
 }
 
 /// @param to In the folder of the copies.
-void copy_file(const descriptor& from, const std::string& location,
-               const std::filesystem::path& to) {
-  const struct stat before = status_of(from, location);
-  const auto size = static_cast<std::uintmax_t>(before.st_size);
+void copy_file(regular_file& from, const std::string& location, const std::filesystem::path& to) {
+  const std::uintmax_t size = from.size();
   const std::uintmax_t room = std::filesystem::space(to.parent_path()).available;
   if (size > room) {
     refuse_file(location,
@@ -236,17 +194,16 @@ void copy_file(const descriptor& from, const std::string& location,
   const descriptor copy = make_file(to);
   std::vector<std::byte> part(std::size_t{1} << 20U);
   std::uintmax_t copied = 0;
-  for (;;) {
-    const ssize_t n = ::read(from.get(), part.data(), part.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) refuse_file(location, "cannot be read: " + last_error());
-    copied += static_cast<std::uintmax_t>(n);
-    if (n == 0 || copied > size) break;
-    if (!write_all(copy.get(), std::span{part}.first(static_cast<std::size_t>(n)))) {
+  while (const std::size_t n = from.read(part.data(), part.size())) {
+    copied += n;
+    if (copied > size) break;
+    if (!write_all(copy.get(), std::span{part}.first(n))) {
       refuse_file(location, "cannot be copied to TMPDIR: " + last_error());
     }
   }
-  const struct stat after = status_of(from, location);
+  if (!from.problem().empty()) refuse_file(location, from.problem());
+  const struct stat& before = from.status();
+  const struct stat after = status_of(from.file(), location);
   if (copied != size || before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
       before.st_mtim.tv_nsec != after.st_mtim.tv_nsec) {
     refuse_file(location, "changed while it was read: load the model again");
@@ -300,7 +257,8 @@ private_copy::private_copy(const std::filesystem::path& model, std::span<const s
   folder_ = make_private_folder();
   try {
     for (const std::string& l : locations) {
-      const descriptor from = open_below(original, l);
+      regular_file from{original, l};
+      if (!from.problem().empty()) refuse_file(l, from.problem());
       const std::filesystem::path to = folder_ / l;
       std::filesystem::create_directories(to.parent_path());
       copy_file(from, l, to);

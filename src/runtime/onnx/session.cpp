@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/error.hpp>
+#include <cohort/runtime/detail/regular_file.hpp>
 #include <cohort/runtime/onnx/session.hpp>
 
 #include <fmt/format.h>
@@ -9,7 +10,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -89,16 +89,9 @@ std::string_view name_of_kind(int kind) {
 }
 
 std::vector<std::byte> content_of(const std::filesystem::path& file, std::size_t max_bytes) {
-  std::error_code failed;
-  const auto bytes = std::filesystem::file_size(file, failed);
-  if (failed) throw config_error{"cannot be read: " + failed.message()};
-  if (bytes > max_bytes) {
-    throw config_error{fmt::format("has {} bytes: expected at most {}", bytes, max_bytes)};
-  }
-  std::vector<std::byte> content(bytes);
-  std::ifstream in{file, std::ios::binary};
-  in.read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(bytes));
-  if (!in) throw config_error{"cannot be read"};
+  runtime::detail::regular_file in{file.string()};
+  auto content = in.read_all<std::vector<std::byte>>(max_bytes);
+  if (!in.problem().empty()) throw config_error{in.problem()};
   return content;
 }
 

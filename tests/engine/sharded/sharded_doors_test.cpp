@@ -67,6 +67,16 @@ TEST_CASE("those in a batch do not wait, but have no end yet") {
   CHECK(f.doors.inside() == 0);
   CHECK(f.emptied.empty());  // Nobody waits for that.
 }
+TEST_CASE("models that stay are named in turn") {
+  fixture f;
+  CHECK(f.doors.any(m0) == m0);  // It is alone.
+  f.doors.open(m1, {.capacity = 2});
+  CHECK(f.doors.any() == m0);
+  CHECK(f.doors.any(m0) == m1);
+  CHECK(f.doors.any(m1) == m0);
+  f.doors.close(m0);
+  CHECK(f.doors.any(m1) == m1);
+}
 TEST_CASE("a model that was closed is gone when nobody and nothing is left of it, once") {
   fixture f;
   REQUIRE_FALSE(f.doors.enter(f.r, t0));

@@ -65,6 +65,19 @@ TEST_CASE("what is retaken counts again, also where others came in between") {
   CHECK(a.users(0) == 2);
   CHECK(a.users(1) == 1);
 }
+TEST_CASE("contexts are kept by their steps, and beyond the most the oldest goes") {
+  kept_contexts<int> all{3};
+  CHECK_FALSE(all.keep(steps{0, 1}, 1));
+  CHECK_FALSE(all.keep(steps{2}, 2));
+  CHECK_FALSE(all.keep(steps{0, 1}, 3));
+  CHECK_FALSE(all.take(steps{0}));
+  CHECK(all.keep(steps{3}, 4) == 1);
+  CHECK(all.take(steps{0, 1}) == 3);
+  CHECK_FALSE(all.take(steps{0, 1}));
+  int sum = 0;
+  all.each([&](int c) { sum += c; });
+  CHECK(sum == 6);
+}
 TEST_CASE("without any step there is nothing to allocate") {
   CHECK_THROWS_WITH_AS(step_allocator{0}, "step_allocator: steps must be at least 1", config_error);
 }

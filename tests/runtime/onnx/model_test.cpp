@@ -5,6 +5,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/host.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <support/complaint.hpp>
@@ -188,6 +190,44 @@ TEST_CASE("rows whose values cannot be computed are told, and the others are com
       }
     }
   }
+}
+
+TEST_CASE("however many rows cannot be computed, so many runs look for them, and no more") {
+  constexpr std::uint32_t n = 64;
+  host_executor e{{.pool_bytes = 1U << 20U}};
+  auto stream = e.make_stream();
+  host_model m{e, load(test::encoder(), {.max_size = 16}), n};
+  const std::size_t in_row = std::size_t{16} * 8;
+  const std::size_t out_row = std::size_t{16} * 32;
+  const auto unfit_of = [&](auto is_bad) {
+    std::vector<std::byte> in(n * in_row);
+    std::vector<std::byte> out(n * out_row);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      put<std::int64_t>(in, i * in_row, {1, is_bad(i) ? test::encoder_words : 2});
+    }
+    std::vector<std::uint8_t> unfit(n, 0);
+    CHECK(run(e, stream, m,
+              {.input = in.data(),
+               .output = out.data(),
+               .input_stride = in_row,
+               .output_stride = out_row,
+               .first = 0,
+               .count = n,
+               .size = 4,
+               .unfit = unfit.data()}) == "");
+    return unfit;
+  };
+  for (const auto& [a, b] : {std::pair{0U, 63U}, {31U, 32U}, {62U, 63U}, {5U, 5U}}) {
+    std::vector<std::uint8_t> expected(n, slot_state::fit);
+    expected[a] = expected[b] = slot_state::unfit;
+    CHECK(unfit_of([&](std::uint32_t i) { return i == a || i == b; }) == expected);
+  }
+  // 24 runs: 6 lead to the first row, and then there are at most 3 for two rows.
+  const std::vector<std::uint8_t> all = unfit_of([](std::uint32_t) { return true; });
+  CHECK(std::ranges::count(all, slot_state::fit) == 0);
+  CHECK(std::ranges::count(all, slot_state::unfit) < 16);
+  CHECK(all.front() == slot_state::unfit);
+  CHECK(all.back() == slot_state::unknown);
 }
 
 /// Rows of floats of in_pairs().

@@ -267,7 +267,7 @@ TEST_CASE("a file is named after, and refused when cut off, too large or not the
     return refusal([&] { const session s(runtime(), std::filesystem::path{path}); });
   };
   CHECK(refuse("no/such.onnx") == "no/such.onnx: cannot be read: No such file or directory");
-  CHECK(refuse(".") == ".: cannot be read: Is a directory");
+  CHECK(refuse(".") == ".: is refused: it is not a regular file");
 }
 
 TEST_CASE("weights lie beside their model, and nowhere else") {

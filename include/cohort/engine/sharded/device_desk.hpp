@@ -63,7 +63,7 @@ class device_desk {
       any = true;
       for (const batch_end& e : taken_.ends) {
         if (e.only != nullptr) {
-          half_.on_request_complete(e.at, *e.only, e.failed, o);
+          half_.on_request_complete(e.at, *e.only, e.failed, now, o);
         } else {
           half_.on_complete(e.at, e.failed, now, o);
         }
@@ -123,8 +123,8 @@ class device_desk {
     void begin_work(model_id id) noexcept { self.doors_.begin_work(id); }
     void end_work(model_id id) noexcept { self.doors_.end_work(id); }
     [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id,
-                                                 std::optional<model_id>) const noexcept {
-      return self.doors_.any();
+                                                 std::optional<model_id> behind) const noexcept {
+      return self.doors_.any(behind);
     }
     void batch_ended(deferred::batch& b, bool failed, bool has_run = true) noexcept {
       if (b.requests.empty()) return;
@@ -139,6 +139,7 @@ class device_desk {
       give_back(std::move(back));
     }
     void device_changed(device_id, std::string_view, bool) const noexcept {}
+    void probe_hung(device_id) const noexcept {}
     void stray_end() const noexcept {}
     [[nodiscard]] bool abandon(const deferred::batch& b) noexcept
       requires abandoning_backend<Backend>
@@ -149,6 +150,11 @@ class device_desk {
       requires probing_backend<Backend>
     {
       self.backend_.probe(d, with);
+    }
+    void abandon_probe(device_id d, model_id with) noexcept
+      requires probe_abandoning_backend<Backend>
+    {
+      self.backend_.abandon_probe(d, with);
     }
     [[nodiscard]] runtime::thread_load load_of(device_id d) noexcept
       requires load_telling_backend<Backend>

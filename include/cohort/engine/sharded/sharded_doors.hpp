@@ -95,9 +95,12 @@ class sharded_doors {
     if (of(id).work.fetch_sub(1) == 1 && of(id).is_removing.load()) emptied_(id);
   }
   /// One that stays, if there is one.
-  [[nodiscard]] std::optional<model_id> any() const noexcept {
+  /// @param behind If given, the next one behind it, in turn: itself only where it is alone.
+  [[nodiscard]] std::optional<model_id> any(std::optional<model_id> behind = {}) const noexcept {
+    const std::uint32_t first = behind ? behind->value() + 1 : 0;
     for (std::uint32_t i = 0; i < models_; ++i) {
-      if (doors_[i].is_open.load()) return model_id{i};
+      const model_id id{(first + i) % models_};
+      if (doors_[id.index()].is_open.load()) return id;
     }
     return std::nullopt;
   }

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +63,42 @@ class step_allocator {
   std::vector<unsigned> users_;
 };
 
+/// Contexts of partitions that ended, for the next ones of the same steps. Of the same steps there
+/// may be several, where shares overlapped. A value. Thread safety: none.
+template <class Context>
+class kept_contexts {
+ public:
+  explicit kept_contexts(std::size_t most) : most_{most} {}
+
+  /// @returns One that is kept no longer, as there are too many: of those not asked for longest.
+  /// @throws std::bad_alloc Then it is not kept.
+  [[nodiscard]] std::optional<Context> keep(std::vector<unsigned> steps, Context c) {
+    kept_.emplace_back(std::move(steps), c);
+    if (kept_.size() <= most_) return std::nullopt;
+    const Context oldest = kept_.front().second;
+    kept_.pop_front();
+    return oldest;
+  }
+  /// Of these steps, if there is one.
+  [[nodiscard]] std::optional<Context> take(const std::vector<unsigned>& steps) {
+    const auto found = std::ranges::find(kept_, steps, &entry::first);
+    if (found == kept_.end()) return std::nullopt;
+    const Context c = found->second;
+    kept_.erase(found);
+    return c;
+  }
+  /// Each, once more.
+  template <class F>
+  void each(F f) const {
+    for (const entry& e : kept_) f(e.second);
+  }
+
+ private:
+  using entry = std::pair<std::vector<unsigned>, Context>;
+  std::size_t most_;
+  std::deque<entry> kept_;  // The one that ended first is the first.
+};
+
 namespace detail {
 class green_driver;
 }
@@ -91,8 +129,8 @@ class green_context {
 };
 
 /// Divides one device. The first partition of given steps takes the driver milliseconds, and it
-/// waits until no kernel runs on the device; so partitions that ended are kept, and one of the same
-/// steps is the same again, at once. Thread safety: any thread.
+/// waits until no kernel runs on the device; so up to 64 partitions that ended are kept, and one of
+/// the same steps is the same again, at once. Thread safety: any thread.
 class partitioner : public std::enable_shared_from_this<partitioner> {
  public:
   /// Never throws for a device that cannot be partitioned: see `reason`.

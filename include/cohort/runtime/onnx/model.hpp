@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,11 +39,11 @@ concept launches_host_work =
 /// nothing; the run on the stream's thread allocates as ONNX Runtime does, and fails the stream
 /// with a `device_error` in its words; or, if it is asked (`slice::unfit`) and runs on a row of
 /// zeros or on one that it has computed before, finds those rows that do not run alone, such as
-/// with an id that is out of range, and computes the others: 2 log n runs of parts for one among n.
-/// It keeps a copy of one row that it has computed. Work that was given up (`slice::given_up`) ends
-/// before its next operator when `interrupt` is called. Sessions may be shared by models. Thread
-/// safety: none but of `interrupt`; a model is used on one stream at a time. Models:
-/// `staged_model`.
+/// with an id that is out of range, and computes the others: 2 log2 n runs of parts for one among
+/// n, and never more than 4 log2 n; what is left then is `slot_state::unknown`. It keeps a copy of
+/// one row that it has computed. Work that was given up (`slice::given_up`) ends before its next
+/// operator when `interrupt` is called. Sessions may be shared by models. Thread safety: none but
+/// of `interrupt`; a model is used on one stream at a time. Models: `staged_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class onnx_model {
@@ -206,7 +207,10 @@ class onnx_model {
       const bool is_well = runs_zeros(size) || runs_computed() || runs_zeros(largest);
       if (is_given_up() || !is_well) throw;
     }
-    find_unfit(s.unfit, 0, s.count, size);
+    // Enough for two, wherever they are.
+    const auto levels = static_cast<std::uint32_t>(std::bit_width(s.count - 1));
+    std::uint32_t parts = std::max(1U, 4 * levels);
+    find_unfit(s.unfit, 0, s.count, size, parts);
   }
   /// Copies a dense row, as one that can be computed. One is enough, until it cannot be.
   void keep(std::uint32_t row, std::uint32_t size) {
@@ -233,9 +237,15 @@ class onnx_model {
     return runs(in_.tensors_of(in.data()), out_.tensors_of(out.data()), 1, size);
   }
   /// Of a part that fails, in halves: one among n costs 2 log2 n runs.
-  void find_unfit(std::uint8_t* unfit, std::uint32_t first, std::uint32_t count,
-                  std::uint32_t size) {
+  /// @param parts So many more may run.
+  void find_unfit(std::uint8_t* unfit, std::uint32_t first, std::uint32_t count, std::uint32_t size,
+                  std::uint32_t& parts) {
     const auto try_part = [&](std::uint32_t from, std::uint32_t n) {
+      if (parts == 0) {
+        std::fill_n(unfit + from, n, slot_state::unknown);
+        return;
+      }
+      --parts;
       if (runs(in_.behind(from, size), out_.behind(from, size), n, size)) {
         if (computed_.empty()) keep(from, size);
         return;
@@ -243,9 +253,9 @@ class onnx_model {
       // One that was given up is not to blame for that.
       if (is_given_up()) throw device_error{"the run was given up"};
       if (n == 1) {
-        unfit[from] = 1;
+        unfit[from] = slot_state::unfit;
       } else {
-        find_unfit(unfit, from, n, size);
+        find_unfit(unfit, from, n, size, parts);
       }
     };
     const std::uint32_t half = count / 2;
