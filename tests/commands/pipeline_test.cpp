@@ -274,7 +274,7 @@ TEST_CASE("bad usage and input are one line on standard error and exit status 2"
     CAPTURE(r.err);
     CHECK(r.status == 2);
     CHECK(r.out.empty());
-    CHECK(test::gist(r.err).starts_with("cohort: " + expected));
+    CHECK(cohort::test::gist(r.err).starts_with("cohort: " + expected));
     CHECK(r.err.find('\n') == r.err.size() - 1);
   }
 }
