@@ -4,7 +4,7 @@
 #include "model_check.hpp"
 #include "text.hpp"
 
-#include <cohort/runtime/detail/regular_file.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text.hpp"
 
-#include <cohort/runtime/detail/regular_file.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <unistd.h>
 

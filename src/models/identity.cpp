@@ -2,7 +2,7 @@
 #include "identity.hpp"
 
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/detail/regular_file.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

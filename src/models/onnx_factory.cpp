@@ -2,7 +2,7 @@
 #include "onnx_factory.hpp"
 
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/detail/regular_file.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include "external_data.hpp"
 
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/detail/regular_file.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/detail/regular_file.hpp>
 #include <cohort/runtime/onnx/session.hpp>
+#include <runtime/regular_file.hpp>
 
 #include <fmt/format.h>
 
