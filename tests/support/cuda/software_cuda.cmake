@@ -1,4 +1,5 @@
-# The software CUDA, and tests over it: the tests of a GPU, compiled once more.
+# The software CUDA, and tests over it: the tests of a GPU, compiled once more. COHORT_NO_SOFTWARE_CUDA leaves them out,
+# where there is a GPU and time for it is short.
 include_guard(GLOBAL)
 
 add_library(cohort_software_cuda SHARED EXCLUDE_FROM_ALL
@@ -54,7 +55,7 @@ target_compile_definitions(cohort_software_test_main PRIVATE DOCTEST_CONFIG_NO_P
 # a_test.cpp, becomes a_software_test.
 function(cohort_add_software_cuda_test source)
   cohort_is_asked_for("${source}" asked_for)
-  if(NOT asked_for)
+  if(NOT asked_for OR COHORT_NO_SOFTWARE_CUDA)
     return()
   endif()
   cmake_parse_arguments(arg "" "TIMEOUT" "LIBS" ${ARGN})

@@ -28,8 +28,9 @@ struct cuda_options {
   cuda::memory_kind pool_kind = cuda::memory_kind::device;
   /// cuBLAS workspace of each stream, taken when the stream is made; 0: none, and no products.
   std::size_t workspace_bytes = std::size_t{32} << 20U;
-  /// How long the thread that looks for completions sleeps between looks while work is outstanding;
-  /// 0: never. After each completion it looks without sleeping for a while.
+  /// How long the thread that looks for completions sleeps between looks while work is due; 0: not
+  /// at all. While none is due, as far as can be told from what came before, it sleeps whatever
+  /// this is.
   std::chrono::microseconds poll_interval{10};
 };
 
