@@ -9,6 +9,7 @@ target_include_directories(cohort_software_cuda PUBLIC "${PROJECT_SOURCE_DIR}/te
 target_include_directories(cohort_software_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_features(cohort_software_cuda PUBLIC cxx_std_20)
 target_link_libraries(cohort_software_cuda PUBLIC Threads::Threads PRIVATE cohort_dev)
+target_link_options(cohort_software_cuda PRIVATE -fno-sanitize=all) # A sanitizer's runtime is in the program.
 # By this name cuBLAS is loaded: what is loaded already is found first.
 set_target_properties(
   cohort_software_cuda
