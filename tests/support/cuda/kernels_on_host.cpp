@@ -131,14 +131,16 @@ void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& ke
     makecontext(&f.place, &begin_fiber, 0);
     b.enter(f, t);
   };
+  bool has_barriers = true;
   for (unsigned at = 0; at < blocks; ++at) {
     b.at.block.x = at;
-    start(0);
-    if (b.fibers[0]->has_ended) {  // Without a barrier, so are the others.
-      for (unsigned t = 1; t < threads; ++t) {
+    if (has_barriers) start(0);
+    if (!has_barriers || b.fibers[0]->has_ended) {  // Without a barrier, so are the others.
+      for (unsigned t = has_barriers ? 1 : 0; t < threads; ++t) {
         b.at.thread.x = t;
         kernel();
       }
+      has_barriers = false;
       continue;
     }
     for (unsigned t = 1; t < threads; ++t) start(t);
