@@ -24,9 +24,9 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
   std::string shares;
   for (const std::uint32_t pct : plan.schedule.demand.sizes) {
     if (pct == 100 || first.partition_steps == 0) continue;
-    shares += fmt::format("{} {} % = {}", shares.empty() ? "" : ",", pct,
-                          runtime::cuda::steps_of(device_share{pct}, first.partition_steps) *
-                              first.partition_step);
+    shares += fmt::format(
+        "{} {} % = {}", shares.empty() ? "" : ",", pct,
+        runtime::cuda::steps_of(device_share{pct}, first.partition_steps) * first.partition_step);
   }
   if (!shares.empty()) {
     shares = fmt::format("cuda: a partition has whole steps of {} of {} multiprocessors:{}\n",
