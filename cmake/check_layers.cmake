@@ -5,7 +5,7 @@
 #    src/ name each other as <folder/file.hpp> or, in one folder, as "file.hpp"; nothing there
 #    includes examples/.
 # 2. CUDA headers are included in runtime/cuda (also of tests and benches), in models/cuda and
-#    llama/cuda of src, tests and benches, and in .cu files, nowhere else.
+#    llama/cuda of src, tests and benches, in tests/support/cuda, and in .cu files, nowhere else.
 # 3. Headers of the header-only layers include the standard library, fmt, Boost.Intrusive and
 #    cohort alone; `engine`, the one layer with a thread, also the system's headers for threads.
 cmake_minimum_required(VERSION 3.25)
@@ -82,7 +82,7 @@ foreach(file IN LISTS files)
     set(header "${CMAKE_MATCH_1}")
 
     if(header MATCHES "${cuda_header}" AND NOT header MATCHES "\\.hpp$"
-       AND NOT file MATCHES "^(include/cohort|src|tests|bench)/runtime/cuda/|^(src|tests|bench)/(models|llama)/cuda/")
+       AND NOT file MATCHES "^(include/cohort|src|tests|bench)/runtime/cuda/|^(src|tests|bench)/(models|llama)/cuda/|^tests/support/cuda/")
       violation("${file}" "includes the CUDA header ${header} outside runtime/cuda")
     endif()
 

@@ -2,6 +2,7 @@
 // The service with a plan on GPUs: partitions are green contexts.
 #include <cohort/runtime/cuda/device.hpp>
 #include <cohort/runtime/cuda/executor.hpp>
+#include <cohort/runtime/cuda/partition.hpp>
 
 #include <models/cuda/registry.hpp>
 
@@ -13,12 +14,25 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
                                                         outcome_listener& listener,
                                                         serve::metrics& counters) {
   auto plan = read_plan(o);
-  plan.notes = describe(plan) + plan.notes;
   const auto found = runtime::cuda::find_devices().devices;
   if (plan.schedule.demand.gpus > found.size()) {
     throw config_error{fmt::format("--plan: {}: $.gpus: got {}, expected at most {}", o.plan,
                                    plan.schedule.demand.gpus, found.size())};
   }
+  // Plans count in percent, devices in steps.
+  const runtime::cuda::device_description& first = found.front();
+  std::string shares;
+  for (const std::uint32_t pct : plan.schedule.demand.sizes) {
+    if (pct == 100 || first.partition_steps == 0) continue;
+    shares += fmt::format(
+        "{} {} % = {}", shares.empty() ? "" : ",", pct,
+        runtime::cuda::steps_of(device_share{pct}, first.partition_steps) * first.partition_step);
+  }
+  if (!shares.empty()) {
+    shares = fmt::format("cuda: a partition has whole steps of {} of {} multiprocessors:{}\n",
+                         first.partition_step, first.multiprocessors, shares);
+  }
+  plan.notes = describe(plan) + shares + plan.notes;
   planned_resources<runtime::cuda_executor> made;
   for (std::size_t g = 0; g < plan.schedule.demand.gpus; ++g) {
     made.executor_of.push_back(made.executors.size());

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -103,12 +104,12 @@ class decoder {
     const auto at = recorded_.find(key);
     if (at == recorded_.end()) {
       // The first time as it is: what is loaded at first use cannot be while recording.
-      recorded_.emplace(key, typename Device::recording{});
-      seen_.insert_or_assign(key, false);
+      recorded_.emplace(key, std::nullopt);
       return work();
     }
-    if (!std::exchange(seen_[key], true)) at->second = device_.record(stream_, work);
-    device_.replay(stream_, at->second);
+    // If it throws, the next time tries again.
+    if (!at->second) at->second = device_.record(stream_, work);
+    device_.replay(stream_, *at->second);
   }
 
   /// Computes the pieces, `chunk` rows at a time, which may cut them anywhere; those of one prompt
@@ -192,9 +193,16 @@ class decoder {
   void use_parts(std::uint32_t parts) {
     if (parts <= split_) return;
     const llama_config& c = weights_.config();
+    memory_.reserve(memory_.size() + 2);
+    // Both, or what there was: the memory may have no room.
+    const std::size_t cells = std::size_t{o_.rows} * c.heads * parts;
+    buffer sums = device_.executor().allocate(cells * c.head_size * sizeof(float));
+    buffer scales = device_.executor().allocate(cells * 2 * sizeof(float));
+    sums_ = static_cast<float*>(static_cast<void*>(sums.data()));
+    scales_ = static_cast<float*>(static_cast<void*>(scales.data()));
+    memory_.push_back(std::move(sums));
+    memory_.push_back(std::move(scales));
     split_ = parts;
-    sums_ = take<float>(std::size_t{o_.rows} * c.q_width() * parts * sizeof(float));
-    scales_ = take<float>(std::size_t{o_.rows} * c.heads * parts * 2 * sizeof(float));
   }
 
   /// Everything up to the last residual: x_ and, yet to be added, what is returned.
@@ -280,8 +288,7 @@ class decoder {
   float* scales_ = nullptr;
   typename Device::host_memory host_list_, host_tiles_, host_picks_, host_wide_, host_best_;
   std::vector<slice> slices_;
-  std::map<shape, typename Device::recording> recorded_;
-  std::map<shape, bool> seen_;
+  std::map<shape, std::optional<typename Device::recording>> recorded_;  // Empty: not yet.
   stream_type stream_;  // Last: its end waits for what uses the others.
 };
 

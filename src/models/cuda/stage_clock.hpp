@@ -15,13 +15,14 @@ namespace cohort::engine {
 template <>
 class stage_clock<runtime::cuda_executor> {
  public:
-  stage_clock(runtime::cuda_executor& e, std::size_t marks) : executor_{e} {
-    for (std::size_t i = 0; i < marks; ++i) {
-      at_.push_back(runtime::cuda::event::make(runtime::cuda::event::timing::yes));
-    }
-  }
+  stage_clock(runtime::cuda_executor& e, std::size_t marks) : executor_{e}, at_(marks) {}
   void mark(runtime::cuda_executor::stream& s, std::size_t i) {
-    executor_.launch(s, [&](runtime::cuda::stream_view v) { at_[i].record(v); });
+    // Events are made here, where the executor's device is current.
+    executor_.launch(s, [&](runtime::cuda::stream_view v) {
+      using runtime::cuda::event;
+      if (!at_[i]) at_[i] = event::make(event::timing::yes);
+      at_[i].record(v);
+    });
   }
   [[nodiscard]] duration between(std::size_t i, std::size_t j) const {
     return runtime::cuda::event::between(at_[i].view(), at_[j].view());

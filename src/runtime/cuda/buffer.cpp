@@ -98,6 +98,7 @@ void device_pool::throw_exhausted(std::size_t bytes) const {
 
 void device_pool::sweep() {
   std::erase_if(retired_, [this](retired_block& r) {
+    if (!r.behind) return false;
     // An error other than the device's loss says nothing of the work, which may still run.
     const cudaError_t e = r.behind.view().query();
     if (e != cudaSuccess && !is_sticky(e)) return false;
@@ -130,7 +131,7 @@ device_buffer device_pool::allocate(std::size_t bytes, stream_view s) {
     return b;
   };
   // Retired on this very stream: what comes later there comes after its last use.
-  const auto fits = [&](const retired_block& r) { return r.bytes >= bytes; };
+  const auto fits = [&](const retired_block& r) { return r.behind && r.bytes >= bytes; };
   const auto own = std::ranges::find_if(
       retired_, [&](const retired_block& r) { return r.stream == s.native() && fits(r); });
   if (own != retired_.end() && own->bytes <= 2 * blocks_.round_up(bytes)) return take(own);
@@ -146,23 +147,27 @@ device_buffer device_pool::allocate(std::size_t bytes, stream_view s) {
 void device_pool::retire(device_buffer b, stream_view s) {
   if (b.data_ == nullptr) return;
   expects(!s.is_capturing(), "retire: not while the stream is captured");
-  event behind;
-  {
-    const std::lock_guard lock{mutex_};
-    if (!spare_.empty()) {
-      behind = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  if (!behind) {
-    const device_guard current{device_};
-    behind = event::make();
-  }
-  behind.record(s);
   const std::lock_guard lock{mutex_};
-  const auto at = static_cast<std::size_t>(b.data_ - memory_);
-  retired_.push_back({at, b.block_, s.native(), std::move(behind)});
-  b.data_ = nullptr;
+  // Its work may be under way: from here on the buffer no longer gives it back itself.
+  const auto at = static_cast<std::size_t>(std::exchange(b.data_, nullptr) - memory_);
+  retired_.push_back({at, b.block_, s.native(), {}});
+  // Those that could not be marked before, too.
+  for (retired_block& r : retired_) {
+    if (!r.behind && r.stream == s.native()) r.behind = mark(s);
+  }
+}
+
+event device_pool::mark(stream_view s) {
+  event e;
+  if (spare_.empty()) {
+    const device_guard current{device_};
+    e = event::make();
+  } else {
+    e = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  e.record(s);
+  return e;
 }
 
 void device_pool::give_back(const std::byte* data, std::size_t bytes) noexcept {
@@ -176,13 +181,45 @@ std::size_t device_pool::free_bytes() {
   return blocks_.free_bytes();
 }
 
-pinned_buffer::pinned_buffer(std::size_t bytes) : size_{bytes} {
+pinned_buffer::pinned_buffer(std::size_t bytes) : size_{bytes}, capacity_{bytes} {
   void* memory = nullptr;
   check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
   data_ = static_cast<std::byte*>(memory);
 }
 pinned_buffer::~pinned_buffer() {
-  if (data_ != nullptr) (void)cudaFreeHost(data_);
+  if (pool_ != nullptr) {
+    pool_->give_back(data_, capacity_);
+  } else if (data_ != nullptr) {
+    (void)cudaFreeHost(data_);
+  }
+}
+
+pinned_pool::~pinned_pool() {
+  for (const auto& [size, data] : spare_) (void)cudaFreeHost(data);
+}
+pinned_buffer pinned_pool::allocate(std::size_t bytes) {
+  pinned_buffer b;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto kept = spare_.lower_bound(bytes);
+        kept != spare_.end() && kept->first / 2 <= bytes) {
+      b.capacity_ = kept->first;
+      b.data_ = kept->second;
+      spare_.erase(kept);
+    }
+  }
+  if (b.data_ == nullptr) b = pinned_buffer{bytes};
+  b.size_ = bytes;
+  b.pool_ = shared_from_this();
+  return b;
+}
+void pinned_pool::give_back(std::byte* data, std::size_t capacity) noexcept {
+  try {
+    const std::lock_guard lock{mutex_};
+    spare_.emplace(capacity, data);
+  } catch (...) {  // Without memory for the list it is freed.
+    (void)cudaFreeHost(data);
+  }
 }
 
 }  // namespace cohort::runtime::cuda

@@ -22,6 +22,10 @@ struct driver_functions {
   decltype(&cuGreenCtxDestroy) destroy = nullptr;
   decltype(&cuGreenCtxGetDevResource) resource_of = nullptr;
   decltype(&cuGreenCtxStreamCreate) make_stream = nullptr;
+  // For events on a driver that enforces their rule; not named by `reason`.
+  decltype(&cuStreamGetCtx) context_of = nullptr;
+  decltype(&cuCtxPushCurrent) push = nullptr;
+  decltype(&cuCtxPopCurrent) pop = nullptr;
   std::string reason;  ///< Why they cannot be used; empty if they can.
 };
 

@@ -42,9 +42,9 @@ class cuda_device {
  public:
   explicit cuda_device(const cuda_options& o)
       : options{o},
+        partitions{cuda::partitioner::make(o.device)},
         events{o.device},
         pool{cuda::device_pool::make(o.device, o.pool_bytes, o.pool_kind)},
-        partitions{cuda::partitioner::make(o.device)},
         notifications{o.device, o.poll_interval, events, health} {
     events.reserve(64);
   }
@@ -88,9 +88,10 @@ class cuda_device {
 
   const cuda_options options;
   device_health health;
+  std::shared_ptr<cuda::partitioner> partitions;  // Before events, which may be of its contexts.
   cuda::event_pool events;
   std::shared_ptr<cuda::device_pool> pool;
-  std::shared_ptr<cuda::partitioner> partitions;
+  const std::shared_ptr<cuda::pinned_pool> pinned = std::make_shared<cuda::pinned_pool>();
 
  private:
   std::mutex mutex_;
@@ -110,7 +111,7 @@ class cuda_stream_state {
       blas = device->take_blas();
       blas->bind(where.native.view(), where.partition ? multiprocessors() : 0);
     }
-    device->notifications.open(lane);
+    lane.stream = where.native.native();
   }
   ~cuda_stream_state() {
     // Of this stream alone; the concept says that destroying a stream waits for its work.
@@ -129,8 +130,13 @@ class cuda_stream_state {
     d.sweep();
     if (share == device_share{}) return {nullptr, cuda::stream::make()};
     auto partition = d.partitions->make_partition(share, instead_of);
-    cuda::stream native = partition->make_stream();
-    return {std::move(partition), std::move(native)};
+    try {
+      cuda::stream native = partition->make_stream();
+      return {std::move(partition), std::move(native)};
+    } catch (...) {
+      if (instead_of != nullptr) instead_of->reclaim();
+      throw;
+    }
   }
 
   [[nodiscard]] unsigned multiprocessors() const {
@@ -138,6 +144,14 @@ class cuda_stream_state {
     int all = 0;
     (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device->options.device);
     return static_cast<unsigned>(all);
+  }
+  /// Binds the products to the stream again, or, if that is refused, ends them.
+  void bind_again() noexcept {
+    try {
+      blas->bind(where.native.view(), where.partition ? multiprocessors() : 0);
+    } catch (const device_error&) {
+      blas->unbind();
+    }
   }
   /// Work of this stream failed, or could not be enqueued.
   void fail(cudaError_t e, const char* call) noexcept {
@@ -191,15 +205,23 @@ void cuda_executor::retire(buffer b, stream& s) { device_->pool->retire(std::mov
 
 cuda::pinned_buffer cuda_executor::allocate_pinned(std::size_t bytes) {
   const cuda::device_guard current{device()};
-  return cuda::pinned_buffer{bytes};
+  return device_->pinned->allocate(bytes);
 }
 
 void cuda_executor::record(stream& s, event& v) {
-  s.state_->expect(cudaEventRecord(v.native_.native(), view(s).native()), "cudaEventRecord");
   v.recorded_ = true;
+  v.refused_ = cudaSuccess;
+  try {
+    v.native_.record(view(s));
+  } catch (const cuda::cuda_error& e) {
+    v.refused_ = e.code();
+    s.state_->fail(e.code(), "cudaEventRecord");
+  }
 }
 void cuda_executor::wait(stream& s, event& v) {
   if (!v.recorded_) return;
+  // What comes next on the stream would run over work that is not done.
+  if (v.refused_ != cudaSuccess) return s.state_->fail(v.refused_, "cudaEventRecord");
   s.state_->expect(cudaStreamWaitEvent(view(s).native(), v.native_.native(), 0),
                    "cudaStreamWaitEvent");
 }
@@ -249,7 +271,7 @@ void cuda_executor::notify(stream& s, completion& done) {
   } catch (const cuda::cuda_error& error) {
     state.fail(error.code(), "notify");
     device_->events.give_back(std::exchange(e.behind, {}));
-    // Not after the work before it, then: but nothing of a device that refuses this goes on.
+    e.when_idle = true;  // Work before it may still run: it comes when the stream has none.
   }
   e.failed = std::exchange(state.failed, false) || !device_->health.is_good();
   device_->notifications.push(state.lane, std::move(e));
@@ -268,14 +290,25 @@ void cuda_executor::rebind(stream& s, device_share share) {
   const cuda::device_guard current{device()};
   detail::former_stream next =
       detail::cuda_stream_state::start(*device_, share, state.where.partition.get());
-  cuda::event here = device_->events.take();
-  state.expect(cudaEventRecord(here.native(), view(s).native()), "cudaEventRecord");
-  state.expect(cudaStreamWaitEvent(next.native.native(), here.native(), 0), "cudaStreamWaitEvent");
-  device_->events.give_back(std::move(here));
-  device_->leave(std::exchange(state.where, std::move(next)));
-  if (state.blas != nullptr) {
-    state.blas->bind(view(s), state.where.partition ? state.multiprocessors() : 0);
+  try {
+    cuda::event here = device_->events.take();
+    here.record(view(s));
+    cuda::check(cudaStreamWaitEvent(next.native.native(), here.native(), 0), "cudaStreamWaitEvent");
+    device_->events.give_back(std::move(here));
+    if (state.blas != nullptr) {
+      state.blas->bind(next.native.view(), next.partition ? next.partition->multiprocessors() : 0);
+    }
+  } catch (...) {  // It stays where it is.
+    if (state.where.partition) state.where.partition->reclaim();
+    if (state.blas != nullptr) state.bind_again();
+    throw;
   }
+  {
+    const std::lock_guard lock{state.lane.stream_mutex};
+    std::swap(state.where, next);
+    state.lane.stream = state.where.native.native();
+  }
+  device_->leave(std::move(next));
 }
 
 std::size_t cuda_executor::free_bytes() const { return device_->pool->free_bytes(); }
@@ -308,6 +341,7 @@ cuda_executor::event& cuda_executor::event::operator=(event&& other) noexcept {
   device_ = std::move(other.device_);
   native_ = std::move(other.native_);
   recorded_ = other.recorded_;
+  refused_ = other.refused_;
   return *this;
 }
 cuda_executor::event::~event() {

@@ -13,12 +13,11 @@ namespace cohort::runtime::cuda {
 namespace {
 
 template <class Function>
-void look_up(Function& into, const char* name, std::string& missing) {
+void look_up(Function& into, const char* name, std::string& missing, unsigned version = 12050) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how{};
-  // 12.5: the first with streams of green contexts.
   const cudaError_t e =
-      cudaGetDriverEntryPointByVersion(name, &found, 12050, cudaEnableDefault, &how);
+      cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &how);
   if (e != cudaSuccess) (void)cudaGetLastError();
   if (e != cudaSuccess || how != cudaDriverEntryPointSuccess || found == nullptr) {
     if (missing.empty()) missing = name;
@@ -29,7 +28,7 @@ void look_up(Function& into, const char* name, std::string& missing) {
 
 driver_functions look_up_all() {
   driver_functions f;
-  std::string missing;
+  std::string missing;  // From 12.5, the first with streams of green contexts.
   look_up(f.device_get, "cuDeviceGet", missing);
   look_up(f.error_name, "cuGetErrorName", missing);
   look_up(f.device_resource, "cuDeviceGetDevResource", missing);
@@ -45,6 +44,11 @@ driver_functions look_up_all() {
         "device among processes, start them with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
         missing);
   }
+  std::string others;
+  look_up(f.context_of, "cuStreamGetCtx", others,
+          9020);  // From 12.5 on the name has one more parameter.
+  look_up(f.push, "cuCtxPushCurrent", others);
+  look_up(f.pop, "cuCtxPopCurrent", others);
   return f;
 }
 
@@ -193,6 +197,12 @@ void partitioner::take_back(green_context& g) noexcept {
   if (beyond) (void)driver().destroy(beyond->native);
 }
 
+void green_context::reclaim() noexcept {
+  const std::lock_guard lock{owner_->mutex_};
+  if (!steps_.empty()) return;
+  steps_ = made_of_;
+  owner_->allocator_->retake(steps_);
+}
 green_context::~green_context() {
   if (native_ != nullptr) owner_->take_back(*this);
 }

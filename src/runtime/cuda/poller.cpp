@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poller.hpp"
 
+#include <cohort/core/clock.hpp>
 #include <cohort/runtime/cuda/error.hpp>
 
 #include <sys/prctl.h>
@@ -34,68 +35,93 @@ poller::~poller() {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.notify_one();
   thread_.join();
 }
 
-void poller::open(notification_lane& lane) {
-  const std::lock_guard lock{mutex_};
-  lanes_.push_back(&lane);
+void poller::push(notification_lane& lane, notification_lane::entry e) {
+  lane.outstanding.fetch_add(1, std::memory_order_relaxed);
+  bool wakes = false;
+  {
+    const std::lock_guard lock{mutex_};
+    new_.push_back({&lane, std::move(e)});
+    has_new_.store(true, std::memory_order_relaxed);
+    wakes = is_resting_;
+  }
+  if (wakes) changed_.notify_one();
 }
 void poller::close(notification_lane& lane) {
   std::unique_lock lock{mutex_};
-  changed_.wait(lock, [&] { return lane.is_empty() && !lane.is_delivering; });
-  std::erase(lanes_, &lane);
-}
-void poller::push(notification_lane& lane, notification_lane::entry e) {
-  bool was_idle = false;
-  {
-    const std::lock_guard lock{mutex_};
-    lane.push(std::move(e));
-    was_idle = outstanding_++ == 0;
-  }
-  if (was_idle) changed_.notify_all();
+  delivered_.wait(lock, [&] { return lane.outstanding.load(std::memory_order_acquire) == 0; });
 }
 
-bool poller::deliver(std::unique_lock<std::mutex>& lock) {
-  bool any = false;
-  // By index: a lane may be opened while the lock is given up, and closed only when it is empty.
-  // NOLINTNEXTLINE(modernize-loop-convert)
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    notification_lane& lane = *lanes_[i];
-    while (!lane.is_empty()) {
-      if (lane.front().behind) {
-        // Without the lock, which `push` needs. Only this thread takes from a lane, and one with an
-        // entry is not closed; but its ring may grow meanwhile.
-        const cuda::event_view behind = lane.front().behind.view();
-        lock.unlock();
-        const cudaError_t e = behind.query();
-        lock.lock();
-        health_.note(e, "cudaEventQuery");
-        // Work that may still run is told as over only if the device is lost.
-        if (e != cudaSuccess && health_.is_good()) break;
-        lane.front().failed = lane.front().failed || !health_.is_good();
-      }
-      notification_lane::entry due = lane.pop();
-      lane.is_delivering = true;
-      lock.unlock();
-      events_.give_back(std::move(due.behind));
-      due.done->invoke(*due.done, due.failed);
-      lock.lock();
-      lane.is_delivering = false;
-      --outstanding_;
-      any = true;
-      if (lane.is_empty()) {
-        changed_.notify_all();  // Who closes it may wait. The list of lanes may change from here.
-        break;
-      }
+void poller::sort_arrivals() {
+  if (!has_new_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock{mutex_};
+    arrived_.swap(new_);
+    has_new_.store(false, std::memory_order_relaxed);
+  }
+  const time_point now = steady_clock{}.now();
+  for (arrival& a : arrived_) {
+    if (a.lane->is_empty()) {
+      busy_.push_back(a.lane);
+      a.lane->pace.begin(now);
     }
+    a.lane->push(std::move(a.what));
+  }
+  arrived_.clear();
+}
+
+bool poller::is_due(notification_lane& lane) {
+  const notification_lane::entry& first = lane.front();
+  cudaError_t e = cudaSuccess;
+  if (first.behind) {
+    e = first.behind.view().query();
+    health_.note(e, "cudaEventQuery");
+  } else if (first.when_idle) {
+    const std::lock_guard lock{lane.stream_mutex};
+    e = cudaStreamQuery(lane.stream);
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    health_.note(e, "cudaStreamQuery");
+  }
+  // Work that may still run is told as over only if the device is lost.
+  return e == cudaSuccess || !health_.is_good();
+}
+
+bool poller::deliver(notification_lane& lane, bool& is_empty) {
+  bool any = false;
+  while (!is_empty && is_due(lane)) {
+    any = true;
+    const time_point now = steady_clock{}.now();
+    lane.pace.end(now);
+    lane.pace.begin(now);
+    notification_lane::entry due = lane.pop();
+    is_empty = lane.is_empty();
+    events_.give_back(std::move(due.behind));
+    due.done->invoke(*due.done, due.failed || !health_.is_good());
+    if (lane.outstanding.fetch_sub(1, std::memory_order_release) > 1) continue;
+    // Who closes it may have seen that, and destroyed it.
+    const std::lock_guard lock{mutex_};
+    delivered_.notify_all();
+    return true;
   }
   return any;
 }
 
+void poller::rest(duration longest) {
+  std::unique_lock lock{mutex_};
+  is_resting_ = true;
+  const auto wakes = [this] { return !new_.empty() || stopping_; };
+  if (longest == duration::max()) {
+    changed_.wait(lock, wakes);
+  } else {
+    changed_.wait_for(lock, longest, wakes);
+  }
+  is_resting_ = false;
+}
+
 void poller::run() {
-  using clock = std::chrono::steady_clock;
   (void)cudaSetDevice(device_);
   // Queries would else end the captures of other threads.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -104,22 +130,32 @@ void poller::run() {
   (void)prctl(PR_SET_TIMERSLACK, 1UL);
   // Stages follow each other within some ten microseconds: a look without sleep finds the next one.
   constexpr std::chrono::microseconds awake{50};
-  clock::time_point last = clock::now();
-  std::unique_lock lock{mutex_};
+  time_point last = steady_clock{}.now();
   for (;;) {
-    changed_.wait(lock, [this] { return outstanding_ > 0 || stopping_; });
-    if (outstanding_ == 0) return;
-    if (deliver(lock)) {
-      last = clock::now();
+    sort_arrivals();
+    if (busy_.empty()) {
+      rest(duration::max());
+      const std::lock_guard lock{mutex_};
+      if (new_.empty()) return;  // And stopping.
       continue;
     }
-    lock.unlock();
-    if (interval_.count() > 0 && clock::now() - last > awake) {
+    bool any = false;
+    duration pause = duration::max();
+    std::erase_if(busy_, [&](notification_lane* lane) {
+      bool is_empty = false;
+      if (deliver(*lane, is_empty)) any = true;
+      if (!is_empty) pause = std::min(pause, lane->pace.pause(steady_clock{}.now()));
+      return is_empty;
+    });
+    if (any) {
+      last = steady_clock{}.now();
+    } else if (pause >= look_pace::shortest) {
+      rest(pause);
+    } else if (interval_.count() > 0 && steady_clock{}.now() - last > awake) {
       std::this_thread::sleep_for(interval_);
     } else {
       std::this_thread::yield();
     }
-    lock.lock();
   }
 }
 

@@ -3,9 +3,11 @@
 /// The thread that finds out which notifications are due.
 #pragma once
 
+#include <cohort/core/time.hpp>
 #include <cohort/runtime/cuda/event.hpp>
 #include <cohort/runtime/executor.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -32,6 +34,38 @@ class device_health {
   std::string failure_;
 };
 
+/// How long nobody need look whether a stream's first notification is due. Work of a stream comes
+/// again: it is not looked for before 7/8 of the time that the one before took, without a pause up
+/// to 9/8, and then after pauses of a sixteenth of what it takes longer. Thread safety: none.
+class look_pace {
+ public:
+  static constexpr duration shortest = std::chrono::microseconds{20};  ///< Less is no pause.
+  static constexpr duration longest_late = std::chrono::milliseconds{1};
+
+  /// Another notification is the first.
+  void begin(time_point now) noexcept {
+    began_ = now;
+    is_early_ = false;
+  }
+  /// From now on; zero: look again. The caller has just looked, and it was not due.
+  [[nodiscard]] duration pause(time_point now) noexcept {
+    const duration gone = now - began_;
+    const duration early = usual_ - usual_ / 8 - gone;
+    is_early_ = early >= shortest;
+    if (is_early_) return early;
+    if (gone <= usual_ + usual_ / 8) return {};
+    const duration late = std::min((gone - usual_) / 16, longest_late);
+    return late >= shortest ? late : duration{};
+  }
+  /// It was due. After a pause that was too long nobody knows since when.
+  void end(time_point now) noexcept { usual_ = is_early_ ? usual_ * 3 / 4 : now - began_; }
+
+ private:
+  time_point began_{};
+  duration usual_{0};
+  bool is_early_ = false;  // The latest pause ended before the usual time.
+};
+
 /// One stream's notifications, in its order: a ring that grows to the most that were outstanding,
 /// so that a stream at work does not allocate.
 class notification_lane {
@@ -40,6 +74,7 @@ class notification_lane {
     cuda::event behind;  // Empty: due at once.
     completion* done = nullptr;
     bool failed = false;
+    bool when_idle = false;  // Has no event, but is due when the stream has no work.
   };
 
   [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
@@ -55,7 +90,10 @@ class notification_lane {
     return e;
   }
 
-  bool is_delivering = false;
+  std::atomic<std::size_t> outstanding{0};  ///< Not delivered yet, in the ring or on its way there.
+  look_pace pace;
+  std::mutex stream_mutex;
+  cudaStream_t stream = nullptr;  ///< Of `when_idle`; under its lock, since it moves.
 
  private:
   void grow() {
@@ -74,7 +112,8 @@ class notification_lane {
 
 /// Polls the first event of every lane and calls the completions, on its own thread. Polling
 /// rather than host functions: those run on a thread of the driver which the stream waits for, and
-/// are never called once the device has failed.
+/// are never called once the device has failed. Lanes belong to that thread, which takes the lock
+/// only for what is new.
 class poller {
  public:
   poller(int device, std::chrono::microseconds interval, cuda::event_pool& events,
@@ -84,24 +123,38 @@ class poller {
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
 
-  void open(notification_lane& lane);
+  void push(notification_lane& lane, notification_lane::entry e);
   /// Waits until all its notifications have been delivered.
   void close(notification_lane& lane);
-  void push(notification_lane& lane, notification_lane::entry e);
 
  private:
+  struct arrival {
+    notification_lane* lane;
+    notification_lane::entry what;
+  };
+
   void run();
-  /// Delivers what is due; whether anything was. Under the lock, which it gives up meanwhile.
-  bool deliver(std::unique_lock<std::mutex>& lock);
+  /// Moves what is new to its lanes, of which those with entries are in `busy_`.
+  void sort_arrivals();
+  bool is_due(notification_lane& lane);
+  /// Delivers what is due of a lane; whether anything was. It may be gone afterwards if it is
+  /// empty.
+  bool deliver(notification_lane& lane, bool& is_empty);
+  /// Until something is new, but not longer.
+  void rest(duration longest);
 
   int device_;
   std::chrono::microseconds interval_;
   cuda::event_pool& events_;
   device_health& health_;
+  std::vector<notification_lane*> busy_;
+  std::vector<arrival> arrived_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<notification_lane*> lanes_;
-  std::size_t outstanding_ = 0;
+  std::condition_variable changed_;    // Of the poller: something is new.
+  std::condition_variable delivered_;  // Of who closes a lane.
+  std::vector<arrival> new_;
+  std::atomic<bool> has_new_{false};
+  bool is_resting_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };

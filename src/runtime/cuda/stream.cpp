@@ -6,7 +6,16 @@
 
 #include <cmath>
 
+#include "driver.hpp"
+
 namespace cohort::runtime::cuda {
+namespace {
+
+unsigned flags_of(event::timing t) {
+  return t == event::timing::yes ? cudaEventDefault : cudaEventDisableTiming;
+}
+
+}  // namespace
 
 stream stream::make() {
   cudaStream_t s = nullptr;
@@ -20,16 +29,31 @@ stream::~stream() {
 
 event event::make(timing t) {
   event e;
-  check(cudaEventCreateWithFlags(&e.native_,
-                                 t == timing::yes ? cudaEventDefault : cudaEventDisableTiming),
-        "cudaEventCreateWithFlags");
+  e.timing_ = t;
+  check(cudaEventCreateWithFlags(&e.native_, flags_of(t)), "cudaEventCreateWithFlags");
   return e;
 }
 event::~event() {
   if (native_ != nullptr) (void)cudaEventDestroy(native_);
 }
 void event::record(stream_view s) {
-  check(cudaEventRecord(native_, s.native()), "cudaEventRecord");
+  cudaError_t e = cudaEventRecord(native_, s.native());
+  const driver_functions& d = driver();
+  if (e == cudaErrorInvalidResourceHandle && d.context_of != nullptr && d.push != nullptr &&
+      d.pop != nullptr) {
+    (void)cudaGetLastError();
+    CUcontext context = nullptr;
+    check_driver(d.context_of(s.native(), &context), "cuStreamGetCtx");
+    check_driver(d.push(context), "cuCtxPushCurrent");
+    event own;
+    const cudaError_t made = cudaEventCreateWithFlags(&own.native_, flags_of(timing_));
+    (void)d.pop(&context);
+    check(made, "cudaEventCreateWithFlags");
+    own.timing_ = timing_;
+    *this = std::move(own);
+    e = cudaEventRecord(native_, s.native());
+  }
+  check(e, "cudaEventRecord");
 }
 duration event::between(event_view begin, event_view end) {
   float ms = 0;

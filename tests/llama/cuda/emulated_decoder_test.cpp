@@ -5,7 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cohort/core/error.hpp>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -129,6 +132,65 @@ TEST_CASE(
     if (!in) truth = next.produced;
     CHECK(next.produced == truth);
   }
+}
+
+/// Recording is refused when it is told to be, as a driver may.
+class refusing_device : public emulated_device {
+ public:
+  using emulated_device::emulated_device;
+  template <class F>
+  [[nodiscard]] recording record(stream& s, F enqueue) {
+    if (std::exchange(refuses, false)) throw device_error{"no recording"};
+    return emulated_device::record(s, std::move(enqueue));
+  }
+  void replay(stream& s, const recording& r) {
+    replayed = r.size();
+    emulated_device::replay(s, r);
+  }
+  bool refuses = false;
+  std::size_t replayed = 0;
+};
+
+struct refused_decoder {
+  llama_config config = [] {
+    test::random_source random{3};
+    return conformance::small_config(random);
+  }();
+  refusing_device device{
+      runtime::host_options{.pool_bytes = std::size_t{16} << 20U, .queue_depth = 4096}};
+  device_weights<refusing_device> weights{device, random_weights(config, 3),
+                                          runtime::data_type::f32};
+  decoder<refusing_device> d{device, weights, device.executor().make_stream(),
+                             decoder_limits{.columns = 1024}};
+
+  /// Of a row that attends to nothing.
+  void decode(std::uint32_t longest) {
+    d.rows()[0] = device_row{};
+    d.decode(1, longest, false);
+    settle(device.executor(), d.stream());
+  }
+};
+TEST_CASE("an iteration whose recording was refused is recorded the next time") {
+  refused_decoder r;
+  r.decode(1);
+  r.device.refuses = true;
+  CHECK_THROWS_AS(r.decode(1), device_error);
+  r.decode(1);
+  CHECK(r.device.replayed > 0);
+}
+TEST_CASE("without memory for more partial sums those that there are stay the ones in use") {
+  refused_decoder r;
+  r.decode(1);
+  {
+    // Of the two that 1024 columns need, room for the first alone.
+    auto& e = r.device.executor();
+    const std::size_t sums = 8 * r.config.q_width() * 8 * sizeof(float);
+    const auto filler = e.allocate(e.free_bytes() - (sums + 255) / 256 * 256);
+    CHECK_THROWS_AS(r.decode(1024), resource_error);
+    CHECK_THROWS_AS(r.decode(1024), resource_error);
+    r.decode(1);
+  }
+  CHECK_NOTHROW(r.decode(1024));
 }
 
 }  // namespace

@@ -55,7 +55,6 @@ TEST_CASE("notifications of a lane come in order; closing it waits for them") {
     done[s].resize(each);
     streams.emplace_back([&, s] {
       notification_lane lane;
-      p.open(lane);
       for (std::size_t i = 0; i < each; ++i) {
         done[s][i].next = &next[s];
         p.push(lane, {.behind = {}, .done = &done[s][i], .failed = i % 2 == 1});
@@ -70,6 +69,38 @@ TEST_CASE("notifications of a lane come in order; closing it waits for them") {
       REQUIRE(done[s][i].failed == (i % 2 == 1));
     }
   }
+}
+TEST_CASE("work that comes again is looked for when it is about to end") {
+  using std::chrono::microseconds;
+  look_pace pace;
+  time_point now{};
+  const auto at = [&](long us) { return now + microseconds{us}; };
+  // Unknown: at once, and ever more rarely.
+  pace.begin(at(0));
+  CHECK(pace.pause(at(0)) == duration{});
+  CHECK(pace.pause(at(300)) == duration{});
+  CHECK(pace.pause(at(3'200)) == microseconds{200});
+  CHECK(pace.pause(at(1'000'000)) == look_pace::longest_late);
+  pace.end(at(4'000));
+  // Then from 7/8 to 9/8 of what it took without a pause.
+  pace.begin(at(4'000));
+  CHECK(pace.pause(at(4'000)) == microseconds{3'500});
+  CHECK(pace.pause(at(7'000)) == microseconds{500});
+  CHECK(pace.pause(at(7'490)) == duration{});
+  CHECK(pace.pause(at(8'500)) == duration{});
+  CHECK(pace.pause(at(8'800)) == microseconds{50});
+  pace.end(at(9'000));
+  // Found over after a pause: it is looked for earlier until it is not, since when nobody knows.
+  now = at(9'000);
+  pace.begin(at(0));
+  CHECK(pace.pause(at(0)) == microseconds{4'375});
+  pace.end(at(4'375));
+  pace.begin(at(5'000));
+  CHECK(pace.pause(at(5'000)) == duration{microseconds{3'750}} * 7 / 8);
+  // Short work is never paused for.
+  pace.end(at(5'010));
+  pace.begin(at(6'000));
+  pace.end(at(6'010));
 }
 TEST_CASE("only errors that stay make a device unhealthy, and the first one is remembered") {
   device_health health;

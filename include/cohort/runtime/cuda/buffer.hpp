@@ -10,6 +10,7 @@
 #include <cohort/runtime/detail/block_pool.hpp>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -68,7 +69,9 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
   [[nodiscard]] device_buffer allocate(std::size_t bytes);
   /// For work on `s` alone: may take memory retired on another stream, behind which `s` then waits.
   [[nodiscard]] device_buffer allocate(std::size_t bytes, stream_view s);
-  /// Gives the memory back once the work so far on `s` has finished.
+  /// Gives the memory back once the work so far on `s` has finished. @throws cuda_error If the
+  /// driver refuses to mark that: the memory is then given back behind the next that is retired
+  /// there, or with the pool.
   void retire(device_buffer b, stream_view s);
 
   /// Bytes in no buffer and not retired behind unfinished work.
@@ -79,13 +82,15 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
   struct retired_block {
     std::size_t at, bytes;
     cudaStream_t stream;
-    event behind;
+    event behind;  // Empty: not marked yet.
   };
   device_pool(int device, std::byte* memory, std::size_t bytes, memory_kind kind)
       : device_{device}, kind_{kind}, memory_{memory}, blocks_{bytes, alignment} {}
   void give_back(const std::byte* data, std::size_t bytes) noexcept;
   /// Frees retired blocks whose work has finished. Under the lock.
   void sweep();
+  /// An event at the end of the stream's work so far. Under the lock.
+  event mark(stream_view s);
   device_buffer make_buffer(std::size_t at, std::size_t size, std::size_t block);
   [[noreturn]] void throw_exhausted(std::size_t bytes) const;
 
@@ -98,18 +103,18 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
   std::vector<event> spare_;
 };
 
+class pinned_pool;
+
 /// Host memory that copies to and from a GPU need not stage. Movable.
 class pinned_buffer {
  public:
   pinned_buffer() noexcept = default;
   /// @throws cuda_error If the memory cannot be had.
   explicit pinned_buffer(std::size_t bytes);
-  pinned_buffer(pinned_buffer&& other) noexcept
-      : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)} {}
+  pinned_buffer(pinned_buffer&& other) noexcept { swap(other); }
   pinned_buffer& operator=(pinned_buffer&& other) noexcept {
-    pinned_buffer old{std::move(*this)};
-    data_ = std::exchange(other.data_, nullptr);
-    size_ = std::exchange(other.size_, 0);
+    pinned_buffer old{std::move(other)};
+    swap(old);
     return *this;
   }
   ~pinned_buffer();
@@ -118,8 +123,39 @@ class pinned_buffer {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
  private:
+  friend class pinned_pool;
+  void swap(pinned_buffer& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
+
+  std::shared_ptr<pinned_pool> pool_;  // Empty: the memory is freed.
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+/// Pinned memory that was given back, kept for who asks next until the pool ends: the driver may
+/// wait for the device where it allocates or frees some. Thread safety: any thread.
+class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
+ public:
+  pinned_pool() = default;
+  ~pinned_pool();
+  pinned_pool(const pinned_pool&) = delete;
+  pinned_pool& operator=(const pinned_pool&) = delete;
+
+  /// The smallest that is kept and at most twice as large, else new memory.
+  /// @throws cuda_error If there is none.
+  [[nodiscard]] pinned_buffer allocate(std::size_t bytes);
+
+ private:
+  friend class pinned_buffer;
+  void give_back(std::byte* data, std::size_t capacity) noexcept;
+
+  std::mutex mutex_;
+  std::multimap<std::size_t, std::byte*> spare_;  // By size.
 };
 
 }  // namespace cohort::runtime::cuda

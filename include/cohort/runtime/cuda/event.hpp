@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/cuda/error.hpp>
 #include <cohort/runtime/cuda/stream.hpp>
 
 #include <cstddef>
@@ -23,8 +24,12 @@ class event_view {
   event_view(std::nullptr_t) = delete;
 
   [[nodiscard]] constexpr cudaEvent_t native() const noexcept { return native_; }
-  /// Whether the work marked by the latest record has finished. A failure counts as finished.
-  [[nodiscard]] bool is_done() const noexcept { return query() != cudaErrorNotReady; }
+  /// Whether the work marked by the latest record has finished. The loss of the device counts as
+  /// that, and so does a record in a capture.
+  [[nodiscard]] bool is_done() const noexcept {
+    const cudaError_t e = query();
+    return e == cudaSuccess || e == cudaErrorCapturedEvent || is_sticky(e);
+  }
   /// `cudaSuccess`, `cudaErrorNotReady`, or an error, which is not remembered for the thread.
   [[nodiscard]] cudaError_t query() const noexcept {
     const cudaError_t e = cudaEventQuery(native_);
@@ -45,10 +50,12 @@ class event {
   event() noexcept = default;
   /// A new event of the current device. @throws cuda_error If it cannot be made.
   [[nodiscard]] static event make(timing t = timing::no);
-  event(event&& other) noexcept : native_{std::exchange(other.native_, nullptr)} {}
+  event(event&& other) noexcept
+      : native_{std::exchange(other.native_, nullptr)}, timing_{other.timing_} {}
   event& operator=(event&& other) noexcept {
     event old{std::move(*this)};
     native_ = std::exchange(other.native_, nullptr);
+    timing_ = other.timing_;
     return *this;
   }
   ~event();
@@ -57,7 +64,9 @@ class event {
   [[nodiscard]] cudaEvent_t native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ != nullptr; }
 
-  /// Marks the work so far on `s`. @throws cuda_error
+  /// Marks the work so far on `s`. CUDA's headers ask for an event of the stream's context, which
+  /// for a partition's stream is not the device's; where a driver insists, the event becomes
+  /// another one of that context, and views of it end. @throws cuda_error
   void record(stream_view s);
   /// Time between two recorded events that have finished, both made with timing; resolution about
   /// half a microsecond. @throws cuda_error If either has not finished or has no timing.
@@ -65,6 +74,7 @@ class event {
 
  private:
   cudaEvent_t native_ = nullptr;
+  timing timing_ = timing::no;
 };
 
 /// Events without timing of one device, made once and used again. Thread safety: any thread.

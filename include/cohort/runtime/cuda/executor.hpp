@@ -28,8 +28,9 @@ struct cuda_options {
   cuda::memory_kind pool_kind = cuda::memory_kind::device;
   /// cuBLAS workspace of each stream, taken when the stream is made; 0: none, and no products.
   std::size_t workspace_bytes = std::size_t{32} << 20U;
-  /// How long the thread that looks for completions sleeps between looks while work is outstanding;
-  /// 0: never. After each completion it looks without sleeping for a while.
+  /// How long the thread that looks for completions sleeps between looks while work is due; 0: not
+  /// at all. While none is due, as far as can be told from what came before, it sleeps whatever
+  /// this is.
   std::chrono::microseconds poll_interval{10};
 };
 
@@ -76,7 +77,7 @@ class cuda_executor {
   /// Gives a buffer back once the work so far on `s` has finished.
   void retire(buffer b, stream& s);
 
-  /// Host memory for copies to and from the device that hold nobody.
+  /// Host memory for copies to and from the device that hold nobody; what is given back is kept.
   [[nodiscard]] cuda::pinned_buffer allocate_pinned(std::size_t bytes);
 
   void record(stream& s, event& v);
@@ -103,7 +104,8 @@ class cuda_executor {
 
   /// Moves the stream to another share of the device: later work runs there, after the work before
   /// it. The host does not wait; the former partition ends with its work. Takes milliseconds.
-  /// @throws resource_error As `make_stream`; the stream then stays where it is.
+  /// @throws resource_error As `make_stream`. @throws cuda_error If the driver refuses. The stream
+  /// then stays where it is.
   void rebind(stream& s, device_share share);
 
   /// Memory that is not allocated, in bytes.
@@ -153,6 +155,7 @@ class cuda_executor::event {
   std::shared_ptr<detail::cuda_device> device_;
   cuda::event native_;
   bool recorded_ = false;  // By this owner: a pooled event remembers marks of former ones.
+  cudaError_t refused_ = cudaSuccess;  // Why the latest mark could not be set.
 };
 
 template <std::invocable<cuda::stream_view> F>

@@ -20,6 +20,11 @@
 
 namespace cohort::runtime::cuda {
 
+/// The nearest whole number of a device's steps for a share, at least one.
+[[nodiscard]] constexpr unsigned steps_of(device_share share, unsigned steps) noexcept {
+  return std::max(1U, (steps * share.percent() + 50) / 100);
+}
+
 /// Hands out steps of multiprocessors to shares of a device, disjoint as long as they fit. A share
 /// gets the nearest whole number of steps, at least one, less if fewer are free but not below its
 /// share rounded down: so shares that sum to the device never overlap because of rounding. Beyond
@@ -35,7 +40,7 @@ class step_allocator {
   [[nodiscard]] std::vector<unsigned> take(device_share share) {
     const auto all = static_cast<unsigned>(users_.size());
     const unsigned least = std::max(1U, all * share.percent() / 100);
-    const unsigned nearest = std::max(1U, (all * share.percent() + 50) / 100);
+    const unsigned nearest = steps_of(share, all);
     const auto idle = static_cast<unsigned>(std::ranges::count(users_, 0U));
     const unsigned count = std::clamp(idle, least, nearest);
     std::vector<unsigned> order(all);
@@ -116,6 +121,8 @@ class green_context {
   [[nodiscard]] const std::vector<unsigned>& steps() const noexcept { return steps_; }
   /// Those it has: what the share was rounded to.
   [[nodiscard]] unsigned multiprocessors() const noexcept { return multiprocessors_; }
+  /// Has its steps again, after one that was to take its place did not.
+  void reclaim() noexcept;
 
  private:
   friend class partitioner;

@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cohort/runtime/cuda/error.hpp>
+
 #include <cstddef>
 #include <utility>
 
@@ -28,11 +30,11 @@ class stream_view {
     return cudaStreamIsCapturing(native_, &status) == cudaSuccess &&
            status != cudaStreamCaptureStatusNone;
   }
-  /// Whether all work so far has finished. A failure of the device counts as finished.
+  /// Whether all work so far has finished. The loss of the device counts as that.
   [[nodiscard]] bool is_idle() const noexcept {
     const cudaError_t e = cudaStreamQuery(native_);
     if (e != cudaSuccess) (void)cudaGetLastError();
-    return e != cudaErrorNotReady;
+    return e == cudaSuccess || is_sticky(e);
   }
 
  private:
