@@ -238,9 +238,10 @@ int run(int argc, char** argv) {
       ->check(within(1, 1 << 20));
   option(generating, "--temperature", g.how.temperature, "X",
          "temperature; 0 takes the most likely token");
-  option(generating, "--top-k", g.how.top_k, "K", "most likely tokens to draw from; 0 takes all");
+  option(generating, "--top-k", g.how.top_k, "K",
+         "number of likeliest tokens to draw from; 0 takes all");
   option(generating, "--top-p", g.how.top_p, "P",
-         "probability that the fewest most likely tokens to draw from must reach");
+         "total probability of the likeliest tokens to draw from");
   option(generating, "--seed", g.how.seed, "N", "seed of the draws");
   option(generating, "--stop", g.stops, "TEXT", "end a sequence at this string; repeatable")
       ->allow_extra_args(false);

@@ -154,7 +154,7 @@ options parse_options(int argc, char** argv) {
       ->check(within(0, 1e6));
   registry::add_tuning_options(app, how);
   const registry::health_choices health{app, o.health, "a batch", "batches"};
-  option("--retries", o.health.retries, "N", "retries of requests whose batch failed")
+  option("--retries", o.health.retries, "N", "retries of the requests of a failed batch")
       ->check(within(0, 255));
   registry::add_http_options(app, o, o.request_memory_mib);
   registry::add_life_options(app, o, lame_duck_ms);
