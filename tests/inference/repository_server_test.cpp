@@ -97,7 +97,7 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(all.find(R"("name":"cut_off")") != std::string::npos);
   CHECK(c.ask("POST", "/v2/repository/index", R"({"ready":true})").second.find("cut_off") ==
         std::string::npos);
-  CHECK(s.told_before.find("wrong/config.pbtxt: max_batch_size: -1") != std::string::npos);
+  CHECK(s.told_before.find("wrong/config.pbtxt: max_batch_size: got -1") != std::string::npos);
   // What would load something else than the files is refused, and nothing is loaded.
   const auto [refused, why] = c.ask("POST", "/v2/repository/models/good/load",
                                     R"({"parameters":{"config":"{\"max_batch_size\":1}"}})");
