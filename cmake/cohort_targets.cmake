@@ -14,7 +14,7 @@ target_compile_options(
 # sanitizers. It doubles the time that a source takes to compile, so it is for the few that then compute for minutes.
 function(cohort_optimise)
   if(CMAKE_CXX_FLAGS_DEBUG MATCHES "fsanitize") # Options of its own keep a source from being joined.
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
   endif()
 endfunction()
 
@@ -27,6 +27,16 @@ function(cohort_precompile folder library)
     get_target_property(own_flags ${target} COHORT_OWN_FLAGS)
     if(type MATCHES "^(EXECUTABLE|STATIC_LIBRARY|OBJECT_LIBRARY)$" AND NOT own_flags AND NOT target STREQUAL library)
       target_precompile_headers(${target} REUSE_FROM ${library})
+      get_target_property(sources ${target} SOURCES)
+      get_target_property(beside ${target} SOURCE_DIR)
+      list(FILTER sources EXCLUDE REGEX "^\\$<")
+      foreach(source IN LISTS sources) # Options of their own forbid it, such as another level of optimisation.
+        cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${beside}")
+        get_source_file_property(own_options "${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+        if(own_options)
+          set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+        endif()
+      endforeach()
     endif()
   endforeach()
   get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)

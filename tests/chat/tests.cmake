@@ -12,9 +12,11 @@ if(TARGET llm_server)
       "${PROJECT_SOURCE_DIR}/build/npm"
       CACHE PATH "Folder that `npm install --prefix` has put openai into, for its test")
   mark_as_advanced(COHORT_OPENAI_CLIENT)
-  add_test(NAME chat.openai_client_test
-           COMMAND "${CMAKE_CURRENT_LIST_DIR}/openai_client_test" $<TARGET_FILE:llm_server>
-                   "${COHORT_OPENAI_CLIENT}")
-  set_tests_properties(chat.openai_client_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120
-                                                         RESOURCE_LOCK wall_time)
+  if(NOT COHORT_PLAIN_TESTS AND NOT COHORT_TEST_LAYERS)
+    add_test(NAME chat.openai_client_test
+             COMMAND "${CMAKE_CURRENT_LIST_DIR}/openai_client_test" $<TARGET_FILE:llm_server>
+                     "${COHORT_OPENAI_CLIENT}")
+    set_tests_properties(chat.openai_client_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120
+                                                           RESOURCE_LOCK wall_time)
+  endif()
 endif()
