@@ -4,6 +4,9 @@
 # multiplies by plain loops, enough for its part in the tests.
 set(COHORT_DEPS_DIR "" CACHE PATH "Headers of the dependencies, instead of installed packages")
 
+if(POLICY CMP0167) # Boost says itself where it is; CMake 3.30 and later warn otherwise.
+  cmake_policy(SET CMP0167 NEW)
+endif()
 find_package(Threads REQUIRED)
 if(NOT COHORT_DEPS_DIR)
   find_package(fmt 9 REQUIRED)
