@@ -161,19 +161,27 @@ struct composition {
   }
 };
 
-/// `use(composition)` for a policy with its gather rule: one of two types.
+/// The composition of a policy with its gather rule.
+[[nodiscard]] inline std::variant<composition, adaptive_composition> composition_of(
+    const policy& p) {
+  return policies.visit(
+      p.row, [&](const auto& row) -> std::variant<composition, adaptive_composition> {
+        const auto made = row.make(p);
+        if constexpr (std::same_as<decltype(made), const adaptive_composition>) {
+          return made;
+        } else {
+          return composition{{made}, gathers.visit(p.gather, [](const auto& rule) {
+                               return any_gather{rule.make};
+                             })};
+        }
+      });
+}
+/// `use(composition)` for a policy: one of two types.
 template <class Use>
 decltype(auto) with_composition(const policy& p, Use use) {
-  return policies.visit(p.row, [&](const auto& row) -> decltype(auto) {
-    const auto made = row.make(p);
-    if constexpr (std::same_as<decltype(made), const adaptive_composition>) {
-      return use(made);
-    } else {
-      const any_gather gather =
-          gathers.visit(p.gather, [](const auto& rule) { return any_gather{rule.make}; });
-      return use(composition{{made}, gather});
-    }
-  });
+  const auto c = composition_of(p);
+  if (const auto* tuned = std::get_if<adaptive_composition>(&c)) return use(*tuned);
+  return use(std::get<composition>(c));
 }
 /// `use(scheduler)` for a policy with its gather rule: one of two types.
 /// @tparam Runner Of its trials, if it tunes itself.
