@@ -198,8 +198,8 @@ class decoder {
     const std::size_t cells = std::size_t{o_.rows} * c.heads * parts;
     buffer sums = device_.executor().allocate(cells * c.head_size * sizeof(float));
     buffer scales = device_.executor().allocate(cells * 2 * sizeof(float));
-    sums_ = static_cast<float*>(static_cast<void*>(sums.data()));
-    scales_ = static_cast<float*>(static_cast<void*>(scales.data()));
+    sums_ = reinterpret_cast<float*>(sums.data());
+    scales_ = reinterpret_cast<float*>(scales.data());
     memory_.push_back(std::move(sums));
     memory_.push_back(std::move(scales));
     split_ = parts;
