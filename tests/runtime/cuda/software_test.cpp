@@ -123,6 +123,7 @@ TEST_CASE("software: captures have their rules") {
   CHECK(cudaStreamEndCapture(s.s, &graph) == cudaErrorStreamCaptureUnjoined);
   CHECK(graph == nullptr);
   CHECK(cudaEventRecord(outside.e, s.s) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(s.s) == cudaSuccess);
   begin();  // Nothing outside may be waited for.
   CHECK(cudaStreamWaitEvent(s.s, outside.e, 0) == cudaErrorStreamCaptureIsolation);
   CHECK(cudaStreamEndCapture(s.s, &graph) == cudaErrorStreamCaptureInvalidated);
