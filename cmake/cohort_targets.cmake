@@ -95,7 +95,7 @@ function(cohort_compile_alone name target)
     list(APPEND sources "${source}")
   endforeach()
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${sources})
-  # Without the help of others, and as cheaply as can be: nobody runs them.
+  # Without the help of others, and as cheaply as can be: they never run.
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF COHORT_OWN_FLAGS TRUE)
   target_compile_options(${name} PRIVATE -O0 -g0)
   target_link_libraries(${name} PRIVATE ${target} cohort_dev)

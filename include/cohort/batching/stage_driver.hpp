@@ -144,7 +144,7 @@ class stage_driver {
     return verdict::go_on;
   }
 
-  /// Has work end that hangs, if its model can (`interrupt`), where nobody wants any of it.
+  /// Ends work that hangs, if its model can (`interrupt`) and none of its requests is wanted.
   /// @param is_wanted `is_wanted(tag)`.
   template <class IsWanted>
   void give_up(IsWanted is_wanted) noexcept {
@@ -224,7 +224,7 @@ class stage_driver {
     std::atomic<int> state{idle};
     bool threw = false;
     Model* model = nullptr;             // That runs, if any,
-    std::atomic<bool> given_up{false};  // and whether nobody wants its result.
+    std::atomic<bool> given_up{false};  // and whether its result is unwanted.
     std::vector<std::uint8_t> unfit;    // By slot of what runs, as the model says,
     std::vector<std::uint64_t> tags;    // and whose they are.
     std::atomic<std::uint64_t>* signal;

@@ -42,7 +42,7 @@ concept judges_results = requires(H& h, const staged_request& r, std::uint32_t s
 /// request's output row holds what the exit has computed. One that leaves then has its output. It
 /// may have `unfit(tag, is_known)`: the model did not compute that request, as it cannot compute
 /// its values or, if that is not known, those of another one; the request then ends, in whatever
-/// way. Without it, nobody asks.
+/// way. Optional.
 template <class H>
 concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
 

@@ -203,7 +203,7 @@ class device_half {
     }
     end_probe(d, false, now, owner);  // Requests will tell.
   }
-  /// It stays as it is until the probe ends; whoever can end it is asked to.
+  /// The device stays as it is until the probe ends. An owner that can end the probe is asked to.
   template <class Owner>
   void probe_hangs(device_id d, Owner& owner) noexcept {
     owner.probe_hung(d);

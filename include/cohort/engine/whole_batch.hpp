@@ -328,7 +328,7 @@ class whole_batch::instance {
   std::unique_ptr<Model> model_;
   row_sizes sizes_;
   staging_rows<Executor> zeros_;               // A row to warm up with,
-  std::atomic<bool> warm_up_given_up_{false};  // whose result nobody wants any more.
+  std::atomic<bool> warm_up_given_up_{false};  // whose result is unwanted.
   std::array<rows_type, depth> sets_;          // By slot.
 };
 

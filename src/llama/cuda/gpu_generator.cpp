@@ -48,7 +48,7 @@ std::string gpu_name(int device) {
 
 struct gpu_generator::parts {
   parts(const llama_weights& w, const generator_options& o, const gpu_options& g)
-      // Somebody waits for every iteration: when it is due, its end is looked for without a pause.
+      // A client waits for each iteration, so the poller looks for its end without a pause.
       : gpu{{.device = g.device, .pool_bytes = pool_bytes(w.config, o, g), .poll_interval = {}}},
         weights{gpu, w, g.type},
         decoder{

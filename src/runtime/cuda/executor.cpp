@@ -220,7 +220,7 @@ void cuda_executor::record(stream& s, event& v) {
 }
 void cuda_executor::wait(stream& s, event& v) {
   if (!v.recorded_) return;
-  // What comes next on the stream would run over work that is not done.
+  // Later work of the stream would run over work that is not done.
   if (v.refused_ != cudaSuccess) return s.state_->fail(v.refused_, "cudaEventRecord");
   s.state_->expect(cudaStreamWaitEvent(view(s).native(), v.native_.native(), 0),
                    "cudaStreamWaitEvent");

@@ -101,7 +101,7 @@ bool poller::deliver(notification_lane& lane, bool& is_empty) {
     events_.give_back(std::move(due.behind));
     due.done->invoke(*due.done, due.failed || !health_.is_good());
     if (lane.outstanding.fetch_sub(1, std::memory_order_release) > 1) continue;
-    // Who closes it may have seen that, and destroyed it.
+    // The thread that closes the lane may have seen that, and destroyed it.
     const std::lock_guard lock{mutex_};
     delivered_.notify_all();
     return true;

@@ -34,9 +34,10 @@ class device_health {
   std::string failure_;
 };
 
-/// How long nobody need look whether a stream's first notification is due. Work of a stream comes
-/// again: it is not looked for before 7/8 of the time that the one before took, without a pause up
-/// to 9/8, and then after pauses of a sixteenth of what it takes longer. Thread safety: none.
+/// The pause before the next look whether a stream's first notification is due. A stream repeats
+/// its work, so the poller pauses for 7/8 of the time that the last work took, looks without a
+/// pause until 9/8, then pauses for a sixteenth of the time beyond the last one. Thread safety:
+/// none.
 class look_pace {
  public:
   static constexpr duration shortest = std::chrono::microseconds{20};  ///< Less is no pause.
@@ -57,7 +58,7 @@ class look_pace {
     const duration late = std::min((gone - usual_) / 16, longest_late);
     return late >= shortest ? late : duration{};
   }
-  /// It was due. After a pause that was too long nobody knows since when.
+  /// It was due. After a pause that was too long its time is not known.
   void end(time_point now) noexcept { usual_ = is_early_ ? usual_ * 3 / 4 : now - began_; }
 
  private:
@@ -151,7 +152,7 @@ class poller {
   std::vector<arrival> arrived_;
   std::mutex mutex_;
   std::condition_variable changed_;    // Of the poller: something is new.
-  std::condition_variable delivered_;  // Of who closes a lane.
+  std::condition_variable delivered_;  // Of threads that close a lane.
   std::vector<arrival> new_;
   std::atomic<bool> has_new_{false};
   bool is_resting_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's calls for green contexts, which are looked up by name, and those of cuBLAS. This
-// library bears cuBLAS's name, so that who loads that finds it here.
+// library bears cuBLAS's name, so that its loader finds it here.
 #include <cublas_v2.h>
 
 #include <array>

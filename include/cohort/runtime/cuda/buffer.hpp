@@ -137,7 +137,7 @@ class pinned_buffer {
   std::size_t capacity_ = 0;
 };
 
-/// Pinned memory that was given back, kept for who asks next until the pool ends: the driver may
+/// Pinned memory that was given back, kept for later requests until the pool ends: the driver may
 /// wait for the device where it allocates or frees some. Thread safety: any thread.
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
  public:

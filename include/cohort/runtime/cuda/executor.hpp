@@ -77,7 +77,7 @@ class cuda_executor {
   /// Gives a buffer back once the work so far on `s` has finished.
   void retire(buffer b, stream& s);
 
-  /// Host memory for copies to and from the device that hold nobody; what is given back is kept.
+  /// Host memory for copies that block no thread. The executor keeps what is given back.
   [[nodiscard]] cuda::pinned_buffer allocate_pinned(std::size_t bytes);
 
   void record(stream& s, event& v);
