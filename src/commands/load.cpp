@@ -181,8 +181,9 @@ std::string to_text(serve::load_result& r, double rate, bool asked_to_verify) {
   } else if (r.emulated && asked_to_verify) {
     checked = "; nothing checked: the server computes nothing";
   }
-  return fmt::format("{} r/s for {} s against {}, policy {}\nmedian batch {}, busy {}{}\n\n{}",
+  return fmt::format("{} r/s for {} s{} against {}, policy {}\nmedian batch {}, busy {}{}\n\n{}",
                      decimal(rate, 3), decimal(r.seconds, 3),
+                     r.was_interrupted ? ", interrupted," : "",
                      r.executor.empty() ? "a server that does not describe itself" : r.executor,
                      r.policy.empty() ? "unknown" : r.policy, batch_median(r),
                      r.devices > 0 ? percent(r.busy_fraction) : "unknown", checked, t.text());
@@ -225,6 +226,7 @@ int load_command(const load_command_options& o) {
   run.verify = parse_integer("--verify", o.verify, {.low = 0, .high = 1'000'000});
   run.input = input_for;
   run.check = checker{parse_integer("--weights-seed", o.weights_seed, integer_range{})};
+  run.ends_at_interrupt = true;
   serve::load_result r;
   {
     progress_bar bar{"load", "requests"};
@@ -232,6 +234,7 @@ int load_command(const load_command_options& o) {
     r = serve::run_load(run);
   }
   print(o.json ? to_json(r, run.rate) : to_text(r, run.rate, run.verify > 0));
+  if (r.was_interrupted) return 130;  // As a shell says of a program that SIGINT ended.
   return r.wrong > 0 ? 1 : 0;
 }
 

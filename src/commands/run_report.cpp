@@ -55,11 +55,12 @@ std::string dispatch_table(const report& r) {
 
 std::string ms(double x) { return std::isfinite(x) ? fixed(x, 2) + " ms" : "never (dropped)"; }
 
-std::string advice(const sim::run_result& run) {
-  const std::int64_t n = run.advice.devices;
-  if (n == 0) return "keep the devices";
-  return fmt::format("{} {}", n > 0 ? "add" : "release",
-                     counted(static_cast<std::uint64_t>(n > 0 ? n : -n), "device"));
+/// Of `n` devices.
+std::string advice(const sim::run_result& run, std::size_t n) {
+  const std::int64_t more = run.advice.devices;
+  if (more == 0) return "as many as this load needs";
+  return fmt::format("{} would {}", static_cast<std::int64_t>(n) + more,
+                     more > 0 ? "be needed" : "be enough");
 }
 
 /// What the run drew from its reality.
@@ -226,8 +227,8 @@ std::string report_text(const report& r, bool with_dispatches) {
        fmt::format("{} requests, {} r/s", grouped(run.completed), decimal(run.throughput_rps, 1)));
   line("bad", fmt::format("{}: {} late, {} dropped, {} refused", percent(run.bad_rate),
                           grouped(run.late), grouped(run.dropped), grouped(run.refused)));
-  line("devices", fmt::format("{} busy, {} of {} used; advice: {}", percent(run.busy_fraction),
-                              run.devices_used, r.load.devices, advice(run)));
+  line("devices", fmt::format("{} busy; {} of {} had a batch; {}", percent(run.busy_fraction),
+                              run.devices_used, r.load.devices, advice(run, r.load.devices)));
   line("batch size", fmt::format("mean {}, p50 {}, p90 {}", fixed(run.batch_mean, 2), run.batch_p50,
                                  run.batch_p90));
   line("queueing", fmt::format("p50 {} ms, p99 {} ms, max {} ms", fixed(run.queueing_p50_ms, 2),

@@ -60,7 +60,8 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
     const auto slo = o.slo_ms.find(std::string{row.name});
     const duration limit = from_ms(slo == o.slo_ms.end() ? row.slo_ms : slo->second);
     std::uint32_t batch = 1;
-    while (batch < 256 && latency(batch + 1) <= limit) ++batch;
+    const std::uint32_t most = o.has_max_batch ? o.max_batch : 256;
+    while (batch < most && latency(batch + 1) <= limit) ++batch;
     prepared.push_back({.meta = {.name = std::string{row.name},
                                  .platform = "cohort_emulated_" + o.zoo,
                                  .inputs = {{"input", runtime::data_type::f32, {1}}},

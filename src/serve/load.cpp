@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -86,6 +88,7 @@ class generator {
       : options_{o},
         targets_{std::move(targets)},
         timer_{context_},
+        interrupts_{context_},
         random_{o.seed},
         endpoints_{tcp::resolver{context_}.resolve(o.host, o.port)} {
     const auto seconds = static_cast<std::size_t>(std::ceil(o.duration_s));
@@ -105,6 +108,12 @@ class generator {
     intended_ = start_ + gap();
     end_ = start_ + from_seconds(options_.duration_s);
     arm();
+    if (options_.ends_at_interrupt) {
+      interrupts_.add(SIGINT);
+      interrupts_.async_wait([this](beast::error_code e, int) {
+        if (!e) interrupt();
+      });
+    }
     context_.run();
     // After the run: the reference may be slow, and must not delay the sending.
     for (const answer_to_verify& a : to_verify_) verify(a);
@@ -223,7 +232,24 @@ class generator {
       reported_ = now;
       options_.progress(std::min(1.0, to_seconds(now - start_) / options_.duration_s));
     }
-    if (intended_ < end_) arm();
+    if (intended_ < end_) {
+      arm();
+    } else {
+      end_if_done();
+    }
+  }
+  /// Nothing more is sent, and the result is of the time until now.
+  void interrupt() {
+    interrupts_.clear();
+    timer_.cancel();
+    end_ = std::min(end_, std::max(clock_.now(), start_ + std::chrono::milliseconds{1}));
+    intended_ = std::max(intended_, end_);
+    result_.was_interrupted = true;
+    result_.seconds = to_seconds(end_ - start_);
+    const auto seconds = static_cast<std::size_t>(std::ceil(result_.seconds));
+    result_.good_per_second.resize(seconds);
+    result_.sent_per_second.resize(seconds);
+    end_if_done();
   }
 
   void dispatch() {
@@ -307,7 +333,12 @@ class generator {
 
   void after_answer() {
     dispatch();
-    if (intended_ >= end_ && waiting_.empty() && open_ == idle_.size()) idle_.clear();
+    end_if_done();
+  }
+  void end_if_done() {
+    if (intended_ < end_ || !waiting_.empty() || open_ != idle_.size()) return;
+    idle_.clear();
+    interrupts_.cancel();
   }
 
   void verify(const answer_to_verify& a) {
@@ -323,6 +354,7 @@ class generator {
   std::vector<load_target> targets_;
   asio::io_context context_{1};
   asio::steady_timer timer_;
+  asio::signal_set interrupts_;
   std::mt19937_64 random_;
   tcp::resolver::results_type endpoints_;
   steady_clock clock_;

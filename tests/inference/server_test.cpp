@@ -216,6 +216,22 @@ TEST_CASE("under twice its load every request is answered exactly once") {
   CHECK(t.good > 0);
   CHECK(server.stop() == 0);
 }
+TEST_CASE("--max-batch bounds the batches of emulated devices") {
+  child server{
+      {"--executor", "emulated", "--devices", "1", "--models", "BERT", "--max-batch", "4"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 400;
+  o.duration_s = 1;
+  o.input = [](const model_meta& m, std::uint64_t) {
+    return std::vector<std::byte>(m.inputs.front().bytes());
+  };
+  load_result r = run_load(o);
+  CHECK(r.batches_up_to[UINT32_MAX] > 0);
+  CHECK(r.batches_up_to[4] == r.batches_up_to[UINT32_MAX]);
+  CHECK(server.stop() == 0);
+}
 /// A file that lasts as long as it is wanted.
 struct temporary_file {
   explicit temporary_file(const std::string& text) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -216,6 +217,24 @@ TEST_CASE("a run outlives its server") {
   const load_result r = run_load(options_for(s));
   CHECK(r.all.good == 5);
   CHECK(r.all.good + r.all.connection == r.all.sent);
+}
+TEST_CASE("an interrupted run tells what it has done") {
+  std::atomic<int> posts{0};
+  fake_server s{answering(
+      [&] {
+        if (++posts == 10) std::raise(SIGINT);
+        return ok("{}");
+      },
+      model_with("[-1,2]"))};
+  load_options o = options_for(s);
+  o.duration_s = 3600;
+  o.ends_at_interrupt = true;
+  const load_result r = run_load(o);
+  CHECK(r.was_interrupted);
+  CHECK(r.seconds < 3600);
+  CHECK(r.all.sent >= 10);
+  CHECK(r.all.good + r.all.late == r.all.sent);
+  CHECK(r.sent_per_second.size() == r.good_per_second.size());
 }
 TEST_CASE("load options outside of their ranges are refused") {
   CHECK_THROWS_AS((void)run_load({}), config_error);

@@ -41,6 +41,9 @@ struct load_options {
   std::function<bool(const model_meta&, std::span<const std::byte> input,
                      std::span<const float> output)>
       check;
+  /// SIGINT ends the sending early; what was sent is waited for and told. A second one ends the
+  /// process.
+  bool ends_at_interrupt = false;
   /// Called about ten times a second with the part that is done, 0 to 1.
   std::function<void(double)> progress;
 };
@@ -64,7 +67,8 @@ struct load_tally {
 
 /// A run against a server.
 struct load_result {
-  double seconds = 0;    ///< Of sending.
+  double seconds = 0;  ///< Of sending.
+  bool was_interrupted = false;
   std::string executor;  ///< As the server describes itself.
   std::string policy;
   bool emulated = false;
