@@ -109,11 +109,14 @@ TEST_CASE("overload of a mix costs no goodput, and starves no model") {
                         .latency = linear_latency{fixed, each},
                         .slo = (3 + m % 3) * (fixed + each)});
   }
-  double peak = 0;
-  for (double rate = 4000; rate < 30'000; rate *= 1.05) {
-    if (worst(adaptive(w, rate)) <= 0.01) peak = rate;
+  double peak = 4000;
+  double beyond = 30'000;
+  REQUIRE(worst(adaptive(w, peak)) <= 0.01);
+  REQUIRE(worst(adaptive(w, beyond)) > 0.01);
+  while (beyond > 1.05 * peak) {
+    const double rate = std::sqrt(peak * beyond);
+    (worst(adaptive(w, rate)) <= 0.01 ? peak : beyond) = rate;
   }
-  REQUIRE(peak > 0);
   for (const double over : {1.2, 1.5, 2.0, 3.0}) {
     CAPTURE(over);
     const run_result r = adaptive(w, over * peak);

@@ -6,6 +6,7 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/sim/simulation.hpp>
+#include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
 
 #include <algorithm>
@@ -77,7 +78,7 @@ TEST_CASE("with too few requests it leaves the settings as they are") {
 }
 
 TEST_CASE("every request ends once whatever is drawn") {
-  for (std::uint64_t seed = 1; seed <= 15; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(15); ++seed) {
     CAPTURE(seed);
     test::random_source random{seed};
     workload w = serving(1 + random.below(6U));
