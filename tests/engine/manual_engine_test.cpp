@@ -213,5 +213,27 @@ TEST_CASE("a drain over a device that hangs ends in its time, and with the reque
   }
 }
 
+TEST_CASE("an engine may end while a device is late with what was given up") {
+  using core = basic_engine_core<fixture::scheduler>;
+  request r;
+  profile_backend backend{
+      reality{.noise = {},
+              .timers = {},
+              .faults = {{.device = device_id{0}, .kind = fault_kind::slow, .factor = 1000}}},
+      1};
+  std::vector<outcome> ends;
+  manual_engine engine{core{fixture::scheduler{}, 0ms, {}, {.is_on = true, .floor = 10ms}}, backend,
+                       inline_completion{[&](request&, outcome how) { ends.push_back(how); }}};
+  backend.bind(engine);
+  const latency_curve l{linear_latency{5ms, 1ms}, 4};
+  engine.add_device([&](device_id d) { backend.add_device(d); });
+  r.model = engine.add_model({.scheduling = {.latency = l, .slo = 1s}},
+                             [&](model_id id) { backend.add_model(id, l); });
+  r.deadline = at(1s);
+  REQUIRE_FALSE(engine.submit(r));
+  CHECK(engine.drain_for(1s) == drain_report{.hanging_devices = 1});
+  CHECK(ends == std::vector{outcome::failed});
+}
+
 }  // namespace
 }  // namespace cohort::engine::manual_engine_test

@@ -128,6 +128,23 @@ TEST_CASE("a notification may enqueue more") {
   e.advance(t0 + 10ms);
   CHECK(c.left == 0);
 }
+TEST_CASE("a stream takes what it has not done along") {
+  emulated_executor e;
+  stamp done;
+  {
+    auto s = e.make_stream();
+    e.busy(s, 5ms);
+    e.notify(s, done);
+    e.advance(t0 + 1ms);
+  }
+  CHECK(e.next_event() == never);
+  auto next = e.make_stream();  // In its place.
+  e.busy(next, 2ms);
+  e.notify(next, done);
+  e.advance(t0 + 2ms);
+  e.advance(t0 + 20ms);
+  CHECK(done.calls == 1);
+}
 TEST_CASE("options outside of their ranges are refused") {
   CHECK_THROWS_AS(emulated_executor({.copy_bytes_per_second = -1}), config_error);
   CHECK_THROWS_AS(emulated_executor({.pool_bytes = 0}), config_error);

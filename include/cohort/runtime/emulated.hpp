@@ -3,7 +3,6 @@
 /// An executor that takes the time its profile says, on whatever clock drives it.
 #pragma once
 
-#include <cohort/core/assert.hpp>
 #include <cohort/core/device_course.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
@@ -52,7 +51,8 @@ class emulated_executor {
  public:
   static constexpr bool computes = false;
 
-  /// Must not outlive its executor. When it ends its work has ended, unless that hangs.
+  /// Must not outlive its executor. Work that has not ended when it ends never does: nothing is told
+  /// of it, and whoever waits for it hangs.
   class stream {
    public:
     stream(stream&& other) noexcept
@@ -62,7 +62,6 @@ class emulated_executor {
       std::swap(index_, other.index_);
       return *this;
     }
-    /// Its work must have ended: time does not pass in a destructor.
     ~stream() {
       if (owner_ != nullptr) owner_->release(index_);
     }
@@ -247,7 +246,6 @@ class emulated_executor {
     work_ring queue;       // The front runs, or waits for its mark.
     bool started = false;  // The front occupies the lane until it is due.
     bool in_use = false;
-    bool hangs = false;   // The front never ends.
     bool failed = false;  // Something since the last `notify` has.
     std::string error;    // What the first that failed said, if it did.
     device_share share;
@@ -263,7 +261,6 @@ class emulated_executor {
     if (l.course.is_steady()) return now_ + time;
     const device_course::ending end = l.course.end(time_point{now_ - origin_}, time);
     l.failed |= end.failed;
-    l.hangs = end.at == never;
     return end.at == never ? never : origin_ + end.at.time_since_epoch();
   }
 
@@ -330,10 +327,8 @@ class emulated_executor {
   }
 
   void release(std::uint32_t index) noexcept {
-    lane& l = lanes_[index];
-    COHORT_ASSERT(l.queue.empty() || l.hangs);
     due_.disarm(index);
-    l = lane{};
+    lanes_[index] = lane{};
   }
 
   emulated_options options_;
