@@ -69,7 +69,7 @@ int main() {
 
   runtime::host_executor executor;
   backend_type backend{executor};
-  engine::basic_engine server{engine::basic_engine_core<>{}, backend,
+  engine::basic_engine server{engine::engine_core{}, backend,
                               engine::inline_completion{answer{&left}}};
   backend.bind(server);
   server.add_device([&](device_id d) { backend.add_device(d); });

@@ -82,7 +82,11 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
     }
     if (*o.objective == "devices") t.strive_for = deferred::objective::devices;
   }
-  if (o.window) t.initial.window = parse_window(*o.window);
+  if (o.window) {
+    t.initial.window = parse_window(*o.window);
+  } else if (!t.is_on) {
+    t.initial.window = deferred::settings{}.window;
+  }
   if (o.quantile) {
     t.initial.quantile = parse_number("--quantile", *o.quantile, {.low = 0.5, .high = 0.999});
   }

@@ -215,6 +215,7 @@ TEST_CASE("what is told of a batch once more is counted, whatever its entry has 
   int strays = 0;
   basic_engine_core<scheduler, stray_counter> core{scheduler{{.wake_margin = 2ms}}, 0s,
                                                    stray_counter{{}, &strays}};
+  core.send_ahead(true);
   const device_id device = core.add_device(t0);
   const model_id model = core.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s},

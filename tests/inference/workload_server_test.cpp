@@ -34,7 +34,7 @@ TEST_CASE("before any request the workload is the profile, without a rate") {
   CHECK(w.rate == 0);
   CHECK(w.policy.name == "adaptive");
   CHECK(w.policy.tune == "on");
-  CHECK(w.policy.window == "reserved");
+  CHECK(w.policy.window == "eager");
   CHECK(w.policy.quantile == "0.9");
   REQUIRE(w.models.size() == 2);
   CHECK(w.models[0].name == "ResNet50");

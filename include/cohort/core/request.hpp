@@ -3,6 +3,7 @@
 /// The request: an intrusive node that the caller owns, and the list that batches are made of.
 #pragma once
 
+#include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/time.hpp>
 
@@ -21,16 +22,26 @@ enum class request_state : std::uint8_t {
   running,  ///< In a batch that was sent to a device.
 };
 
-/// Whether a real-time engine has a request, and whether its cancellation is on its way there.
-enum class engine_hold : std::uint8_t { none, held, cancelling };
+/// Whether a real-time engine has a request, and whether its cancellation is on its way there. With
+/// assertions: or whether it was destroyed.
+enum class engine_hold : std::uint8_t { none, held, cancelling, destroyed };
 
 /// One inference. The caller fills the public fields, submits it, and keeps it alive and unmoved
 /// until its outcome; nothing of it is copied. Derive from it, or embed it, to carry inputs along.
-/// Thread safety: none; from submission to outcome it belongs to the engine.
+/// Thread safety: none; from submission to outcome it belongs to the engine. A build with
+/// assertions ends with a sentence if a request is submitted twice, destroyed before its outcome,
+/// changed while it is queued, or given to an engine that does not have it.
 struct alignas(64) request {
   request() noexcept = default;
   request(const request&) = delete;
   request& operator=(const request&) = delete;
+  ~request() {
+    COHORT_ASSERT_USE(!hook.is_linked(),
+                      "a request was destroyed before its outcome; keep it until it has ended");
+#ifndef NDEBUG
+    hold.store(engine_hold::destroyed, std::memory_order_relaxed);  // Queues look for it.
+#endif
+  }
 
   model_id model;           ///< What to run.
   std::uint32_t batch = 0;  ///< Requests in that; 0: it was in none.
@@ -70,6 +81,9 @@ struct alignas(64) request {
   bool is_spent = false;
   /// Of the engine, once a batch with it has failed: the first device that did.
   std::optional<device_id> failed_on;
+  /// Of the engine, in a build with assertions: who has it, and its public fields as submitted.
+  std::uint32_t owner = 0;
+  std::uint32_t seal = 0;
 };
 
 /// Requests in order, linked through their hooks. Owns none of them.

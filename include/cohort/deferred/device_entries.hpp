@@ -20,10 +20,10 @@ namespace cohort::deferred {
 /// Devices and what their entries have: a device of capacity c has c, and runs a batch in each at
 /// one time. Finds the entry for a candidate: of the free device with the fewest batches at work,
 /// of those with the smallest id, slow ones after others; or else the entry whose batch ends first,
-/// if that is within the candidate's lead. An entry may have one batch sent ahead; one whose batch
-/// overruns is free when its end is told. A value: owns no thread, reads no clock. Cost: O(log
-/// devices + devices / 64 + capacity) a call, no allocation but in `add`. Thread safety: none.
-/// Source: Symphony, Algorithm 1.
+/// if that is within the candidate's lead. An entry may have one batch sent ahead, unless that is
+/// off; one whose batch overruns is free when its end is told. A value: owns no thread, reads no
+/// clock. Cost: O(log devices + devices / 64 + capacity) a call, no allocation but in `add`. Thread
+/// safety: none. Source: Symphony, Algorithm 1.
 class device_entries {
  public:
   /// Most batches in an entry: one that runs and one sent ahead.
@@ -66,6 +66,9 @@ class device_entries {
     dev.in_service = is_in_service;
     refresh(d);
   }
+  /// Whether an entry may get a batch before the end of the one that runs is told. On by default.
+  void send_ahead(bool on) noexcept { sends_ahead_ = on; }
+  [[nodiscard]] bool sends_ahead() const noexcept { return sends_ahead_; }
   /// Whether a device is slower than others, or fails: then it is taken after those with as few
   /// batches.
   void set_slow(device_id d, bool is_slow) noexcept {
@@ -131,8 +134,7 @@ class device_entries {
       return true;
     }
     const time_point free_at = ending_.next();
-    if (c.lead == duration{0} || free_at > std::max(c.exec_at, now + c.lead) ||
-        free_at > c.latest) {
+    if (!may_send_ahead(c) || free_at > std::max(c.exec_at, now + c.lead) || free_at > c.latest) {
       return false;
     }
     found.device = device_id{ending_.next_slot()};
@@ -140,6 +142,10 @@ class device_entries {
     const auto ends = [free_at](const entry& e) { return e.is_ending() && e.free_at == free_at; };
     found.entry = static_cast<std::uint32_t>(std::ranges::find_if(entries, ends) - entries.begin());
     return true;
+  }
+  /// Whether a batch of `c` may be sent to an entry whose batch is about to end.
+  [[nodiscard]] bool may_send_ahead(const candidate& c) const noexcept {
+    return c.lead > duration{0} && sends_ahead_;
   }
   /// Since when an entry that was found for `c` could have been.
   [[nodiscard]] time_point free_from(device_entry at, const candidate& c) const noexcept {
@@ -266,6 +272,7 @@ class device_entries {
   std::size_t present_ = 0;
   std::size_t entries_ = 0;  // Of the devices in service.
   std::size_t idle_entries_ = 0;
+  bool sends_ahead_ = true;
   std::vector<std::uint32_t> with_capacity_;  // Devices present, by capacity.
 };
 

@@ -105,6 +105,11 @@ class basic_pooled_scheduler {
     touch(at.pool);
   }
 
+  /// As `basic_scheduler::send_ahead`, for all pools.
+  void send_ahead(bool on) noexcept {
+    sends_ahead_ = on;
+    for (pool& p : pools_) p.matcher.send_ahead(on);
+  }
   /// A request came that nobody took, as there is too much to do.
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.
@@ -280,7 +285,10 @@ class basic_pooled_scheduler {
   }
   pool& reach_pool(pool_id p) {
     if (p.index() >= pools_.size()) {
+      const std::size_t before = pools_.size();
       pools_.resize(p.index() + 1);
+      for (std::size_t i = before; i < pools_.size(); ++i)
+        pools_[i].matcher.send_ahead(sends_ahead_);
       due_.resize(p.index() + 1);
       ready_.reserve(p.index() + 1);
     }
@@ -302,6 +310,7 @@ class basic_pooled_scheduler {
   batch_times times_;
   wake_lateness lateness_;
   bool learns_ = false;
+  bool sends_ahead_ = true;
   std::vector<pool> pools_;
   std::vector<model_place> models_;    // By model.
   std::vector<device_place> devices_;  // By device; of those that are gone, the last place.

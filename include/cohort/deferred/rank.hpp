@@ -57,6 +57,9 @@ class rank {
     measure(now);
     entries_.set_in_service(d, is_in_service);
   }
+  /// Whether an entry may get a batch before the end of the one that runs is told. On by default.
+  void send_ahead(bool on) noexcept { entries_.send_ahead(on); }
+  [[nodiscard]] bool sends_ahead() const noexcept { return entries_.sends_ahead(); }
   /// Whether a device is slower than others, or fails: then it is taken after those with as few
   /// batches.
   void set_slow(device_id d, bool is_slow) noexcept { entries_.set_slow(d, is_slow); }
@@ -172,7 +175,7 @@ class rank {
     if (opening_.next() <= now || entries_.next_end() < now) return true;
     if (waiting_.empty()) return false;
     const candidate& c = models_[waiting_.top()].best;
-    return entries_.idle() > 0 || c.lead > duration{0} || c.send_by() < now;
+    return entries_.idle() > 0 || entries_.may_send_ahead(c) || c.send_by() < now;
   }
   /// Fires what is due: model timers, then devices.
   template <rank_sink Sink>
@@ -210,7 +213,7 @@ class rank {
     if (!waiting_.empty()) {
       const candidate& c = models_[waiting_.top()].best;
       if (entries_.idle() > 0) return std::min(next, c.send_at());
-      if (c.lead > duration{0} && entries_.next_end() <= c.latest) {
+      if (entries_.may_send_ahead(c) && entries_.next_end() <= c.latest) {
         next = std::min(next, entries_.next_end() - c.lead);
       }
     }

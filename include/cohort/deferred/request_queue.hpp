@@ -65,7 +65,11 @@ class request_queue {
   void pop(std::uint32_t count, F&& take) noexcept {
     COHORT_ASSERT(count <= size_);
     entry* const ring = ring_.data();
-    for (std::uint32_t i = 0; i < count; ++i) take(*ring[(head_ + i) & mask_].waiting);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      request& r = *ring[(head_ + i) & mask_].waiting;
+      expect_alive(r);
+      take(r);
+    }
     size_ -= count;
     // Whoever comes when nobody waits begins anew, in lines that are still in the cache.
     head_ = size_ == 0 ? 0 : (head_ + count) & mask_;
@@ -75,6 +79,7 @@ class request_queue {
   request& pop() noexcept {
     COHORT_ASSERT(size_ > 0);
     request& first = *at(0).waiting;
+    expect_alive(first);
     head_ = (head_ + 1) & mask_;
     --size_;
     note_first();
@@ -106,6 +111,11 @@ class request_queue {
   }
 
  private:
+  static void expect_alive([[maybe_unused]] const request& r) noexcept {
+    COHORT_ASSERT_USE(r.hold.load(std::memory_order_relaxed) != engine_hold::destroyed,
+                      "a request was destroyed before its outcome; keep it until it has ended");
+  }
+
   struct entry {
     time_point deadline;
     request* waiting = nullptr;

@@ -92,6 +92,9 @@ class basic_scheduler {
     rank_.set_in_service(d, is_in_service, now);
   }
 
+  /// Whether a device may be sent its next batch shortly before the one that it runs should end, if
+  /// messages take time or timers are late: so it need not wait for either. On by default.
+  void send_ahead(bool on) noexcept { rank_.send_ahead(on); }
   /// A request came that nobody took, as there is too much to do.
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.

@@ -81,6 +81,13 @@ concept load_telling_backend = backend<B> && requires(B& b, device_id d) {
   { b.load_of(d) } noexcept -> std::same_as<runtime::thread_load>;
 };
 
+/// A backend that says `static constexpr bool queues_batches = true`: a device takes a second batch
+/// while one runs, and starts it when that one ends. The loop then sends the next batch shortly
+/// before the end it expects, so a device need not wait for a late timer. Without it a device has
+/// at most one batch for each of its entries.
+template <class B>
+concept queueing_backend = backend<B> && B::queues_batches;
+
 /// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's
 /// thread and under no lock; from then on the request is the caller's and may be destroyed. It may
 /// submit requests. It must be quick. Models: `inline_completion`, `queued_completion`.

@@ -51,8 +51,9 @@ concept sink_tells_loads = requires(S& s, device_id d) {
 }  // namespace requirement
 
 /// Carries out what an engine core decides, during the core's own calls and on their thread:
-/// * `launch(const deferred::batch&)`: run the batch on its device behind what it has; it stays
-///   where it is until `on_complete` for it.
+/// * `launch(const deferred::batch&)`: run the batch on its device; it stays where it is until
+///   `on_complete` for it. The device is idle, or one of its entries is, unless the core was told
+///   to `send_ahead`: then it may still run a batch, behind which this one is to start.
 /// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller's
 ///   again, and may be destroyed or submitted anew later.
 /// * `model_removed(model_id)`: the last request of a removed model has ended.

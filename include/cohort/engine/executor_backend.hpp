@@ -87,6 +87,8 @@ class executor_backend {
   };
 
  public:
+  static constexpr bool queues_batches = true;  ///< A `queueing_backend`.
+
   static constexpr bool is_driven = Pipeline::is_driven || runtime::driven_executor<Executor>;
   using model_type = typename Pipeline::template model<Model>;
   using prepared_device = std::unique_ptr<device>;

@@ -65,6 +65,8 @@ class inbox {
   bool post_arrival(request& r, bool wakes, F matters) noexcept {
     const std::lock_guard lock{mutex_};
     if (closed_) return false;
+    COHORT_ASSERT_USE(r.hold.load(std::memory_order_relaxed) == engine_hold::none,
+                      "submit: this request was submitted before and has not ended");
     r.hold.store(engine_hold::held, std::memory_order_relaxed);
     ++posted_;
     waiting_.arrivals.push_back(r);

@@ -55,6 +55,8 @@ class basic_loop {
         doors_{std::make_unique<model_door[]>(options.max_models)},
         doze_{options.max_models} {
     expects(options.max_models > 0, "loop_options: max_models must be at least 1");
+    if constexpr (queueing_backend<Backend> && requires { core_.send_ahead(true); })
+      core_.send_ahead(true);
   }
   basic_loop(const basic_loop&) = delete;
   basic_loop& operator=(const basic_loop&) = delete;

@@ -34,6 +34,8 @@ namespace cohort::engine {
 /// `executor_backend`.
 class profile_backend {
  public:
+  static constexpr bool queues_batches = true;  ///< A `queueing_backend`.
+
   profile_backend() = default;
   /// @throws config_error If a field of `r` is outside its range.
   explicit profile_backend(reality r, std::uint64_t seed = 1) {

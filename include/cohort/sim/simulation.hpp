@@ -80,6 +80,7 @@ class simulation {
       for (std::uint32_t i = first; i < first + c.count; ++i) devices_[i].factor = c.factor;
       first += c.count;
     }
+    core_.send_ahead(true);  // Simulated devices queue a second batch, as those of servers do.
     add_devices();
     add_models();
   }

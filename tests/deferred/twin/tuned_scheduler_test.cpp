@@ -46,7 +46,7 @@ struct told_trials {
 
 /// One device, whose batches take what they should, and requests of 30 ms one each 2 ms.
 struct server {
-  explicit server(const tuning_options& o = {}) : s{{}, o, runner} {
+  explicit server(const tuning_options& o = {.initial = {}}) : s{{}, o, runner} {
     s.add_device(t0);
     m = s.add_model({.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 30ms});
   }

@@ -35,6 +35,7 @@ std::vector<settings> tried_by(const tuner& t) {
   return out;
 }
 bool is_eager(const settings& s) { return s.window == window_kind::eager; }
+bool is_brief(const settings& s) { return s.window == window_kind::brief; }
 
 TEST_CASE(
     "a few rounds try every window and quantiles on both sides, beside the present settings") {
@@ -151,9 +152,48 @@ TEST_CASE("for a lower cost alone more requests are needed than chance could hid
     trial_result usual = did(0, 0.0100);
     trial_result other = did(0, 0.0050);
     usual.requests = other.requests = requests;
+    CHECK_FALSE(round(t, usual, is_brief, other));
+    pass(t, usual);
+    CHECK(round(t, usual, is_brief, other) == (requests > 1000));
+  }
+}
+
+TEST_CASE("where nobody is bad either way it starts at once again, without proof") {
+  const auto returns = [](trial_result usual, trial_result eager) {
+    tuner t{{.initial = {.window = frontrun}}};
+    usual.requests = eager.requests = 250;
+    return round(t, usual, is_eager, eager);
+  };
+  CHECK(returns(did(0, 0.0100), did(0, 0.0090)));
+  CHECK_FALSE(returns(did(0, 0.0100), did(0, 0.0099)));
+  CHECK_FALSE(returns(did(0, 0.0100), did(0.001, 0.0050)));
+}
+
+TEST_CASE("it waits for larger batches only where that pays") {
+  const auto waits = [](trial_result eager, trial_result brief, int rounds) {
+    tuner t{{}};
+    for (int i = 0; i < rounds; ++i) {
+      pass(t, eager);
+      if (round(t, eager, is_brief, brief)) return true;
+    }
+    return false;
+  };
+  CHECK(waits(did(0.050, 0.01), did(0, 0.02), 1));
+  CHECK_FALSE(waits(did(0.001, 0.01), did(0, 0.02), 30));  // All would wait for one in a thousand.
+  CHECK(waits(did(0.001, 0.01, 0.05), did(0, 0.02), 30));  // Of one model they are many.
+  CHECK(waits(did(0, 0.0100), did(0, 0.0080), 10));
+  CHECK_FALSE(waits(did(0, 0.0100), did(0, 0.0080), 2));  // That may be chance, and costs nobody.
+}
+
+TEST_CASE("one request of a model that has few means little") {
+  trial_result usual = did(0.010, 0.01, 0.04);
+  trial_result other = did(0.010, 0.01, 0);
+  for (const std::uint64_t few : {20U, 2000U}) {
+    tuner t{{.initial = {.window = frontrun}}};
+    usual.worst_requests = other.worst_requests = few;
     CHECK_FALSE(round(t, usual, is_eager, other));
     pass(t, usual);
-    CHECK(round(t, usual, is_eager, other) == (requests > 1000));
+    CHECK(round(t, usual, is_eager, other) == (few > 20));
   }
 }
 

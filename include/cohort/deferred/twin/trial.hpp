@@ -3,6 +3,7 @@
 /// What would happen if the last moments came again under other settings: `trial`.
 #pragma once
 
+#include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/latency_estimator.hpp>
 #include <cohort/core/request.hpp>
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,9 @@ namespace cohort::deferred {
 
 /// How settings did.
 struct trial_result {
-  double bad = 0;             ///< Share of all requests late or dropped.
-  double worst_bad = 0;       ///< Of the model that did worst.
+  double bad = 0;                    ///< Share of all requests late or dropped.
+  double worst_bad = 0;              ///< Of the model that did worst,
+  std::uint64_t worst_requests = 0;  ///< and how many requests that had; the fewest, if several.
   double latency = 0;         ///< Mean, in seconds; a bad request counts as its deadline and more.
   std::uint32_t devices = 0;  ///< How many had work.
   std::uint64_t requests = 0;
@@ -44,7 +45,8 @@ struct trial_start {
   std::vector<std::uint32_t> capacities;            ///< Of the devices.
   std::vector<double> slowness;                     ///< Of the devices, as learned.
   std::vector<duration>
-      work;  ///< Of their entries, in order: until they should be free; 0 if idle.
+      work;                 ///< Of their entries, in order: until they should be free; 0 if idle.
+  bool sends_ahead = true;  ///< As `basic_scheduler::send_ahead`.
   std::vector<recorded_arrival> waiting;   ///< In the queues, as if they arrived `now`.
   std::vector<recorded_arrival> arrivals;  ///< Moved so that the first is not before `now`.
   std::size_t unjudged =
@@ -74,26 +76,55 @@ inline void add_models(adaptive_scheduler& s,
 
 /// Runs a scheduler on recorded arrivals, over devices that take what was learned of batches: their
 /// ratios to the profile are drawn from the estimators. It starts with what the running scheduler
-/// has measured, with what waits in its queues and with devices as busy as they are. Deterministic.
-/// Memory is kept from run to run. Cost: that of the scheduler. Thread safety: none.
+/// has measured, with what waits in its queues and with devices as busy as they are. It runs in
+/// steps as long as its caller likes. Deterministic. Memory is kept from run to run. Cost: that of
+/// the scheduler. Thread safety: none.
 class trial {
  public:
-  /// @param stop If set from another thread, it ends soon; its result then means nothing.
-  [[nodiscard]] trial_result run(const trial_start& start, const adaptive_scheduler& known,
-                                 const settings& how, const std::atomic<bool>* stop = nullptr) {
+  trial() = default;
+  /// While it does not run.
+  trial(trial&& other)
+      : quantiles_{std::move(other.quantiles_)},
+        pool_{std::move(other.pool_)},
+        idle_{std::move(other.idle_)} {
+    COHORT_ASSERT(!other.is_running());
+  }
+  trial& operator=(trial&&) = delete;
+  ~trial() { abandon(); }
+
+  /// Begins a run. @param start Must stay until the run has ended or is abandoned.
+  void begin(const trial_start& start, const adaptive_scheduler& known, const settings& how) {
+    abandon();
     const adaptive_options o = how.policy();
-    adaptive_scheduler s{start.delays, adaptive_window{o}, drop_head{}, adaptive_target{o},
-                         adaptive_priority{o}};
-    s.learn(how.learns(), start.now);
-    run_state r{*this, start, s, stop};
-    try {
-      r.prepare(known);
-      r.go();
-    } catch (...) {
-      r.release();  // Requests are kept from run to run.
-      throw;
+    state_.emplace(run_state{*this, start,
+                             adaptive_scheduler{start.delays, adaptive_window{o}, drop_head{},
+                                                adaptive_target{o}, adaptive_priority{o}}});
+    state_->scheduler.learn(how.learns(), start.now);
+    state_->scheduler.send_ahead(start.sends_ahead);
+    state_->prepare(known);
+  }
+  /// Goes on for so many instants at most. @returns Whether the run is over.
+  [[nodiscard]] bool step(std::size_t instants) { return state_->go(instants); }
+  [[nodiscard]] bool is_running() const noexcept { return state_.has_value(); }
+  /// What came of a run that is over; it ends.
+  [[nodiscard]] trial_result take_result() noexcept {
+    const trial_result r = state_->result();
+    state_.reset();
+    return r;
+  }
+  /// Ends a run early, if there is one.
+  void abandon() noexcept {
+    if (!state_) return;
+    state_->release();  // Requests are kept from run to run.
+    state_.reset();
+  }
+  /// A whole run.
+  [[nodiscard]] trial_result run(const trial_start& start, const adaptive_scheduler& known,
+                                 const settings& how) {
+    begin(start, known, how);
+    while (!step(SIZE_MAX)) {
     }
-    return r.result();
+    return take_result();
   }
 
  private:
@@ -125,8 +156,7 @@ class trial {
   struct run_state {
     trial& self;
     const trial_start& start;
-    adaptive_scheduler& scheduler;
-    const std::atomic<bool>* stop;
+    adaptive_scheduler scheduler;
     std::vector<device> devices{};
     std::vector<lane> lanes{};
     std::vector<device_entry> entries{};  // By lane.
@@ -135,6 +165,7 @@ class trial {
     std::uint64_t random = start.seed;
     double latency = 0;
     time_point now = start.now;
+    std::size_t next = 0;  // Of the arrivals.
 
     void prepare(const adaptive_scheduler& known) {
       add_models(scheduler, start.models, start.delays, start.now);
@@ -167,14 +198,12 @@ class trial {
       }
     }
 
-    void go() {
-      std::size_t next = 0;
-      for (;;) {
+    bool go(std::size_t instants) {
+      for (; instants > 0; --instants) {
         const time_point arrival = next < start.arrivals.size() ? start.arrivals[next].at : never;
         const time_point next_event = std::min({arrival, ends.next(), scheduler.next_wake()});
-        if (next_event == never) return;
+        if (next_event == never) return true;
         now = std::max(now, next_event);  // Windows may have opened long ago.
-        if (stop != nullptr && stop->load(std::memory_order_relaxed)) return release();
         while (next < start.arrivals.size() && start.arrivals[next].at <= now) {
           arrive(start.arrivals[next], next >= start.unjudged);
           ++next;
@@ -182,6 +211,7 @@ class trial {
         for (std::uint32_t i; (i = ends.pop_due(now)) != timer_queue::none;) finish(i);
         scheduler.advance(now, *this);
       }
+      return false;
     }
 
     void arrive(const recorded_arrival& a, bool counts) {
@@ -208,6 +238,7 @@ class trial {
     }
 
     void end(request& r, bool in_time) noexcept {
+      r.state = request_state::idle;
       self.idle_.push_back(&r);
       if (r.id == request_id{0}) return;
       const duration took = in_time ? now - r.arrival : 2 * (r.deadline - r.arrival);
@@ -222,7 +253,6 @@ class trial {
       while (!b.requests.empty()) {
         request& r = b.requests.front();
         b.requests.pop_front();
-        r.state = request_state::idle;
         end(r, now + start.delays.response <= r.deadline);
       }
       std::swap(l.batches[0], l.batches[1]);
@@ -272,9 +302,12 @@ class trial {
         out.requests += m.arrived;
         bad += m.bad;
         // Of few requests little is known: as if two more had been in time.
-        if (m.arrived > 0) {
-          out.worst_bad = std::max(out.worst_bad,
-                                   static_cast<double>(m.bad) / static_cast<double>(m.arrived + 2));
+        if (m.arrived == 0) continue;
+        const double share = static_cast<double>(m.bad) / static_cast<double>(m.arrived + 2);
+        if (out.worst_requests == 0 || share > out.worst_bad ||
+            (share == out.worst_bad && m.arrived < out.worst_requests)) {
+          out.worst_bad = share;
+          out.worst_requests = m.arrived;
         }
       }
       for (const device& d : devices) out.devices += d.used ? 1 : 0;
@@ -289,6 +322,7 @@ class trial {
   std::vector<std::array<double, steps>> quantiles_;  // By model.
   std::deque<request> pool_;
   std::vector<request*> idle_;
+  std::optional<run_state> state_;  // Of the run that is under way.
 };
 
 }  // namespace cohort::deferred

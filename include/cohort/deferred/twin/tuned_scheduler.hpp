@@ -41,7 +41,8 @@ struct tuning_rounds {
 /// An adaptive scheduler that learns latencies and, now and then, tries other settings on what
 /// arrived in the last moments: a copy of itself runs under each, and it adopts the best. With too
 /// little to go by it leaves them as they are; while nothing arrives there is nothing to try.
-/// Deterministic with `inline_trials`, which run within `advance`, in the time of whoever calls it.
+/// Deterministic with `inline_trials`, which run within `advance`, in the time of whoever calls it,
+/// and with `sliced_trials`, which do so a little at a time.
 /// With a runner that has a thread, an answer is adopted by the first `advance` after it has come.
 /// Cost: that of `basic_scheduler`, and for each round a copy of what was measured and arrived.
 /// Thread safety: none. Source: none of the papers, which have no settings to tune.
@@ -99,6 +100,7 @@ class basic_tuned_scheduler {
     begin_anew();
   }
 
+  void send_ahead(bool on) noexcept { scheduler_.send_ahead(on); }
   void on_refused(const request& r, time_point now) noexcept {
     if (tuner_.options().is_on) note_arrival(r, now);
     scheduler_.on_refused(r, now);
@@ -119,7 +121,10 @@ class basic_tuned_scheduler {
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (next_ <= now) start_trials(now);
-    if (is_trying_ && runner_.is_done()) take_answer(now);
+    if (is_trying_) {
+      if constexpr (requires { runner_.work(now); }) runner_.work(now);
+      if (runner_.is_done()) take_answer(now);
+    }
     scheduler_.advance(now, sink);
   }
   [[nodiscard]] time_point next_wake() const noexcept {
@@ -200,6 +205,7 @@ class basic_tuned_scheduler {
     j.start.unjudged = j.start.arrivals.size() * 3 / 10;  // A change takes a while to show.
     ++j.start.seed;
     copy_devices(j.start);
+    j.start.sends_ahead = scheduler_.devices().sends_ahead();
     copy_queues(j.start);
     j.known.assume(scheduler_, now);
     tuner_.candidates(j.tried);

@@ -22,7 +22,8 @@ namespace cohort::deferred {
 /// How a scheduler tunes itself.
 struct tuning_options {
   bool is_on = true;  ///< Else the initial settings stay.
-  settings initial{};
+  /// The simplest way to decide, until something is known.
+  settings initial{.window = window_kind::eager};
   objective strive_for = objective::latency;
   /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
   /// serves most requests in overload, and starves costly models for it.
@@ -110,21 +111,32 @@ class tuner {
     double least = 0;
     bool is_better = false;
     bool was_better = false;
+    const standing* simplest = nullptr;
     for (std::size_t i = 1; i < results.size(); ++i) {
       standing& s = standing_of(tried[i]);
       s.add(score(results[i]) - score(results[0]), cost > 0 ? cost_of(results[i]) / cost : 1, clear,
             results[0].requests, arrived);
+      if (is_simplest_as_good(s, results[i], results[0], tolerance)) simplest = &s;
       if (s.rounds < 2 && s.excess > -clear) continue;  // What one round says may be chance.
+      // The last of very few bad requests is not worth it that all others wait.
+      if (s.ratio > 1.1 && loses_little(results[0])) continue;
       known[i] = &s;
       least = std::min(least, s.excess);
       is_better = is_better || s.excess < -2 * tolerance.all;
       was_better = was_better || s.past_excess < -std::max(tolerance.usual, s.past_chance());
     }
+    if (simplest != nullptr) {
+      why_ = simplest->why(false);
+      change_to(*simplest);
+      return true;
+    }
     const standing* chosen = cheapest_of(known, least, tolerance);
-    // That nothing is lost for a lower cost must be more than what chance may hide.
+    // That nothing is lost for a lower cost must be more than what chance may hide; and who is
+    // served at once is not made to wait before it is known for long.
     const bool is_as_good =
         chosen != nullptr &&
-        std::max(chosen->excess, chosen->past_excess) + tolerance.chance <= 2 * tolerance.usual;
+        std::max(chosen->excess, chosen->past_excess) + tolerance.chance <= 2 * tolerance.usual &&
+        (present_.window != window_kind::eager || chosen->past_chance() < HUGE_VAL);
     if (chosen == nullptr || (!is_better && !was_better && !(is_as_good && chosen->ratio < 0.95))) {
       idle_turns_ = std::min(idle_turns_ + 1, 16U);
       return false;
@@ -164,6 +176,20 @@ class tuner {
     double all;     // The larger.
   };
 
+  [[nodiscard]] bool loses_little(const trial_result& r) const noexcept {
+    return options_.strive_for == objective::latency && r.bad <= 0.002 && r.worst_bad <= 0.02;
+  }
+  /// Where nobody is bad under either, waiting for larger batches costs latency for nothing. That
+  /// needs no proof by many requests: to start at once is what a server without a scheduler does.
+  [[nodiscard]] bool is_simplest_as_good(const standing& s, const trial_result& its,
+                                         const trial_result& present,
+                                         const differences& tolerance) const noexcept {
+    return options_.strive_for == objective::latency && s.which.window == window_kind::eager &&
+           its.bad == 0 && present.bad == 0 && its.requests > 0 &&
+           its.latency < 0.95 * present.latency &&
+           std::max(s.excess, s.past_excess) <= 2 * tolerance.usual;
+  }
+
   /// Those that lose as few requests as the best lately and, of these, as few as the best for long,
   /// but for chance: of them the cheapest, or none but the present ones.
   [[nodiscard]] static const standing* cheapest_of(std::array<const standing*, most_tried>& known,
@@ -199,12 +225,15 @@ class tuner {
   [[nodiscard]] double cost_of(const trial_result& r) const noexcept {
     return options_.strive_for == objective::latency ? r.latency : static_cast<double>(r.devices);
   }
-  [[nodiscard]] static differences tolerance_of(const std::vector<trial_result>& results) noexcept {
+  [[nodiscard]] differences tolerance_of(const std::vector<trial_result>& results) const noexcept {
     double fewest = results[0].bad;
     for (const trial_result& r : results) fewest = std::min(fewest, r.bad);
     const auto n = static_cast<double>(std::max<std::uint64_t>(results[0].requests, 1));
     const double usual = 0.001 + 0.02 * std::min(fewest, 1 - fewest);
-    const double chance = 2 * std::sqrt(fewest * (1 - fewest) * n + 1) / n;
+    // One request more or less of the model that does worst means nothing either.
+    const std::uint64_t of_worst = results[0].worst_requests;
+    const double one = of_worst > 0 ? options_.fairness / static_cast<double>(of_worst) : 0;
+    const double chance = 2 * (std::sqrt(fewest * (1 - fewest) * n + 1) / n + one);
     return {usual, chance, std::max(usual, chance)};
   }
 
