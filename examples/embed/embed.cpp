@@ -31,7 +31,7 @@ struct my_server {  // The sink: what the core wants done.
 };
 
 int main() {
-  engine::engine_core core;  // Deferred batch scheduling.
+  engine::engine_core core;  // Learns how long batches take, and tunes itself.
   my_server server;
   for (int i = 0; i < 2; ++i) core.add_device(server.now);
   // A batch of b takes 5 + b ms; every request is to be answered within 20 ms.
@@ -50,7 +50,7 @@ int main() {
       r.arrival = server.now;
       r.deadline = server.now + 20ms;
       if (core.submit(r, server.now, server)) std::puts("refused");
-      next_arrival += 900us;
+      next_arrival += 1200us;
     }
     if (end <= server.now) {
       const device_id device = server.running.begin()->second;

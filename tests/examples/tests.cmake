@@ -1,7 +1,7 @@
-if(TARGET adopt_asio_server)
-  # Starts the server, and is its client.
-  cohort_add_test(examples/asio_server_test.cpp SERIAL)
-  add_dependencies(examples.asio_server_test adopt_asio_server)
-  target_compile_definitions(examples.asio_server_test
-                             PRIVATE "ASIO_SERVER=\"$<TARGET_FILE:adopt_asio_server>\"")
+if(TARGET loop_asio)
+  # Starts the servers, and is their clients.
+  cohort_add_test(examples/loops_test.cpp SERIAL)
+  add_dependencies(examples.loops_test loop_asio loop_epoll)
+  target_compile_definitions(examples.loops_test PRIVATE "LOOP_ASIO=\"$<TARGET_FILE:loop_asio>\""
+                                                         "LOOP_EPOLL=\"$<TARGET_FILE:loop_epoll>\"")
 endif()

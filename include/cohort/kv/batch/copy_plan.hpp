@@ -36,8 +36,9 @@ struct column_copy {
 /// The copies of one operation, in the order in which they must run. If `capacity()` is not 0 the
 /// batch needs memory of that many columns a slot: make it first, run the copies (those of kind
 /// `resize` read the old memory, all others the new one), then free the old memory. If `rows()` is
-/// not 0 the memory of slots from there on is not needed once the copies have run. Reuse a plan:
-/// after the first growth it allocates nothing. Thread safety: none.
+/// not 0 it is the new number of slots: if there are more than before, make memory of the new ones
+/// first; if fewer, that of the slots from there on is not needed once the copies have run. Reuse a
+/// plan: after the first growth it allocates nothing. Thread safety: none.
 class copy_plan {
  public:
   explicit copy_plan(std::size_t copies = 64) { copies_.reserve(copies); }
