@@ -123,6 +123,7 @@
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/request_end.hpp>
 #include <cohort/engine/request_rows.hpp>
+#include <cohort/engine/request_watch.hpp>
 #include <cohort/engine/serving_core.hpp>
 #include <cohort/engine/sharded/controls.hpp>
 #include <cohort/engine/sharded/cpu.hpp>

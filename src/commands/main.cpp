@@ -498,6 +498,7 @@ void add_page(CLI::App& app, page_options& o) {
   option(sub, "--predicted", o.sweep.predicted,
          "add what `cohort simulate --json` printed for such a run; repeatable", "NAME=FILE");
   option(sub, "--setting", o.sweep.setting, "add a description of these runs", "TEXT");
+  option(sub, "--made", o.made, "add a line on commit, date and machine", "TEXT");
   heading(*sub, "Load runs over time");
   option(sub, "--course", o.course.runs, "draw a load run second by second; repeatable",
          "NAME=FILE");

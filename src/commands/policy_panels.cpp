@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 
@@ -126,23 +127,66 @@ std::string sweep_charts(const std::vector<named_runs<rate_run>>& all, run_color
          draw("Slowest answers", "p99, ms", p99_ms);
 }
 
-/// The highest rate up to which no run was bad; 0 if the first was.
-double served_up_to(const named_runs<rate_run>& s) {
-  double out = 0;
+/// The rate at which the share of bad requests rises above the limit, on the line between the two
+/// runs around it. `is_more`: no run was above it. 0 if the first was.
+struct served_rate {
+  double rps = 0;
+  bool is_more = true;
+};
+served_rate served_up_to(const named_runs<rate_run>& s) {
+  served_rate out;
+  double bad = 0;
   for (const rate_run& r : s.runs) {
-    if (r.bad > bad_limit) break;
-    out = r.offered_rps;
+    if (r.bad > bad_limit) {
+      if (out.rps > 0) out.rps += (r.offered_rps - out.rps) * (bad_limit - bad) / (r.bad - bad);
+      out.is_more = false;
+      break;
+    }
+    out.rps = r.offered_rps;
+    bad = r.bad;
   }
   return out;
+}
+std::string to_text(const served_rate& r) {
+  if (r.rps == 0) return "no rate that was tried";
+  return fmt::format("{}{} requests/s", r.is_more ? "more than " : "", fixed(r.rps, 0));
+}
+
+/// How long the generator was itself late, in the worst run.
+double worst_delay_ms(const std::vector<named_runs<rate_run>>& all) {
+  double worst = 0;
+  for (const named_runs<rate_run>& s : all) {
+    for (const rate_run& r : s.runs) worst = std::max(worst, r.send_delay_p99);
+  }
+  return worst;
+}
+// A generator that is later than this was not alone, and the servers were not either.
+constexpr double busy_delay_ms = 5;
+
+/// The page's one number: how much more load the last policy serves than the best of the others.
+std::string headline_of(const std::vector<named_runs<rate_run>>& all) {
+  if (worst_delay_ms(all) > busy_delay_ms) return "This machine was too busy for a conclusion";
+  const named_runs<rate_run>& own = all.back();
+  const served_rate most = served_up_to(own);
+  const named_runs<rate_run>* best = nullptr;
+  for (const named_runs<rate_run>& s : all) {
+    if (&s == &own) continue;
+    if (best == nullptr || served_up_to(s).rps > served_up_to(*best).rps) best = &s;
+  }
+  if (best == nullptr) return fmt::format("{} serves {}", own.name, to_text(most));
+  const served_rate rival = served_up_to(*best);
+  if (rival.rps == 0)
+    return fmt::format("{} serves {}, {} none", own.name, to_text(most), best->name);
+  const double gain = 100 * (most.rps / rival.rps - 1);
+  return fmt::format("{} serves {}, {} % {} than {}", own.name, to_text(most),
+                     fixed(std::abs(gain), 0), gain < 0 ? "fewer" : "more", best->name);
 }
 
 /// Who wins and who loses, counted: the page must not leave that to the eye.
 std::string verdict(const std::vector<named_runs<rate_run>>& all) {
-  std::string out = "At most 1 % bad, of the rates tried: ";
+  std::string out = "With at most 1 % of requests bad: ";
   for (const named_runs<rate_run>& s : all) {
-    const double most = served_up_to(s);
-    out += fmt::format("{}{} {}", &s == all.data() ? "" : ", ", s.name,
-                       most > 0 ? "up to " + fixed(most, 0) + " r/s" : "at none");
+    out += fmt::format("{}{} {}", &s == all.data() ? "" : ", ", s.name, to_text(served_up_to(s)));
   }
   out += ".";
   const named_runs<rate_run>& last = all.back();
@@ -196,25 +240,28 @@ std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
     return c.svg();
   };
   return "<h2>Predicted and measured</h2><p>Each server was asked once, at a low rate, what it had "
-         "learned of its models, devices and timers (GET /debug/workload), and <i>cohort "
-         "simulate</i> told from that alone how it would do at every rate: marks are measured, "
-         "lines are predicted. Clients measure a millisecond more or less than the simulator, "
-         "which knows no HTTP before a request is read.</p><div class=\"grid\">" +
+         "learned of its models, devices and timers (GET /debug/workload). From that alone "
+         "<i>cohort "
+         "simulate</i> predicted every rate: lines are predicted, marks are measured. Clients "
+         "measure a millisecond more or less than the simulator, which knows no HTTP before a "
+         "request is read.</p><div class=\"grid\">" +
          draw("Bad requests", "late, dropped or refused, %", bad_pct) +
          draw("Median latency of answers", "p50, ms", p50_ms) +
          draw("Slowest answers", "p99, ms", p99_ms) + "</div>";
 }
 
-/// How long the generator was itself late: the noise of the machine on which all this was measured.
-std::string machine_noise(const std::vector<named_runs<rate_run>>& all) {
-  double worst = 0;
-  for (const named_runs<rate_run>& s : all) {
-    for (const rate_run& r : s.runs) worst = std::max(worst, r.send_delay_p99);
-  }
-  return fmt::format(
-      "Noise of this machine: 99 % of requests were sent at most {} ms after they should have "
-      "been, in the worst run; that is part of the latencies.",
+/// What the figures say, or why they say nothing.
+std::string conclusion(const std::vector<named_runs<rate_run>>& all) {
+  const double worst = worst_delay_ms(all);
+  const std::string noise = fmt::format(
+      "In the worst run 99 % of requests were sent at most {} ms after they should have been; that "
+      "is part of the latencies.",
       fixed(worst, 1));
+  if (worst <= busy_delay_ms) return escaped(verdict(all)) + " " + noise;
+  return noise + fmt::format(
+                     " More than {} ms means that this machine did other work, too. So the curves "
+                     "say more about it than about the policies: run it again when it is idle.",
+                     fixed(busy_delay_ms, 0));
 }
 
 std::string factor_chart(const std::string& file, double x_marker, const std::string& label) {
@@ -259,26 +306,24 @@ std::pair<std::string, std::string> split_named(const char* option, const std::s
   return {argument.substr(0, at), argument.substr(at + 1)};
 }
 
-std::string sweep_panel(const sweep_options& o, run_colors& colors) {
+sweep_part sweep_panel(const sweep_options& o, run_colors& colors) {
   const auto all = read_all<rate_run>("--sweep", o.runs, read_run);
   const auto predicted = read_all<rate_prediction>("--predicted", o.predicted, read_prediction);
   if (all.empty()) {
     if (!predicted.empty()) fail("--predicted", quote_short(o.predicted.front()), "a --sweep");
-    return "";
+    return {};
   }
   std::string out = fmt::format(
-      "<h2>Policies, as the load rises beyond what the devices can do</h2><p>{} Why wait at all: a "
-      "batch costs little more than a single request, so a device that waits a little for more "
-      "requests answers more of them before their deadlines.</p><p>The later a curve of bad "
-      "requests leaves the bottom, the more load the policy can take; the lower its latencies, the "
-      "sooner it answers those that it takes.</p><div class=\"grid\">{}</div><p>{} {}</p>{}<p>"
-      "Offered is what was really sent, by chance a little more or less than the rate asked for. "
-      "Every request has its answer or its end before a run is counted: offered × (1 − bad) = in "
-      "time. Latencies are of answers; what was dropped or refused has none.</p>",
-      escaped(o.setting), sweep_charts(all, colors), escaped(verdict(all)), machine_noise(all),
-      sweep_table(all));
+      "<p>{}</p><p>{}</p><div class=\"grid\">{}</div><p>A policy can take the more load, the later "
+      "its curve of bad requests leaves the bottom. A batch costs little more than a single "
+      "request, so a device that waits a little for more requests may answer more of them in "
+      "time.</p><details><summary>All figures</summary>{}<p>Offered is what was really sent, by "
+      "chance a little more or less than the rate asked for. Every request has its answer or its "
+      "end before a run is counted: offered × (1 − bad) = in time. Latencies are of answers; what "
+      "was dropped or refused has none.</p></details>",
+      escaped(o.setting), conclusion(all), sweep_charts(all, colors), sweep_table(all));
   if (!predicted.empty()) out += prediction_part(all, predicted, colors);
-  return out;
+  return {.headline = headline_of(all), .body = std::move(out)};
 }
 
 std::string course_panel(const course_options& o, run_colors& colors) {
@@ -322,9 +367,9 @@ std::string course_panel(const course_options& o, run_colors& colors) {
   std::string charts = c.svg();
   if (!o.learned.empty()) charts += factor_chart(o.learned, event_at, event);
   return fmt::format(
-      "<h2>Something happens meanwhile</h2><p>In real time, {} r/s all along: which share of each "
-      "second's requests was bad. Nobody tells the servers what happens at the dashed line; they "
-      "see only how long batches take.{}</p><div class=\"grid\">{}</div>",
+      "<h2>A device becomes slow</h2><p>{} requests/s all along. The servers are not told what "
+      "happens at the dashed line; they see only how long batches take.{}</p><div "
+      "class=\"grid\">{}</div>",
       fixed(all.front().runs.front().offered_rps, 0), sums, charts);
 }
 

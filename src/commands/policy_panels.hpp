@@ -27,8 +27,12 @@ class run_colors {
                                                               const std::string& argument,
                                                               const char* expected);
 
-/// Nothing if there are no runs.
-[[nodiscard]] std::string sweep_panel(const sweep_options& o, run_colors& colors);
+/// The page's first line, and what is below it. Both empty if there are no runs.
+struct sweep_part {
+  std::string headline;
+  std::string body;
+};
+[[nodiscard]] sweep_part sweep_panel(const sweep_options& o, run_colors& colors);
 
 /// Nothing if there are no runs.
 [[nodiscard]] std::string course_panel(const course_options& o, run_colors& colors);

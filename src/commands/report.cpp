@@ -242,13 +242,14 @@ constexpr std::string_view style = R"(
 @media(prefers-color-scheme:dark){:root{--ink:#e7eaf0;--soft:#98a2b3;--line:#2c3444;--page:#12161f;
 --c0:#6ea0ff;--c1:#ff9a5c}}
 body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:1320px;
-margin:2.5rem auto;padding:0 1.5rem}
-h1{font-size:1.7rem;margin:0 0 .3rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
-p{max-width:70ch;color:var(--soft);margin:.3rem 0 1rem}
+margin:1.5rem auto;padding:0 1rem}
+h1{font-size:1.7rem;line-height:1.25;margin:0 0 .5rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
+p{max-width:90ch;color:var(--soft);margin:.3rem 0 1rem}
+summary{cursor:pointer;margin:.8rem 0}details,.wide{overflow-x:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{white-space:nowrap;padding:.45rem .7rem;border-bottom:1px solid var(--line);text-align:right}
 th{color:var(--soft);font-weight:500;white-space:normal;vertical-align:bottom}th:first-child,td:first-child{text-align:left;font-weight:600}
-.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:1.2rem}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:1rem}
 svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg .title{font-size:13px;font-weight:600;fill:var(--ink)}
 svg line.grid{stroke:var(--line)}svg .marker{stroke:var(--soft);stroke-dasharray:4 3}
@@ -256,7 +257,7 @@ svg path{stroke-width:2;stroke-linejoin:round}
 .stroke0,.stroke1,.stroke2,.stroke3{fill:none}
 .stroke0{stroke:var(--c0);stroke-width:4;opacity:.55}.stroke1{stroke:var(--c1);stroke-dasharray:9 4}
 .stroke2{stroke:var(--c2);stroke-dasharray:2 4}.stroke3{stroke:var(--c3)}
-.figure{max-width:1000px;background:#fff;padding:.5rem}.figure svg text{fill:inherit}
+.figure{background:#fff;padding:.5rem}.figure svg text{fill:inherit}
 svg circle,svg .fill1,svg .fill2,svg .fill3{opacity:.85}
 .fill0{fill:var(--c0)}.fill1{fill:var(--c1)}.fill2{fill:var(--c2)}.fill3{fill:var(--c3)}
 )";
@@ -287,27 +288,25 @@ int page_command(const page_options& o) {
   run_colors colors;
   for (const load_run& r : runs) (void)colors.of(r.name);
   const load_run& first = runs.front();
-  const std::string swept = sweep_panel(o.sweep, colors);
+  const sweep_part swept = sweep_panel(o.sweep, colors);
   const std::string over_time = course_panel(o.course, colors);
   write_file(
       o.out,
       fmt::format(
           "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
           "content=\"width=device-width,initial-scale=1\"><title>cohort: load report</title>"
-          "<style>{}</style></head><body><h1>Serving under an SLO</h1><p>A request is good if its "
-          "answer came within its model's SLO, counted from the moment at which it should have "
-          "been "
-          "sent; any other is bad.</p>{}{}<h2>{} models at {} r/s</h2><p>Each policy for {} s on "
-          "the {}. Offered is what was really sent of that rate, by chance more or less.</p>{}"
-          "<h2>How long requests took</h2><p>The nearer a curve stays to the left until it reaches "
-          "the top, the better; what is right of the dashed line is late. Requests that were "
-          "refused or dropped are not in the curves but count as bad above.</p><div "
-          "class=\"grid\">{}</div><h2>How they were batched</h2><p>How many requests each batch "
-          "had, and how many answers of each second were in time.</p><div "
-          "class=\"grid\">{}{}</div><h2>What the models cost</h2><p>Measured on this machine "
-          "before the runs; the scheduler plans with these.</p><div "
-          "class=\"grid\">{}</div>{}</body></html>\n",
-          style, swept, over_time, first.models.size(), decimal(first.asked, 1),
+          "<style>{}</style></head><body><h1>{}</h1><p>A request is bad if its answer does not "
+          "come "
+          "within its model's SLO, counted from the moment at which it should have been sent. "
+          "{}</p>{}{}<h2>Models computed on this machine</h2><p>{} models at {} requests/s, each "
+          "policy for {} s on the {}.</p><div class=\"wide\">{}</div><details><summary>Latencies, "
+          "batches and costs</summary><p>Requests right of the dashed line are late. Those that "
+          "were refused or dropped are in no curve, but count as bad.</p><div "
+          "class=\"grid\">{}</div><p>The requests of each batch, and the answers of each second "
+          "that were in time.</p><div class=\"grid\">{}{}</div><p>What batches cost, measured "
+          "before the runs.</p><div class=\"grid\">{}</div></details>{}</body></html>\n",
+          style, swept.headline.empty() ? "Serving under an SLO" : escaped(swept.headline),
+          escaped(o.made), swept.body, over_time, first.models.size(), decimal(first.asked, 1),
           decimal(first.duration, 1), escaped(first.executor), summary(runs), latency_charts(runs),
           batch_chart(runs), time_chart(runs), profile_charts(profiles), figures(o.figures)));
   print_summary(runs, o.out);

@@ -147,17 +147,21 @@ TEST_CASE("runs at rising rates are one series, and the page says who loses") {
   test::spill(f.path + "/simulated.json",
               R"({"offered_rps": 200, "bad_rate": 0.1, "served_ms": {"p50": 5, "p99": 9}})");
   // Not in order: series are drawn by rate.
-  const std::string sweep = " --setting \"made <up>\" --sweep eager=" + f.path +
-                            "/best.json --sweep eager=" + f.path +
-                            "/low.json --sweep adaptive=" + f.path +
-                            "/low.json --sweep adaptive=" + f.path + "/high.json";
+  const std::string sweep =
+      " --made \"Made by <me>\" --setting \"made <up>\" --sweep eager=" + f.path +
+      "/best.json --sweep eager=" + f.path + "/low.json --sweep adaptive=" + f.path +
+      "/low.json --sweep adaptive=" + f.path + "/high.json";
   const command_result r =
       report(f, answers(), profile, sweep + " --predicted eager=" + f.path + "/simulated.json");
   INFO(r.err);
   CHECK(r.status == 0);
   const std::string page = test::slurp(f.path + "/page.html");
   CHECK(page.find("made &lt;up&gt;") != std::string::npos);
-  CHECK(page.find("eager up to 200 r/s, adaptive up to 100 r/s") != std::string::npos);
+  // On the line from 0 % bad at 100 to 10 % at 200.
+  CHECK(page.find("eager more than 200 requests/s, adaptive 110 requests/s.") != std::string::npos);
+  CHECK(page.find("<h1>adaptive serves 110 requests/s, 45 % fewer than eager</h1>") !=
+        std::string::npos);
+  CHECK(page.find("Made by &lt;me&gt;") != std::string::npos);
   CHECK(page.find("Against adaptive, eager has fewer bad requests at 1 of 2 rates") !=
         std::string::npos);
   CHECK(page.find("<td>adaptive</td><td>200.0</td><td>180.0</td><td>10.00 %</td>") !=
@@ -171,6 +175,19 @@ TEST_CASE("runs at rising rates are one series, and the page says who loses") {
             .err.find("expected a name of --sweep") != std::string::npos);
   CHECK(report(f, answers(), profile, " --predicted eager=" + f.path + "/simulated.json").status ==
         2);
+}
+TEST_CASE("of a machine that does other work the page concludes nothing") {
+  const folder f;
+  json late = answers();
+  late["send_delay_p99_ms"] = 5.1;
+  test::spill(f.path + "/late.json", late.dump());
+  CHECK(report(f, answers(), "lenet,1,100,0.5\nlenet,2,100,0.8\n",
+               " --sweep eager=" + f.path + "/late.json --sweep adaptive=" + f.path + "/run.json")
+            .status == 0);
+  const std::string page = test::slurp(f.path + "/page.html");
+  CHECK(page.find("<h1>This machine was too busy for a conclusion</h1>") != std::string::npos);
+  CHECK(page.find("Against adaptive") == std::string::npos);
+  CHECK(page.find("run it again when it is idle") != std::string::npos);
 }
 TEST_CASE("a course is drawn by second, with what happened and what was learned") {
   const folder f;
