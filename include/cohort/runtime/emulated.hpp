@@ -51,8 +51,8 @@ class emulated_executor {
  public:
   static constexpr bool computes = false;
 
-  /// Must not outlive its executor. Work that has not ended when it ends never does: nothing is told
-  /// of it, and whoever waits for it hangs.
+  /// Must not outlive its executor. Work that has not ended by then never ends: nothing is told of
+  /// it, and whoever waits for it hangs.
   class stream {
    public:
     stream(stream&& other) noexcept
