@@ -82,7 +82,7 @@ TEST_CASE("a plan's models are served where it says, and the metrics show where"
   CHECK(metric(c, R"(cohort_plans_total{result="begun"})") == 1);
   const load_tally t = run(server, 20, 1).all;
   CHECK(t.sent > 5);
-  CHECK(t.good + t.late + t.timed_out == t.sent);
+  CHECK(t.good + t.late + t.refused + t.timed_out == t.sent);  // Refused on a busy machine.
   // Both devices worked, each for its model.
   CHECK(metric(c, R"(cohort_device_busy_seconds_total{device="0"})") > 0);
   CHECK(metric(c, R"(cohort_device_busy_seconds_total{device="1"})") > 0);
@@ -118,7 +118,7 @@ TEST_CASE("with a period the server follows its load, and no request is lost on 
   // Model b, for which nobody asked, has kept a place.
   const load_tally t = run(server, 5, 1, {"b"}).all;
   CHECK(t.refused == 0);
-  CHECK(t.good + t.late + t.timed_out == t.sent);
+  CHECK(t.good + t.late + t.refused + t.timed_out == t.sent);  // Refused on a busy machine.
   CHECK(server.stop() == 0);
 }
 TEST_CASE("where a partition fails, models go to their other ones, or are refused by name") {
