@@ -121,12 +121,13 @@ class server {
     clients_[fd] = std::make_shared<client>(fd);
     watch(fd);
   }
-  void read_from(const std::shared_ptr<client> c) {
+  void read_from(const std::shared_ptr<client>& c) {
     char bytes[4096];
     const ssize_t n = read(c->fd, bytes, sizeof(bytes));
     if (n <= 0) {
-      epoll_ctl(epoll_, EPOLL_CTL_DEL, c->fd, nullptr);
-      clients_.erase(c->fd);
+      const int fd = c->fd;
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+      clients_.erase(fd);
       return;
     }
     c->text.append(bytes, static_cast<std::size_t>(n));

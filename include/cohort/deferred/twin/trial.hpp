@@ -83,7 +83,7 @@ class trial {
  public:
   trial() = default;
   /// While it does not run.
-  trial(trial&& other)
+  trial(trial&& other)  // NOLINT(performance-noexcept-move-constructor): that of a deque may throw.
       : quantiles_{std::move(other.quantiles_)},
         pool_{std::move(other.pool_)},
         idle_{std::move(other.idle_)} {
