@@ -21,7 +21,7 @@ struct ignore {
 // Question: what do inbox, admission and an emulated device add to the bare core, per request?
 void bm_loop(benchmark::State& state) {
   profile_backend backend;
-  basic_loop loop{engine_core{}, backend, inline_completion{ignore{}}};
+  basic_loop loop{deferred_core{}, backend, inline_completion{ignore{}}};
   backend.bind(loop);
   time_point now{};
   const latency_curve l{linear_latency{5072us, 1053us}, 18};

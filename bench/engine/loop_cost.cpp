@@ -42,7 +42,7 @@ struct count_ends {
 class looped {
  public:
   looped(emulated_devices& devices, std::uint32_t models)
-      : loop_{engine::engine_core{}, devices, count_ends{&devices}, {.max_models = models}} {}
+      : loop_{engine::deferred_core{}, devices, count_ends{&devices}, {.max_models = models}} {}
 
   void add_model(const deferred::model_config& c) { loop_.add_model({.scheduling = c}); }
   void add_device(time_point now) { loop_.add_device(now); }
@@ -54,7 +54,7 @@ class looped {
   [[nodiscard]] time_point next_wake() const { return next_; }
 
  private:
-  engine::basic_loop<engine::engine_core, emulated_devices, count_ends> loop_;
+  engine::basic_loop<engine::deferred_core, emulated_devices, count_ends> loop_;
   time_point next_ = never;
 };
 }  // namespace
