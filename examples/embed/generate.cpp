@@ -53,7 +53,7 @@ struct my_memory {  // The sink: it moves columns where slots change hands, and 
     static_cast<text&>(s).has_ended = true;
   }
 
-  std::uint32_t width = 16;  // Columns of a slot, of which there are two to begin with.
+  std::uint32_t width = 16;  // Columns of a slot. There are two slots at first.
   std::vector<columns> slots{2, columns(width)}, packed;
 };
 
@@ -95,7 +95,7 @@ int main() {
       scheduler.on_token(slot, token, token == stop, memory);
     }
   }
-  // Nobody's text depends on who shared the batch.
+  // No text depends on the others in its batch.
   const auto right = std::ranges::count_if(texts, [](const text& t) {
     columns read = t.prompt_tokens, alone;
     do {

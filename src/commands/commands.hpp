@@ -275,7 +275,7 @@ struct page_options {
   std::vector<std::string> figures;  ///< CAPTION=FILE.svg.
   sweep_options sweep;
   course_options course;
-  std::string made;  ///< By what, when and where, in words; may be empty.
+  std::string made;  ///< Commit, date and machine; may be empty.
   std::string out;
 };
 int page_command(const page_options& o);

@@ -241,8 +241,8 @@ std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
   };
   return "<h2>Predicted and measured</h2><p>Each server was asked once, at a low rate, what it had "
          "learned of its models, devices and timers (GET /debug/workload). From that alone "
-         "<i>cohort "
-         "simulate</i> predicted every rate: lines are predicted, marks are measured. Clients "
+         "<i>cohort simulate</i> predicted every rate: lines are predicted, marks are measured. "
+         "Clients "
          "measure a millisecond more or less than the simulator, which knows no HTTP before a "
          "request is read.</p><div class=\"grid\">" +
          draw("Bad requests", "late, dropped or refused, %", bad_pct) +
@@ -250,7 +250,7 @@ std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
          draw("Slowest answers", "p99, ms", p99_ms) + "</div>";
 }
 
-/// What the figures say, or why they say nothing.
+/// The conclusion from the figures, or the reason why there is none.
 std::string conclusion(const std::vector<named_runs<rate_run>>& all) {
   const double worst = worst_delay_ms(all);
   const std::string noise = fmt::format(

@@ -195,18 +195,21 @@ TEST_CASE("a request that never arrives does not hold up the exit") {
   c.send("GET /v2 HT");
   CHECK(server.stop() == 0);
 }
+load_result load(const child& server, double rate, double seconds) {
+  load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = rate;
+  o.duration_s = seconds;
+  o.input = [](const model_meta& m, std::uint64_t) {
+    return std::vector<std::byte>(m.inputs.front().bytes());
+  };
+  return run_load(o);
+}
 TEST_CASE("under twice its load every request is answered exactly once") {
   child server{{"--executor", "emulated", "--devices", "1", "--models", "BERT"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   // BERT on an A100: about 130 requests/s.
-  load_options o;
-  o.port = std::to_string(server.port());
-  o.rate = 270;
-  o.duration_s = 2;
-  o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.inputs.front().bytes());
-  };
-  const load_result r = run_load(o);
+  const load_result r = load(server, 270, 2);
   const load_tally& t = r.all;
   CHECK(t.sent > 450);
   CHECK(t.good + t.late + t.refused + t.timed_out == t.sent);
@@ -220,14 +223,7 @@ TEST_CASE("--max-batch bounds the batches of emulated devices") {
   child server{
       {"--executor", "emulated", "--devices", "1", "--models", "BERT", "--max-batch", "4"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  load_options o;
-  o.port = std::to_string(server.port());
-  o.rate = 400;
-  o.duration_s = 1;
-  o.input = [](const model_meta& m, std::uint64_t) {
-    return std::vector<std::byte>(m.inputs.front().bytes());
-  };
-  load_result r = run_load(o);
+  load_result r = load(server, 400, 1);
   CHECK(r.batches_up_to[UINT32_MAX] > 0);
   CHECK(r.batches_up_to[4] == r.batches_up_to[UINT32_MAX]);
   CHECK(server.stop() == 0);

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Program::most_threads, least_blocks<Program>) 
 template <class Program, class Args>
 bool may_begin_early() {
   if (std::is_same_v<Args, embed_arguments>) return false;
-  constexpr int most = 64;                                    // Devices whose answer is kept.
+  constexpr int most = 64;                                    // Devices with a known answer.
   static std::array<std::atomic<signed char>, most> known{};  // 1: it may, -1: not, 0: unknown.
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;

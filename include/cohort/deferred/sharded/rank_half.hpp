@@ -66,6 +66,9 @@ class rank_half {
     is_news_ = true;
   }
 
+  /// As `basic_scheduler::send_ahead`.
+  void send_ahead(bool on) noexcept { rank_.send_ahead(on); }
+
   /// Whether a batch that a shard has sent is the next of its entry: then its device may have it.
   /// For whoever passes batches on from shards to devices: of two shards the later may be heard
   /// first. Of each batch the first answer "yes" counts.

@@ -192,6 +192,7 @@ class basic_sharded_engine {
   device_id add_device(Setup setup) {
     return scheduler_.add_device([&](device_id d, deferred::rank_half& rank, time_point now) {
       parts_.devices.add_device(d, parts_.options.threads.device_capacity);
+      rank.send_ahead(queueing_backend<Backend>);
       try {
         setup(d);
       } catch (...) {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace cohort::engine::request_misuse_test {
+namespace cohort::engine::request_watch_test {
 namespace {
 using namespace std::chrono_literals;
 constexpr time_point t0{};
@@ -117,4 +117,4 @@ TEST_CASE("each misuse of a request ends the process with a sentence") {
 #endif
 
 }  // namespace
-}  // namespace cohort::engine::request_misuse_test
+}  // namespace cohort::engine::request_watch_test
