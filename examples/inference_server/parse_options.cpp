@@ -100,7 +100,9 @@ options parse_options(int argc, char** argv) {
          "SLO of a model, in milliseconds; repeatable (default: from its latencies)");
   option("--max-batch", o.max_batch, "N", "largest batch")->check(within(1, 256));
   heading(app, "Devices");
-  option("--executor", o.executor, "E", "device to run models on" + executor_names().help())
+  option("--executor", o.executor, "E",
+         "device to run models on; with --repository only cuda (ONNX Runtime's provider) is a GPU" +
+             executor_names().help())
       ->check(CLI::IsMember(executor_names().forms()));
   option("--devices", o.devices, "N",
          "number of devices; more than one on a GPU are partitions of it (default 0: one less than "
@@ -215,8 +217,8 @@ options parse_options(int argc, char** argv) {
   }
   if (app.count("--repository") > 0) {
     if (o.repository.empty()) fail("--repository: got an empty name, expected a folder");
-    if (o.executor != "host" && o.executor != "auto") {
-      fail(fmt::format("--repository: not with --executor {}: expected host or auto", o.executor));
+    if (o.executor == "emulated") {
+      fail("--repository: not with --executor emulated: expected auto, host or cuda");
     }
     for (const char* other : {"--weights", "--seed", "--slo-ms", "--max-batch"}) {
       if (app.count(other) > 0) {

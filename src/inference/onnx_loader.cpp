@@ -41,10 +41,15 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
   return std::nullopt;
 }
 
-void warm(const loaded_version& v, runtime::host_executor& e) {
-  if (v.config.warmups.empty()) return;
+/// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
+/// first meets it, which takes it 0.1 to 2 s.
+void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e) {
+  if (v.config.warmups.empty() && !is_on_gpu) return;
   models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0};
   runtime::host_executor::stream stream = e.make_stream();
+  for (std::uint32_t rows = 1; is_on_gpu && rows <= v.max_batch; ++rows) {
+    (void)model.run(stream, rows);
+  }
   for (const formats::model_warmup& w : v.config.warmups) {
     for (std::uint32_t k = 0; k < w.count; ++k) {
       (void)model.run(stream, std::clamp(w.batch_size, 1U, v.max_batch));
@@ -75,15 +80,15 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
-                    const files& of, std::uint32_t max_size,
-                    const std::shared_ptr<const onnx::library>& with, runtime::host_executor& e) {
-  onnx::session_options how{.name = m.name, .max_size = max_size};
+                    const files& of, std::uint32_t max_size, const onnx_backend& with,
+                    runtime::host_executor& e) {
+  onnx::session_options how{.name = m.name, .max_size = max_size, .cuda_device = with.cuda_device};
   if (m.config) {
     how.max_size = m.config->max_length.value_or(how.max_size);
     if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
     if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
   }
-  models::onnx_factory::sessions sessions = open(with, of, how);
+  models::onnx_factory::sessions sessions = open(with.library, of, how);
   runtime::model_interface whole = onnx::interface_of(sessions);
   const auto check = [&] {
     return formats::check_model(
@@ -97,7 +102,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   if (fixed || checked.interface.outputs.size() < whole.outputs.size()) {
     how.max_size = fixed.value_or(how.max_size);
     for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
-    sessions = open(with, of, how);
+    sessions = open(with.library, of, how);
     whole = onnx::interface_of(sessions);
     checked = check();
   }
@@ -118,15 +123,17 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .batches = out.factory->batches(),
               .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
   out.config = std::move(checked.config);
-  out.key = {{"model", m.name},
-             {"version", fmt::to_string(v.number)},
-             {"file", std::move(prints)},
-             {"executor", onnx_platform},
-             {"onnxruntime", with->version()},
-             {"largest_batch", fmt::to_string(out.max_batch)},
-             {"largest_size", fmt::to_string(whole.max_size)},
-             {key_machine, runtime::describe_host({})}};
-  warm(out, e);
+  out.key = {
+      {"model", m.name},
+      {"version", fmt::to_string(v.number)},
+      {"file", std::move(prints)},
+      {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
+                                    : onnx_platform},
+      {"onnxruntime", with.library->version()},
+      {"largest_batch", fmt::to_string(out.max_batch)},
+      {"largest_size", fmt::to_string(whole.max_size)},
+      {key_machine, runtime::describe_host({})}};
+  warm(out, with.cuda_device.has_value(), e);
   return out;
 }
 
@@ -137,7 +144,28 @@ void check_readable(const formats::repository_model& m, const formats::model_ver
 
 }  // namespace
 
-unsigned devices_for(const options& o, const std::vector<formats::repository_model>& all) {
+onnx_backend onnx_backend::open(const options& o) {
+  onnx_backend made{.library = onnx::library::open(o.onnx_library)};
+  if (o.executor != "cuda") return made;
+  if (!o.plan.empty() || !o.pipeline.empty()) {
+    throw config_error{
+        fmt::format("--executor: got cuda with --repository and {}, expected auto or host",
+                    o.plan.empty() ? "--pipeline" : "--plan")};
+  }
+  made.cuda_device = 0;
+  if (const std::string why = made.library->why_no_cuda(*made.cuda_device); !why.empty()) {
+    throw config_error{fmt::format("--executor: cuda is not possible here: {}", why)};
+  }
+  return made;
+}
+
+std::string onnx_backend::description() const {
+  return fmt::format("ONNX Runtime {}{}", library->version(),
+                     cuda_device ? fmt::format(", GPU {}", *cuda_device) : "");
+}
+
+unsigned devices_for(const options& o, const onnx_backend& with,
+                     const std::vector<formats::repository_model>& all) {
   if (o.devices > 0) return o.devices;
   unsigned wanted = 0;
   for (const formats::repository_model& m : all) {
@@ -146,30 +174,33 @@ unsigned devices_for(const options& o, const std::vector<formats::repository_mod
     for (const formats::instance_group& g : m.config->instances) count += g.count;
     wanted = std::max(wanted, count);
   }
-  return wanted > 0 ? wanted : std::max(2U, std::thread::hardware_concurrency()) - 1;
+  if (wanted > 0) return wanted;
+  return with.cuda_device ? 1 : std::max(2U, std::thread::hardware_concurrency()) - 1;
 }
 
-std::vector<std::string> notes_on(const formats::repository_model& m) {
+std::vector<std::string> notes_on(const formats::repository_model& m, const onnx_backend& with) {
   std::vector<std::string> all = m.notes;
   if (!m.config) return all;
   all.insert(all.end(), m.config->ignored.begin(), m.config->ignored.end());
-  if (std::ranges::find(m.config->instances, formats::instance_kind::gpu,
-                        &formats::instance_group::kind) != m.config->instances.end()) {
-    all.push_back(fmt::format("{}: instance_group.kind: KIND_GPU: ONNX models run on the host here",
-                              m.config_file));
+  const bool is_on_gpu = with.cuda_device.has_value();
+  const auto other = is_on_gpu ? formats::instance_kind::cpu : formats::instance_kind::gpu;
+  if (std::ranges::find(m.config->instances, other, &formats::instance_group::kind) !=
+      m.config->instances.end()) {
+    all.push_back(fmt::format("{}: instance_group.kind: {}: ONNX models run on the {} here",
+                              m.config_file, is_on_gpu ? "KIND_CPU" : "KIND_GPU",
+                              is_on_gpu ? "GPU" : "host (--executor cuda: on the GPU)"));
   }
   return all;
 }
 
 loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,
-                            const std::shared_ptr<const onnx::library>& with,
-                            runtime::host_executor& e) {
+                            const onnx_backend& with, runtime::host_executor& e) {
   check_readable(m, v);
   return load(m, v, {v.file}, formats::default_max_length, with, e);
 }
 
 loaded_version load_stages(const formats::repository_model& m, const formats::model_version& v,
-                           std::uint32_t max_size, const std::shared_ptr<const onnx::library>& with,
+                           std::uint32_t max_size, const onnx_backend& with,
                            runtime::host_executor& e) {
   check_readable(m, v);
   files of = stages_of(v);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,28 @@ struct loaded_version {
   formats::start_key key;  ///< Of its profile.
 };
 
+/// ONNX Runtime, and what it computes on.
+struct onnx_backend {
+  std::shared_ptr<const runtime::onnx::library> library;
+  std::optional<unsigned> cuda_device{};  ///< None: the CPU.
+
+  /// As the options say.
+  /// @throws config_error If a GPU was asked for and cannot be had: why, in one line.
+  /// @throws resource_error If ONNX Runtime cannot be loaded.
+  [[nodiscard]] static onnx_backend open(const options& o);
+  /// "ONNX Runtime 1.29.0, GPU 0".
+  [[nodiscard]] std::string description() const;
+};
+
 /// How many devices serve a repository: as the options say, else as many instances as some
-/// configuration wants, else one less than the cores.
-[[nodiscard]] unsigned devices_for(const options& o,
+/// configuration wants, else one on a GPU and one less than the cores on the CPU.
+[[nodiscard]] unsigned devices_for(const options& o, const onnx_backend& with,
                                    const std::vector<formats::repository_model>& all);
 
 /// What an operator should know of a model's folder and configuration, by lines: what is odd, what
 /// is ignored, and what this backend does otherwise.
-[[nodiscard]] std::vector<std::string> notes_on(const formats::repository_model& m);
+[[nodiscard]] std::vector<std::string> notes_on(const formats::repository_model& m,
+                                                const onnx_backend& with);
 
 /// Behind what a model says that fails when it is measured: it may be that its lengths end before.
 [[nodiscard]] inline std::string length_hint(std::uint32_t max_size) {
@@ -58,15 +73,13 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
 /// @throws error One line: what is wrong with the model, its file or its configuration, or that the
 /// executor has no memory left. formats::input_error likewise.
 [[nodiscard]] loaded_version load_version(const formats::repository_model& m,
-                                          const formats::model_version& v,
-                                          const std::shared_ptr<const runtime::onnx::library>& with,
+                                          const formats::model_version& v, const onnx_backend& with,
                                           runtime::host_executor& e);
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
 /// have these. Of the file if there are none.
 /// @param max_size Of requests, unless the configuration says it; 0: the default.
 [[nodiscard]] loaded_version load_stages(const formats::repository_model& m,
                                          const formats::model_version& v, std::uint32_t max_size,
-                                         const std::shared_ptr<const runtime::onnx::library>& with,
-                                         runtime::host_executor& e);
+                                         const onnx_backend& with, runtime::host_executor& e);
 
 }  // namespace cohort::inference

@@ -134,12 +134,12 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
   }
   return make_planned_staged_service<runtime::host_executor>(
       o, shared, known, description, onnx_platform, std::move(made),
-      [&o, library = runtime::onnx::library::open(o.onnx_library)](
-          const std::string& name, runtime::host_executor& e, const std::string& /*weights*/) {
+      [&o, with = onnx_backend::open(o)](const std::string& name, runtime::host_executor& e,
+                                         const std::string& /*weights*/) {
         const formats::repository_model m = formats::scan_model(o.repository, name);
         if (m.versions.empty()) throw config_error{m.problem};
-        for (const std::string& note : notes_on(m)) serve::log_warning(note);
-        return load_version(m, m.versions.back(), library, e).factory;
+        for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
+        return load_version(m, m.versions.back(), with, e).factory;
       },
       listener, counters);
 }

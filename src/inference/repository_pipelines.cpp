@@ -2,7 +2,6 @@
 // A repository whose models run as pipelines.
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/host.hpp>
-#include <cohort/runtime/onnx/library.hpp>
 
 #include <fmt/format.h>
 #include <formats/model_json.hpp>
@@ -68,8 +67,7 @@ duration checked_slo(const loaded_version& v, const latency_curve& latency,
 
 /// One model more. Whatever is wrong is thrown, and nothing is added.
 void open_one(opened_models& all, const options& o, const formats::repository_model& m,
-              const plans_by_name& given,
-              const std::shared_ptr<const runtime::onnx::library>& with) {
+              const plans_by_name& given, const onnx_backend& with) {
   if (m.versions.empty()) throw config_error{m.problem};
   const formats::model_version& v = m.versions.back();
   const std::uint64_t bytes = all.bytes + m.memory();
@@ -135,7 +133,7 @@ template std::unique_ptr<model_service> serve_pipelines<runtime::host_executor>(
 std::unique_ptr<model_service> make_repository_pipelines(const options& o,
                                                          outcome_listener& listener,
                                                          serve::metrics& counters) {
-  const auto library = runtime::onnx::library::open(o.onnx_library);
+  const onnx_backend with = onnx_backend::open(o);
   const std::vector<formats::repository_model> found = formats::scan_repository(o.repository);
   const plans_by_name given = formats::read_pipelines(o.pipeline);
   std::vector<std::string> names;
@@ -146,7 +144,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
       throw config_error{fmt::format("--models: model '{}' is unknown: expected one of {}", name,
                                      fmt::join(names, ", "))};
   }
-  const unsigned devices = devices_for(o, found);
+  const unsigned devices = devices_for(o, with, found);
   opened_models all{
       .made = {std::make_unique<runtime::host_executor>(runtime::host_options{
                    .pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 8192}),
@@ -162,7 +160,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
       .measured = {}};
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    for (const std::string& note : notes_on(m)) serve::log_warning(note);
+    for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
     if (m.config && m.config->longest_wait() != unbounded) {
       serve::log_warning(fmt::format(
           "{}: dynamic_batching.max_queue_delay_microseconds is ignored with --pipeline: stages "
@@ -170,7 +168,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
           m.config_file));
     }
     try {
-      open_one(all, o, m, given, library);
+      open_one(all, o, m, given, with);
     } catch (const std::exception& e) {
       // The others are served all the same.
       serve::log_line(serve::severity::error,
@@ -189,10 +187,10 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
   if (ready.cache->is_on()) {
     warm_settings(ready, o, onnx_platform, machine, devices, ready.cache);
   }
-  return serve_pipelines(o, listener, counters,
-                         fmt::format("ONNX Runtime {}, {} device{}", library->version(), devices,
-                                     devices == 1 ? "" : "s"),
-                         devices, std::move(all.made), ready, std::move(all.plans));
+  return serve_pipelines(
+      o, listener, counters,
+      fmt::format("{}, {} device{}", with.description(), devices, devices == 1 ? "" : "s"), devices,
+      std::move(all.made), ready, std::move(all.plans));
 }
 
 }  // namespace cohort::inference

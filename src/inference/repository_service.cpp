@@ -45,16 +45,16 @@ repository_service::repository_service(const options& o, outcome_listener& liste
                                        serve::metrics& counters)
     : options_{o},
       counters_{counters},
-      library_{runtime::onnx::library::open(o.onnx_library)},
+      with_{onnx_backend::open(o)},
       cache_{o.cache_dir, serve::log_warning} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
-  const unsigned devices = devices_for(o, all);
+  const unsigned devices = devices_for(o, with_, all);
   executor_ = std::make_unique<runtime::host_executor>(
       runtime::host_options{.pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 1024});
   counters_.expect_models(most_models);
   engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
-  description_ = fmt::format("ONNX Runtime {}, {} device{}", library_->version(), devices,
-                             devices == 1 ? "" : "s");
+  description_ =
+      fmt::format("{}, {} device{}", with_.description(), devices, devices == 1 ? "" : "s");
   for (const formats::repository_model& m : all) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
     if (const std::string why = load_now(m.name); !why.empty()) {
@@ -181,9 +181,9 @@ repository_service::instance repository_service::open(const formats::repository_
         fmt::format("model '{}' needs {} MB, and others have {} of {} MB (--model-memory-mb)",
                     m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
   }
-  loaded_version loaded = load_version(m, v, library_, *executor_);
+  loaded_version loaded = load_version(m, v, with_, *executor_);
   // Of the configuration alone all was told before; some shows only beside the model.
-  const std::vector<std::string> told = notes_on(m);
+  const std::vector<std::string> told = notes_on(m, with_);
   for (const std::string& note : loaded.config.ignored) {
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }
@@ -313,7 +313,7 @@ void repository_service::retire(instance i) {
 
 std::string repository_service::load_now(const std::string& name) {
   const formats::repository_model m = formats::scan_model(options_.repository, name);
-  for (const std::string& note : notes_on(m)) serve::log_warning(note);
+  for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
   std::string why = m.problem;
   std::vector<std::pair<name_and_version, instance>> fresh;
   try {

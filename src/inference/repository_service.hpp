@@ -5,7 +5,6 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/runtime/host.hpp>
-#include <cohort/runtime/onnx/library.hpp>
 #include <cohort/serve/metrics.hpp>
 
 #include <formats/model_repository.hpp>
@@ -126,7 +125,7 @@ class repository_service final : public model_service, public model_repository {
   std::string notes_;
   std::vector<served_model> at_start_;
   model_catalog catalog_;
-  std::shared_ptr<const runtime::onnx::library> library_;
+  onnx_backend with_;
   start_cache cache_;
   std::unique_ptr<runtime::host_executor> executor_;
   std::map<name_and_version, instance> instances_;

@@ -558,5 +558,20 @@ TEST_CASE("a request has no more rows than max_batch_size of its model, where th
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("a repository on a GPU starts, or says in one line why it cannot") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options({"--executor", "cuda"})};
+  if (s.port() != 0) {
+    test::connection c{s.port()};
+    CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200);
+    CHECK(s.stop() == 0);
+    return;
+  }
+  CHECK(s.first_line.find("--executor: cuda is not possible here: ONNX Runtime ") !=
+        std::string::npos);
+  CHECK(s.wait() == 2);
+}
+
 }  // namespace
 }  // namespace cohort::inference::repository_server_test

@@ -21,9 +21,12 @@ struct ort_type_info;
 struct ort_tensor_info;
 struct ort_memory_info;
 struct ort_allocator;
+struct ort_cuda_options;
 
-/// The version of the table that first has all functions below: ONNX Runtime 1.5.
+/// The version of the table that first has all functions below but those of CUDA: ONNX Runtime 1.5.
 inline constexpr std::uint32_t least_api_version = 5;
+/// The first that has those of CUDA, too.
+inline constexpr std::uint32_t cuda_api_version = 11;
 
 // Values of its enumerations.
 inline constexpr int fatal_log = 4;         // Least severity that is logged.
@@ -103,6 +106,13 @@ struct ort_api {
   void (*release_session_options)(ort_session_options*);
   not_used<29> to_130;
   ort_status* (*add_session_entry)(ort_session_options*, const char* key, const char* value);
+  not_used<73> to_204;  // From here on only in tables of cuda_api_version and later.
+  ort_status* (*append_cuda)(ort_session_options*, const ort_cuda_options*);
+  ort_status* (*create_cuda_options)(ort_cuda_options**);
+  ort_status* (*update_cuda_options)(ort_cuda_options*, const char* const* keys,
+                                     const char* const* values, std::size_t);
+  not_used<1> to_208;
+  void (*release_cuda_options)(ort_cuda_options*);
 };
 
 /// The place of each group's first in the table, by name.
@@ -132,6 +142,8 @@ static_assert(is_at(offsetof(ort_api, release_env), 92));
 static_assert(is_at(offsetof(ort_api, release_run_options), 97));
 static_assert(is_at(offsetof(ort_api, release_type_info), 98));
 static_assert(is_at(offsetof(ort_api, add_session_entry), 130));
+static_assert(is_at(offsetof(ort_api, append_cuda), 204));
+static_assert(is_at(offsetof(ort_api, release_cuda_options), 208));
 
 /// What the library exports: the way to the table.
 struct ort_api_base {

@@ -5,8 +5,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "api.hpp"
@@ -84,6 +87,39 @@ std::shared_ptr<const library> library::open(const std::string& path) {
     refuse(*why);
   }
   return made;
+}
+
+/// @throws config_error If it cannot.
+void library::append_cuda(detail::ort_session_options& to, unsigned device) const {
+  if (api_version_of(version_) < detail::cuda_api_version) {
+    throw config_error{fmt::format("ONNX Runtime {}: expected 1.{} or later for CUDA", version_,
+                                   detail::cuda_api_version)};
+  }
+  const auto check = [&](detail::ort_status* status) {
+    if (const auto why = detail::failure_of(*api_, status)) throw config_error{*why};
+  };
+  detail::ort_cuda_options* made = nullptr;
+  check(api_->create_cuda_options(&made));
+  const std::unique_ptr<detail::ort_cuda_options, void (*)(detail::ort_cuda_options*)> options{
+      made, api_->release_cuda_options};
+  const std::string number = fmt::to_string(device);
+  const std::array keys{"device_id"};
+  const std::array values{number.c_str()};
+  check(api_->update_cuda_options(made, keys.data(), values.data(), keys.size()));
+  check(api_->append_cuda(&to, made));
+}
+
+std::string library::why_no_cuda(unsigned device) const {
+  detail::ort_session_options* made = nullptr;
+  if (const auto why = detail::failure_of(*api_, api_->create_session_options(&made))) return *why;
+  const std::unique_ptr<detail::ort_session_options, void (*)(detail::ort_session_options*)>
+      options{made, api_->release_session_options};
+  try {
+    append_cuda(*made, device);
+    return {};
+  } catch (const config_error& e) {
+    return fmt::format("ONNX Runtime {} ({}): {}", version_, path_, e.what());
+  }
 }
 
 library::~library() {

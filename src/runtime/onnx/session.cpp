@@ -119,6 +119,7 @@ class loaded {
     check(api_->set_execution_mode(made, in_sequence));
     // Devices beside this one need the cores that it would wait on.
     check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
+    if (o.cuda_device) runtime_->append_cuda(*made, *o.cuda_device);
 
     const std::vector<std::string> others = external_locations(model);
     if (!others.empty() && file == nullptr) {

@@ -423,5 +423,17 @@ TEST_CASE("one session answers several threads at once") {
   CHECK(wrong == std::vector<int>(4));
 }
 
+TEST_CASE("where ONNX Runtime has no GPU a session on one is refused, and says what is missing") {
+  const std::string why = runtime()->why_no_cuda(0);
+  if (why.empty()) {
+    CHECK(refusal(test::two_by_two(), {.cuda_device = 0}) == "loaded");
+    CHECK(has(runtime()->why_no_cuda(1000), "1000"));
+    return;
+  }
+  CHECK(has(why, "ONNX Runtime " + runtime()->version() + " (" + runtime()->path() + "): "));
+  CHECK_FALSE(has(why, "\n"));
+  CHECK(has(refusal(test::two_by_two(), {.cuda_device = 0}), "model 'm': "));
+}
+
 }  // namespace
 }  // namespace cohort::runtime::onnx::session_test

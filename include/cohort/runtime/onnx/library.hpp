@@ -13,6 +13,7 @@ namespace cohort::runtime::onnx {
 namespace detail {
 struct ort_api;
 struct ort_env;
+struct ort_session_options;
 }  // namespace detail
 
 /// The shared library of ONNX Runtime, 1.5 or later, in this process. It is never unloaded: threads
@@ -30,12 +31,19 @@ class library {
   library(const library&) = delete;
   library& operator=(const library&) = delete;
 
+  /// Whether sessions can compute on a GPU: tries ONNX Runtime's CUDA provider, which it loads from
+  /// `libonnxruntime_providers_cuda.so` beside itself.
+  /// @param device Number of the GPU, as CUDA counts.
+  /// @returns Why not, in one line; empty if they can.
+  [[nodiscard]] std::string why_no_cuda(unsigned device) const;
+
   /// As it says itself: "1.30.0".
   [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// The file that was loaded.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
   /// For sessions.
+  void append_cuda(detail::ort_session_options& to, unsigned device) const;
   [[nodiscard]] const detail::ort_api& api() const noexcept { return *api_; }
   [[nodiscard]] const detail::ort_env& env() const noexcept { return *env_; }
 

@@ -35,6 +35,10 @@ struct session_options {
   std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; what ONNX can have.
   std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
   padding pads = padding::by_name;
+  /// The GPU that computes, by CUDA's number, with ONNX Runtime's CUDA provider; none: the CPU.
+  /// What the provider lacks runs on the CPU. Matrix products may round to TF32, as ONNX Runtime's
+  /// do.
+  std::optional<unsigned> cuda_device{};
   std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
 };
 
@@ -61,7 +65,8 @@ class run_end {
   std::unique_ptr<state> state_;
 };
 
-/// A model loaded into ONNX Runtime's executor for the CPU.
+/// A model loaded into ONNX Runtime. Inputs and outputs are in memory of the host, also where a GPU
+/// computes.
 ///
 /// The batch: dimension 0 of all inputs and outputs, if it is dynamic in each and, where it has a
 /// name, has one name. A model without one runs rows one by one. The size: any other dynamic
