@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/profile_backend.hpp>

@@ -5,7 +5,7 @@
 // Usage: engine.loop_cost loop MODELS DEVICES REQUESTS. Prints nanoseconds a request, and what
 // became of them. `bench/instructions --policies loop` counts instructions.
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 

@@ -5,7 +5,7 @@
 // engine.recovery_bars [DRAWS]
 #include <cohort/core/reality.hpp>
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/profile_backend.hpp>

@@ -6,7 +6,7 @@
 // Usage: engine.submit_rate [SECONDS [TURNS]]; 2 3 by default.
 #include <cohort/core/clock.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/sharded/sharded_engine.hpp>

@@ -2,9 +2,8 @@
 // Question: does one core simulate at least 1.5 million requests a second of 64 devices that serve
 // the 37 models of the A100 zoo at 16000 r/s?
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 #include <cohort/sim/simulation.hpp>
 
 #include <benchmark/benchmark.h>

@@ -2,7 +2,7 @@
 // An engine on several threads, for more requests than one thread can take: two threads see to
 // requests, each of some of the models, and one has the devices. Your server submits from any
 // thread and hears of outcomes on the threads that see to requests.
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/sharded/sharded_engine.hpp>
 

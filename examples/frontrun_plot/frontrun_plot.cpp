@@ -2,9 +2,8 @@
 // Draws docs/deferred/frontrun.svg: how deferred and eager scheduling react to three missing
 // requests. The example of the Symphony paper, section 3.3: l(b) = b + 5 ms, SLO 12 ms, 3 devices,
 // a request every 0.75 ms. Prints the SVG.
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 #include <cohort/sim/simulation.hpp>
 
 #include <fmt/format.h>

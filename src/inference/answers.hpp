@@ -3,7 +3,7 @@
 /// Answers that are no results.
 #pragma once
 
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/serve/http.hpp>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/core/error.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/copy_plan.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>

@@ -3,7 +3,7 @@
 /// What a server's loop is to those who drive it, whatever its decoder runs on.
 #pragma once
 
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/kv/decode_scheduler.hpp>
 #include <cohort/kv/prompt/slo_admission.hpp>

@@ -3,7 +3,7 @@
 /// From a definition to models on a device, type-erased.
 #pragma once
 
-#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/executor.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -9,11 +9,10 @@
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/engine/measure.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 #include <cohort/sim/rivals/staged_rivals.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/core/error.hpp>
-#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/tensor.hpp>
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cohort/engine/whole_batch.hpp>
+#include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,14 +5,11 @@
 #pragma once
 
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
-#include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/target.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 
 #include <concepts>
 #include <cstdint>

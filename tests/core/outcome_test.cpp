@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 
 #include <doctest/doctest.h>
 

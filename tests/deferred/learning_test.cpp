@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedulers that learn latencies from the batches that end.
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/prepared_model.hpp>
+#include <cohort/deferred/model_state.hpp>
 
 #include <cohort/deferred/adaptive.hpp>
 

@@ -1,6 +1,6 @@
 // expect: urgency_is_noexcept
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/priority.hpp>
+#include <cohort/deferred/policies.hpp>
 
 namespace cohort::deferred {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/candidate.hpp>
 
 #include <doctest/doctest.h>
 

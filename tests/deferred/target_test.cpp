@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/target.hpp>
+#include <cohort/deferred/policies.hpp>
 
 #include <doctest/doctest.h>
 

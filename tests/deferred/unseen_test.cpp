@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/deferred/unseen.hpp>
+#include <cohort/deferred/foresight.hpp>
 
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>

@@ -1,6 +1,6 @@
 // expect: launches_batches
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine.hpp>
 
 namespace cohort::engine {

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/engine/completion.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
 namespace cohort::engine::backend_test {

@@ -7,7 +7,6 @@
 #include <doctest/doctest.h>
 
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/reality.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>

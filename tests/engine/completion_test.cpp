@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 
 #include <doctest/doctest.h>
 

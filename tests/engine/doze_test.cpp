@@ -4,7 +4,7 @@
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/profile_backend.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/drain_report.hpp>
+#include <cohort/engine/request_life.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 
 #include <doctest/doctest.h>
 

@@ -6,7 +6,7 @@
 
 #include <cohort/core/reality.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/profile_backend.hpp>
 

@@ -6,8 +6,8 @@
 
 #include <cohort/batching/diversity.hpp>
 #include <cohort/engine/tensor_request.hpp>
+#include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/engine/profile_backend.hpp>

@@ -6,7 +6,7 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/runtime/emulated.hpp>
-#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/executor.hpp>
 
 #include <chrono>
 #include <cstddef>

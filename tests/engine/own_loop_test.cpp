@@ -3,7 +3,7 @@
 // more or less than their profile, and the loop's timer fires 2 ms late. A device has one timer.
 #include <doctest/doctest.h>
 
-#include <cohort/deferred/window.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/engine/engine_core.hpp>
 
 #include <algorithm>

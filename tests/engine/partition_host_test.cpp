@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/manual_engine.hpp>

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_router.hpp>

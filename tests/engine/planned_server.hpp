@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/core/reality.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/plan_router.hpp>

@@ -1,6 +1,6 @@
 // expect: core_tells_next_wake
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/profile_backend.hpp>
 

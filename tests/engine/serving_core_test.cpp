@@ -5,7 +5,7 @@
 
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/manual_engine.hpp>
 #include <cohort/engine/profile_backend.hpp>
 

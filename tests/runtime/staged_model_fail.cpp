@@ -1,6 +1,6 @@
 // expect: tells_bytes_at_boundaries
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/executor.hpp>
 
 namespace runtime = cohort::runtime;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cohort/runtime/staged_model.hpp>
+#include <cohort/runtime/executor.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,9 +4,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 #include <cohort/sim/simulation.hpp>
 
 #include <algorithm>

@@ -6,9 +6,8 @@
 #include <support/random_source.hpp>
 
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -4,10 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/window.hpp>
 
 #include <chrono>
 #include <cstdint>

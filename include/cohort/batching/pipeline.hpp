@@ -16,7 +16,7 @@
 #include <cohort/batching/waiting_room.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 
 #include <cohort/batching/batch.hpp>
 #include <cohort/batching/batch_table.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
 #include <concepts>

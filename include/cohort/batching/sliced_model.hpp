@@ -6,7 +6,6 @@
 #include <cohort/batching/slicer.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <array>

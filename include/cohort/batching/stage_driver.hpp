@@ -9,10 +9,9 @@
 #include <cohort/core/assert.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <atomic>

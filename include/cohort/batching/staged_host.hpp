@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/batching/batch.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
 #include <concepts>

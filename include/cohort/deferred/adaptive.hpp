@@ -6,14 +6,11 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/gather.hpp>
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/pool_meter.hpp>
-#include <cohort/deferred/priority.hpp>
 #include <cohort/deferred/scheduler.hpp>
-#include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
-#include <cohort/deferred/window.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,6 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/model_shard.hpp>
-#include <cohort/deferred/sink.hpp>
 
 #include <concepts>
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_times.hpp>
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/view.hpp>
 
 #include <algorithm>

@@ -11,18 +11,12 @@
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/foresight.hpp>
-#include <cohort/deferred/gather.hpp>
 #include <cohort/deferred/learned_latency.hpp>
-#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_state.hpp>
-#include <cohort/deferred/prepared_model.hpp>
-#include <cohort/deferred/priority.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/request_queue.hpp>
-#include <cohort/deferred/sink.hpp>
-#include <cohort/deferred/target.hpp>
 #include <cohort/deferred/view.hpp>
-#include <cohort/deferred/window.hpp>
 
 #include <algorithm>
 #include <cmath>

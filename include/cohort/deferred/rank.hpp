@@ -11,7 +11,6 @@
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/device_entries.hpp>
 #include <cohort/deferred/pool_meter.hpp>
-#include <cohort/deferred/sink.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -10,11 +10,10 @@
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/foresight.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/deferred/sink.hpp>
-#include <cohort/deferred/unseen.hpp>
 #include <cohort/deferred/wake_lateness.hpp>
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/latency_model.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>

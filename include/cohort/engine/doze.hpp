@@ -5,7 +5,7 @@
 
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/unseen.hpp>
+#include <cohort/deferred/foresight.hpp>
 #include <cohort/engine/early_refusal.hpp>
 
 #include <algorithm>

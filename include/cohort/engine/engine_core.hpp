@@ -8,7 +8,6 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/observer.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
@@ -17,14 +16,13 @@
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 #include <cohort/engine/admission.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/device_half.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/device_pools.hpp>
 #include <cohort/engine/early_refusal.hpp>
-#include <cohort/engine/engine_sink.hpp>
 #include <cohort/engine/model_lives.hpp>
-#include <cohort/engine/request_end.hpp>
-#include <cohort/engine/request_watch.hpp>
+#include <cohort/engine/request_life.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -7,11 +7,9 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/engine/device_spec.hpp>
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/whole_batch.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <concepts>

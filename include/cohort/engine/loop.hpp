@@ -5,17 +5,16 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/doze.hpp>
-#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/inbox.hpp>
 #include <cohort/engine/model_door.hpp>
+#include <cohort/engine/request_life.hpp>
 #include <cohort/engine/serving_core.hpp>
 
 #include <algorithm>

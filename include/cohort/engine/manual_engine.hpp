@@ -5,12 +5,11 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/engine/drain_report.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/loop.hpp>
+#include <cohort/engine/request_life.hpp>
 #include <cohort/engine/serving_core.hpp>
 
 #include <cstdint>

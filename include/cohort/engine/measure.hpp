@@ -9,7 +9,6 @@
 #include <cohort/core/time.hpp>
 #include <cohort/engine/measured_model.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <cstddef>

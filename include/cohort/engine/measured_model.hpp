@@ -7,7 +7,6 @@
 #include <cohort/core/time.hpp>
 #include <cohort/engine/stage_clock.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <fmt/format.h>
 

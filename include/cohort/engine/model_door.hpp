@@ -3,7 +3,6 @@
 /// What threads that submit requests need to know of a model: `model_door`.
 #pragma once
 
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 

@@ -8,7 +8,7 @@
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/pooled_scheduler.hpp>
-#include <cohort/engine/device_spec.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_router.hpp>

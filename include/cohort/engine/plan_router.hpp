@@ -5,7 +5,6 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/engine/plan_applier.hpp>
 

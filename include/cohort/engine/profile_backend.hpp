@@ -10,8 +10,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/engine/device_spec.hpp>
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/loop.hpp>
 #include <cohort/runtime/emulated.hpp>
 

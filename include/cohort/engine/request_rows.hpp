@@ -7,11 +7,10 @@
 #include <cohort/batching/stage_driver.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/runtime/executor.hpp>
 

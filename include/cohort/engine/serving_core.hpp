@@ -4,12 +4,11 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine_core.hpp>
-#include <cohort/engine/engine_sink.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -17,12 +17,10 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/engine/device_spec.hpp>
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/request_rows.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 
 #include <algorithm>
 #include <cstddef>

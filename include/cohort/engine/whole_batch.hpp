@@ -10,11 +10,9 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
 #include <cohort/deferred/rank.hpp>
-#include <cohort/engine/device_spec.hpp>
-#include <cohort/engine/end_report.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/tensor_request.hpp>
 #include <cohort/runtime/executor.hpp>
-#include <cohort/runtime/staged_model.hpp>
 #include <cohort/runtime/thread_load.hpp>
 
 #include <algorithm>

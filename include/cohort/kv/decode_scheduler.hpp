@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cohort/core/assert.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/kv/batch/decode_batch.hpp>
 #include <cohort/kv/batch/decode_sink.hpp>

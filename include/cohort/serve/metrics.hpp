@@ -5,7 +5,7 @@
 
 #include <cohort/core/ids.hpp>
 #include <cohort/core/observer.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/serve/metric_page.hpp>
 

@@ -3,7 +3,6 @@
 /// Collects what happens in a run and sums it up.
 #pragma once
 
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/autoscale.hpp>

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cohort/engine/completion.hpp>
+#include <cohort/engine/backend.hpp>
 #include <cohort/engine/profile_backend.hpp>
 
 #include <array>

@@ -10,7 +10,7 @@
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/batching/twin/replay.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include <cohort/batching/pipeline_sink.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/batching/twin/stage_device.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 
 #include <algorithm>

@@ -9,12 +9,10 @@
 #include <cohort/core/timer_queue.hpp>
 #include <cohort/deferred/batch_times.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_shard.hpp>
 #include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/sharded/exchange.hpp>
-#include <cohort/deferred/sink.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/deferred/adaptive.hpp>
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 
 #include <array>
 #include <cstddef>

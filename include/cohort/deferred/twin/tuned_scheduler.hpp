@@ -8,13 +8,13 @@
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/adaptive.hpp>
 #include <cohort/deferred/batch_scheduler.hpp>
-#include <cohort/deferred/sink.hpp>
+#include <cohort/deferred/candidate.hpp>
+#include <cohort/deferred/foresight.hpp>
 #include <cohort/deferred/twin/arrival_record.hpp>
 #include <cohort/deferred/twin/load_watch.hpp>
 #include <cohort/deferred/twin/trial.hpp>
 #include <cohort/deferred/twin/trial_runner.hpp>
 #include <cohort/deferred/twin/tuner.hpp>
-#include <cohort/deferred/unseen.hpp>
 
 #include <algorithm>
 #include <cstddef>

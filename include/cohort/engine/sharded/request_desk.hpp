@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
@@ -12,7 +11,7 @@
 #include <cohort/engine/admission.hpp>
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/early_refusal.hpp>
-#include <cohort/engine/request_end.hpp>
+#include <cohort/engine/request_life.hpp>
 #include <cohort/engine/sharded/cpu.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>
 #include <cohort/engine/sharded/sharded_doors.hpp>

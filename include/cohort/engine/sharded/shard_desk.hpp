@@ -4,11 +4,9 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/deferred/sink.hpp>
 
 #include <concepts>
 #include <cstdint>

@@ -8,7 +8,6 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/candidate.hpp>
-#include <cohort/deferred/learning.hpp>
 #include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/model_state.hpp>
 #include <cohort/deferred/sharded/exchange.hpp>

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 

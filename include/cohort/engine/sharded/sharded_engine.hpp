@@ -6,16 +6,14 @@
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/outcome.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/sharded/rank_half.hpp>
 #include <cohort/deferred/sharded/shard_half.hpp>
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/device_health.hpp>
-#include <cohort/engine/drain_report.hpp>
-#include <cohort/engine/end_report.hpp>
 #include <cohort/engine/model_lives.hpp>
+#include <cohort/engine/request_life.hpp>
 #include <cohort/engine/sharded/device_desk.hpp>
 #include <cohort/engine/sharded/request_desk.hpp>
 #include <cohort/engine/sharded/shard_desk.hpp>

@@ -5,7 +5,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/learning.hpp>
+#include <cohort/deferred/model_config.hpp>
 #include <cohort/deferred/view.hpp>
 
 #include <chrono>

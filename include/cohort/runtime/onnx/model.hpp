@@ -6,7 +6,6 @@
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/onnx/session.hpp>
-#include <cohort/runtime/staged_model.hpp>
 #include <cohort/runtime/tensor.hpp>
 
 #include <algorithm>

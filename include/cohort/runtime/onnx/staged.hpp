@@ -7,7 +7,6 @@
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/onnx/model.hpp>
 #include <cohort/runtime/onnx/session.hpp>
-#include <cohort/runtime/staged_model.hpp>
 #include <cohort/runtime/tensor.hpp>
 
 #include <cstddef>

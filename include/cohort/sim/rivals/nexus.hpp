@@ -6,7 +6,7 @@
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/packing/model/latency_grid.hpp>
 #include <cohort/packing/model/plan.hpp>

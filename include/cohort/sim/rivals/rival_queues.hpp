@@ -7,7 +7,7 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/core/timer_queue.hpp>
-#include <cohort/deferred/gather.hpp>
+#include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/request_queue.hpp>
 #include <cohort/sim/rivals/rival_simulation.hpp>
 

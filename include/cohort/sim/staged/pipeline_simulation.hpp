@@ -6,7 +6,7 @@
 #include <cohort/batching/pipeline.hpp>
 #include <cohort/batching/stage_profile.hpp>
 #include <cohort/batching/twin/replay.hpp>
-#include <cohort/core/outcome.hpp>
+#include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/sim/recorder.hpp>
 

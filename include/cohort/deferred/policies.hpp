@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who is in the next batch, and who is given up: the `gather_policy` concept, `head` and
-/// `drop_head`.
+/// The policies of deferred scheduling and their concepts: when a batch may start
+/// (`window_policy`), which requests it contains (`gather_policy`), which size is worth protecting
+/// (`target_policy`), and which model gets a free device (`priority_policy`).
 #pragma once
 
+#include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/request_queue.hpp>
@@ -12,8 +14,84 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <utility>
 
 namespace cohort::deferred {
+
+namespace requirement {
+template <class P>
+concept opens_returns_time_point = requires(const P& p, const batch_view& b) {
+  { p.opens(b) } -> std::same_as<time_point>;
+};
+template <class P>
+concept opens_is_noexcept = requires(const P& p, const batch_view& b) {
+  { p.opens(b) } noexcept;
+};
+}  // namespace requirement
+
+/// Says from when on a batch may start. It must start by latest = deadline − ℓ(size); a later
+/// answer is clamped to that, an answer in the past means at once. Semantics: pure, O(1), any
+/// thread. Models: `frontrun`, `eager`, `timeout`, `adaptive_window`.
+template <class P>
+concept window_policy = std::copyable<P> && requirement::opens_returns_time_point<P> &&
+                        requirement::opens_is_noexcept<P>;
+
+/// A window that depends on how much the pool idles. While it is not open it is asked again after
+/// `looks_again`, a `duration` above 0, though nothing has happened: else the last requests of a
+/// load that ends would wait until their deadlines. Models: `adaptive_window`.
+template <class P>
+concept following_pool = window_policy<P> && requires {
+  { P::looks_again } -> std::convertible_to<duration>;
+};
+
+/// A window of which much depends on what stays from one request to the next: `prepare(load, slo,
+/// target, target_latency, prepared&)` works that out, into a `prepared` of the same model's or a
+/// new one, and `opens(batch, prepared)` is `opens(batch)` with it. Models: `adaptive_window`.
+template <class P>
+concept preparing_window =
+    window_policy<P> && requires(const P& p, const batch_view& b, typename P::prepared& made) {
+      { p.prepare(b.load, b.slo, b.target, b.target_latency, made) } noexcept;
+      { p.opens(b, std::as_const(made)) } noexcept -> std::same_as<time_point>;
+    };
+
+/// Symphony's rule: start when one more request could no longer join, at deadline − ℓ(size + 1).
+/// Waiting until then costs no request its deadline and lets the batch grow; waiting longer gains
+/// nothing, because a request that arrives later could not have joined. Source: Symphony,
+/// Algorithm 1.
+struct frontrun {
+  [[nodiscard]] constexpr time_point opens(const batch_view& b) const noexcept {
+    return b.deadline - b.latency_next;
+  }
+};
+static_assert(window_policy<frontrun>);
+
+/// Starts a batch as soon as a device is free: what Clipper-like servers do.
+struct eager {
+  [[nodiscard]] constexpr time_point opens(const batch_view&) const noexcept {
+    return distant_past;
+  }
+};
+static_assert(window_policy<eager>);
+
+/// Starts a batch a fixed part of the SLO after its first arrival: batching delay as in TensorFlow
+/// Serving and Triton. 0 is `eager`. Source: Symphony, section 3.4.
+class timeout {
+ public:
+  /// @param fraction Part of the SLO to wait; 0 to 1.
+  /// @throws config_error If `fraction` is not in 0 to 1.
+  constexpr explicit timeout(double fraction) : fraction_{fraction} {
+    expects(fraction >= 0 && fraction <= 1, "timeout: fraction must be in 0 to 1");
+  }
+
+  [[nodiscard]] constexpr time_point opens(const batch_view& b) const noexcept {
+    return b.arrival +
+           duration{static_cast<duration::rep>(fraction_ * static_cast<double>(b.slo.count()))};
+  }
+
+ private:
+  double fraction_;
+};
+static_assert(window_policy<timeout>);
 
 /// When batches of each size could end if they were sent at `now` to a device free at `free_at`.
 class reach {
@@ -151,5 +229,76 @@ struct drop_head {
   }
 };
 static_assert(gather_policy<drop_head>);
+
+namespace requirement {
+template <class P>
+concept target_returns_batch_size =
+    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
+      { p.target(load, slo, latency) } -> std::same_as<std::uint32_t>;
+    };
+template <class P>
+concept target_is_noexcept =
+    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
+      { p.target(load, slo, latency) } noexcept;
+    };
+}  // namespace requirement
+
+/// The batch size that a gather policy should not fall below: at least 1, at most
+/// latency.max_batch(). Evaluated when the measured rate changes, not for each request.
+/// Semantics: pure. Any thread. Models: `staggered_target`, `adaptive_target`.
+template <class P>
+concept target_policy = std::copyable<P> && requirement::target_returns_batch_size<P> &&
+                        requirement::target_is_noexcept<P>;
+
+/// The largest b with ℓ(b) + b / rate ≤ slo, or 1: the batch that fills during one turn of a
+/// staggered execution. Source: Symphony, section 3.3, equations 1 and 2 with b / rate for ℓ(b) /
+/// N. O(log max_batch).
+struct staggered_target {
+  [[nodiscard]] std::uint32_t target(const load_view& load, duration slo,
+                                     const latency_curve& latency) const noexcept {
+    const auto fits = [&](std::uint32_t b) {
+      return static_cast<double>(latency(b).count()) + 1e9 * b / load.rate <=
+             static_cast<double>(slo.count());
+    };
+    if (load.rate <= 0) return 1;
+    std::uint32_t low = 1;
+    std::uint32_t high = std::max(1U, latency.largest_within(slo));
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low + 1) / 2;
+      if (fits(middle)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+static_assert(target_policy<staggered_target>);
+
+namespace requirement {
+template <class P>
+concept urgency_returns_time_point = requires(const P& p, const batch_view& b) {
+  { p.urgency(b) } -> std::same_as<time_point>;
+};
+template <class P>
+concept urgency_is_noexcept = requires(const P& p, const batch_view& b) {
+  { p.urgency(b) } noexcept;
+};
+}  // namespace requirement
+
+/// A key for each candidate; the smallest is served first. Semantics: pure, O(1), any thread.
+/// Models: `earliest_latest`, `adaptive_priority`.
+template <class P>
+concept priority_policy = std::copyable<P> && requirement::urgency_returns_time_point<P> &&
+                          requirement::urgency_is_noexcept<P>;
+
+/// The candidate whose last possible start comes first. Source: Symphony, Algorithm 1, line 22.
+struct earliest_latest {
+  [[nodiscard]] constexpr time_point urgency(const batch_view& b) const noexcept {
+    return b.deadline - b.latency;
+  }
+};
+static_assert(priority_policy<earliest_latest>);
 
 }  // namespace cohort::deferred
