@@ -50,10 +50,8 @@ class basic_loop {
       : core_{std::move(core)},
         backend_{runner},
         context_{std::move(context)},
-        max_models_{options.max_models},
-        doors_{std::make_unique<model_door[]>(options.max_models)},
+        doors_{options.max_models},
         doze_{options.max_models} {
-    expects(options.max_models > 0, "loop_options: max_models must be at least 1");
     if constexpr (queueing_backend<Backend> && requires { core_.send_ahead(true); })
       core_.send_ahead(true);
   }
@@ -72,14 +70,11 @@ class basic_loop {
   /// @param wakes If not, and the loop sleeps, it may sleep on until `wake_up`.
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now,
                                               bool wakes = true) noexcept {
-    if (r.model.index() >= max_models_) return refusal::unknown_model;
-    model_door& d = doors_[r.model.index()];
-    if (!d.open.load(std::memory_order_acquire)) {
-      return inbox_.is_closed() ? refusal::draining : refusal::unknown_model;
+    if (const std::optional<refusal> why = doors_.enter(r, now)) {
+      return why == refusal::unknown_model && inbox_.is_closed() ? refusal::draining : why;
     }
-    if (const std::optional<refusal> why = d.enter(r, now)) return why;
     if (!inbox_.post_arrival(r, wakes, judge())) {
-      d.leave();
+      doors_.leave(r.model);
       return refusal::draining;
     }
     return std::nullopt;
@@ -121,39 +116,22 @@ class basic_loop {
     return {inbox_.in_engine(), hanging_.load(std::memory_order_relaxed)};
   }
 
-  [[nodiscard]] bool is_accepting(model_id id) const noexcept {
-    return id.index() < max_models_ && doors_[id.index()].open.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] bool is_accepting(model_id id) const noexcept { return doors_.is_accepting(id); }
   /// Requests of a model that wait for a batch: a snapshot.
-  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
-    return doors_[id.index()].waiting.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return doors_.waiting(id); }
   /// Whether a device that may run the model is in service: a snapshot. Also of one that is being
   /// removed, until it has gone.
-  [[nodiscard]] bool has_device(model_id id) const noexcept {
-    return doors_[id.index()].has_device.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] bool has_device(model_id id) const noexcept { return doors_.has_device(id); }
 
   /// Adds a model; the backend must know it before its first request. Loop's thread.
   /// @throws config_error As the core does, and above `max_models`.
   /// @param where As for the core.
   template <class... Where>
   model_id add_model(const model_config& config, Where... where) {
-    const std::uint32_t capacity = config.scheduling.queue_capacity;
-    const std::uint32_t max_size = config.max_request_size;
-    expects(models_ < max_models_, "engine: more models than max_models");
+    doors_.expect_room();
     const model_id id = core_.add_model(config, where...);
-    ++models_;
-    ids_ = std::max(ids_, id.value() + 1);
-    model_door& d = doors_[id.index()];
-    d.capacity.store(capacity, std::memory_order_relaxed);
-    d.slo = config.scheduling.slo;
-    d.max_request_size.store(max_size, std::memory_order_relaxed);
-    d.least_time.store(core_.scheduler().models().least_time(id), std::memory_order_relaxed);
-    d.has_device.store(core_.has_device(id), std::memory_order_relaxed);
-    // `waiting` stays: who is on the way to an earlier model of the id is counted there, and will
-    // leave it.
-    d.open.store(true, std::memory_order_release);
+    doors_.open(id, config.scheduling.queue_capacity, config.max_request_size,
+                config.scheduling.slo, core_.has_device(id), core_.scheduler().models());
     return id;
   }
   /// As above, and then `setup(id)`, which tells the backend. If that throws, the model is gone
@@ -173,8 +151,7 @@ class basic_loop {
   /// throws is counted, and nobody else hears of it.
   void remove_model(model_id id, time_point now, std::function<void()> gone = {}) {
     if (!is_accepting(id)) return;
-    doors_[id.index()].open.store(false, std::memory_order_release);
-    doors_[id.index()].gone = std::move(gone);
+    doors_.close(id, std::move(gone));
     core_.remove_model(id, now, *this);
   }
   /// Adds a device; the backend must know it before the next turn. Loop's thread.
@@ -182,12 +159,7 @@ class basic_loop {
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id added = core_.add_device(now, where...);
-    for (std::uint32_t i = 0; i < max_models_; ++i) {  // Batches may share devices now.
-      const model_id id{i};
-      if (!is_accepting(id)) continue;
-      doors_[i].least_time.store(core_.scheduler().models().least_time(id),
-                                 std::memory_order_relaxed);
-    }
+    doors_.set_least_times(core_.scheduler().models());  // Batches may share devices now.
     tell_of_devices();
     return added;
   }
@@ -246,7 +218,7 @@ class basic_loop {
 
   // The core's `engine_sink`.
   void launch(const deferred::batch& b) noexcept {
-    doors_[b.model.index()].waiting.fetch_sub(b.size(), std::memory_order_relaxed);
+    doors_.launched(b.model, b.size());
     for (const request& r : b.requests) r.is_waiting = false;
     try {
       backend_.launch(b);
@@ -259,9 +231,9 @@ class basic_loop {
   void ended(request& r, outcome how) noexcept {
     // Who hears of it may look for another place at once.
     if (how == outcome::failed) tell_of_devices();
-    if (std::exchange(r.is_waiting, false)) doors_[r.model.index()].leave();
+    if (std::exchange(r.is_waiting, false)) doors_.leave(r.model);
     if (how == outcome::dropped || how == outcome::refused || how == outcome::failed) {
-      doze_.note_lost(doors_[r.model.index()].slo);
+      doze_.note_lost(doors_.slo(r.model));
     }
     inbox_.forget(r, taken_);
     context_.deliver(r, how);
@@ -276,7 +248,7 @@ class basic_loop {
   }
   void waits_again(request& r) noexcept {
     r.is_waiting = true;
-    doors_[r.model.index()].waiting.fetch_add(1, std::memory_order_relaxed);
+    doors_.wait_again(r.model);
   }
   void probe(device_id d, model_id with) noexcept
     requires probing_backend<Backend>
@@ -294,8 +266,7 @@ class basic_loop {
     return backend_.load_of(d);
   }
   void model_removed(model_id id) noexcept {
-    --models_;
-    if (const auto gone = std::exchange(doors_[id.index()].gone, {})) call(gone);
+    if (const auto gone = doors_.removed(id)) call(gone);
   }
 
  private:
@@ -368,9 +339,7 @@ class basic_loop {
 
   void tell_of_devices() noexcept {
     if (std::exchange(told_changes_, core_.service_changes()) == core_.service_changes()) return;
-    for (std::uint32_t i = 0; i < ids_; ++i) {
-      doors_[i].has_device.store(core_.has_device(model_id{i}), std::memory_order_relaxed);
-    }
+    doors_.set_devices(core_);
   }
 
   void tell_of_hangs() noexcept {
@@ -395,10 +364,7 @@ class basic_loop {
   Core core_;
   Backend& backend_;
   Context context_;
-  std::uint32_t max_models_;
-  std::uint32_t models_ = 0;
-  std::uint32_t ids_ = 0;  // So many they have had; the least one is free for the next.
-  std::unique_ptr<model_door[]> doors_;
+  model_doors doors_;
   inbox inbox_;
   inbox::messages taken_;
   std::uint64_t told_changes_ = 0;  // Of the devices in service.
