@@ -50,7 +50,7 @@ void add_tuning_options(CLI::App& app, PolicyOptions& o) {
          "0 to 100 (default 0.2)");
   option("--window", o.window, "W",
          "initial window, from early to late: eager, brief, patient, reserved, frontrun or "
-         "deferred (default eager; with --tune off reserved)");
+         "deferred (default eager; with --objective devices or --tune off reserved)");
   option("--quantile", o.quantile, "Q",
          "initial quantile of learned latencies, 0.5 to 0.999 (default 0.9)");
 }

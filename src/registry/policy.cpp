@@ -80,7 +80,7 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
     if (*o.objective != "latency" && *o.objective != "devices") {
       fail("--objective", quote_short(*o.objective), "latency or devices");
     }
-    if (*o.objective == "devices") t.strive_for = deferred::objective::devices;
+    if (*o.objective == "devices") t = {.strive_for = deferred::objective::devices};
   }
   if (o.window) {
     t.initial.window = parse_window(*o.window);

@@ -130,6 +130,8 @@ TEST_CASE("adaptive alone tunes itself, unless told not to") {
   CHECK(all[0].tuning->is_on);
   CHECK(all[0].tuning->strive_for == deferred::objective::devices);
   CHECK(all[0].tuning->fairness == 0.2);
+  CHECK(all[0].tuning->initial.window == deferred::window_kind::reserved);
+  CHECK(parse_policies("adaptive", {})[0].tuning->initial.window == deferred::window_kind::eager);
   CHECK_FALSE(all[1].tuning.has_value());
   CHECK_FALSE(parse_policies("adaptive", {.tune = "off"})[0].tuning->is_on);
   CHECK(parse_policies("adaptive", {.tune = "on", .fairness = "0"})[0].tuning->fairness == 0);

@@ -141,9 +141,19 @@ TEST_CASE("where as few are lost the objective decides, if the gain is more than
   const tuning_options o{.initial = {.window = frontrun}};
   CHECK_FALSE(twice(o, did(0, 0.0100), did(0, 0.0098)));
   CHECK(twice(o, did(0, 0.0100), did(0.0005, 0.0080)));
-  const tuning_options frugal{.initial = {.window = frontrun}, .strive_for = objective::devices};
+  const tuning_options frugal{.strive_for = objective::devices, .initial = {.window = frontrun}};
   CHECK_FALSE(twice(frugal, did(0, 0.01, 0, 5), did(0, 0.005, 0, 8)));
   CHECK(twice(frugal, did(0, 0.01, 0, 8), did(0, 0.05, 0, 5)));
+}
+
+TEST_CASE("for few devices it does not begin with all of them, nor stay there for long") {
+  CHECK(tuner{{}}.present().window == window_kind::eager);
+  CHECK(tuner{{.strive_for = objective::devices}}.present().window == window_kind::reserved);
+  tuner t{{.strive_for = objective::devices, .initial = {.window = window_kind::eager}}};
+  CHECK_FALSE(round(t, did(0, 0.01, 0, 8), is_brief, did(0, 0.05, 0, 5)));
+  pass(t, did(0, 0.01, 0, 8));
+  CHECK(round(t, did(0, 0.01, 0, 8), is_brief, did(0, 0.05, 0, 5)));  // The second is enough.
+  CHECK(t.present().window == window_kind::brief);
 }
 
 TEST_CASE("for a lower cost alone more requests are needed than chance could hide losses in") {

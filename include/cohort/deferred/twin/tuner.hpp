@@ -22,9 +22,11 @@ namespace cohort::deferred {
 /// How a scheduler tunes itself.
 struct tuning_options {
   bool is_on = true;  ///< Else the initial settings stay.
-  /// The simplest way to decide, until something is known.
-  settings initial{.window = window_kind::eager};
   objective strive_for = objective::latency;
+  /// Until something is known: for latency the simplest way to decide; to start at once would keep
+  /// all devices busy.
+  settings initial{.window = strive_for == objective::devices ? window_kind::reserved
+                                                              : window_kind::eager};
   /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
   /// serves most requests in overload, and starves costly models for it.
   double fairness = 0.2;
@@ -132,11 +134,12 @@ class tuner {
     }
     const standing* chosen = cheapest_of(known, least, tolerance);
     // That nothing is lost for a lower cost must be more than what chance may hide; and who is
-    // served at once is not made to wait before it is known for long.
+    // served at once for latency's sake is not made to wait before it is known for long.
     const bool is_as_good =
         chosen != nullptr &&
         std::max(chosen->excess, chosen->past_excess) + tolerance.chance <= 2 * tolerance.usual &&
-        (present_.window != window_kind::eager || chosen->past_chance() < HUGE_VAL);
+        (present_.window != window_kind::eager || options_.strive_for == objective::devices ||
+         chosen->past_chance() < HUGE_VAL);
     if (chosen == nullptr || (!is_better && !was_better && !(is_as_good && chosen->ratio < 0.95))) {
       idle_turns_ = std::min(idle_turns_ + 1, 16U);
       return false;
