@@ -179,6 +179,11 @@ class noting_router : public engine::plan_router {
 struct placements_observer : null_observer {
   serve::metrics* into = nullptr;
   const placements* notes = nullptr;
+  suspensions* suspended = nullptr;
+  void model_suspended(model_id m, duration lasts, time_point) const noexcept {
+    suspended->note(notes->model_of(m), lasts);
+    into->suspensions.add(1, notes->model_of(m).index());
+  }
   void dispatched(dispatch_event e, time_point) noexcept {
     e.model = notes->model_of(e.model);
     e.device = notes->device_of(e.device);

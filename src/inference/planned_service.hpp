@@ -50,7 +50,7 @@ class planned_service final : public model_service {
         backend_{std::move(backend)},
         engine_{core_type{std::move(scheduler),
                           duration{0},
-                          {{}, &counters, &places_},
+                          {{}, &counters, &places_, &suspended_},
                           handing_back(o.health),
                           o.refusals},
                 *backend_,
@@ -73,6 +73,7 @@ class planned_service final : public model_service {
                   host_,
                   router_,
                   {.longest_warm_up = from_seconds(o.warm_up_timeout_s)}} {
+    for (const served_model& m : models_) suspended_.add(m.id, m.meta.name);
     backend_->bind(engine_);
     if constexpr (requires { backend_->on_failure(std::ref(failures_)); }) {
       backend_->on_failure(std::ref(failures_));
@@ -106,6 +107,7 @@ class planned_service final : public model_service {
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
     if (is_draining_.load(std::memory_order_relaxed)) return refusal::draining;
     const model_id asked = r.model;
+    if (is_suspended(asked)) return refusal::model_suspended;
     r.moves = 0;
     r.was_failed = false;
     follower_.arrived(asked);
@@ -125,6 +127,9 @@ class planned_service final : public model_service {
   }
   [[nodiscard]] bool serves(model_id id) const noexcept override {
     return router_.has_device(engine_, id);
+  }
+  [[nodiscard]] bool is_suspended(model_id id) const noexcept override {
+    return suspended_.has(id);
   }
   [[nodiscard]] std::size_t hanging_devices() override {
     return hanging_in(engine_) + hanging_first_runs_.load(std::memory_order_relaxed);
@@ -293,6 +298,7 @@ class planned_service final : public model_service {
   serve::metrics& counters_;
   steady_clock clock_;
   placements places_;
+  suspensions suspended_;
   failure_log failures_;
   std::unique_ptr<Backend> backend_;
   engine_type engine_;

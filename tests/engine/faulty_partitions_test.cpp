@@ -153,6 +153,65 @@ TEST_CASE(
   CHECK(f.count(outcome::completed) == 1);
 }
 
+/// A device hangs in a batch that begins with a request of size 2, and does any other at once.
+struct poisoned_backend {
+  std::vector<batch_ticket> ends;
+  std::vector<device_id> hanging;
+
+  void launch(const deferred::batch& b) {
+    if (b.requests.front().size == 2) {
+      hanging.push_back(b.device);
+    } else {
+      ends.push_back(b.at());
+    }
+  }
+  [[nodiscard]] bool abandon(const deferred::batch&) const noexcept { return true; }
+};
+struct ignore {
+  void operator()(const request&, outcome) const {}
+};
+
+/// Two models, each with an instance in each of four partitions. Of sixty requests one is of the
+/// first, and hangs where it runs. @returns How many partitions hang.
+std::size_t hanging_of_four(bool count_as_one) {
+  using scheduler = deferred::basic_pooled_scheduler<deferred::eager, deferred::head>;
+  poisoned_backend backend{};
+  manual_engine engine{basic_engine_core<scheduler>{
+                           scheduler{}, 0s, {}, {.floor = 50ms, .retries = 0, .hands_back = true}},
+                       backend, inline_completion{ignore{}}};
+  plan_router router{2};
+  for (std::uint32_t m = 0; m < 2; ++m) {
+    std::vector<route> routes;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const deferred::pool_id pool{i};
+      if (m == 0) engine.add_device([](device_id) {}, pool, 1U);
+      model_config c{
+          .scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 4}, .slo = 1s}};
+      if (count_as_one) c.counts_as = model_id{m};
+      routes.push_back({engine.add_model(c, [](model_id) {}, pool), 100});
+    }
+    router.set(model_id{m}, routes);
+  }
+  std::deque<request> requests;
+  for (int i = 0; i < 600; ++i) {
+    request& r = requests.emplace_back();
+    const bool is_first = i % 60 == 59;
+    r.size = is_first ? 2 : 1;
+    r.arrival = engine.now();
+    r.deadline = engine.now() + 1s;
+    [[maybe_unused]] const auto why = router.submit(engine, r, model_id{is_first ? 0U : 1U});
+    engine.run_until(at((i + 1) * 10ms));
+    for (const batch_ticket& e : std::exchange(backend.ends, {})) engine.complete(e, false);
+    engine.run_until(engine.now());
+  }
+  return backend.hanging.size();
+}
+
+TEST_CASE("a model that makes two partitions hang is suspended on the others, too") {
+  CHECK(hanging_of_four(false) == 4);
+  CHECK(hanging_of_four(true) == 2);
+}
+
 TEST_CASE(
     "whatever partitions do, each request ends once; with one that is well, in time unless one "
     "hung with it or two failed it") {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <optional>
+#include <vector>
 
 namespace cohort::engine::model_costs_test {
 namespace {
@@ -33,6 +34,26 @@ TEST_CASE(
   CHECK(f.costs.is_suspended(poisoned, at(70s) - 1ns));
   CHECK_FALSE(f.costs.is_suspended(poisoned, at(70s)));
   CHECK_FALSE(f.costs.is_suspended(sound, at(60s)));
+}
+TEST_CASE("models that count as one are suspended together, and by what each of them costs") {
+  fixture f;
+  const model_id one{2}, other{3}, later{4};
+  f.costs.add_model(one, model_id{7});
+  f.costs.add_model(other, model_id{7});
+  CHECK_FALSE(f.costs.note(one, first, at(0s)));
+  CHECK(f.costs.note(other, second, at(1s)) == std::optional<duration>{10s});
+  f.costs.add_model(later, model_id{7});  // It comes while the others are suspended.
+  for (const model_id m : {one, other, later}) {
+    CHECK(f.costs.is_suspended(m, at(11s) - 1ns));
+    CHECK_FALSE(f.costs.is_suspended(m, at(11s)));
+  }
+  CHECK_FALSE(f.costs.is_suspended(poisoned, at(1s)));
+  std::vector<model_id> alike;
+  f.costs.for_each_like(one, [&](model_id m) { alike.push_back(m); });
+  CHECK(alike == std::vector{one, other, later});
+  f.costs.add_model(other);  // The id is another model's now.
+  CHECK_FALSE(f.costs.is_suspended(other, at(5s)));
+  CHECK(f.costs.is_suspended(one, at(5s)));
 }
 TEST_CASE("the more batches a model has, the more devices it may cost before it is suspended") {
   // As many costs as make s^n at most 1/20, e^-3 to be exact; of two devices in turn.

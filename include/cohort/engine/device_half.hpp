@@ -33,7 +33,7 @@ namespace cohort::engine {
 /// * `device_changed(id, why, is_back)`: is out of service, or back; `probe_hung(id)`: its probe
 /// hangs;
 /// * perhaps `model_suspended(id, lasts)`: its requests cost several devices (`model_costs`), and
-///   are to be refused as long as `is_suspended`;
+///   are to be refused as long as `is_suspended`, as are those of the models `for_each_like` it;
 /// * `stray_end()`: an end of what is not there;
 /// * perhaps `abandon(batch)`, `probe(device, model)`, `abandon_probe(device, model)` and
 /// `load_of(device)`, as an `engine_sink`.
@@ -44,7 +44,8 @@ class device_half {
   explicit device_half(const health_options& o) : service_{o} {}
 
   /// A new model, under an id that may have been another's.
-  void add_model(model_id m) { costs_.add_model(m); }
+  /// @param counts_as As `model_config::counts_as`.
+  void add_model(model_id m, std::optional<model_id> counts_as) { costs_.add_model(m, counts_as); }
 
   void add_pool(deferred::pool_id p) { service_.add_pool(p); }
   /// A device that the matcher has, idle.
@@ -131,6 +132,11 @@ class device_half {
   /// Whether a model's requests are to be refused.
   [[nodiscard]] bool is_suspended(model_id m, time_point now) const noexcept {
     return costs_.is_suspended(m, now);
+  }
+  /// Calls `f(model_id)` for each model that is suspended with `m`, as `model_costs` does.
+  template <class F>
+  void for_each_like(model_id m, F f) const noexcept {
+    costs_.for_each_like(m, f);
   }
   /// Whether requests for devices of a pool are to be handed back.
   [[nodiscard]] bool hands_back(deferred::pool_id p) const noexcept {

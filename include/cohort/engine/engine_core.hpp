@@ -78,7 +78,7 @@ class basic_engine_core {
     devices_.add_pool(pool_among(where...));
     admission_.add_model(id, config.scheduling.slo, pool_among(where...));
     models_.add(id, {config.max_request_size, config.is_repeatable, pool_among(where...)});
-    devices_.add_model(id);
+    devices_.add_model(id, config.counts_as);
     return id;
   }
 
@@ -282,7 +282,10 @@ class basic_engine_core {
       if constexpr (requires { self.observer_.model_suspended(m, lasts, now); }) {
         self.observer_.model_suspended(m, lasts, now);
       }
-      self.end_waiting(m, now, sink);
+      self.devices_.for_each_like(m, [&](model_id like) {
+        const model_lives::model& is = self.models_[like];
+        if (is.accepting || is.removing) self.end_waiting(like, now, sink);
+      });
     }
     void stray_end() noexcept {
       if constexpr (requires { self.observer_.stray_end(); }) self.observer_.stray_end();

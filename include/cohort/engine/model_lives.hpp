@@ -23,6 +23,10 @@ struct model_config {
   /// Whether to run a request twice is as good as once: then those of a batch that failed or hangs
   /// are tried again.
   bool is_repeatable = false;
+  /// Models for which this is the same, in any numbering, are instances of one: the health rules
+  /// count the devices that their requests cost together, and suspend all of them at once. By
+  /// default a model counts alone. With several threads (`sharded_engine`) nothing is suspended.
+  std::optional<model_id> counts_as{};
 
   /// Of what is not the scheduler's.  @throws config_error If a field is outside its range.
   void validate() const {

@@ -131,8 +131,10 @@ concept partition_backend =
 
 /// Makes each partition a device of the engine, in a pool of its own, and each model loaded there
 /// a model of the engine's that belongs to that pool: an instance. So partitions do not share work,
-/// as planned, and what is drained is one instance. Loading and freeing happen on the caller's
-/// thread; the engine's does what takes no time. Thread safety: one thread, not the engine's.
+/// as planned, and what is drained is one instance. What makes partitions hang or fail is the
+/// model, not the instance: its instances are suspended together (`model_config::counts_as`).
+/// Loading and freeing happen on the caller's thread; the engine's does what takes no time. Thread
+/// safety: one thread, not the engine's.
 /// @tparam Engine `pooled_engine`.  @tparam Backend `partition_backend`.
 /// @tparam Loader `loader(model, gpu, size)` gives a `partition_model`. What it throws, `load`
 /// does.
@@ -165,6 +167,7 @@ class partition_host {
     partition& at = devices_[d.index()];
     at.loaded.reserve(at.loaded.size() + 1);
     auto made = loader_(m, at.gpu, at.size);
+    made.config.counts_as = m;
     const model_id added = engine_.add_model(
         std::move(made.config),
         [&](model_id id) { backend_.add_model(id, d, std::move(made.prepared)); },
