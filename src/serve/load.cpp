@@ -447,6 +447,7 @@ load_result run_load(const load_options& o) {
     targets.push_back(make_load_target(o, name, get(o, o.host, o.port, "/v2/models/" + name)));
   }
   const std::optional<snapshot> before = read_metrics(o);
+  const auto begun = std::chrono::steady_clock::now();
   load_options sending = o;
   if (emulated) sending.verify = 0;
   load_result r = generator{sending, std::move(targets)}.run();
@@ -455,6 +456,8 @@ load_result run_load(const load_options& o) {
   r.emulated = emulated;
   const std::optional<snapshot> after = before ? read_metrics(o) : std::nullopt;
   if (!after) return r;
+  // Devices also work for some time after the last request was sent.
+  const std::chrono::duration<double> counted = std::chrono::steady_clock::now() - begun;
   r.devices = after->devices;
   for (const auto& [bound, count] : after->batches_up_to) {
     const auto earlier = before->batches_up_to.find(bound);
@@ -462,7 +465,7 @@ load_result run_load(const load_options& o) {
   }
   if (after->devices > 0) {
     r.busy_fraction = (after->busy_seconds - before->busy_seconds) /
-                      (r.seconds * static_cast<double>(after->devices));
+                      (counted.count() * static_cast<double>(after->devices));
   }
   return r;
 }

@@ -83,7 +83,7 @@ struct load_result {
   /// From the server's metrics, of this run: batches by size, and device time used. Empty and 0 if
   /// it has none, or is gone when the run ends.
   std::map<std::uint32_t, std::uint64_t> batches_up_to;
-  double busy_fraction = 0;
+  double busy_fraction = 0;  ///< Until the last answer, not only while requests were sent.
   std::size_t devices = 0;
 };
 
