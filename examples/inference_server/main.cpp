@@ -25,6 +25,7 @@ namespace cohort::inference {
 namespace {
 
 int run(const options& o) {
+  serve::metrics counters;  // Outlives all that hold a model: answers on their way do.
   serve::http_server http{{.name = "inference_server",
                            .host = o.host,
                            .port = o.port,
@@ -35,7 +36,6 @@ int run(const options& o) {
                            .held_bytes_option = "--request-memory-mib",
                            .max_connections = o.max_connections,
                            .probe_connections = o.management_port ? std::size_t{0} : 8}};
-  serve::metrics counters;
   infer_app answers{o, http, counters};
   // Goes after whoever may ask it, `life`, whatever is thrown.
   std::unique_ptr<model_service> models;

@@ -128,7 +128,7 @@ serve::http_reply chat_app::ready() {
   return state(http_.is_leaving() ? "draining" : nullptr);
 }
 serve::http_reply chat_app::metrics() {
-  counters_.http_refusals.show(http_.memory());
+  counters_.http.show(http_);
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
@@ -209,11 +209,12 @@ bool chat_app::refuse_without_device(serve::http_client& client) const {
   } else {
     return false;
   }
+  counters_.refused(chat_refusal::no_device);
   return true;
 }
 
 void chat_app::refuse(serve::http_client& client, std::size_t texts) {
-  counters_.refused();
+  counters_.refused(chat_refusal::queue_full);
   fail(client, error_of(429, fmt::format("No room for {} more sequences: try later", texts)),
        {{"Retry-After", std::to_string(retry_after())}});
 }
@@ -400,6 +401,7 @@ void chat_app::end_early(const client_job& j, serve::http_client& client, const 
   serve::http_fields fields;
   const bool has_no_device = p.trouble != device_trouble::none;
   if (has_no_device && p.finished == kv::finish_reason::rejected) {
+    counters_.refused(chat_refusal::no_device);
     e = no_device(p.trouble);
     fields.emplace_back("Retry-After", std::to_string(retry_after()));
   } else if (has_no_device) {
@@ -408,7 +410,7 @@ void chat_app::end_early(const client_job& j, serve::http_client& client, const 
     e = error_of(503, "The first token would come too late: try later");
     fields.emplace_back("Retry-After", std::to_string(retry_after()));
   } else if (p.finished == kv::finish_reason::rejected) {
-    counters_.refused();
+    counters_.refused(p.late_for ? chat_refusal::first_token_slo : chat_refusal::no_slot);
     e = error_of(429, "No slot will be free for long: try later");
     if (!p.late_for) {
       fields.emplace_back("Retry-After", std::to_string(retry_after()));

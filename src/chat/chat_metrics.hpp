@@ -25,6 +25,14 @@ struct generator_counts {
   std::uint64_t starved = 0;  ///< Empty slots, summed over iterations in which a sequence waited.
 };
 
+/// Why a request is not accepted.
+enum class chat_refusal : std::uint8_t {
+  queue_full,       ///< There is no room for its sequences: 429.
+  no_slot,          ///< No slot would be free for long: 429.
+  first_token_slo,  ///< The first token would come too late: 429.
+  no_device,        ///< The device hangs or fails, or the generator has failed: 503.
+};
+
 /// The table of metrics: its members. Further down, the events that count in several of them.
 /// Thread safety: any thread.
 class chat_metrics : public serve::metric_page {
@@ -48,7 +56,11 @@ class chat_metrics : public serve::metric_page {
   serve::counter prompt_tokens{*this,
                                {"cohort_llm_prompt_tokens_total", "Tokens of accepted prompts"}};
   serve::counter new_tokens{*this, {"cohort_llm_generated_tokens_total", "Tokens generated"}};
-  serve::counter refusals{*this, {"cohort_llm_refused_total", "Requests answered 429"}};
+  serve::counter refusals{*this,
+                          {.name = "cohort_llm_refused_total",
+                           .help = "Requests that were not accepted, by reason",
+                           .label = "reason",
+                           .values = {"queue_full", "no_slot", "first_token_slo", "no_device"}}};
   serve::histogram first_token_seconds{*this,
                                        {.name = "cohort_llm_time_to_first_token_seconds",
                                         .help = "Time from arrival to the first token",
@@ -70,14 +82,15 @@ class chat_metrics : public serve::metric_page {
       *this,
       {.name = "cohort_llm_device_state",
        .help = "1 for the present state of the device, 0 for its other states"}};
-  serve::text_counter device_changes{*this,
-                                     {.name = "cohort_llm_device_changes_total",
-                                      .help = "Changes of the device into or out of quarantine",
-                                      .label = "to"}};
+  serve::counter device_changes{*this,
+                                {.name = "cohort_llm_device_changes_total",
+                                 .help = "Changes of the device into or out of quarantine",
+                                 .label = "to",
+                                 .values = {"quarantined", "healthy"}}};
   serve::text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
-  serve::http_refusal_counter http_refusals{*this};
+  serve::http_counters http{*this};
 
   explicit chat_metrics(std::uint64_t budget) { kv_budget.set(static_cast<double>(budget)); }
 
@@ -95,8 +108,8 @@ class chat_metrics : public serve::metric_page {
     requests.add(std::string{kv::to_string(why)});
     request_seconds.observe(to_seconds(since_arrival));
   }
-  void refused() { refusals.add(); }
-  void refused(serve::http_bound full) { http_refusals.add(full); }
+  void refused(chat_refusal why) { refusals.add(1, 0, static_cast<std::size_t>(why)); }
+  void refused(serve::http_bound full) { http.add(full); }
   void answered(int status) { answers.add(std::to_string(status)); }
   void set(const generator_counts& c) {
     running.set(static_cast<double>(c.running));

@@ -113,8 +113,7 @@ void device_watchdog::run() {
       if (is_out != (trouble_ != device_trouble::none)) {
         went_out = is_out;
         // It may be suspect again already, but it serves.
-        counters_.device_changes.add(
-            std::string{to_string(is_out ? device_state::quarantined : device_state::healthy)});
+        counters_.device_changes.add(1, 0, is_out ? 0 : 1);
         trouble_ = !is_out ? device_trouble::none
                    : hangs ? device_trouble::hangs
                            : device_trouble::fails;

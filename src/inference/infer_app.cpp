@@ -93,7 +93,7 @@ serve::http_reply infer_app::metrics() {
     for (const auto& [row, n] : waiting) counters_.set_waiting(row, n);
     watch_.show(counters_);
   }
-  counters_.http_refusals.show(http_.memory());
+  counters_.http.show(http_);
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
@@ -214,7 +214,14 @@ std::vector<std::string> infer_app::versions_of(std::string_view name) const {
 
 infer_app::lane& infer_app::lane_of(const served_model& model) {
   if (model.row.index() >= lanes_.size()) lanes_.resize(model.row.index() + 1);
-  return lanes_[model.row.index()];
+  lane& l = lanes_[model.row.index()];
+  // The one that had the row before has left nothing in it, else it would have it still.
+  if (const std::uint64_t now = model.counted ? model.counted->serial() : 0; l.serial != now) {
+    l = {};
+    l.serial = now;
+    watch_.meet(model.row);
+  }
+  return l;
 }
 
 serve::time_budget infer_app::budget_of(const served_model& model) {
@@ -239,8 +246,9 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
   const serve::time_budget budget = budget_of(model);
   // Where this thread has time, nothing is lost by parsing what the engine will refuse.
   if (!http_.is_busy()) l.window = {};
-  if (!queue.admits(budget) || !l.window.has_room(l.inside + queue.size())) {
-    return shed(model, *client);
+  if (!queue.admits(budget)) return shed(model, serve::shed_reason::expected_wait, *client);
+  if (!l.window.has_room(l.inside + queue.size())) {
+    return shed(model, serve::shed_reason::served_in_vain, *client);
   }
   keep_serving();  // First: if that fails, none is queued whom nobody would take.
   queue.enter({found, version, request.body, request.inference_header_length, client}, budget,
@@ -276,7 +284,7 @@ void infer_app::serve_some() {
     if (u.client->is_gone()) continue;
     try {
       if (next->is_late) {
-        shed(*u.model, *u.client);
+        shed(*u.model, serve::shed_reason::waited, *u.client);
       } else {
         infer(u, next->arrival);
       }
@@ -304,9 +312,10 @@ void infer_app::wake_service() {
 }
 
 /// Refuses what would be late, for less than it costs to know what it is.
-void infer_app::shed(const served_model& model, serve::http_client& client) {
+void infer_app::shed(const served_model& model, serve::shed_reason why,
+                     serve::http_client& client) {
   watch_.arrived(model.row, 1, clock_.now());
-  counters_.shed.add(1, model.row.index());
+  counters_.shed_for(model.row, why);
   client.answer({.status = 503,
                  .body = R"({"error":"the server has more requests than it can read in time"})",
                  .fields = {{"Retry-After", "1"}}});

@@ -14,6 +14,8 @@
 #include <cohort/serve/unread_queue.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -93,6 +95,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::serving_window window;
     std::size_t inside = 0;  ///< Rows that the service has.
     serve::model_statistics statistics;
+    std::uint64_t serial = 0;  ///< Of whose it is, among those that have had this row.
   };
 
   void offer(const model_catalog::entry& model, std::string_view version,
@@ -103,7 +106,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void serve_some();
   void wake_service();
   [[nodiscard]] lane* next_lane() noexcept;
-  void shed(const served_model& model, serve::http_client& client);
+  void shed(const served_model& model, serve::shed_reason why, serve::http_client& client);
   [[nodiscard]] serve::time_budget budget_of(const served_model& model);
   [[nodiscard]] std::string metadata() const;
   [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);

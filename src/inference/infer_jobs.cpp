@@ -185,6 +185,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
     mine->why_refused = models_->submit(mine->rows[accepted]);
     if (mine->why_refused) break;
   }
+  counters_.in_flight.set(static_cast<double>(l.inside), model.row.index());
   if (mine->why_refused) {
     // All or nothing: rows already accepted are taken back. Where that fails they run: they are in
     // the body, so no answer may come before their end.
@@ -231,7 +232,9 @@ void infer_app::finish(infer_job& j) {
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
   if (!j.why_refused) learn_from(j, worst, now);
-  lane_of(*j.model).inside -= j.rows.size();
+  lane& l = lane_of(*j.model);
+  l.inside -= j.rows.size();
+  counters_.in_flight.set(static_cast<double>(l.inside), j.model->row.index());
   if (!j.abandoned) answer(j, worst);
   count(j, !j.why_refused && (!worst || *worst == outcome::late), now);
 }
@@ -339,6 +342,8 @@ void infer_app::count(const infer_job& j, bool is_success, time_point answering)
   }
   to.queue.add(waited);
   to.compute_infer.add(computed);
+  counters_.queue_seconds.observe(to_seconds(waited), j.model->row.index());
+  counters_.compute_seconds.observe(to_seconds(computed), j.model->row.index());
 }
 
 void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <serve/barrier.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,25 +20,32 @@
 namespace cohort::inference {
 namespace {
 
+/// Models of the engine by id, nothing where there is none; on the engine's thread alone.
+using engine_models = std::vector<std::optional<service_state::model>>;
+
 /// Counts what happens to a model of the engine as what it is shown as.
 struct live_observer : service_observer {
-  const std::atomic<std::uint32_t>* shown_as = nullptr;  // By model of the engine.
+  const engine_models* models = nullptr;
 
   void dispatched(dispatch_event e, time_point at) noexcept {
-    e.model = shown(e.model);
-    service_observer::dispatched(e, at);
+    if (const auto row = shown(e.model)) {
+      e.model = *row;
+      service_observer::dispatched(e, at);
+    }
   }
   void retried(const request& r, time_point) const noexcept {
-    into->retries.add(1, shown(r.model).index());
+    if (const auto row = shown(r.model)) into->retries.add(1, row->index());
   }
   void model_suspended(model_id m, duration lasts, time_point) const noexcept {
     suspended->note(m, lasts);
-    into->suspensions.add(1, shown(m).index());
+    if (const auto row = shown(m)) into->suspensions.add(1, row->index());
   }
 
  private:
-  [[nodiscard]] model_id shown(model_id m) const noexcept {
-    return model_id{shown_as[m.index()].load(std::memory_order_relaxed)};
+  /// Nothing if the model is gone.
+  [[nodiscard]] std::optional<model_id> shown(model_id m) const noexcept {
+    const auto& known = (*models)[m.index()];
+    return known ? std::optional{known->row} : std::nullopt;
   }
 };
 
@@ -49,11 +57,11 @@ class live_engine_of final : public live_engine {
                  runtime::host_executor& executor, outcome_listener& listener,
                  serve::metrics& counters)
       : delays_{delays},
-        shown_as_{std::make_unique<std::atomic<std::uint32_t>[]>(models)},
+        models_(models),
         backend_{executor},
         engine_{core_type{std::move(scheduler),
                           duration{0},
-                          {{{{}, &counters}, &out_of_service_, &suspended_}, shown_as_.get()},
+                          {{{{}, &counters}, &out_of_service_, &suspended_}, &models_},
                           o.health,
                           o.refusals},
                 backend_,
@@ -77,8 +85,7 @@ class live_engine_of final : public live_engine {
   [[nodiscard]] duration least_slo(const latency_curve& latency) const override {
     return latency(1) + delays_.before(1) + delays_.after();
   }
-  model_id add(const live_model& m, model_id shown_as,
-               models::host_model_factory& factory) override {
+  model_id add(const live_model& m, owner shown_as, models::host_model_factory& factory) override {
     std::vector<typename backend::prepared_model> prepared;
     for (const engine::device_spec& on : specs_) {
       prepared.push_back(backend_.prepare_model({.batch_max = m.batch_max,
@@ -92,12 +99,16 @@ class live_engine_of final : public live_engine {
                                              .longest_wait = m.longest_wait},
                               .is_repeatable = true},
                              [&](model_id added) {
-                               shown_as_[added.index()].store(shown_as.value(),
-                                                              std::memory_order_relaxed);
                                suspended_.add(added, m.name);
                                for (std::size_t i = 0; i < ids_.size(); ++i) {
                                  backend_.add_model(added, ids_[i], std::move(prepared[i]));
                                }
+                               models_[added.index()] = {
+                                   .row = model_id{static_cast<std::uint32_t>(shown_as->index())},
+                                   .name = m.name,
+                                   .profile = m.latency,
+                                   .slo = m.slo,
+                                   .counted = shown_as};
                              });
   }
   void remove(model_id m, std::function<void(remains)> gone) override {
@@ -106,6 +117,7 @@ class live_engine_of final : public live_engine {
       serve::guarded("inference_server", "a model is not freed", [&] {
         auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
         for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
+        models_[m.index()].reset();
         gone(std::move(left));
       });
     });
@@ -123,6 +135,19 @@ class live_engine_of final : public live_engine {
   }
   [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < ids_.size(); }
   [[nodiscard]] bool is_suspended(model_id m) const noexcept override { return suspended_.has(m); }
+  [[nodiscard]] service_state inspect() override {
+    service_state out;
+    engine_.inspect([&](const auto& loop) {
+      std::vector<model_id> ids;
+      for (model_id id{0}; id.index() < models_.size(); id = model_id{id.value() + 1}) {
+        if (!models_[id.index()] || !loop.is_accepting(id)) continue;
+        ids.push_back(id);
+        out.models.push_back(*models_[id.index()]);
+      }
+      copy_state(loop, ids, out);
+    });
+    return out;
+  }
   [[nodiscard]] std::size_t hanging_devices() override { return hanging_in(engine_); }
   [[nodiscard]] unsigned devices() const noexcept override {
     return static_cast<unsigned>(ids_.size());
@@ -134,7 +159,7 @@ class live_engine_of final : public live_engine {
   using backend = engine::executor_backend<runtime::host_executor, models::host_model>;
 
   deferred::network_delays delays_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> shown_as_;
+  engine_models models_;
   std::atomic<std::uint32_t> out_of_service_{0};  // Devices.
   suspensions suspended_;
   failure_log failures_;

@@ -43,10 +43,11 @@ class live_engine {
 
   /// The least SLO that a model with such latencies may have.
   [[nodiscard]] virtual duration least_slo(const latency_curve& latency) const = 0;
-  /// Adds a model: requests may come for the id that is returned. Its batches are counted, and told
-  /// to the listener, as those of `shown_as`.
+  using owner = std::shared_ptr<const serve::metric_owner>;
+  /// Adds a model: requests may come for the id that is returned. Its batches are counted as those
+  /// of `shown_as`, which the engine holds until the model is gone.
   /// @throws resource_error If its rows do not fit the executor's memory. Nothing is added then.
-  virtual model_id add(const live_model& m, model_id shown_as,
+  virtual model_id add(const live_model& m, owner shown_as,
                        models::host_model_factory& factory) = 0;
   /// What is left of a model. To destroy it frees memory, which takes a while.
   using remains = std::shared_ptr<void>;
@@ -61,6 +62,7 @@ class live_engine {
   [[nodiscard]] virtual std::uint32_t waiting(model_id m) const noexcept = 0;
   [[nodiscard]] virtual bool has_device() const noexcept = 0;
   [[nodiscard]] virtual bool is_suspended(model_id m) const noexcept = 0;
+  [[nodiscard]] virtual service_state inspect() = 0;
   [[nodiscard]] virtual std::size_t hanging_devices() = 0;
   [[nodiscard]] virtual unsigned devices() const noexcept = 0;
   /// Takes no more requests; those accepted go on to their ends, which its destructor waits for.

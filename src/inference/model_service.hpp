@@ -44,13 +44,21 @@ struct served_model {
   runtime::row_layout input{};  ///< How its rows lie.
   runtime::row_layout output{};
   std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
+  std::shared_ptr<const serve::metric_owner> counted{};  ///< Whose number `row` is, if it may go.
 };
 
 /// What a service has measured since its start, and what it was told.
 struct service_state {
-  deferred::learned_state learned;      ///< Its models are those of the service, in order.
-  std::vector<latency_curve> profiles;  ///< Of theirs.
-  duration arrival_delay{0};            ///< From a request's arrival to the scheduler, on average.
+  struct model {
+    model_id row;  ///< What it is counted as.
+    std::string name;
+    latency_curve profile;
+    duration slo;
+    std::shared_ptr<const serve::metric_owner> counted{};  ///< As `served_model` has it.
+  };
+  deferred::learned_state learned;
+  std::vector<model> models{};  ///< Of `learned`, in order; none where they lie as a plan says.
+  duration arrival_delay{0};    ///< From a request's arrival to the scheduler, on average.
   std::vector<engine::device_state> health{};  ///< Of the devices that `learned` has.
 };
 
@@ -84,8 +92,7 @@ class model_service {
   virtual void wake_up() noexcept = 0;
   virtual void cancel(engine::tensor_request& r) = 0;
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;
-  /// Waits for the engine's thread, which copies it between two turns; nothing where models lie as
-  /// a plan says. Not once it drains.
+  /// Waits for the engine's thread, which copies it between two turns. Not once it drains.
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
   /// Whether some device works, as far as is known. Any thread.
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }

@@ -131,6 +131,14 @@ class planned_service final : public model_service {
   [[nodiscard]] bool is_suspended(model_id id) const noexcept override {
     return suspended_.has(id);
   }
+  [[nodiscard]] std::optional<service_state> inspect() override {
+    service_state out;
+    engine_.inspect([&](const auto& loop) {
+      out.learned.lateness = loop.core().scheduler().lateness();
+      out.arrival_delay = loop.arrival_delay();
+    });
+    return out;
+  }
   [[nodiscard]] std::size_t hanging_devices() override {
     return hanging_in(engine_) + hanging_first_runs_.load(std::memory_order_relaxed);
   }

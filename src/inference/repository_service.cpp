@@ -51,7 +51,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
   const unsigned devices = devices_for(o, with_, all);
   executor_ = std::make_unique<runtime::host_executor>(
       runtime::host_options{.pool_bytes = o.model_memory_mb * 1'000'000, .queue_depth = 1024});
-  counters_.expect_models(most_models);
+  counters_.expect_models(most_names);
   engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
   description_ =
       fmt::format("{}, {} device{}", with_.description(), devices, devices == 1 ? "" : "s");
@@ -164,10 +164,14 @@ bool repository_service::is_served(const std::string& name) const {
   return at != instances_.end() && at->first.first == name;
 }
 
-model_id repository_service::row_of(const std::string& name) {
-  const auto [at, is_new] = rows_.try_emplace(name, static_cast<std::uint32_t>(rows_.size()));
-  if (is_new) counters_.add_model(at->second, name);
-  return at->second;
+/// What a model is counted as, while somebody holds it.
+live_engine::owner repository_service::owner_of(const std::string& name) {
+  live_engine::owner found = counters_.find_model(name);
+  if (found == nullptr) {
+    throw resource_error{
+        fmt::format("model '{}': answers of {} other models are held", name, most_names)};
+  }
+  return found;
 }
 
 /// A version, ready but for the engine. Whatever is wrong is thrown.
@@ -212,13 +216,15 @@ repository_service::instance repository_service::open(const formats::repository_
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
   const runtime::model_interface& io = i.factory->info();
+  live_engine::owner counted = owner_of(m.name);
   i.shown = std::make_shared<const served_model>(
       served_model{.id = {},
                    .meta = std::move(loaded.meta),
-                   .row = row_of(m.name),
+                   .row = model_id{static_cast<std::uint32_t>(counted->index())},
                    .input = runtime::row_layout{io.inputs, io.max_size},
                    .output = runtime::row_layout{io.outputs, io.max_size},
-                   .config = formats::to_json(loaded.config)});
+                   .config = formats::to_json(loaded.config),
+                   .counted = std::move(counted)});
   return i;
 }
 
@@ -282,7 +288,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
 
 /// Adds it to the engine and sends requests there.
 void repository_service::start(instance& i) {
-  i.id = engine_->add(i.how, i.shown->row, *i.factory);
+  i.id = engine_->add(i.how, i.shown->counted, *i.factory);
   i.is_started = true;
   served_model now = *i.shown;
   now.id = i.id;

@@ -48,6 +48,8 @@ class repository_service final : public model_service, public model_repository {
  public:
   /// Models at one time, those that are being replaced among them.
   static constexpr std::uint32_t most_models = 2048;
+  /// Names at one time, those among them that were unloaded while a client takes an answer.
+  static constexpr std::uint32_t most_names = 4096;
   /// Largest batch of a model that was not measured yet.
   static constexpr std::uint32_t first_batch = 4;
 
@@ -76,6 +78,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] bool is_suspended(model_id id) const noexcept override {
     return engine_->is_suspended(id);
   }
+  [[nodiscard]] std::optional<service_state> inspect() override { return engine_->inspect(); }
   [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
   void drain() noexcept override;
 
@@ -114,7 +117,7 @@ class repository_service final : public model_service, public model_repository {
   void measure_some();
   void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;
-  model_id row_of(const std::string& name);
+  live_engine::owner owner_of(const std::string& name);
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept;
   void later(std::function<void()> command);
   void later(const answer& failed, std::function<void()> work);
@@ -132,7 +135,6 @@ class repository_service final : public model_service, public model_repository {
   std::uint64_t retirements_ = 0;
   std::map<std::uint64_t, instance> retired_;    // By number of their retirement.
   std::map<std::string, std::string> problems_;  // By model: why its last load failed.
-  std::map<std::string, model_id> rows_;         // By model: what it is counted as.
   std::unique_ptr<profile_run> run_;             // Under way.
   name_and_version run_which_;                   // What it measures.
   std::unique_ptr<live_engine> engine_;          // Ends before what it runs.

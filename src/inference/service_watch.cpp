@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstddef>
 #include <formats/workload_writer.hpp>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <serve/barrier.hpp>
 #include <utility>
@@ -65,12 +67,10 @@ void surveyor::run() {
 }
 
 void service_watch::start(model_service& s) {
-  surveyor_.start(s);
-  const std::lock_guard lock{mutex_};
   service_ = &s;
-  for (const served_model& m : s.models()) {
-    loads_.resize(std::max<std::size_t>(loads_.size(), m.id.index() + 1));
-  }
+  surveyor_.start(s);
+  if (s.catalog() != nullptr) return;  // They come and go.
+  for (const served_model& m : s.models()) meet(m.id);
 }
 
 void service_watch::returned(duration latency, duration after) noexcept {
@@ -82,16 +82,15 @@ void service_watch::returned(duration latency, duration after) noexcept {
 
 std::optional<std::string> service_watch::workload(time_point now) {
   const std::optional<service_state> known = surveyor_.ask();
-  if (!known) return std::nullopt;
+  if (!known || known->models.empty() || service_->catalog() != nullptr) return std::nullopt;
   const std::lock_guard lock{mutex_};
   std::vector<sim::served_model_facts> facts;
-  for (std::size_t i = 0; i < service_->models().size(); ++i) {
-    const served_model& m = service_->models()[i];
-    facts.push_back({.name = m.meta.name,
-                     .profile = known->profiles[i],
-                     .slo = m.meta.slo,
+  for (const service_state::model& m : known->models) {
+    facts.push_back({.name = m.name,
+                     .profile = m.profile,
+                     .slo = m.slo,
                      .queue_capacity = options_.queue_capacity,
-                     .load = loads_[m.id.index()].measure(now)});
+                     .load = loads_[m.row.index()].measure(now)});
   }
   const duration response = known->arrival_delay + duration{std::llround(way_back_ns_)};
   sim::policy_values policy;
@@ -119,41 +118,66 @@ std::optional<deferred::settings> service_watch::settings() {
 
 void service_watch::show_advice(serve::metrics& on, const service_state& known) {
   const auto runs_one = [](const deferred::learned_state::device& d) { return d.capacity == 1; };
-  if (!std::ranges::all_of(known.learned.devices, runs_one)) return;
+  if (known.models.empty() || !std::ranges::all_of(known.learned.devices, runs_one)) {
+    return on.devices_advised.show({});
+  }
   const time_point now = steady_clock{}.now();
   const duration elsewhere = known.arrival_delay + duration{std::llround(way_back_ns_)};
-  std::vector<latency_curve> usual = known.profiles;
+  std::map<model_id, std::size_t> by_row;  // Of several versions the last, which most ask for.
+  for (std::size_t i = 0; i < known.models.size(); ++i) by_row[known.models[i].row] = i;
+  std::vector<latency_curve> usual;
   std::vector<deferred::model_demand> demand;
-  for (std::size_t i = 0; i < usual.size(); ++i) {
-    const served_model& m = service_->models()[i];
+  usual.reserve(by_row.size());
+  for (const auto& [row, i] : by_row) {
+    const service_state::model& m = known.models[i];
     const double factor = known.learned.models[i].learned.quantile(0.5);
-    usual[i].follow(known.profiles[i], duration{0}, duration{0},
-                    [factor](std::uint32_t) { return factor; });
-    demand.push_back({.latency = &usual[i],
-                      .slo = std::max(m.meta.slo - elsewhere, duration{1}),
-                      .rate = loads_[m.id.index()].measure(now).rate});
+    usual.push_back(m.profile);
+    usual.back().follow(m.profile, duration{0}, duration{0},
+                        [factor](std::uint32_t) { return factor; });
+    demand.push_back(
+        {.latency = &usual.back(),
+         .slo = std::max(m.slo - elsewhere, duration{1}),
+         .rate = row.index() < loads_.size() ? loads_[row.index()].measure(now).rate : 0});
   }
-  on.devices_advised.set({}, deferred::devices_needed(demand));
+  on.devices_advised.show({{{}, static_cast<double>(deferred::devices_needed(demand))}});
+}
+
+void service_watch::show_models(serve::metrics& on, const service_state& known) {
+  std::vector<std::pair<serve::metric_labels, serve::percentile_gauges::values>> corrections;
+  serve::metric_values factors;
+  serve::metric_values batches;
+  const std::map<model_id, double> told = std::exchange(shifts_, {});
+  for (std::size_t i = 0; i < known.models.size(); ++i) {
+    const service_state::model& row = known.models[i];
+    const serve::metric_labels model{{"model", row.name}};
+    const deferred::learned_state::model& m = known.learned.models[i];
+    const auto quantile = [&](double q) { return m.learned.quantile(q); };
+    corrections.emplace_back(model, serve::percentile_gauges::of(quantile));
+    factors.emplace_back(model, m.in_use);
+    batches.emplace_back(model, static_cast<double>(m.learned.count()));
+    // A model that was loaded again has had none yet.
+    const auto shifts = static_cast<double>(m.learned.shifts());
+    const auto at = told.find(row.row);
+    const double before = at == told.end() || at->second > shifts ? 0 : at->second;
+    on.latency_shifts.add(shifts - before, row.row.index());
+    shifts_[row.row] = shifts;
+  }
+  on.latency_correction.show(corrections);
+  on.latency_factor.show(factors);
+  on.latency_batches.show(batches);
 }
 
 void service_watch::show(serve::metrics& on) {
   const std::optional<service_state> known = surveyor_.ask();
-  if (!known) return;
   const std::lock_guard lock{mutex_};
-  for (std::size_t i = 0; i < service_->models().size(); ++i) {
-    const std::string& model = service_->models()[i].meta.name;
-    const deferred::learned_state::model& m = known->learned.models[i];
-    on.latency_correction.set({{"model", model}}, [&](double q) { return m.learned.quantile(q); });
-    on.latency_factor.set({{"model", model}}, m.in_use);
-    on.latency_batches.set({{"model", model}}, static_cast<double>(m.learned.count()));
-    on.latency_shifts.raise_to(static_cast<double>(m.learned.shifts()),
-                               service_->models()[i].id.index());
-  }
-  on.latency_seconds.set({}, [&](double q) { return latencies_.quantile(q); });
+  on.latency_seconds.show(
+      {{{}, serve::percentile_gauges::of([&](double q) { return latencies_.quantile(q); })}});
+  if (!known) return;
+  show_models(on, *known);
+  show_advice(on, *known);
   for (const deferred::learned_state::device& d : known->learned.devices) {
     on.device_factor.set({{"device", fmt::to_string(d.id.value())}}, d.factor);
   }
-  show_advice(on, *known);
   using engine::device_state;
   for (std::size_t i = 0; i < known->health.size(); ++i) {
     const std::string device = fmt::to_string(known->learned.devices[i].id.value());
@@ -164,22 +188,29 @@ void service_watch::show(serve::metrics& on) {
     }
   }
   const deferred::wake_lateness& late = known->learned.lateness;
-  on.wake_late_seconds.set({}, [&](double q) { return late.distribution().quantile(q) / 1e9; });
-  if (const auto& t = known->learned.tuned) {
-    for (const deferred::window_kind w : deferred::window_kinds) {
-      on.setting_window.set({{"window", deferred::name_of(w)}}, w == t->present.window ? 1 : 0);
-    }
-    on.setting_quantile.set({}, t->present.quantile);
-    const std::uint64_t rounds[] = {t->rounds.changed, t->rounds.judged - t->rounds.changed,
-                                    t->rounds.without_enough, t->rounds.without_answer};
-    for (std::size_t i = 0; i < std::size(rounds); ++i) {
-      on.tuning_rounds.raise_to(static_cast<double>(rounds[i]), 0, i);
-    }
-    on.tuning_cpu_seconds.raise_to(to_seconds(t->rounds.cost));
-  }
+  on.wake_late_seconds.show({{{}, serve::percentile_gauges::of([&](double q) {
+                                return late.distribution().quantile(q) / 1e9;
+                              })}});
   on.wake_margin_seconds.set({}, to_seconds(late.margin()));
   on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));
   on.handover_seconds.set({{"way", "back"}}, way_back_ns_ / 1e9);
+  const auto& tuned = known->learned.tuned;
+  if (tuned || options_.policy.tuning) {  // With a plan it keeps the settings of the start.
+    const deferred::settings present = tuned ? tuned->present : options_.policy.tuning->initial;
+    for (const deferred::window_kind w : deferred::window_kinds) {
+      on.setting_window.set({{"window", deferred::name_of(w)}}, w == present.window ? 1 : 0);
+    }
+    on.setting_quantile.set({}, present.quantile);
+  }
+  if (tuned) {
+    const deferred::tuning_rounds& r = tuned->rounds;
+    const std::uint64_t rounds[] = {r.changed, r.judged - r.changed, r.without_enough,
+                                    r.without_answer};
+    for (std::size_t i = 0; i < std::size(rounds); ++i) {
+      on.tuning_rounds.raise_to(static_cast<double>(rounds[i]), 0, i);
+    }
+    on.tuning_cpu_seconds.raise_to(to_seconds(r.cost));
+  }
 }
 
 }  // namespace cohort::inference

@@ -10,9 +10,11 @@
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -71,10 +73,17 @@ class service_watch {
   /// After anything else but `show`, before the service goes.
   void end() { surveyor_.end(); }
 
+  /// A model has this row from now on; it has got no requests yet. Allocates.
+  void meet(model_id row) {
+    const std::lock_guard lock{mutex_};
+    loads_.resize(std::max<std::size_t>(loads_.size(), row.index() + 1));
+    loads_[row.index()] = {};
+  }
   /// Requests of one client's call, whether they are accepted or not. O(1), no allocation.
+  /// @param m The row of one that was met.
   void arrived(model_id m, std::uint32_t rows, time_point now) noexcept {
     const std::lock_guard lock{mutex_};
-    if (m.index() < loads_.size()) loads_[m.index()].add(now, rows);  // Else it has no workload.
+    loads_[m.index()].add(now, rows);
   }
   /// A client's request that ran, `latency` after it came and `after` its end in the engine.
   void returned(duration latency, duration after) noexcept;
@@ -92,6 +101,7 @@ class service_watch {
  private:
   /// How many devices the present load needs, where a device runs one batch at a time.
   void show_advice(serve::metrics& on, const service_state& known);
+  void show_models(serve::metrics& on, const service_state& known);
 
   const options& options_;
   model_service* service_ = nullptr;
@@ -101,6 +111,7 @@ class service_watch {
   quantile_sketch latencies_{{.lowest = 1e-5, .highest = 1e3}, 16384};  // Seconds, of all models.
   double way_back_ns_ = 0;  // On average over about the last 256.
   double returned_ = 0;
+  std::map<model_id, double> shifts_;  // As was told, of those that are served.
 };
 
 }  // namespace cohort::inference

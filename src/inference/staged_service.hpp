@@ -48,6 +48,17 @@ std::size_t hanging_in(Engine& engine) {
   return n;
 }
 
+/// Copies into `out` what the engine has learned of models, its devices and its timers, on its
+/// thread.
+template <class Loop>
+void copy_state(const Loop& loop, const std::vector<model_id>& ids, service_state& out) {
+  out.learned = deferred::copy_learned(loop.core().scheduler(), ids);
+  out.arrival_delay = loop.arrival_delay();
+  for (const auto& d : out.learned.devices) {
+    out.health.push_back(loop.core().health().state(d.id));
+  }
+}
+
 /// The engine over one scheduler and one backend.
 template <class Scheduler, class Backend>
 class service_of final : public model_service {
@@ -117,15 +128,14 @@ class service_of final : public model_service {
   }
   [[nodiscard]] std::optional<service_state> inspect() override {
     std::vector<model_id> ids;
-    for (const served_model& m : models_) ids.push_back(m.id);
-    service_state out{.learned = {}, .profiles = profiles_};
-    engine_.inspect([&](const auto& loop) {
-      out.learned = deferred::copy_learned(loop.core().scheduler(), ids);
-      out.arrival_delay = loop.arrival_delay();
-      for (const auto& d : out.learned.devices) {
-        out.health.push_back(loop.core().health().state(d.id));
-      }
-    });
+    service_state out;
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+      const served_model& m = models_[i];
+      ids.push_back(m.id);
+      out.models.push_back(
+          {.row = m.id, .name = m.meta.name, .profile = profiles_[i], .slo = m.meta.slo});
+    }
+    engine_.inspect([&](const auto& loop) { copy_state(loop, ids, out); });
     return out;
   }
   [[nodiscard]] bool has_device() const noexcept override { return out_of_service_ < devices_; }

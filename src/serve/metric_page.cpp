@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/assert.hpp>
+#include <cohort/core/version.hpp>
 #include <cohort/serve/metric_page.hpp>
 
 #include <prometheus/counter.h>
@@ -10,10 +11,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "log.hpp"
+#include "process_facts.hpp"
 
 namespace cohort::serve {
 namespace {
@@ -34,12 +39,69 @@ void raise(prometheus::Counter& c, double total) { c.Increment(total - c.Value()
 
 }  // namespace
 
+/// Names and meanings of `process_...` are those that all clients of Prometheus have.
+struct metric_page::process_rows {
+  explicit process_rows(prometheus::Registry& r) : registry{r} {
+    family<prometheus::Gauge>(
+        r, {.name = "cohort_build_info", .help = "1; labels name the version and the compiler"})
+        .Add({{"version", version_string}, {"compiler", compiler}})
+        .Set(1);
+  }
+  template <class Metric>
+  Metric& of(const char* name, const char* help) {
+    return family<Metric>(registry, {.name = name, .help = help}).Add({});
+  }
+  void update() {
+    const dropped_lines d = log_lines_dropped();
+    const std::pair<const char*, std::uint64_t> all[] = {
+        {"repeated", d.repeated}, {"no_room", d.no_room}, {"unwritable", d.unwritable}};
+    for (const auto& [reason, n] : all) {
+      raise(log_dropped.Add({{"reason", reason}}), static_cast<double>(n));
+    }
+    const process_facts now = facts_of_process();
+    raise(cpu, now.cpu_seconds);
+    start.Set(now.start_seconds);
+    resident.Set(static_cast<double>(now.resident_bytes));
+    address_space.Set(static_cast<double>(now.virtual_bytes));
+    open_files.Set(static_cast<double>(now.open_descriptors));
+    most_files.Set(static_cast<double>(now.most_descriptors));
+  }
+
+#ifdef __clang__
+  static constexpr const char* compiler = "Clang " __clang_version__;
+#else
+  static constexpr const char* compiler = "GCC " __VERSION__;
+#endif
+  prometheus::Registry& registry;
+  prometheus::Family<prometheus::Counter>& log_dropped{family<prometheus::Counter>(
+      registry,
+      {.name = "cohort_log_lines_dropped_total", .help = "Log lines not written, by reason"})};
+  prometheus::Counter& cpu{of<prometheus::Counter>("process_cpu_seconds_total",
+                                                   "User and system CPU time of the process")};
+  prometheus::Gauge& start{of<prometheus::Gauge>("process_start_time_seconds",
+                                                 "Start of the process, since the Unix epoch")};
+  prometheus::Gauge& resident{of<prometheus::Gauge>("process_resident_memory_bytes",
+                                                    "Memory of the process that is in RAM")};
+  prometheus::Gauge& address_space{
+      of<prometheus::Gauge>("process_virtual_memory_bytes", "Address space of the process")};
+  prometheus::Gauge& open_files{
+      of<prometheus::Gauge>("process_open_fds", "Open file descriptors of the process")};
+  prometheus::Gauge& most_files{
+      of<prometheus::Gauge>("process_max_fds", "Limit of open file descriptors")};
+};
+
+struct metric_page::passing {
+  struct place {
+    std::string name;  // Empty: free.
+    std::weak_ptr<const metric_owner> owner;
+    std::uint64_t serial = 0;  // Of the owner that it had last.
+  };
+  std::vector<place> places;  // By index.
+};
+
 metric_page::metric_page()
     : registry_{std::make_unique<prometheus::Registry>()},
-      log_dropped_{
-          &family<prometheus::Counter>(*registry_, {.name = "cohort_log_lines_dropped_total",
-                                                    .help = "Log lines not written, by reason",
-                                                    .label = "reason"})} {}
+      process_{std::make_unique<process_rows>(*registry_)} {}
 metric_page::~metric_page() = default;
 
 void metric_page::add_owner(counted_by by, std::size_t index, const std::string& name) {
@@ -47,17 +109,40 @@ void metric_page::add_owner(counted_by by, std::size_t index, const std::string&
 }
 
 void metric_page::expect_owners(counted_by by, std::size_t most) {
+  passing_[by].places.resize(most);
   for (owner_listener* row : rows_) row->expect_owners(by, most);
+}
+
+std::shared_ptr<const metric_owner> metric_page::find_owner(counted_by by,
+                                                            const std::string& name) {
+  std::shared_ptr<const metric_owner> found;  // Beyond the lock, if it is the last copy.
+  const std::lock_guard lock{mutex_};
+  std::vector<passing::place>& places = passing_[by].places;
+  auto at = std::ranges::find(places, name, &passing::place::name);
+  const bool is_there = at != places.end();
+  if (!is_there) at = std::ranges::find(places, "", &passing::place::name);
+  if (at == places.end()) return nullptr;
+  found = at->owner.lock();
+  if (found) return found;
+  const auto index = static_cast<std::size_t>(at - places.begin());
+  // If it is there, its owner is just going, and this one takes over its series.
+  found = std::make_shared<const metric_owner>(*this, by, index, at->serial + 1);
+  if (!is_there) add_owner(by, index, name);
+  *at = {.name = name, .owner = found, .serial = at->serial + 1};
+  return found;
+}
+
+void metric_page::remove_owner(const metric_owner& o) noexcept {
+  const std::lock_guard lock{mutex_};
+  passing::place& at = passing_[o.by_].places[o.index_];
+  if (at.serial != o.serial_) return;
+  at.name.clear();
+  for (owner_listener* row : rows_) row->remove_owner(o.by_, o.index_);
 }
 
 std::string metric_page::text() const {
   const std::lock_guard lock{mutex_};  // Two readers must not both add what is new.
-  const dropped_lines d = log_lines_dropped();
-  const std::pair<const char*, std::uint64_t> all[] = {
-      {"repeated", d.repeated}, {"no_room", d.no_room}, {"unwritable", d.unwritable}};
-  for (const auto& [reason, n] : all) {
-    raise(log_dropped_->Add({{"reason", reason}}), static_cast<double>(n));
-  }
+  process_->update();
   return prometheus::TextSerializer{}.Serialize(registry_->Collect());
 }
 
@@ -85,6 +170,15 @@ void metric_row<Metric>::add_owner(counted_by by, std::size_t index, const std::
     } else {
       one = &family_->Add(labels);
     }
+  }
+}
+
+template <class Metric>
+void metric_row<Metric>::remove_owner(counted_by by, std::size_t index) {
+  if (by != spec_.by) return;
+  const std::size_t values = std::max<std::size_t>(1, spec_.values.size());
+  for (std::size_t i = index * values; i < (index + 1) * values; ++i) {
+    family_->Remove(std::exchange(series_[i], nullptr));
   }
 }
 
@@ -126,6 +220,16 @@ void changing_gauge::set(const metric_labels& labels, double x) const {
 }
 void changing_gauge::remove(const metric_labels& labels) const {
   family_->Remove(&family_->Add(labels));
+}
+void changing_gauge::show(const metric_values& all) {
+  const std::set<metric_labels> before = std::exchange(shown_, {});
+  for (const auto& [labels, x] : all) {
+    set(labels, x);
+    shown_.insert(labels);
+  }
+  for (const metric_labels& labels : before) {
+    if (!shown_.contains(labels)) remove(labels);
+  }
 }
 
 }  // namespace cohort::serve

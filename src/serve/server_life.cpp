@@ -18,17 +18,15 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <filesystem>
 #include <future>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "log.hpp"
+#include "process_facts.hpp"
 
 namespace cohort::serve {
 namespace {
@@ -46,12 +44,6 @@ http_reply plain(int status, std::string_view message) {
 
 /// For what is opened later: models, devices, caches.
 constexpr std::size_t reserved_descriptors = 128;
-
-std::size_t open_descriptors() {
-  std::error_code e;
-  const std::filesystem::directory_iterator all{"/proc/self/fd", e};
-  return e ? 16 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 /// Lets the process have so many descriptors if it may, else as many as it may.
 /// @returns How many it may have now.

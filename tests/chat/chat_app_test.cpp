@@ -207,7 +207,8 @@ TEST_CASE("no more requests wait to be read than texts may wait") {
   f.http.run(f.answers);
   CHECK(one->replies.size() == 1);
   CHECK(two->replies.size() == 1);
-  CHECK(f.counters.text().find("cohort_llm_refused_total 1\n") != std::string::npos);
+  CHECK(f.counters.text().find("cohort_llm_refused_total{reason=\"queue_full\"} 1\n") !=
+        std::string::npos);
 }
 
 }  // namespace

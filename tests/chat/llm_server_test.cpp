@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 #include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/log_pipe.hpp>
+#include <support/metrics_pages.hpp>
 #include <support/random_source.hpp>
 #include <support/soon.hpp>
 
@@ -439,7 +441,7 @@ TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
     CHECK(a.status == 429);
     CHECK(last.head.find("Retry-After: ") != std::string::npos);
     CHECK(a.body["error"]["type"] == "rate_limit_error");
-    CHECK(metric(last, "cohort_llm_refused_total") == 1);
+    CHECK(metric(last, "cohort_llm_refused_total{reason=\"queue_full\"}") == 1);
   }
   CHECK(becomes_idle(server.port()));
   // What could never find a place is the client's mistake.
@@ -458,7 +460,7 @@ TEST_CASE("a text whose first token would come too late is refused, not computed
   CHECK(c.head.find("Retry-After: ") == std::string::npos);  // Nor will it be later.
   const answer streamed = post(c, "/v1/chat/completions", chat({{"stream", true}}));
   CHECK(streamed.status == 429);
-  CHECK(metric(c, "cohort_llm_refused_total") == 2);
+  CHECK(metric(c, "cohort_llm_refused_total{reason=\"first_token_slo\"}") == 2);
   CHECK(metric(c, "cohort_llm_generated_tokens_total") == 0);
   CHECK(server.stop() == 0);
 }
@@ -744,5 +746,25 @@ TEST_CASE("bad options end the server with status 2 and one line" *
     CHECK(test::gist(c.first_line).starts_with(std::string{"llm_server: "} + message));
   }
 }
+/// The page after one text.
+std::string metrics_page() {
+  child server{{}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection c{server.port()};
+  CHECK(post(c, "/v1/completions", completion()).status == 200);
+  return c.ask("GET", "/metrics").second;
+}
+
+TEST_CASE("the documentation lists each metric of the page, and each listed one is there") {
+  const std::set<std::string> there = test::metric_names(metrics_page());
+  const std::set<std::string> listed = test::documented_metrics(SOURCE_DIR "/docs/llm_server.md");
+  CHECK(test::missing(there, listed) == "");
+  CHECK(test::missing(listed, there) == "");
+}
+
+TEST_CASE("promtool has no complaints of the page" * doctest::skip(!test::has_promtool())) {
+  CHECK(test::promtool_complaints(metrics_page()) == "");
+}
+
 }  // namespace
 }  // namespace cohort::chat::llm_server_test

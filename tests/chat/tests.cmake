@@ -3,7 +3,7 @@ if(TARGET llm_server)
                    nlohmann_json::nlohmann_json)
   cohort_add_test(chat/service_chaos_test.cpp LIBS cohort_chat)
   # They start the server, and are its clients over raw sockets.
-  set(needs LIBS nlohmann_json::nlohmann_json DEFINITIONS "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"" DEPENDS llm_server SERIAL)
+  set(needs LIBS nlohmann_json::nlohmann_json DEFINITIONS "LLM_SERVER=\"$<TARGET_FILE:llm_server>\"" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" DEPENDS llm_server SERIAL)
   cohort_add_tests(chat NAMES disconnect llm_server ${needs})
   cohort_add_test(chat/hung_device_test.cpp ${needs})
   cohort_blocks_calls(chat.hung_device_test)

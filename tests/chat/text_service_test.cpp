@@ -480,7 +480,10 @@ TEST_CASE("whoever is refused hears when one like it would not be") {
     CHECK(client->status == c.status);
     CHECK(client->reply.fields == c.fields);
     CHECK(client->reply.body.find(fmt::format("\"{}\"", c.message)) != std::string::npos);
-    CHECK(value_of(counters, "cohort_llm_refused_total") == (c.status == 429 ? 1 : 0));
+    const bool has_slot = std::string_view{c.message}.starts_with("The first");
+    CHECK(value_of(counters, std::string{"cohort_llm_refused_total{reason=\""} +
+                                 (has_slot ? "first_token_slo" : "no_slot") + "\"}") ==
+          (c.status == 429 ? 1 : 0));
     CHECK(texts.open() == 0);
   }
 }

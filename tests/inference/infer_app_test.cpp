@@ -189,7 +189,8 @@ TEST_CASE("a request that has waited too long is refused and not parsed") {
   REQUIRE(c->reply);
   CHECK(c->reply->status == 503);
   CHECK(c->reply->fields.at(0).first == "Retry-After");
-  CHECK(f.counters.text().find("cohort_shed_total{model=\"m\"} 1\n") != std::string::npos);
+  CHECK(f.counters.text().find("cohort_shed_total{model=\"m\",reason=\"waited\"} 1\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("a client that has left is passed over") {

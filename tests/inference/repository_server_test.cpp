@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include <support/child_server.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/log_pipe.hpp>
+#include <support/metrics_pages.hpp>
 #include <support/onnx_models.hpp>
 #include <support/profile_folder.hpp>
 #include <support/scratch_file.hpp>
@@ -539,6 +541,77 @@ TEST_CASE(
   CHECK(answer.ends_with("]}]}"));
   CHECK(std::ranges::count(answer, ',') >= 8 * (1 << 20) - 1);
   while (metric(s.port(), "cohort_held_bytes") > 1 << 20) std::this_thread::yield();
+  CHECK(s.stop() == 0);
+}
+
+/// Lines of the page of metrics that name a model.
+std::string lines_of(std::uint16_t port, const std::string& model) {
+  std::istringstream page{test::connection{port}.ask("GET", "/metrics").second};
+  std::string all;
+  for (std::string line; std::getline(page, line);) {
+    if (line.find("model=\"" + model) != std::string::npos) all += line + '\n';
+  }
+  return all;
+}
+
+TEST_CASE("the series of a model are there while it is served, and no longer") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  for (int i = 0; i < 40; ++i) r.add(test::two_by_two(), "m" + std::to_string(i), slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options({"--models", "pair"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/pair/infer", two_by_two_body).first == 200);
+  const std::string page = c.ask("GET", "/metrics").second;
+  for (const char* series :
+       {"cohort_requests_total{model=\"pair\",outcome=\"completed\"} 1",
+        "cohort_queue_seconds_count{model=\"pair\"} 1",
+        "cohort_compute_seconds_count{model=\"pair\"} 1",
+        "cohort_requests_in_flight{model=\"pair\"} 0", "cohort_latency_factor{model=\"pair\"}",
+        "cohort_device_state{device=\"1\",state=\"healthy\"} 1", "cohort_devices_advised",
+        "cohort_setting_window{window=\"eager\"}", "cohort_wake_margin_seconds",
+        "cohort_handover_seconds{way=\"in\"}"}) {
+    CAPTURE(series);
+    CHECK(page.find(std::string{"\n"} + series) != std::string::npos);
+  }
+  if (test::has_promtool()) CHECK(test::promtool_complaints(page) == "");
+  CHECK(unload(c, "pair").empty());
+  CHECK(test::soon([&] { return lines_of(s.port(), "pair").empty(); }));
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "m" + std::to_string(i);
+    CHECK(load(c, name).empty());
+    CHECK_FALSE(lines_of(s.port(), name + '"').empty());
+    CHECK(unload(c, name).empty());
+  }
+  CHECK(test::soon([&] { return lines_of(s.port(), "").empty(); }));
+  CHECK(load(c, "pair").empty());
+  CHECK(lines_of(s.port(), "pair")
+            .find("cohort_requests_total{model=\"pair\",outcome=\"completed\"} 0\n") !=
+        std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a model that is unloaded while a client takes its answer is counted until that ends") {
+  const repository r;
+  r.add(wide(1 << 20), "wide", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string body = wide_body(8);
+  {
+    test::connection large{s.port()};
+    large.send("POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+               std::to_string(body.size()) + "\r\n\r\n" + body);
+    REQUIRE(large.wait_for_bytes());
+    CHECK(unload(c, "wide").empty());
+    CHECK(c.ask("POST", "/v2/models/wide/infer", body).first == 404);
+    CHECK(lines_of(s.port(), "wide").find("outcome=\"completed\"} 8\n") != std::string::npos);
+    CHECK(load(c, "wide").empty());  // The same name: it goes on counting.
+    CHECK(unload(c, "wide").empty());
+    CHECK(lines_of(s.port(), "wide").find("outcome=\"completed\"} 8\n") != std::string::npos);
+    CHECK(large.answer().first == 200);
+  }
+  CHECK(test::soon([&] { return lines_of(s.port(), "wide").empty(); }));
   CHECK(s.stop() == 0);
 }
 

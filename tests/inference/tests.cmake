@@ -7,6 +7,8 @@ if(TARGET inference_server)
     LIBS cohort_serve cohort_models cohort_registry
     DEFINITIONS "${server}"
     DEPENDS inference_server SERIAL)
+  cohort_add_test(inference/metrics_server_test.cpp DEFINITIONS "${server}" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
+                  DEPENDS inference_server SERIAL)
   cohort_add_test(inference/warm_server_test.cpp LIBS cohort_inference DEFINITIONS "${server}" DEPENDS inference_server SERIAL)
   cohort_add_test(inference/hung_device_test.cpp LIBS cohort_serve cohort_models cohort_registry DEFINITIONS "${server}"
                   DEPENDS inference_server SERIAL)

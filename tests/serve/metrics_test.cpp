@@ -17,6 +17,10 @@ TEST_CASE("what is counted is in the text") {
   m.ended(model_id{1}, outcome::completed, 15ms);
   m.ended(model_id{1}, outcome::dropped, 15ms);
   m.refused(model_id{0}, refusal::queue_full);
+  m.shed_for(model_id{0}, shed_reason::waited);
+  m.queue_seconds.observe(0.0004, 1);
+  m.compute_seconds.observe(7, 1);
+  m.in_flight.set(2, 1);
   metrics_observer o;
   o.into = &m;
   o.dispatched({.model = model_id{1},
@@ -45,6 +49,12 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_requests_total{model=\"b\",outcome=\"dropped\"} 1\n"));
   CHECK(has("cohort_requests_total{model=\"a\",outcome=\"completed\"} 0\n"));
   CHECK(has("cohort_refused_total{model=\"a\",reason=\"queue_full\"} 1\n"));
+  CHECK(has("cohort_shed_total{model=\"a\",reason=\"waited\"} 1\n"));
+  CHECK(has("cohort_queue_seconds_bucket{model=\"b\",le=\"0.0002\"} 0\n"));
+  CHECK(has("cohort_queue_seconds_bucket{model=\"b\",le=\"0.0005\"} 1\n"));
+  CHECK(has("cohort_compute_seconds_bucket{model=\"b\",le=\"5\"} 0\n"));
+  CHECK(has("cohort_compute_seconds_sum{model=\"b\"} 7\n"));
+  CHECK(has("cohort_requests_in_flight{model=\"b\"} 2\n"));
   CHECK(has("cohort_batch_size_bucket{model=\"b\",le=\"4\"} 0\n"));
   CHECK(has("cohort_batch_size_bucket{model=\"b\",le=\"6\"} 1\n"));
   CHECK(has("cohort_request_seconds_count{model=\"b\"} 1\n"));  // The dropped one did not run.

@@ -5,12 +5,17 @@
 
 #include <cohort/serve/http.hpp>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace prometheus {
@@ -42,9 +47,12 @@ struct metric_spec {
   std::vector<double> buckets{};           ///< Upper bounds, ascending; of histograms.
 };
 
-/// The rows of one server, and `cohort_log_lines_dropped_total`. The rows are members; each
-/// registers itself, so another member is another metric. Thread safety: add rows and owners
-/// first, but for expected ones, which one thread may add later; then any thread.
+class metric_owner;
+
+/// The rows of one server, and those of every process: `cohort_build_info`, `process_...` and
+/// `cohort_log_lines_dropped_total`. The rows are members; each registers itself, so another member
+/// is another metric. Thread safety: add rows and owners that stay first, and say how many more are
+/// expected; then any thread.
 class metric_page {
  public:
   metric_page();
@@ -53,8 +61,13 @@ class metric_page {
 
   /// A model, pipeline or device, from now on counted in all rows by such. Each number once.
   void add_owner(counted_by by, std::size_t index, const std::string& name);
-  /// Numbers of such owners will be below `most`: then they may be added while others are counted.
+  /// Numbers of such owners will be below `most`: then they may come while others are counted.
   void expect_owners(counted_by by, std::size_t most);
+  /// An owner that may go: its series leave the page with the last copy of what is returned. The
+  /// same name is the same owner while there is a copy. The page outlives them all.
+  /// @returns Null if all expected numbers are taken.
+  [[nodiscard]] std::shared_ptr<const metric_owner> find_owner(counted_by by,
+                                                               const std::string& name);
   /// The text of GET /metrics.
   [[nodiscard]] std::string text() const;
 
@@ -69,15 +82,45 @@ class metric_page {
   class owner_listener {
    public:
     virtual void add_owner(counted_by by, std::size_t index, const std::string& name) = 0;
+    virtual void remove_owner(counted_by by, std::size_t index) = 0;
     virtual void expect_owners(counted_by by, std::size_t most) = 0;
 
    protected:
     ~owner_listener() = default;
   };
+  friend class metric_owner;
+  struct process_rows;  // As the page is read.
+  struct passing;       // The owners that may go, of one kind.
+
+  void remove_owner(const metric_owner& o) noexcept;
+
   mutable std::mutex mutex_;
   std::unique_ptr<prometheus::Registry> registry_;
-  prometheus::Family<prometheus::Counter>* log_dropped_;  // Of the process, as the page is read.
+  std::unique_ptr<process_rows> process_;
   std::vector<owner_listener*> rows_;
+  std::map<counted_by, passing> passing_;
+};
+
+/// An owner whose series are on the page as long as this exists: hold it where it is counted.
+class metric_owner {
+ public:
+  metric_owner(metric_page& page, counted_by by, std::size_t index, std::uint64_t serial)
+      : page_{page}, by_{by}, index_{index}, serial_{serial} {}
+  metric_owner(const metric_owner&) = delete;
+  metric_owner& operator=(const metric_owner&) = delete;
+  ~metric_owner() { page_.remove_owner(*this); }
+
+  /// Its number in the rows. Another owner may have it afterwards.
+  [[nodiscard]] std::size_t index() const noexcept { return index_; }
+  /// Not that of another owner, before or after; above 0.
+  [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
+
+ private:
+  friend class metric_page;
+  metric_page& page_;
+  counted_by by_;
+  std::size_t index_;
+  std::uint64_t serial_;
 };
 
 /// A row: its series by owner and value of the further label. Belongs to its page.
@@ -95,6 +138,7 @@ class metric_row : metric_page::owner_listener {
 
  private:
   void add_owner(counted_by by, std::size_t index, const std::string& name) override;
+  void remove_owner(counted_by by, std::size_t index) override;
   void expect_owners(counted_by by, std::size_t most) override;
   metric_spec spec_;
   prometheus::Family<Metric>* family_;
@@ -136,46 +180,56 @@ class text_counter {
   prometheus::Family<prometheus::Counter>* family_;
 };
 
-/// Requests that the HTTP server refused at a limit, by the limit. All servers have it.
-class http_refusal_counter {
+/// What all servers have: requests under way, and those refused at a limit, by the limit.
+class http_counters {
  public:
-  explicit http_refusal_counter(metric_page& page)
+  explicit http_counters(metric_page& page)
       : count_{page,
                {.name = "cohort_http_refused_total",
                 .help = "Connections and requests refused at a limit, by the limit",
                 .label = "reason",
                 .values = {"connections", "bodies", "memory"}}},
+        in_flight_{page,
+                   {.name = "cohort_http_requests_in_flight",
+                    .help = "HTTP requests whose answer is being made or sent"}},
         held_{page,
               {.name = "cohort_held_bytes",
                .help = "Bytes held or reserved for bodies and answers of requests"}},
         most_{page,
               {.name = "cohort_held_bytes_limit",
                .help = "Limit of cohort_held_bytes; requests beyond it are answered 429 or 413"}} {}
-  /// Shows the held memory and its limit.
-  void show(const byte_ledger& memory) const {
-    held_.set(static_cast<double>(memory.held()));
-    most_.set(static_cast<double>(memory.limit()));
+  /// Shows the requests under way, the held memory and its limit.
+  void show(http_server& http) const {
+    in_flight_.set(static_cast<double>(http.under_way()));
+    held_.set(static_cast<double>(http.memory().held()));
+    most_.set(static_cast<double>(http.memory().limit()));
   }
   void add(http_bound full) const { count_.add(1, 0, static_cast<std::size_t>(full)); }
 
  private:
   counter count_;
+  gauge in_flight_;
   gauge held_;
   gauge most_;
 };
 
 using metric_labels = std::map<std::string, std::string>;
 
-/// A gauge by labels that come and go while the server runs. One thread sets and removes; others
-/// may read the page meanwhile.
+using metric_values = std::vector<std::pair<metric_labels, double>>;
+
+/// A gauge by labels that come and go while the server runs. One thread at a time changes it;
+/// others may read the page meanwhile.
 class changing_gauge {
  public:
   changing_gauge(metric_page& page, const metric_spec& spec);
   void set(const metric_labels& labels, double x) const;
   void remove(const metric_labels& labels) const;
+  /// Sets these, and removes those of the last call that are not among them.
+  void show(const metric_values& all);
 
  private:
   prometheus::Family<prometheus::Gauge>* family_;
+  std::set<metric_labels> shown_;
 };
 
 /// The 50th, 90th and 99th percentile of a distribution that is kept elsewhere, a gauge each.
@@ -187,12 +241,20 @@ class percentile_gauges {
       : p50_{page, {.name = (name + "_p50" + unit).c_str(), .help = help}},
         p90_{page, {.name = (name + "_p90" + unit).c_str(), .help = help}},
         p99_{page, {.name = (name + "_p99" + unit).c_str(), .help = help}} {}
+  using values = std::array<double, 3>;
   /// @param quantile Called with 0.5, 0.9 and 0.99.
   template <class Quantile>
-  void set(const metric_labels& labels, Quantile quantile) const {
-    p50_.set(labels, quantile(0.5));
-    p90_.set(labels, quantile(0.9));
-    p99_.set(labels, quantile(0.99));
+  [[nodiscard]] static values of(Quantile quantile) {
+    return {quantile(0.5), quantile(0.9), quantile(0.99)};
+  }
+  /// As `changing_gauge::show`.
+  void show(const std::vector<std::pair<metric_labels, values>>& all) {
+    changing_gauge* const gauges[] = {&p50_, &p90_, &p99_};
+    for (std::size_t i = 0; i < std::size(gauges); ++i) {
+      metric_values one;
+      for (const auto& [labels, three] : all) one.emplace_back(labels, three[i]);
+      gauges[i]->show(one);
+    }
   }
 
  private:

@@ -9,8 +9,11 @@
 #include <cohort/core/time.hpp>
 #include <cohort/serve/metric_page.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace cohort::serve {
 
@@ -20,6 +23,13 @@ enum class row_event : std::uint8_t {
   stretched,  ///< Requests joined a row that ran.
   split,      ///< A row was divided.
   held,       ///< A row waited for the stragglers behind it.
+};
+
+/// What showed that a request would be late, before it was read.
+enum class shed_reason : std::uint8_t {
+  expected_wait,   ///< The requests before it, on its arrival.
+  waited,          ///< The time that it has waited, at its turn.
+  served_in_vain,  ///< As many as are let in of its model are there.
 };
 
 /// The table of metrics: its members. Further down, the events that count in several of them, or
@@ -46,8 +56,10 @@ class metrics : public metric_page {
                   to_string(refusal::no_device), to_string(refusal::model_suspended)}}};
   counter shed{*this,
                {.name = "cohort_shed_total",
-                .help = "Infer requests refused before parsing because they would be late",
-                .by = counted_by::model}};
+                .help = "Infer requests refused unread, as they would be late, by what showed it",
+                .by = counted_by::model,
+                .label = "reason",
+                .values = {"expected_wait", "waited", "served_in_vain"}}};
   histogram batch_size{*this,
                        {.name = "cohort_batch_size",
                         .help = "Requests per dispatched batch",
@@ -59,12 +71,28 @@ class metrics : public metric_page {
                              .by = counted_by::model,
                              .buckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
                                          0.15, 0.2, 0.3, 0.5, 1, 2}}};
+  histogram queue_seconds{*this,
+                          {.name = "cohort_queue_seconds",
+                           .help = "Time from arrival to the start of the last batch of an infer "
+                                   "request that was answered with results",
+                           .by = counted_by::model,
+                           .buckets = part_seconds()}};
+  histogram compute_seconds{*this,
+                            {.name = "cohort_compute_seconds",
+                             .help = "Time from the start to the end of a batch, copies included, "
+                                     "the longest of an infer request",
+                             .by = counted_by::model,
+                             .buckets = part_seconds()}};
   percentile_gauges latency_seconds{*this, "cohort_request_latency", "_seconds",
                                     "Latency percentile of the last 16,000 requests that ran"};
   gauge waiting{*this,
                 {.name = "cohort_waiting_requests",
                  .help = "Requests waiting for a batch",
                  .by = counted_by::model}};
+  gauge in_flight{*this,
+                  {.name = "cohort_requests_in_flight",
+                   .help = "Requests that are accepted and not answered yet",
+                   .by = counted_by::model}};
   counter busy_seconds{*this,
                        {.name = "cohort_device_busy_seconds_total",
                         .help = "Device time of dispatched batches by their profile",
@@ -163,10 +191,14 @@ class metrics : public metric_page {
   text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
-  http_refusal_counter http_refusals{*this};
+  http_counters http{*this};
 
-  /// Model ids will be below `most`: models may then be added while others are served.
+  /// Up to `most` models at one time will come and go, by `find_model`; none by `add_model`.
   void expect_models(std::size_t most) { expect_owners(counted_by::model, most); }
+  /// As `find_owner`. @param name Not empty.
+  [[nodiscard]] std::shared_ptr<const metric_owner> find_model(const std::string& name) {
+    return find_owner(counted_by::model, name);
+  }
   /// Model and device ids must be dense and added in order.
   void add_model(model_id id, const std::string& name) {
     add_owner(counted_by::model, id.index(), name);
@@ -179,6 +211,9 @@ class metrics : public metric_page {
     add_owner(counted_by::pipeline, id.index(), name);
   }
 
+  void shed_for(model_id id, shed_reason why) {
+    shed.add(1, id.index(), static_cast<std::size_t>(why));
+  }
   void refused(model_id id, refusal why) {
     refusals.add(1, id.index(), static_cast<std::size_t>(why));
   }
@@ -212,11 +247,15 @@ class metrics : public metric_page {
   }
   /// A plan was begun, or a step of one failed and is tried again.
   void planned(bool failed) { plans.add(1, 0, failed ? 1 : 0); }
-  void refused(http_bound full) { http_refusals.add(full); }
+  void refused(http_bound full) { http.add(full); }
   /// HTTP answers by status, of every path.
   void answered(int status) { answers.add(std::to_string(status)); }
 
  private:
+  /// Parts of a request's time: finer at the lower end than the whole.
+  static std::vector<double> part_seconds() {
+    return {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5};
+  }
   static metric_labels place_labels(const std::string& model, device_id device,
                                     std::uint32_t partition, std::uint32_t percent) {
     return {{"model", model},
