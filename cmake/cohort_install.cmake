@@ -52,4 +52,8 @@ write_basic_package_version_file(
 install(FILES "${PROJECT_BINARY_DIR}/cohort-config.cmake"
               "${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
         DESTINATION "${cohort_package_dir}")
+if(TARGET programs)
+  install(FILES "${PROJECT_SOURCE_DIR}/packaging/alerts.yml" DESTINATION "${CMAKE_INSTALL_DATADIR}/cohort")
+  install(FILES "${PROJECT_SOURCE_DIR}/packaging/cohort@.service" DESTINATION "lib/systemd/system")
+endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

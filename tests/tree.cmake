@@ -10,12 +10,14 @@ add_test(NAME tree.include_graph COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-
 add_test(NAME tree.reached COMMAND "${PROJECT_SOURCE_DIR}/scripts/include-graph" --unreached)
 add_test(NAME tree.presets COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
                                    "${PROJECT_SOURCE_DIR}/cmake/check_presets.cmake")
+add_test(NAME tree.alerts COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" -P
+                                  "${PROJECT_SOURCE_DIR}/cmake/check_alerts.cmake")
 add_test(NAME tree.checks_reject
          COMMAND "${CMAKE_COMMAND}" "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/bad_tree" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
 add_test(NAME tree.mutants COMMAND "${PROJECT_SOURCE_DIR}/scripts/mutants" --list)
 set_tests_properties(
-  tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.checks_reject tree.mutants
+  tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.alerts tree.checks_reject tree.mutants
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)
