@@ -61,7 +61,10 @@ repository_service::repository_service(const options& o, outcome_listener& liste
       serve::log_line(serve::severity::error, why);
     }
   }
-  for (const auto& shown : catalog_.all()) at_start_.push_back(*shown);
+  for (const auto& shown : catalog_.all()) {
+    at_start_.push_back(*shown);
+    at_start_.back().counted.reset();  // It may go before these do.
+  }
   keeper_ = std::thread{[this] { keep(); }};
 }
 

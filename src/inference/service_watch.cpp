@@ -20,6 +20,17 @@
 #include <utility>
 
 namespace cohort::inference {
+namespace {
+
+/// The places of models in a state; of several versions of one, of which all have one row, the
+/// last.
+std::map<model_id, std::size_t> by_row(const service_state& known) {
+  std::map<model_id, std::size_t> all;
+  for (std::size_t i = 0; i < known.models.size(); ++i) all[known.models[i].row] = i;
+  return all;
+}
+
+}  // namespace
 
 void surveyor::start(model_service& s) {
   service_ = &s;
@@ -123,12 +134,10 @@ void service_watch::show_advice(serve::metrics& on, const service_state& known) 
   }
   const time_point now = steady_clock{}.now();
   const duration elsewhere = known.arrival_delay + duration{std::llround(way_back_ns_)};
-  std::map<model_id, std::size_t> by_row;  // Of several versions the last, which most ask for.
-  for (std::size_t i = 0; i < known.models.size(); ++i) by_row[known.models[i].row] = i;
   std::vector<latency_curve> usual;
   std::vector<deferred::model_demand> demand;
-  usual.reserve(by_row.size());
-  for (const auto& [row, i] : by_row) {
+  usual.reserve(known.models.size());
+  for (const auto& [row, i] : by_row(known)) {
     const service_state::model& m = known.models[i];
     const double factor = known.learned.models[i].learned.quantile(0.5);
     usual.push_back(m.profile);
@@ -147,9 +156,8 @@ void service_watch::show_models(serve::metrics& on, const service_state& known) 
   serve::metric_values factors;
   serve::metric_values batches;
   const std::map<model_id, double> told = std::exchange(shifts_, {});
-  for (std::size_t i = 0; i < known.models.size(); ++i) {
-    const service_state::model& row = known.models[i];
-    const serve::metric_labels model{{"model", row.name}};
+  for (const auto& [row, i] : by_row(known)) {
+    const serve::metric_labels model{{"model", known.models[i].name}};
     const deferred::learned_state::model& m = known.learned.models[i];
     const auto quantile = [&](double q) { return m.learned.quantile(q); };
     corrections.emplace_back(model, serve::percentile_gauges::of(quantile));
@@ -157,10 +165,10 @@ void service_watch::show_models(serve::metrics& on, const service_state& known) 
     batches.emplace_back(model, static_cast<double>(m.learned.count()));
     // A model that was loaded again has had none yet.
     const auto shifts = static_cast<double>(m.learned.shifts());
-    const auto at = told.find(row.row);
+    const auto at = told.find(row);
     const double before = at == told.end() || at->second > shifts ? 0 : at->second;
-    on.latency_shifts.add(shifts - before, row.row.index());
-    shifts_[row.row] = shifts;
+    on.latency_shifts.add(shifts - before, row.index());
+    shifts_[row] = shifts;
   }
   on.latency_correction.show(corrections);
   on.latency_factor.show(factors);
