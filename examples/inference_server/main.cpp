@@ -30,8 +30,7 @@ int run(const options& o) {
                            .host = o.host,
                            .port = o.port,
                            .body_limit = o.body_limit,
-                           .read_timeout_s = o.read_timeout_s,
-                           .write_timeout_s = o.read_timeout_s,
+                           .timeouts = o.timeouts,
                            .max_held_bytes = o.request_memory_mib << 20U,
                            .held_bytes_option = "--request-memory-mib",
                            .max_connections = o.max_connections,
@@ -57,11 +56,10 @@ int run(const options& o) {
   }
   if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
   life.become_ready([&] { answers.start(*models); });
-  serve::print_lines(
-      serve::log_stream::out,
-      fmt::format("inference_server: ready on http://{}:{}{} | {} | {} | policy {}\n{}", o.host,
-                  http.port(), life.management_url(), names, models->description(), o.policy.name,
-                  models->notes()));
+  serve::print_lines(serve::log_stream::out,
+                     fmt::format("inference_server: ready on {}{} | {} | {} | policy {}\n{}",
+                                 http.url(), life.management_url(), names, models->description(),
+                                 o.policy.name, models->notes()));
   std::optional<settings_keeper> keeper;
   if (const kept_settings* s = models->settings()) {
     keeper.emplace(

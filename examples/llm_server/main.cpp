@@ -105,10 +105,9 @@ int run(options o) {
   serve::print_lines(
       serve::log_stream::out,
       fmt::format(
-          "llm_server: ready on http://{}:{}{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
+          "llm_server: ready on {}{} | {} ({:.1f} M parameters, {}) | {} | {} slots, {} "
           "| chat template {}\n",
-          o.http.host, http.port(), life.management_url(), served.name,
-          static_cast<double>(c.parameters()) / 1e6,
+          http.url(), life.management_url(), served.name, static_cast<double>(c.parameters()) / 1e6,
           o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
           to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form())));
   life.wait();

@@ -118,9 +118,6 @@ options parse_options(int argc, char** argv) {
          "at once")
       ->check(within(0.001, 86400.0));
   registry::add_http_options(app, o.http, request_memory_mib);
-  option("--write-timeout-s", o.http.write_timeout_s, "S",
-         "time for a client to take an answer, in seconds")
-      ->check(within(0.1, 3600.0));
   registry::add_life_options(app, o.life, lame_duck_ms);
   app.footer("Example: llm_server --model /models/llama --port 8000 --slots 16");
   try {

@@ -5,6 +5,7 @@
 
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/early_refusal.hpp>
+#include <cohort/serve/http.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +53,7 @@ struct options {
   std::size_t request_memory_mib = 0;  ///< 0: `serve::default_request_memory()`.
   engine::health_options health;
   engine::refusal_options refusals;
-  double read_timeout_s = 10;
+  serve::http_timeouts timeouts;
   std::optional<std::uint16_t> management_port{};  ///< 0: any free one; none by default.
   double drain_timeout_s = 10;
   double lame_duck_s = 1;

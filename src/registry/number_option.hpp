@@ -59,7 +59,7 @@ void add_tuning_options(CLI::App& app, PolicyOptions& o) {
 template <class Http, class Size>
 void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
   heading(app, "Connections");
-  app.add_option("--host", o.host, "IP address to listen on")->type_name("IP");
+  app.add_option("--host", o.host, "IP address to listen on, or localhost")->type_name("IP");
   app.add_option("--port", o.port, "port to listen on; 0 takes any free port")
       ->type_name("PORT")
       ->check(within(0, 65535));
@@ -74,10 +74,22 @@ void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
                  "memory that this process may use")
       ->type_name("MIB")
       ->check(within(0, 1 << 24));
-  app.add_option("--read-timeout-s", o.read_timeout_s,
-                 "time for a client to send a request, in seconds")
-      ->type_name("S")
-      ->check(within(0.1, 3600.0));
+  const auto seconds = [&app](const char* name, double& into, double least, const char* what) {
+    app.add_option(name, into, what)->type_name("S")->check(within(least, 86400.0));
+  };
+  seconds("--header-timeout-s", o.timeouts.header_s, 0.1,
+          "time for a client to send the header of a request, in seconds");
+  seconds("--idle-timeout-s", o.timeouts.idle_s, 1,
+          "time that a connection is kept without a request, in seconds; clients are told");
+  seconds("--read-timeout-s", o.timeouts.read_s, 0.1,
+          "time for a client to send more of a body, in seconds");
+  seconds("--write-timeout-s", o.timeouts.write_s, 0.1,
+          "time for a client to take more of an answer, in seconds");
+  app.add_option("--min-rate-kib", o.timeouts.min_rate_kib,
+                 "lowest average rate of a body or an answer, in KiB per second, beyond the time "
+                 "for more of it; 0 sets none")
+      ->type_name("KIB")
+      ->check(within(0, 1 << 20));
 }
 
 /// Options of both servers for probes and shutdown.

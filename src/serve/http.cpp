@@ -6,12 +6,16 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
 #include <cohort/serve/busy_meter.hpp>
+#include <cohort/serve/connection_clock.hpp>
+#include <cohort/serve/connection_places.hpp>
 #include <cohort/serve/http.hpp>
 
 #include <fmt/format.h>
 
 #include <linux/filter.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <algorithm>
 #include <atomic>
@@ -19,7 +23,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
@@ -46,17 +49,57 @@ class session;
 /// Of one read; more of long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
 /// How long a connection beyond the limit may take to say what it wants.
-constexpr std::chrono::milliseconds probe_patience{1000};
+constexpr duration probe_patience = std::chrono::seconds{1};
+/// How much longer a kept connection is kept than clients are told: what they send in that time is
+/// still on its way when it is over.
+constexpr duration edge = std::chrono::seconds{2};
+/// Largest number of connections beyond the limit, for networks that hold fewer than another.
+constexpr std::size_t max_spares = 32;
+/// How many connections are asked whether they make way before another is refused.
+constexpr int max_asked = 8;
 /// Of connections that are closed while their client sends: how many are read on at one time, how
 /// much of each at most, and for how long after its last byte.
 constexpr std::size_t max_lingering = 32;
 constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
-constexpr std::chrono::milliseconds linger_patience{1000};
+constexpr duration linger_patience = std::chrono::seconds{1};
 /// Of the inference protocol, whose bodies may be JSON and what is behind it.
 constexpr const char* inference_header_length = "Inference-Header-Content-Length";
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
+}
+
+connection_limits limits_of(const http_timeouts& t) {
+  const duration body = from_seconds(t.read_s);
+  return {.request = from_seconds(t.idle_s) + edge,
+          .header = from_seconds(t.header_s),
+          .body = body,
+          .taking = from_seconds(t.write_s),
+          .silence = std::min(linger_patience, body),
+          .bytes_per_s = t.min_rate_kib * 1024};
+}
+/// Of connections beyond the limit.
+connection_limits probe_limits_of(connection_limits l) {
+  l.header = std::min(l.header, probe_patience);
+  l.body = std::min(l.body, probe_patience);
+  return l;
+}
+
+/// The fields that say that a connection is kept, and for how long at least.
+std::string kept_fields(double idle_s) {
+  const auto seconds = static_cast<std::int64_t>(idle_s);
+  return seconds > 0 ? fmt::format("Connection: keep-alive\r\nKeep-Alive: timeout={}\r\n", seconds)
+                     : "Connection: keep-alive\r\n";
+}
+
+std::string name_of(const tcp::endpoint& e) {
+  const std::string address = e.address().to_string();
+  return e.address().is_v6() ? fmt::format("[{}]:{}", address, e.port())
+                             : fmt::format("{}:{}", address, e.port());
+}
+
+client_network network_of(const asio::ip::address& a) {
+  return a.is_v4() ? a.to_v4().to_uint() : serve::network_of(a.to_v6().to_bytes());
 }
 
 /// A body that takes memory as its bytes come. `http::string_body` takes all that the header
@@ -108,6 +151,10 @@ struct http_server::state {
   explicit state(http_options o)
       : settings{std::move(o)},
         memory{settings.max_held_bytes > 0 ? settings.max_held_bytes : default_request_memory()},
+        limits{limits_of(settings.timeouts)},
+        probe_limits{probe_limits_of(limits)},
+        kept{kept_fields(settings.timeouts.idle_s)},
+        places{settings.max_connections, spares(), from_seconds(settings.slow_after_s)},
         context{1},
         acceptor{context},
         drain_timer{context},
@@ -117,6 +164,8 @@ struct http_server::state {
   [[nodiscard]] std::pair<int, std::string> why_no_memory(std::size_t bytes) const;
   void accept();
   void admit(tcp::socket socket);
+  template <class Find>
+  void make_room(const Find& find);
   void empty_the_queue();
   void say_none_is_let_in(beast::error_code why);
   void begin_drain(std::chrono::milliseconds within);
@@ -134,7 +183,11 @@ struct http_server::state {
     return settings.max_body_bytes - own_bytes() * max_sharing();
   }
   [[nodiscard]] std::size_t max_sharing() const {
-    return settings.max_connections + settings.probe_connections;
+    return settings.max_connections + spares() + settings.probe_connections;
+  }
+  /// Connections beyond the limit, for networks that hold fewer places than another.
+  [[nodiscard]] std::size_t spares() const {
+    return std::clamp<std::size_t>(settings.max_connections / 32, 1, max_spares);
   }
 
   busy_meter meter;  // Of the thread in `run`.
@@ -142,15 +195,19 @@ struct http_server::state {
   http_options settings;
   byte_ledger memory;                     // Outlives what holds some of it.
   std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
-  std::size_t places = 0;                 // That they take of those within the limit.
-  std::list<session*> extras;             // Those beyond it, the latest last.
-  std::list<session*> lingering;          // In neither, the latest last.
+  connection_limits limits;
+  connection_limits probe_limits;  // Of those beyond the limit of connections.
+  std::string kept;                // Fields of an answer that is not the last of its connection.
+  connection_places<session> places;
+  std::list<session*> extras;     // Those without a place, the latest last.
+  std::list<session*> lingering;  // In neither, the latest last.
   std::vector<char> discarded = std::vector<char>(4 * read_size);  // What they read.
   std::atomic<std::size_t> under_way{0};
   std::size_t held_bytes = 0;  // Of those that bodies share.
   asio::io_context context;
   tcp::acceptor acceptor;
   std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
+  std::string url;
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
   asio::steady_timer clock_timer;
@@ -166,20 +223,16 @@ namespace {
 /// One connection: reads a request, has it answered, reads the next.
 class session final : public http_client, public std::enable_shared_from_this<session> {
  public:
-  session(tcp::socket socket, http_server::state& server, bool is_extra)
-      : stream_{std::move(socket)},
+  session(tcp::socket socket, http_server::state& server, client_network from)
+      : socket_{std::move(socket)},
         server_{server},
-        is_extra_{is_extra},
+        from_{from},
         request_memory_{server.memory},
         answer_memory_{server.memory} {
-    std::list<session*> place;  // What may fail comes first: nothing is to be undone then.
-    if (is_extra_) place.push_back(this);
     server_.sessions.insert(this);
-    server_.extras.splice(server_.extras.end(), place);
-    if (!is_extra_) ++server_.places;
     beast::error_code ignored;
-    stream_.socket().set_option(tcp::no_delay{true}, ignored);
-    stream_.socket().non_blocking(true, ignored);
+    socket_.set_option(tcp::no_delay{true}, ignored);
+    socket_.non_blocking(true, ignored);
   }
   ~session() override {
     move_to(phase::closed);
@@ -189,14 +242,25 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.lingering.remove(this);
   }
 
+  /// One of those that all share, or one that is for a probe alone.
+  void take_place() {
+    if (server_.places.enter(place_, from_)) return;
+    server_.extras.push_back(this);
+    is_extra_ = true;
+    clock_ = connection_clock{server_.probe_limits};
+  }
+
   void read() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
     parser_->body_limit(server_.settings.body_limit);
+    parser_->eager(false);  // One step ends with the header.
+    header_size_ = 0;
     let_go();
     move_to(phase::idle);
-    is_expecting_ = true;
-    due_ = std::chrono::steady_clock::now() + patience();
+    const time_point now = steady_clock{}.now();
+    clock_.await(is_fresh_ || buffer_.size() > 0 ? awaited::header : awaited::request, now);
+    server_.places.awaits(place_, now);
     if (buffer_.size() == 0) {
       if (buffer_.capacity() > std::size_t{4} * read_size) buffer_ = {};
       return receive();
@@ -207,19 +271,59 @@ class session final : public http_client, public std::enable_shared_from_this<se
     });
   }
 
-  /// Ends the wait for a request that takes too long. Not while bytes of it wait to be read: then
-  /// this process is late, which may have been stopped, and not the client.
-  void check_time(std::chrono::steady_clock::time_point now) {
-    if (phase_ == phase::lingering) {
-      if (now >= due_ || now >= linger_until_) shut();
-      return;
+  /// Ends the wait for a client that is too late. Not while bytes of it wait to be read: then this
+  /// process is late, which may have been stopped, and not the client.
+  void check_time(time_point now) {
+    if (!clock_.is_late(now) || has_moved(now)) return;
+    switch (clock_.waits_for()) {
+      case awaited::request:
+        return linger();  // A connection kept open without a request is no fault.
+      case awaited::header:
+        if (is_extra_) return turn_away();
+        if (!has_begun()) return shut();
+        return refuse(http::status::request_timeout,
+                      fmt::format("the header did not arrive within {} s",
+                                  server_.settings.timeouts.header_s));
+      case awaited::body:
+        if (is_extra_) return turn_away();
+        return refuse(
+            http::status::request_timeout,
+            fmt::format("the body did not arrive: nothing came for {} s, or less than {} "
+                        "KiB a second",
+                        server_.settings.timeouts.read_s, server_.settings.timeouts.min_rate_kib));
+      case awaited::taking:
+        return give_up();
+      case awaited::silence:
+        return shut();
+      case awaited::nothing:
+        break;
     }
-    if (!is_expecting_ || now < due_ || has_unread()) return;
-    is_expecting_ = false;
-    if (is_extra_) return turn_away();
-    // A connection kept open without a request is no fault.
-    if (!parser_->got_some() && buffer_.size() == 0) return shut();
-    refuse(http::status::request_timeout, "the request did not arrive in time");
+  }
+  /// Whether the client has sent or taken something that was not seen yet.
+  bool has_moved(time_point now) {
+    const awaited what = clock_.waits_for();
+    if (what == awaited::silence) return false;
+    if (what != awaited::taking) return has_unread();
+    look(0, now);
+    return !clock_.is_late(now);
+  }
+  /// Leaves its place to another connection.
+  /// @returns Whether it did. Not if its client has only just sent or taken something.
+  bool make_way(time_point now) {
+    if (clock_.waits_for() == awaited::taking ? look(0, now) : has_unread()) {
+      server_.places.awaits(place_, now);
+      return false;
+    }
+    leave_place();
+    if (clock_.waits_for() == awaited::taking) {
+      give_up();
+    } else if (!has_begun()) {
+      linger();
+    } else {
+      turn_away();
+      if (phase_ == phase::answering) shut();  // It does not take the answer either.
+    }
+    return true;
   }
 
   /// Answers a connection that is one too many, and closes it.
@@ -239,6 +343,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
   [[nodiscard]] bool is_gone() const noexcept override { return phase_ == phase::closed; }
   [[nodiscard]] bool is_silent() const noexcept { return phase_ == phase::idle; }
+  [[nodiscard]] client_network from() const noexcept { return from_; }
   /// Whether an answer is being made.
   [[nodiscard]] bool is_asked() const noexcept {
     return phase_ == phase::asked || phase_ == phase::streaming;
@@ -309,6 +414,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::answering);
     gone_ = nullptr;
     server_.app->answered(r.status);
+    clock_.begin_answer();
     keep_alive_ = keep_alive_ && !server_.leaving;
     const auto reason = http::obsolete_reason(static_cast<http::status>(r.status));
     const auto to = std::back_inserter(unsent_);
@@ -325,15 +431,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
       keep_alive_ = false;  // The end of the connection ends the body.
     }
     for (const auto& [name, value] : r.fields) fmt::format_to(to, "{}: {}\r\n", name, value);
-    if (keep_alive_ != (version_ >= 11)) {
-      fmt::format_to(to, "Connection: {}\r\n", keep_alive_ ? "keep-alive" : "close");
-    }
+    unsent_ += keep_alive_ ? server_.kept : "Connection: close\r\n";
     unsent_ += "\r\n";
     if (!head_only_ && r.pieces) {
       pieces_ = std::move(r.pieces);
       parser_.reset();  // Its answer may take long.
       let_go();
-      patience_left_ = milliseconds_of(server_.settings.write_timeout_s);
       append_piece();
     } else if (!head_only_) {
       unsent_ += r.body;
@@ -361,11 +464,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.app->answered(200);
     is_chunked_ = version_ >= 11;  // Else the end of the connection ends the body.
     if (!is_chunked_ || server_.leaving) keep_alive_ = false;
+    clock_.begin_answer();
     unsent_ += fmt::format(
         "HTTP/1.{} 200 OK\r\nServer: cohort/{}\r\nContent-Type: {}\r\nCache-Control: no-cache\r\n"
         "{}{}\r\n",
         version_ % 10, version_string, type, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-        keep_alive_ ? "" : "Connection: close\r\n");
+        keep_alive_ ? server_.kept : "Connection: close\r\n");
     pump();
   }
   void send_more(std::string_view bytes) {
@@ -401,7 +505,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Whether bytes are there that were not read yet.
   [[nodiscard]] bool has_unread() {
     beast::error_code ignored;
-    return stream_.socket().available(ignored) > 0;
+    return socket_.available(ignored) > 0;
   }
   void move_to(phase next) {
     phase_ = next;
@@ -418,9 +522,23 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
   }
 
-  [[nodiscard]] std::chrono::milliseconds patience() const {
-    const auto patience = milliseconds_of(server_.settings.read_timeout_s);
-    return is_extra_ ? std::min(patience, probe_patience) : patience;
+  /// Whether a part of a request has come.
+  [[nodiscard]] bool has_begun() const {
+    return phase_ == phase::arriving || buffer_.size() > 0 || (parser_ && parser_->got_some());
+  }
+  /// Notes what the client has taken of what was sent since the last look.
+  /// @param sent Bytes handed to the system since then.  @returns Whether it took anything.
+  bool look(std::size_t sent, time_point now) {
+    const std::size_t before = untaken_ + sent;
+    untaken_ = std::min(before, queued());
+    clock_.moved(before - untaken_, now);
+    return untaken_ < before;
+  }
+  /// Bytes of answers that the system holds until the client takes them.
+  [[nodiscard]] std::size_t queued() {
+    int bytes = 0;
+    return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes)
+                                                                 : 0;
   }
 
   /// What a request of so many bytes takes of those that all connections share.
@@ -458,38 +576,33 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
   void count_unsent() noexcept { answer_memory_.set(unsent_.size() + sending_.size()); }
 
-  void leave_place() {
-    if (!std::exchange(has_place_, false)) return;
-    if (is_extra_) {
-      server_.extras.remove(this);
-    } else {
-      --server_.places;
-    }
+  void leave_place() noexcept {
+    server_.places.leave(place_);
+    if (is_extra_) server_.extras.remove(this);
   }
 
   void shut() noexcept {
     if (phase_ == phase::lingering) server_.lingering.remove(this);
     move_to(phase::closed);
-    is_expecting_ = false;
+    clock_.stop();
+    leave_place();
     pieces_.reset();
     beast::error_code ignored;
-    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
-    stream_.close();
+    socket_.shutdown(tcp::socket::shutdown_both, ignored);
+    socket_.close(ignored);
   }
 
   /// Ends a connection whose client may still send. A close with bytes unread would reset it, and
   /// the client, which fails to send, never see its answer. So the close waits for that of the
   /// client, or for its silence.
   void linger() {
-    const auto now = std::chrono::steady_clock::now();
-    const auto read_timeout = milliseconds_of(server_.settings.read_timeout_s);
     move_to(phase::lingering);
     drop_request();
     leave_place();
-    linger_until_ = now + read_timeout;  // As long as the request itself might have taken.
-    due_ = now + std::min(linger_patience, read_timeout);
+    clock_ = connection_clock{server_.limits};
+    clock_.await(awaited::silence, steady_clock{}.now());
     beast::error_code ignored;
-    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
     server_.lingering.push_back(this);
     // Who has had the longest time goes.
     if (server_.lingering.size() > max_lingering) {
@@ -498,15 +611,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
     discard(max_discarded);
   }
   void discard(std::uint64_t most) {
-    stream_.socket().async_read_some(
-        asio::buffer(server_.discarded),
-        [self = shared_from_this(), most](beast::error_code e, std::size_t n) {
-          if (self->phase_ != phase::lingering) return;
-          if (e || n >= most) return self->shut();
-          const auto now = std::chrono::steady_clock::now();
-          self->due_ = std::max(self->due_, now + linger_patience);
-          self->discard(most - n);
-        });
+    socket_.async_read_some(asio::buffer(server_.discarded),
+                            [self = shared_from_this(), most](beast::error_code e, std::size_t n) {
+                              if (self->phase_ != phase::lingering) return;
+                              if (e || n >= most) return self->shut();
+                              self->clock_.moved(n, steady_clock{}.now());
+                              self->discard(most - n);
+                            });
   }
 
   /// The client is gone: its request need not run.
@@ -517,7 +628,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void refuse(http::status status, std::string_view message,
               std::optional<unsigned> retry_after = {}) {
-    is_expecting_ = false;
+    clock_.stop();
+    server_.places.acts(place_);
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
     is_refused_ = true;
     move_to(phase::asked);
@@ -531,7 +643,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Nothing of it is needed any more, unless the app may have kept it: its memory is for others.
   void drop_request() {
     beast::error_code ignored;
-    stream_.socket().cancel(ignored);  // Else it would be read into the buffer.
+    socket_.cancel(ignored);  // Else it would be read into the buffer.
     buffer_ = {};
     if (is_kept_) return;
     parser_.reset();
@@ -558,13 +670,17 @@ class session final : public http_client, public std::enable_shared_from_this<se
     // As much again as has come: who only announces a long body gets no long buffer.
     const std::size_t size =
         std::clamp(parser_->get().body().size(), read_size, std::size_t{16} * read_size);
-    stream_.socket().async_read_some(
-        buffer_.prepare(size), [self = shared_from_this()](beast::error_code e, std::size_t n) {
-          if (self->phase_ != phase::idle && self->phase_ != phase::arriving) return;
-          if (e) return self->shut();
-          self->buffer_.commit(n);
-          self->feed();
-        });
+    socket_.async_read_some(buffer_.prepare(size),
+                            [self = shared_from_this()](beast::error_code e, std::size_t n) {
+                              if (self->phase_ != phase::idle && self->phase_ != phase::arriving)
+                                return;
+                              if (e) return self->shut();
+                              const time_point now = steady_clock{}.now();
+                              self->clock_.moved(n, now);
+                              self->server_.places.awaits(self->place_, now);
+                              self->buffer_.commit(n);
+                              self->feed();
+                            });
   }
 
   /// Parses what has arrived, of one request at most. A request for which that fails, for want of
@@ -587,18 +703,32 @@ class session final : public http_client, public std::enable_shared_from_this<se
       beast::error_code e;
       const std::size_t n = parser_->put(buffer_.data(), e);
       buffer_.consume(n);
+      // The parser's own limit does not count fields that came together.
+      if (phase_ == phase::idle && (header_size_ += n) > server_.settings.header_limit) {
+        return on_bad_read(http::make_error_code(http::error::header_limit));
+      }
       if (e == http::error::need_more) break;
       if (e) return on_bad_read(e);
       if (phase_ == phase::idle && parser_->is_header_done()) {
         on_header();
-        if (phase_ != phase::arriving || is_waiting_to_go_on_) return;
+        if (phase_ != phase::arriving) return;
+        clock_.await(awaited::body, steady_clock{}.now());
+        parser_->eager(true);
+        if (is_waiting_to_go_on_) return;
       }
       if (!hold()) return;
       if (parser_->is_done()) {
-        is_expecting_ = false;
+        clock_.stop();
+        server_.places.acts(place_);
         return ask();
       }
       if (n == 0) break;
+    }
+    // What announces a chunk or follows the last one is held until its end.
+    if (phase_ == phase::arriving && buffer_.size() > server_.settings.header_limit) {
+      return refuse(http::status::bad_request,
+                    fmt::format("a chunk's size line or trailer is over {} bytes",
+                                server_.settings.header_limit));
     }
     receive();
   }
@@ -640,6 +770,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return refuse(http::status::bad_request,
                     fmt::format("expected one {} field", inference_header_length));
     }
+    if (request.count(http::field::transfer_encoding) > 0 && version_ < 11) {
+      return refuse(http::status::bad_request, "Transfer-Encoding: not in HTTP/1.0");
+    }
     if (request.count(http::field::transfer_encoding) > 0 &&
         !beast::iequals(request[http::field::transfer_encoding], "chunked")) {
       return refuse(http::status::not_implemented, "Transfer-Encoding: only chunked is understood");
@@ -653,10 +786,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
         !beast::iequals(request[http::field::expect], "100-continue")) {
       return refuse(http::status::expectation_failed, "Expect: only 100-continue is understood");
     }
-    if (request.count(http::field::expect) > 0) {
+    // By now, as a trailer would add to the fields.
+    authorization_ = view(request[http::field::authorization]);
+    inference_header_length_ = view(request[inference_header_length]);
+    if (request.count(http::field::expect) > 0 && version_ >= 11) {
       go_on_.emplace(http::status::continue_, version_);
       is_waiting_to_go_on_ = true;
-      http::async_write(stream_, *go_on_,
+      http::async_write(socket_, *go_on_,
                         [self = shared_from_this()](beast::error_code error, std::size_t) {
                           self->is_waiting_to_go_on_ = false;
                           if (self->phase_ != phase::arriving) return;
@@ -682,8 +818,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
       server_.app->asked({.method = view(request.method_string()),
                           .path = path_of(request),
                           .body = request.body(),
-                          .authorization = view(request[http::field::authorization]),
-                          .inference_header_length = view(request[inference_header_length])},
+                          .authorization = authorization_,
+                          .inference_header_length = inference_header_length_},
                          shared_from_this());
     });
     if (is_asked()) watch();
@@ -691,18 +827,17 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   /// Notices that the client goes away while its answer is being made.
   void watch() {
-    stream_.socket().async_wait(tcp::socket::wait_read,
-                                [self = shared_from_this()](beast::error_code e) {
-                                  if (e || !self->is_asked()) return;
-                                  char byte = 0;
-                                  beast::error_code error;
-                                  const std::size_t got = self->stream_.socket().receive(
-                                      asio::buffer(&byte, 1), tcp::socket::message_peek, error);
-                                  // More bytes are a pipelined request, which waits for its turn.
-                                  if (got == 0 && error != asio::error::would_block) {
-                                    self->give_up();
-                                  }
-                                });
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](beast::error_code e) {
+      if (e || !self->is_asked()) return;
+      char byte = 0;
+      beast::error_code error;
+      const std::size_t got =
+          self->socket_.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+      // More bytes are a pipelined request, which waits for its turn.
+      if (got == 0 && error != asio::error::would_block) {
+        self->give_up();
+      }
+    });
   }
 
   /// Sends what there is, one write at a time; what the system takes at once without waiting for
@@ -713,34 +848,36 @@ class session final : public http_client, public std::enable_shared_from_this<se
     sending_.swap(unsent_);
     if (phase_ == phase::answering && !pieces_) count(false);  // Before the client can know.
     beast::error_code later;  // Errors are told by the write that waits, not to who calls this.
-    const std::size_t sent = stream_.socket().write_some(asio::buffer(sending_), later);
+    const std::size_t sent = socket_.write_some(asio::buffer(sending_), later);
     if (!later && sent == sending_.size()) return on_sent();
     move_to(phase_);
-    const auto began = std::chrono::steady_clock::now();
-    stream_.expires_after(pieces_ ? patience_left_
-                                  : milliseconds_of(server_.settings.write_timeout_s));
-    asio::async_write(stream_, asio::buffer(sending_) + (later ? 0 : sent),
-                      [self = shared_from_this(), began](beast::error_code e, std::size_t) {
-                        if (self->phase_ == phase::closed) return;
-                        self->stream_.expires_never();
-                        if (e) return self->give_up();
-                        self->patience_left_ -= std::min(self->patience_left_,
-                                                         std::chrono::steady_clock::now() - began);
-                        self->guard([&] { self->on_sent(); });
-                      });
+    const time_point now = steady_clock{}.now();
+    clock_.await_taking(now);
+    server_.places.awaits(place_, now);
+    untaken_ = queued();
+    write_from(later ? 0 : sent);
   }
-
-  /// Each MiB of an answer in pieces may take as long as a whole one in one piece: who takes the
-  /// pieces one by one, as late as may be, does not hold the rest for ever.
-  void count_sent() {
-    sent_since_ += sending_.size();
-    if (sent_since_ < std::size_t{1} << 20U) return;
-    sent_since_ = 0;
-    patience_left_ = milliseconds_of(server_.settings.write_timeout_s);
+  /// @param done Bytes of `sending_` that the system has taken.
+  void write_from(std::size_t done) {
+    socket_.async_write_some(asio::buffer(sending_) + done,
+                             [self = shared_from_this(), done](beast::error_code e, std::size_t n) {
+                               if (self->phase_ == phase::closed) return;
+                               if (e) return self->give_up();
+                               self->guard([&] {
+                                 const time_point now = steady_clock{}.now();
+                                 self->look(n, now);
+                                 if (done + n < self->sending_.size()) {
+                                   self->server_.places.awaits(self->place_, now);
+                                   return self->write_from(done + n);
+                                 }
+                                 self->clock_.stop_taking(now);
+                                 self->server_.places.acts(self->place_);
+                                 self->on_sent();
+                               });
+                             });
   }
 
   void on_sent() {
-    if (pieces_) count_sent();
     sending_.clear();
     count_unsent();
     if (!unsent_.empty()) return pump();
@@ -762,10 +899,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
     shut();  // A drain looks every few milliseconds who is left.
   }
 
-  beast::tcp_stream stream_;
+  tcp::socket socket_;
   http_server::state& server_;
+  client_network from_;
+  connection_places<session>::place place_{*this};
+  connection_clock clock_{server_.limits};
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<arriving_body>> parser_;
+  std::string_view authorization_;  // Of the request's fields, as is the next.
+  std::string_view inference_header_length_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
@@ -773,8 +915,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   unsigned version_ = 11;
   phase phase_ = phase::idle;
   bool is_counted_ = false;
-  bool is_extra_;  // Beyond the limit of connections: for a probe alone.
-  bool has_place_ = true;
+  bool is_extra_ = false;    // Beyond the limit of connections: for a probe alone.
   bool is_refused_ = false;  // It may not have sent all of its request.
   bool is_kept_ = false;     // The app failed, and may still have its request.
   bool is_fresh_ = true;     // No request has come yet.
@@ -782,15 +923,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool head_only_ = false;
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
-  bool is_expecting_ = false;  // A request, until `due_`.
-  std::chrono::steady_clock::time_point due_;
-  std::chrono::steady_clock::time_point linger_until_;  // However it goes on sending.
-  std::size_t held_ = 0;                                // Bytes of those that bodies share.
+  std::size_t header_size_ = 0;
+  std::size_t held_ = 0;     // Bytes of those that bodies share.
+  std::size_t untaken_ = 0;  // Bytes sent that the client had not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
-  std::shared_ptr<http_body> pieces_;                    // Of the answer, those to come.
-  std::chrono::steady_clock::duration patience_left_{};  // With it.
-  std::size_t sent_since_ = 0;                           // Bytes, since that was set.
+  std::shared_ptr<http_body> pieces_;  // Of the answer, those to come.
 };
 
 }  // namespace
@@ -851,16 +989,44 @@ void http_server::state::admit(tcp::socket socket) {
   const auto end = [this](session* last) {
     asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
   };
-  const bool is_extra = places >= settings.max_connections;
-  const std::shared_ptr<session> s{new session{std::move(socket), *this, is_extra}, end};
+  beast::error_code e;
+  const auto at = socket.remote_endpoint(e);
+  if (e) return;  // It is gone already.
+  const std::shared_ptr<session> s{new session{std::move(socket), *this, network_of(at.address())},
+                                   end};
+  if (places.is_full()) {
+    make_room([&](time_point now) { return places.makes_way(s->from(), now); });
+  }
+  s->take_place();
   if (extras.size() > settings.probe_connections) {
-    // Who has said nothing yet goes first: probes send their request with their connection.
-    const auto silent = std::ranges::find_if(extras, &session::is_silent);
-    const auto goes = settings.probe_connections > 0 ? (*silent)->shared_from_this() : s;
-    goes->guard([&] { goes->turn_away(); });
-    if (goes == s) return;
+    // Who has said nothing yet goes first: probes send their request with their connection. Of
+    // those the oldest of the network that holds most.
+    session* goes = s.get();
+    std::size_t most = 0;
+    for (session* other : extras) {
+      if (!other->is_silent() || (goes != s.get() && places.held(other->from()) <= most)) continue;
+      goes = other;
+      most = places.held(other->from());
+    }
+    const auto last = goes->shared_from_this();
+    last->guard([&] { last->turn_away(); });
+    if (last == s) return;
   }
   s->read();
+}
+
+/// Has the connection that `find` finds leave its place, if there is one that is slow indeed.
+template <class Find>
+void http_server::state::make_room(const Find& find) {
+  const time_point now = steady_clock{}.now();
+  for (int i = 0; i < max_asked; ++i) {
+    session* const slow = find(now);
+    if (slow == nullptr) return;
+    const auto goes = slow->shared_from_this();
+    bool went = true;
+    goes->guard([&] { went = goes->make_way(now); });
+    if (went) return;
+  }
 }
 
 /// Takes the connections that the system has accepted for us, before the port is closed: it would
@@ -880,13 +1046,17 @@ void http_server::state::empty_the_queue() {
 /// One timer for all, as a timer of its own costs a request more than its parsing.
 void http_server::state::check_times() {
   const auto often =
-      std::min(std::chrono::milliseconds{50}, milliseconds_of(settings.read_timeout_s / 4));
+      std::min(std::chrono::milliseconds{50},
+               milliseconds_of(std::min({settings.timeouts.header_s, settings.timeouts.read_s,
+                                         settings.timeouts.write_s}) /
+                               4));
   clock_timer.expires_after(often + std::chrono::milliseconds{1});
   clock_timer.async_wait([this](beast::error_code e) {
     if (e) return;
     guarded(settings.name, "cannot look at the time", [this] {
-      const auto now = std::chrono::steady_clock::now();
+      const time_point now = steady_clock{}.now();
       for (const auto& s : everyone()) s->guard([&] { s->check_time(now); });
+      make_room([this](time_point at) { return places.makes_way(at); });
     });
     check_times();
   });
@@ -938,31 +1108,36 @@ http_server::~http_server() = default;
 void http_server::listen() {
   beast::error_code e;
   const http_options& o = state_->settings;
-  const auto fail = [&](const char* what) {
-    if (e) {
-      throw resource_error{fmt::format("cannot {} {}:{}: {}", what, o.host, o.port, e.message())};
-    }
-  };
-  const auto address = asio::ip::make_address(o.host, e);
+  const auto address =
+      asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host.c_str(), e);
   if (e) {
-    throw config_error{fmt::format("--host: got {}, expected an IP address", o.host)};
+    throw config_error{fmt::format("--host: got {}, expected an IP address or localhost", o.host)};
   }
   const tcp::endpoint endpoint{address, o.port};
+  const auto fail = [&](const char* what) {
+    if (e) {
+      throw resource_error{fmt::format("cannot {} {}: {}", what, name_of(endpoint), e.message())};
+    }
+  };
   state_->acceptor.open(endpoint.protocol(), e);
   fail("open");
   state_->acceptor.set_option(asio::socket_base::reuse_address{true}, e);
   fail("configure");
   state_->acceptor.bind(endpoint, e);
   fail("listen on");
-  state_->acceptor.listen(1024, e);
+  state_->acceptor.listen(tcp::acceptor::max_listen_connections, e);
   fail("listen on");
-  state_->port = state_->acceptor.local_endpoint().port();
+  const tcp::endpoint at = state_->acceptor.local_endpoint();
+  state_->port = at.port();
+  state_->url = "http://" + name_of(at);
 }
 
 std::uint16_t http_server::port() const { return state_->port; }
+std::string http_server::url() const { return state_->url; }
 
 void http_server::limit_connections(std::size_t most) {
   state_->settings.max_connections = std::max<std::size_t>(1, most);
+  state_->places.resize(state_->settings.max_connections, state_->spares());
 }
 std::size_t http_server::max_connections() const noexcept {
   return state_->settings.max_connections;
@@ -971,7 +1146,7 @@ std::size_t http_server::max_descriptors() const noexcept {
   // One more of those beyond and of those that linger: it comes before another goes.
   const std::size_t beyond = state_->settings.probe_connections + 1 + max_lingering + 1;
   constexpr std::size_t own = 5;  // The port, what the context waits with, how busy it is.
-  return max_connections() + beyond + own;
+  return max_connections() + state_->spares() + beyond + own;
 }
 
 void http_server::run(http_app& app) {

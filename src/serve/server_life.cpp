@@ -132,8 +132,7 @@ struct server_life::state {
                                    .host = settings.host,
                                    .port = *settings.management_port,
                                    .body_limit = 4096,
-                                   .read_timeout_s = 5,
-                                   .write_timeout_s = 5,
+                                   .timeouts = {.header_s = 5, .read_s = 5, .write_s = 5},
                                    .max_connections = 64});
       try {
         manager->listen();
@@ -295,7 +294,7 @@ int server_life::end(const std::function<void()>& release) {
 std::string server_life::management_url() const {
   const state& me = *state_;
   if (!me.manager) return {};
-  return fmt::format(" management http://{}:{}", me.settings.host, me.manager->port());
+  return fmt::format(" management {}", me.manager->url());
 }
 
 }  // namespace cohort::serve

@@ -85,7 +85,8 @@ TEST_CASE("the server answers the protocol's questions") {
 }
 TEST_CASE("every bad request gets its status and the server stays up") {
   std::vector<std::string> options = emulated;
-  options.insert(options.end(), {"--body-limit", "4096", "--read-timeout-s", "0.3"});
+  options.insert(options.end(),
+                 {"--body-limit", "4096", "--header-timeout-s", "0.3", "--read-timeout-s", "0.3"});
   child server{options};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   {
@@ -187,7 +188,7 @@ TEST_CASE("one connection too many is told so and closed") {
 }
 TEST_CASE("a request that never arrives does not hold up the exit") {
   std::vector<std::string> options = emulated;
-  options.insert(options.end(), {"--read-timeout-s", "3600", "--drain-timeout-s", "3600"});
+  options.insert(options.end(), {"--header-timeout-s", "3600", "--drain-timeout-s", "3600"});
   child server{options};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   connection c{server.port()};

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <memory>
@@ -19,6 +21,12 @@
 
 namespace cohort::serve::http_test {
 namespace {
+
+/// So long that nobody waits for their end here.
+constexpr http_timeouts patient{.header_s = 3600, .idle_s = 3600, .read_s = 3600, .write_s = 3600};
+
+/// More than the buffers of both sockets hold.
+constexpr std::size_t large_size = std::size_t{16} << 20U;
 
 /// Says back what it was asked; streams for paths that begin with /stream.
 class echo final : public http_app {
@@ -42,6 +50,8 @@ class echo final : public http_app {
       client->begin("text/plain");
       client->send("a");
       throw config_error{"too late to say"};
+    } else if (q.path == "/large") {
+      client->answer({.body = std::string(large_size, 'x')});
     } else if (q.path == "/pieces") {
       client->answer({.pieces = pieces});
     } else if (q.path == "/stream") {
@@ -57,7 +67,9 @@ class echo final : public http_app {
       client->answer({.body = "twice"});
     }
   }
-  std::string error_body(int status, std::string_view) override { return std::to_string(status); }
+  std::string error_body(int status, std::string_view why) override {
+    return says_why ? std::string{why} : std::to_string(status);
+  }
   void answered(int status) override { last = status; }
   void refused(http_bound full) override {
     ++(full == http_bound::bodies   ? without_room
@@ -80,6 +92,7 @@ class echo final : public http_app {
   int without_memory = 0;
   int turned_away = 0;
   bool drained = false;
+  bool says_why = false;
 };
 
 /// Writes "ab" as often as it is told to.
@@ -162,7 +175,7 @@ TEST_CASE("whoever makes an answer may be the last to let go of the client, on a
 }
 
 TEST_CASE("a drain serves who has connected, and waits for no request that has not begun") {
-  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 2}};
+  http_server server{{.timeouts = patient, .drain_patience_s = 2}};
   server.listen();
   echo app;
   test::connection waits{server.port()};  // Nobody has accepted it yet.
@@ -181,7 +194,7 @@ TEST_CASE("a drain serves who has connected, and waits for no request that has n
 }
 
 TEST_CASE("a drain waits for the rest of a request no longer than its patience") {
-  http_server server{{.read_timeout_s = 3600, .drain_patience_s = 0.05}};
+  http_server server{{.timeouts = patient, .drain_patience_s = 0.05}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -200,9 +213,8 @@ TEST_CASE("a drain waits for the rest of a request no longer than its patience")
 }
 
 TEST_CASE("who is refused while it sends can send the rest and gets the answer, within bounds") {
-  // So long that nobody waits for its end here.
   http_server server{
-      {.body_limit = 100, .read_timeout_s = 3600, .max_connections = 1, .probe_connections = 0}};
+      {.body_limit = 100, .timeouts = patient, .max_connections = 1, .probe_connections = 0}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -345,6 +357,195 @@ TEST_CASE("requests sent in one go are answered in turn, however many") {
   thread.join();
 }
 
+TEST_CASE("each time-out ends what it is for, and says so") {
+  http_server server{{.timeouts = {.header_s = 0.2, .read_s = 0.2, .write_s = 0.2}}};
+  server.listen();
+  echo app;
+  app.says_why = true;
+  std::thread thread{[&] { server.run(app); }};
+  {
+    test::connection silent{server.port()};  // Nothing was asked: nothing is answered.
+    CHECK(silent.is_closed_by_server());
+    test::connection header{server.port()};
+    header.send("GET /a HT");
+    CHECK(header.answer() == std::pair{408, std::string{"the header did not arrive within 0.2 s"}});
+    CHECK(header.is_closed_by_server());
+    test::connection body{server.port()};
+    body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbo");
+    CHECK(body.answer() ==
+          std::pair{408, std::string{"the body did not arrive: nothing came for 0.2 s, or less "
+                                     "than 16 KiB a second"}});
+    test::connection kept{server.port()};
+    CHECK(kept.ask("GET", "/a").first == 202);
+    kept.send("G");  // The header's time begins with this: nobody waits for 75 s here.
+    CHECK(kept.answer().first == 408);
+    test::connection takes_nothing{server.port()};
+    takes_nothing.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (server.under_way() == 0) std::this_thread::yield();
+    while (server.under_way() > 0) std::this_thread::yield();
+  }
+  server.drain(5);
+  thread.join();
+}
+
+TEST_CASE("a drip ends at the least rate though every byte is in time; a long upload goes on") {
+  // The drip has two seconds and 1/1024 s for each byte, the upload as long as it sends.
+  http_server drips{{.timeouts = {.read_s = 0.5, .min_rate_kib = 1024}}};
+  http_server uploads{{.timeouts = {.read_s = 2, .min_rate_kib = 1}}};
+  echo app;
+  std::vector<std::thread> threads;
+  for (http_server* s : {&drips, &uploads}) {
+    s->listen();
+    threads.emplace_back([&app, s] { s->run(app); });
+  }
+  test::connection drip{drips.port()};
+  drip.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+  test::connection upload{uploads.port()};
+  upload.send("POST /stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  test::connection paces{drips.port()};
+  int dripped = 0;
+  while (drip.send("x")) {
+    ++dripped;
+    CHECK(paces.ask("GET", "/b").first == 202);
+  }
+  CHECK(dripped < 1'000'000);
+  CHECK(drip.answer().first == 408);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{2500};
+  while (std::chrono::steady_clock::now() < end) {  // Longer than any time without a byte may be.
+    CHECK(upload.send("4\r\nmore\r\n"));
+    CHECK(paces.ask("GET", "/b").first == 202);
+  }
+  upload.send("0\r\n\r\n");
+  CHECK(upload.answer().first == 200);
+  for (http_server* s : {&drips, &uploads}) s->drain(5);
+  for (std::thread& t : threads) t.join();
+}
+
+TEST_CASE("a client that is refused may send the rest as long as it keeps the least rate") {
+  http_server server{{.body_limit = 100, .timeouts = {.read_s = 0.5, .min_rate_kib = 1024}}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection drip{server.port()};
+  drip.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+  CHECK(drip.answer().first == 413);
+  test::connection paces{server.port()};
+  int dripped = 0;
+  while (drip.send("x")) {
+    ++dripped;
+    CHECK(paces.ask("GET", "/b").first == 202);
+  }
+  CHECK(dripped < 100'000'000);
+  server.drain(5);
+  thread.join();
+}
+
+TEST_CASE("a kept connection serves who comes within the time that it was told, to its edge") {
+  http_server server{{.timeouts = {.idle_s = 1}}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  {
+    std::vector<std::unique_ptr<test::connection>> kept;
+    for (int i = 0; i < 50; ++i) {
+      kept.push_back(std::make_unique<test::connection>(server.port()));
+      CHECK(kept.back()->ask("GET", "/a").first == 202);
+      CHECK(kept.back()->head.find("Connection: keep-alive\r\nKeep-Alive: timeout=1\r\n") !=
+            std::string::npos);
+    }
+    const auto edge = std::chrono::steady_clock::now() + std::chrono::milliseconds{1020};
+    test::connection other{server.port()};
+    while (std::chrono::steady_clock::now() < edge) CHECK(other.ask("GET", "/b").first == 202);
+    for (const auto& c : kept) CHECK(c->ask("GET", "/a").first == 202);
+    CHECK(kept.front()->is_closed_by_server());  // In the end.
+    test::connection once{server.port()};
+    once.send("GET /a HTTP/1.0\r\n\r\n");
+    CHECK(once.answer().first == 202);
+    CHECK(once.head.find("Keep-Alive") == std::string::npos);
+  }
+  server.drain(5);
+  thread.join();
+}
+
+TEST_CASE("a slow client of the address that holds most places makes way for another address") {
+  http_server server{
+      {.timeouts = patient, .max_connections = 3, .probe_connections = 1, .slow_after_s = 0.05}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const auto from = [&](const char* address) {
+    return std::make_unique<test::connection>(server.port(), 0, address);
+  };
+  const auto asked = from("127.0.0.2");
+  asked->send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (server.under_way() == 0) std::this_thread::yield();
+  const auto silent = from("127.0.0.2");
+  silent->send("GET /a HT");
+  const auto drips = from("127.0.0.2");
+  CHECK(drips->ask("GET", "/b").first == 202);  // By now what `silent` sent is read.
+  drips->send("GET /b HT");
+  const auto same = from("127.0.0.2");  // Which holds the most itself.
+  CHECK(same->ask("GET", "/c") == std::pair{503, std::string{"503"}});
+  {
+    const auto other = from("127.0.0.1");  // At once, on the spare place that it finds.
+    CHECK(other->ask("GET", "/d").first == 202);
+    CHECK(silent->answer() == std::pair{503, std::string{"503"}});  // Which it gives back.
+    drips->send("TP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(drips->answer().first == 202);
+    CHECK(other->ask("GET", "/d").first == 202);
+    const auto probe = from("127.0.0.3");
+    CHECK(probe->ask("GET", "/probe").first == 202);
+  }
+  asked->end_sending();
+  CHECK(asked->is_closed_by_server());
+  server.stop();
+  thread.join();
+  CHECK(app.gone == 1);  // Nobody made it leave before.
+}
+
+TEST_CASE(
+    "a client that takes nothing of its answer makes way, too; one that takes it slowly not") {
+  http_server server{
+      {.timeouts = patient, .max_connections = 3, .probe_connections = 0, .slow_after_s = 0.5}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection slow{server.port(), 1 << 16, "127.0.0.2"};
+  slow.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(slow.wait_for_bytes());
+  test::connection takes_nothing{server.port(), 1 << 16, "127.0.0.2"};
+  takes_nothing.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  test::connection asked{server.port(), 0, "127.0.0.2"};
+  asked.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (server.under_way() < 3) std::this_thread::yield();
+  test::connection other{server.port()};  // So one of them is to go.
+  while (server.under_way() == 3) {
+    CHECK(slow.wait_for_bytes());  // Too little for the server to send more.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{50};
+    while (std::chrono::steady_clock::now() < until) CHECK(other.ask("GET", "/a").first == 202);
+  }
+  CHECK(takes_nothing.answer() == std::pair{0, std::string{}});  // Not all of it.
+  CHECK(slow.answer().second.size() == large_size);
+  asked.end_sending();
+  CHECK(asked.is_closed_by_server());
+  server.stop();
+  thread.join();
+  CHECK(app.gone == 1);
+}
+
+TEST_CASE("the address is told as a browser takes it, and localhost is one") {
+  http_server local{{.host = "localhost"}};
+  local.listen();
+  CHECK(local.url() == "http://127.0.0.1:" + std::to_string(local.port()));
+  http_server any{{.host = "::1"}};
+  try {
+    any.listen();
+  } catch (const resource_error&) {
+    return;  // This machine has no IPv6.
+  }
+  CHECK(any.url() == "http://[::1]:" + std::to_string(any.port()));
+}
+
 TEST_CASE("a port in use is an exhausted resource, a host that is none a bad setting") {
   http_server first{{}};
   first.listen();
@@ -386,7 +587,7 @@ TEST_CASE("what an app throws is the answer of one request, and the end of nothi
 }
 
 TEST_CASE("what an app has taken stays where it is, though the app throws then") {
-  http_server server{{.read_timeout_s = 3600}};
+  http_server server{{.timeouts = patient}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -485,8 +686,7 @@ TEST_CASE("others are answered between two pieces of an answer") {
 
 TEST_CASE("bodies that find no memory are refused, and what was held is given back") {
   constexpr std::size_t kib = 1024;
-  http_server server{
-      {.body_limit = 4096 * kib, .read_timeout_s = 3600, .max_held_bytes = 2048 * kib}};
+  http_server server{{.body_limit = 4096 * kib, .timeouts = patient, .max_held_bytes = 2048 * kib}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};

@@ -143,11 +143,16 @@ inline bool is_listened_on(std::uint16_t port) {
 class connection {
  public:
   /// @param receive_buffer In bytes; 0: the system's choice.
-  explicit connection(std::uint16_t port, int receive_buffer = 0)
+  /// @param from The address that it comes from, of 127.0.0.0/8.
+  explicit connection(std::uint16_t port, int receive_buffer = 0, const char* from = "127.0.0.1")
       : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
     if (receive_buffer > 0) {
       setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     }
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &at.sin_addr);
+    REQUIRE(bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);

@@ -17,14 +17,26 @@
 
 namespace cohort::serve {
 
+/// How long a server waits for a client. In seconds, above 0.
+struct http_timeouts {
+  double header_s = 10;  ///< For all of a header, from its first byte or the connection's start.
+  /// For the next request on a kept connection. Answers tell clients so (`Keep-Alive: timeout=`, in
+  /// whole seconds); the connection is kept two seconds longer, so that a request in time is taken.
+  double idle_s = 75;
+  double read_s = 10;   ///< For a body without any byte of it.
+  double write_s = 10;  ///< For a client that takes nothing of its answer.
+  /// Least average rate of both, in KiB a second, beside the time above: see `connection_clock`.
+  /// 0: none.
+  double min_rate_kib = 16;
+};
+
 struct http_options {
   std::string name = "server";  ///< Of the program, in each line that is logged.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;
   std::size_t body_limit = std::size_t{16} << 20U;
-  double read_timeout_s = 10;   ///< For a client to send a request.
-  double write_timeout_s = 10;  ///< For a client to take what is sent.
+  http_timeouts timeouts{};
   /// How long a drain waits for a request whose connection has just come, or that has begun to: a
   /// client that was let in should be served, one that only holds a connection open should not.
   double drain_patience_s = 0.5;
@@ -40,7 +52,10 @@ struct http_options {
   std::string held_bytes_option = "max_held_bytes";  ///< What users call that limit.
   /// Beside these, 32 that were answered before they had sent all may send the rest, unread.
   std::size_t max_connections = 1024;
-  std::size_t probe_connections = 8;               ///< Beyond these, for paths that are probes.
+  std::size_t probe_connections = 8;  ///< Beyond these, for paths that are probes.
+  /// How long a client must have sent or taken nothing, in seconds, before its connection may have
+  /// to make way: see `connection_places`.
+  double slow_after_s = 1;
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
 };
 
@@ -151,11 +166,13 @@ class http_server {
   http_server(const http_server&) = delete;
   http_server& operator=(const http_server&) = delete;
 
-  /// Opens the port. @throws config_error If the host is not an IP address.
+  /// Opens the port. @throws config_error If the host is neither an IP address nor localhost.
   /// @throws resource_error If it cannot be listened on, as it is in use.
   void listen();
   /// The one listened on; any thread may ask, also while it is closed.
   [[nodiscard]] std::uint16_t port() const;
+  /// Of the address and port listened on, as in `http://[::1]:8000`.
+  [[nodiscard]] std::string url() const;
   /// Serves at most so many connections at one time, 1 or more. Before `run`.
   void limit_connections(std::size_t most);
   [[nodiscard]] std::size_t max_connections() const noexcept;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which connections a server has room for, and which one makes way for another.
+#pragma once
+
+#include <cohort/core/assert.hpp>
+#include <cohort/core/time.hpp>
+
+#include <boost/intrusive/list.hpp>
+#include <boost/intrusive/list_hook.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace cohort::serve {
+
+/// The network of a client, which shares the places of a server: an IPv4 address, or the first 64
+/// bits of an IPv6 one, as one client has all addresses below those.
+using client_network = std::uint64_t;
+
+/// @param bytes An IPv6 address, or an IPv4 one mapped to IPv6 (::ffff:a.b.c.d), in network order.
+[[nodiscard]] constexpr client_network network_of(
+    const std::array<unsigned char, 16>& bytes) noexcept {
+  const auto number = [&bytes](std::size_t from, std::size_t to) {
+    std::uint64_t n = 0;
+    for (std::size_t i = from; i < to; ++i) n = n << 8U | bytes[i];
+    return n;
+  };
+  const bool is_v4 = number(0, 8) == 0 && number(8, 12) == 0xffff;
+  return is_v4 ? number(12, 16) : number(0, 8);
+}
+
+/// Shares the places of a server among the networks of its clients. While all are taken, one
+/// connection makes way for another of a network that holds fewer: the one whose client has been
+/// silent for longest, if that is long enough, in the network that holds most; if that has none,
+/// the longest silent one of all. Beyond the places there are a few spare ones, for networks that
+/// hold fewer than another while nobody is silent for long enough yet.
+///
+/// A value: time is told. Thread safety: none. Complexity: O(log networks) to enter, to leave and
+/// to find who makes way, O(1) for the rest, however many connections there are.
+/// @tparam Connection What holds a place.
+template <class Connection>
+class connection_places {
+  using hook = boost::intrusive::list_member_hook<
+      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  struct network;
+
+ public:
+  /// The place of one connection, a member of it.
+  class place {
+   public:
+    explicit place(Connection& holder) noexcept : holder_{&holder} {}
+    [[nodiscard]] bool is_held() const noexcept { return network_ != nullptr; }
+
+   private:
+    friend class connection_places;
+    Connection* holder_;
+    network* network_ = nullptr;
+    time_point silent_since_;
+    hook in_network_;
+    hook in_all_;
+  };
+
+  /// @param spares Beyond `most`. @param patience Who has been silent for so long may have to go.
+  connection_places(std::size_t most, std::size_t spares, duration patience) noexcept
+      : most_{most}, spares_{spares}, patience_{patience} {}
+  connection_places(const connection_places&) = delete;  // Places refer to it.
+  connection_places& operator=(const connection_places&) = delete;
+
+  /// Takes a place for a connection, if there is one for its network.
+  /// @returns Whether there was. Where not, who `makes_way` may leave first.
+  bool enter(place& p, client_network from) {
+    COHORT_ASSERT(!p.is_held());
+    if (held_ >= most_ && !(held_ < most_ + spares_ && holds_fewer(from))) return false;
+    network& n = networks_[from];
+    n.name = from;
+    recount(n, n.held + 1);
+    p.network_ = &n;
+    return true;
+  }
+  /// Gives the place back, if it is held.
+  void leave(place& p) noexcept {
+    if (!p.is_held()) return;
+    acts(p);
+    network& n = *std::exchange(p.network_, nullptr);
+    recount(n, n.held - 1);
+    if (n.held == 0) networks_.erase(n.name);
+  }
+
+  /// Sets the number of places, and of those beyond. Connections that hold one keep it.
+  void resize(std::size_t most, std::size_t spares) noexcept {
+    most_ = most;
+    spares_ = spares;
+  }
+
+  /// The client is to send or to take something; or it just has, and is to go on.
+  void awaits(place& p, time_point now) noexcept {
+    if (!p.is_held()) return;
+    acts(p);
+    p.silent_since_ = now;
+    p.network_->silent.push_back(p);
+    silent_.push_back(p);
+  }
+  /// The server is to act: the connection does not have to make way.
+  void acts(place& p) noexcept {
+    p.in_network_.unlink();
+    p.in_all_.unlink();
+  }
+
+  /// Which connection makes way for one from this network; null: none does.
+  [[nodiscard]] Connection* makes_way(client_network for_one_from, time_point now) const noexcept {
+    const std::size_t few = held(for_one_from);
+    if (most_held() <= few) return nullptr;
+    if (Connection* const slow = slow_of_largest(now)) return slow;
+    if (silent_.empty() || !is_slow(silent_.front(), now)) return nullptr;
+    return silent_.front().network_->held > few ? silent_.front().holder_ : nullptr;
+  }
+  /// Which connection makes way for those on spare places, so that these are free again for others;
+  /// null: none does, or none has to.
+  [[nodiscard]] Connection* makes_way(time_point now) const noexcept {
+    return held_ > most_ ? slow_of_largest(now) : nullptr;
+  }
+  /// Whether another network holds more places than this one.
+  [[nodiscard]] bool holds_fewer(client_network n) const noexcept { return held(n) < most_held(); }
+  /// Places that a network holds.
+  [[nodiscard]] std::size_t held(client_network n) const noexcept {
+    const auto found = networks_.find(n);
+    return found == networks_.end() ? 0 : found->second.held;
+  }
+  [[nodiscard]] std::size_t held() const noexcept { return held_; }
+  [[nodiscard]] bool is_full() const noexcept { return held_ >= most_; }
+
+ private:
+  struct network {
+    client_network name = 0;
+    std::size_t held = 0;
+    boost::intrusive::list<place, boost::intrusive::member_hook<place, hook, &place::in_network_>,
+                           boost::intrusive::constant_time_size<false>>
+        silent;  ///< The longest first.
+  };
+
+  [[nodiscard]] std::size_t most_held() const noexcept {
+    return by_held_.empty() ? 0 : by_held_.begin()->first;
+  }
+  void recount(network& n, std::size_t held) {
+    if (n.held == 0) by_held_.emplace(held, n.name);  // Alone may fail, before anything changed.
+    if (auto node = by_held_.extract({n.held, n.name}); node && held > 0) {
+      node.value().first = held;
+      by_held_.insert(std::move(node));
+    }
+    held_ = held_ - n.held + held;
+    n.held = held;
+  }
+  [[nodiscard]] bool is_slow(const place& p, time_point now) const noexcept {
+    return now - p.silent_since_ >= patience_;
+  }
+  [[nodiscard]] Connection* slow_of_largest(time_point now) const noexcept {
+    if (by_held_.empty()) return nullptr;
+    const auto& silent = networks_.find(by_held_.begin()->second)->second.silent;
+    return silent.empty() || !is_slow(silent.front(), now) ? nullptr : silent.front().holder_;
+  }
+
+  std::size_t most_;
+  std::size_t spares_;
+  duration patience_;
+  std::size_t held_ = 0;
+  std::unordered_map<client_network, network> networks_;
+  std::set<std::pair<std::size_t, client_network>, std::greater<>> by_held_;  ///< Most first.
+  boost::intrusive::list<place, boost::intrusive::member_hook<place, hook, &place::in_all_>,
+                         boost::intrusive::constant_time_size<false>>
+      silent_;  ///< Of all networks, the longest first.
+};
+
+}  // namespace cohort::serve
