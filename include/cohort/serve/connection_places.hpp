@@ -23,7 +23,7 @@ namespace cohort::serve {
 /// bits of an IPv6 one, as one client has all addresses below those.
 using client_network = std::uint64_t;
 
-/// @param bytes An IPv6 address, or an IPv4 one mapped to IPv6 (::ffff:a.b.c.d), in network order.
+/// @param bytes An IPv6 address, or an IPv4 one mapped to IPv6, in network order.
 [[nodiscard]] constexpr client_network network_of(
     const std::array<unsigned char, 16>& bytes) noexcept {
   const auto number = [&bytes](std::size_t from, std::size_t to) {
