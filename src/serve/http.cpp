@@ -206,6 +206,7 @@ struct http_server::state {
   std::size_t held_bytes = 0;  // Of those that bodies share.
   asio::io_context context;
   tcp::acceptor acceptor;
+  tcp::endpoint peer;      // Of the connection that was accepted last.
   std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
   std::string url;
   asio::steady_timer drain_timer;
@@ -231,7 +232,6 @@ class session final : public http_client, public std::enable_shared_from_this<se
         answer_memory_{server.memory} {
     server_.sessions.insert(this);
     beast::error_code ignored;
-    socket_.set_option(tcp::no_delay{true}, ignored);
     socket_.non_blocking(true, ignored);
   }
   ~session() override {
@@ -957,7 +957,7 @@ std::pair<int, std::string> http_server::state::why_no_memory(std::size_t bytes)
 }
 
 void http_server::state::accept() {
-  acceptor.async_accept([this](beast::error_code e, tcp::socket socket) {
+  acceptor.async_accept(peer, [this](beast::error_code e, tcp::socket socket) {
     // Also one that came just before the port was closed.
     if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
     if (draining) return;
@@ -989,11 +989,8 @@ void http_server::state::admit(tcp::socket socket) {
   const auto end = [this](session* last) {
     asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
   };
-  beast::error_code e;
-  const auto at = socket.remote_endpoint(e);
-  if (e) return;  // It is gone already.
-  const std::shared_ptr<session> s{new session{std::move(socket), *this, network_of(at.address())},
-                                   end};
+  const std::shared_ptr<session> s{
+      new session{std::move(socket), *this, network_of(peer.address())}, end};
   if (places.is_full()) {
     make_room([&](time_point now) { return places.makes_way(s->from(), now); });
   }
@@ -1037,7 +1034,7 @@ void http_server::state::empty_the_queue() {
   acceptor.non_blocking(true, e);
   while (!e || e == asio::error::connection_aborted) {
     tcp::socket socket{context};
-    acceptor.accept(socket, e);
+    acceptor.accept(socket, peer, e);
     if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
   }
   if (e != asio::error::would_block) say_none_is_let_in(e);
@@ -1122,6 +1119,8 @@ void http_server::listen() {
   state_->acceptor.open(endpoint.protocol(), e);
   fail("open");
   state_->acceptor.set_option(asio::socket_base::reuse_address{true}, e);
+  fail("configure");
+  state_->acceptor.set_option(tcp::no_delay{true}, e);  // Connections have it from their port.
   fail("configure");
   state_->acceptor.bind(endpoint, e);
   fail("listen on");
