@@ -200,6 +200,32 @@ TEST_CASE("without it probes are let in beyond the limit, and nobody else is") {
   CHECK(server.stop() == 0);
 }
 
+TEST_CASE("slow clients of one address keep neither others nor their probes out") {
+  child server{{"--host", "localhost", "--max-connections", "64"}};
+  std::vector<std::unique_ptr<connection>> slow;
+  for (int i = 0; i < 100; ++i) {  // More than there are places.
+    slow.push_back(std::make_unique<connection>(server.port(), 0, "127.0.0.2"));
+    slow.back()->send("GET /v2 HT");
+  }
+  CHECK(slow[80]->answer().first == 503);  // So all before it hold their places.
+  std::vector<std::unique_ptr<connection>> others;
+  for (int i = 0; i < 8; ++i) {
+    for (;;) {  // Some find spare places, the others wait until clients were slow for a second.
+      auto other = std::make_unique<connection>(server.port());
+      const int status = other->ask("POST", infer, body).first;
+      if (status == 200) others.push_back(std::move(other));
+      if (status == 200) break;
+      CHECK(status == 503);
+    }
+    CHECK(others.back()->head.find("Keep-Alive: timeout=75\r\n") != std::string::npos);
+    connection probe{server.port()};
+    CHECK(probe.ask("GET", "/v2/health/live").first == 200);
+  }
+  CHECK(slow[0]->answer().first == 503);
+  for (const auto& c : others) CHECK(c->ask("POST", infer, body).first == 200);
+  CHECK(server.stop() == 0);
+}
+
 /// The server under other limits of open files, as options of `ulimit` have them.
 test::child_server limited(const std::string& limits, std::vector<std::string> more) {
   std::vector<std::string> options{"-c", limits + R"( && exec "$0" "$@")", INFERENCE_SERVER};

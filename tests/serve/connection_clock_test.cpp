@@ -90,6 +90,8 @@ TEST_CASE("the credit of an answer is used while the client is to take something
   c.stop_taking(at(1h + 4s));  // None is left, and not less.
   c.await_taking(at(2h));
   CHECK(c.is_late(at(2h)));
+  c.moved(1000, at(2h));
+  CHECK_FALSE(c.is_late(at(2h + 1s - 1ns)));
   c.begin_answer();
   c.await_taking(at(3h));
   CHECK_FALSE(c.is_late(at(3h + 5s - 1ns)));

@@ -98,6 +98,8 @@ TEST_CASE("while spare places are taken, slow ones of the largest network make w
   CHECK(p.makes_way(at(3s)) == &a);
   p.leave(a.place);
   CHECK(p.makes_way(at(3s)) == nullptr);
+  p.leave(c.place);
+  CHECK(p.makes_way(2, at(3s)) == &b);
 }
 
 TEST_CASE("who makes way is found as a search over all would find it") {
