@@ -134,6 +134,28 @@ struct arriving_body {
   };
 };
 
+bool is_from_loopback(const tcp::socket& socket) {
+  beast::error_code e;
+  asio::ip::address from = socket.remote_endpoint(e).address();
+  if (e) return false;
+  if (from.is_v6() && from.to_v6().is_v4_mapped()) {
+    from = asio::ip::make_address_v4(asio::ip::v4_mapped, from.to_v6());
+  }
+  return from.is_loopback();
+}
+
+/// Whether a proxy has added a field, which then says that the client is another one.
+template <class Field>
+bool is_of_proxy(const Field& f) {
+  if (f.name() == http::field::forwarded || f.name() == http::field::via) return true;
+  if (f.name() != http::field::unknown) return false;
+  const auto name = f.name_string();
+  constexpr beast::string_view forwarded = "X-Forwarded-";
+  return beast::iequals(name, "X-Real-IP") ||
+         (name.size() > forwarded.size() &&
+          beast::iequals(name.substr(0, forwarded.size()), forwarded));
+}
+
 /// Drops what would begin a connection, so that none comes between the last that is accepted and
 /// the closing of the port. Where the system has no such filter, one that does is reset.
 void let_nobody_in(int listener) {
@@ -228,6 +250,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
       : socket_{std::move(socket)},
         server_{server},
         from_{from},
+        is_from_loopback_{is_from_loopback(socket_)},
         request_memory_{server.memory},
         answer_memory_{server.memory} {
     server_.sessions.insert(this);
@@ -628,15 +651,29 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void refuse(http::status status, std::string_view message,
               std::optional<unsigned> retry_after = {}) {
+    begin_refusal();
+    http_reply r{.status = static_cast<int>(status),
+                 .body = server_.app->error_body(static_cast<int>(status), message)};
+    if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
+    answer(std::move(r));
+  }
+  void begin_refusal() {
     clock_.stop();
     server_.places.acts(place_);
     keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
     is_refused_ = true;
     move_to(phase::asked);
     drop_request();
-    http_reply r{.status = static_cast<int>(status),
-                 .body = server_.app->error_body(static_cast<int>(status), message)};
-    if (retry_after) r.fields.emplace_back("Retry-After", std::to_string(*retry_after));
+  }
+  /// Refuses a request by its header. If it has no body the connection serves the next one.
+  void deny(http_reply r) {
+    if (parser_->is_done()) {
+      clock_.stop();
+      server_.places.acts(place_);
+      move_to(phase::asked);
+    } else {
+      begin_refusal();
+    }
     answer(std::move(r));
   }
 
@@ -759,12 +796,17 @@ class session final : public http_client, public std::enable_shared_from_this<se
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
+    asked_ = described();
+    if (auto denied = server_.app->early_answer(asked_)) return deny(*std::move(denied));
     // Before it sends what would be refused. What is announced is not held for it.
     const auto announced = static_cast<std::size_t>(parser_->content_length().value_or(0));
     if (!is_room_for(announced)) return no_room();
     if (announced > server_.memory.limit()) return no_memory(announced);
     if (version_ >= 11 && request.count(http::field::host) != 1) {
       return refuse(http::status::bad_request, "expected one Host field");
+    }
+    if (request.count(http::field::origin) > 1) {
+      return refuse(http::status::bad_request, "expected one Origin field");
     }
     if (request.count(inference_header_length) > 1) {
       return refuse(http::status::bad_request,
@@ -786,9 +828,6 @@ class session final : public http_client, public std::enable_shared_from_this<se
         !beast::iequals(request[http::field::expect], "100-continue")) {
       return refuse(http::status::expectation_failed, "Expect: only 100-continue is understood");
     }
-    // By now, as a trailer would add to the fields.
-    authorization_ = view(request[http::field::authorization]);
-    inference_header_length_ = view(request[inference_header_length]);
     if (request.count(http::field::expect) > 0 && version_ >= 11) {
       go_on_.emplace(http::status::continue_, version_);
       is_waiting_to_go_on_ = true;
@@ -811,17 +850,25 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return path.substr(0, path.find('?'));
   }
 
+  /// The request, of which the header has come.
+  [[nodiscard]] http_request described() const {
+    const auto& request = parser_->get();
+    return {.method = view(request.method_string()),
+            .path = path_of(request),
+            .body = {},
+            .authorization = view(request[http::field::authorization]),
+            .inference_header_length = view(request[inference_header_length]),
+            .host = view(request[http::field::host]),
+            .origin = view(request[http::field::origin]),
+            .is_local = is_from_loopback_ && view(request.target()).starts_with('/') &&
+                        std::ranges::none_of(request, [](const auto& f) { return is_of_proxy(f); }),
+            .is_on_management_port = server_.settings.is_management_port};
+  }
+
   void ask() {
     move_to(phase::asked);
-    const auto& request = parser_->get();
-    guard([&] {
-      server_.app->asked({.method = view(request.method_string()),
-                          .path = path_of(request),
-                          .body = request.body(),
-                          .authorization = authorization_,
-                          .inference_header_length = inference_header_length_},
-                         shared_from_this());
-    });
+    asked_.body = parser_->get().body();
+    guard([&] { server_.app->asked(asked_, shared_from_this()); });
     if (is_asked()) watch();
   }
 
@@ -906,8 +953,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   connection_clock clock_{server_.limits};
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<arriving_body>> parser_;
-  std::string_view authorization_;  // Of the request's fields, as is the next.
-  std::string_view inference_header_length_;
+  http_request asked_{};  // Of the parser's header: a trailer would add to the fields.
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
@@ -916,6 +962,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   phase phase_ = phase::idle;
   bool is_counted_ = false;
   bool is_extra_ = false;    // Beyond the limit of connections: for a probe alone.
+  bool is_from_loopback_;
   bool is_refused_ = false;  // It may not have sent all of its request.
   bool is_kept_ = false;     // The app failed, and may still have its request.
   bool is_fresh_ = true;     // No request has come yet.

@@ -48,6 +48,7 @@ std::string get(const load_options& o, const std::string& host, const std::strin
   http::request<http::empty_body> request{http::verb::get, path, 11};
   request.set(http::field::host, host);
   request.set(http::field::connection, "close");
+  if (!o.api_key.empty()) request.set(http::field::authorization, "Bearer " + o.api_key);
   beast::flat_buffer buffer;
   http::response<http::string_body> answer;
   beast::error_code failed;
@@ -86,6 +87,7 @@ class generator {
  public:
   generator(const load_options& o, std::vector<load_target> targets)
       : options_{o},
+        authorization_{o.api_key.empty() ? "" : "Bearer " + o.api_key},
         targets_{std::move(targets)},
         timer_{context_},
         interrupts_{context_},
@@ -166,6 +168,9 @@ class generator {
       const load_body& body = t.bodies[what.variant];
       request = {http::verb::post, t.path, 11};
       request.set(http::field::host, owner.options_.host);
+      if (!owner.authorization_.empty()) {
+        request.set(http::field::authorization, owner.authorization_);
+      }
       if (body.json_length == 0) {
         request.set(http::field::content_type, "application/json");
       } else {
@@ -351,6 +356,7 @@ class generator {
   }
 
   const load_options& options_;
+  std::string authorization_;
   std::vector<load_target> targets_;
   asio::io_context context_{1};
   asio::steady_timer timer_;

@@ -20,9 +20,11 @@
 #include <exception>
 #include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "log.hpp"
@@ -61,11 +63,15 @@ class management_app final : public http_app {
  public:
   explicit management_app(managed& pages) : pages_{pages} {}
 
+  /// Answers come back to its thread. Before `run`.
+  void run_on(http_server& own) { own_ = &own; }
+
+  std::optional<http_reply> early_answer(const http_request& head) override {
+    return page_at(head.path) == managed_page::none ? pages_.early_answer(head) : std::nullopt;
+  }
   void asked(const http_request& request, const std::shared_ptr<http_client>& client) override {
     const managed_page page = page_at(request.path);
-    if (page == managed_page::none) {
-      return client->answer(plain(404, fmt::format("{} is unknown", request.path)));
-    }
+    if (page == managed_page::none) return manage(request, client);
     if (!request.reads()) {
       http_reply r = plain(405, fmt::format("{} allows only GET", request.path));
       r.fields.emplace_back("Allow", "GET");
@@ -91,6 +97,22 @@ class management_app final : public http_app {
   }
 
  private:
+  /// The answer comes from another thread, perhaps when nobody is there to take it any more. So it
+  /// keeps no client, which would have to go before its server.
+  void manage(const http_request& request, const std::shared_ptr<http_client>& client) {
+    const std::lock_guard lock{mutex_};
+    if (!last_.empty()) return client->answer(plain(503, "the server is ending"));
+    const std::weak_ptr<http_client> asking = client;
+    const auto forget = [this, asking] { waiting_.erase(asking.lock()); };
+    waiting_.insert(client);
+    client->on_gone(forget);
+    pages_.manage(request, [this, asking, forget](http_reply r) {
+      own_->post([asking, forget, r = std::move(r)] {
+        if (const auto there = asking.lock()) there->answer(r);
+        forget();
+      });
+    });
+  }
   http_reply of(managed_page page) {
     return page == managed_page::live    ? pages_.live()
            : page == managed_page::ready ? pages_.ready()
@@ -98,11 +120,17 @@ class management_app final : public http_app {
   }
 
   managed& pages_;
+  http_server* own_ = nullptr;
+  std::unordered_set<std::shared_ptr<http_client>> waiting_;  // Of its thread.
   std::mutex mutex_;
   std::map<managed_page, http_reply> last_;
 };
 
 }  // namespace
+
+void managed::manage(const http_request& request, http_answer answer) {
+  answer(plain(404, fmt::format("{} is unknown", request.path)));
+}
 
 managed_page page_at(std::string_view path) noexcept {
   constexpr std::pair<std::string_view, managed_page> pages[] = {
@@ -124,6 +152,7 @@ struct server_life::state {
     // Before a thread is there to be killed by one, and a port that says that the server lives.
     signals.add(SIGTERM);
     signals.add(SIGINT);
+    if (std::ranges::any_of(settings.keys, &key_ring::has_file)) signals.add(SIGHUP);
     await_signal();
     service.listen();
     if (settings.management_port) {
@@ -131,9 +160,11 @@ struct server_life::state {
       manager.emplace(http_options{.name = settings.name,
                                    .host = settings.host,
                                    .port = *settings.management_port,
-                                   .body_limit = 4096,
+                                   .body_limit = std::size_t{256} << 10U,
                                    .timeouts = {.header_s = 5, .read_s = 5, .write_s = 5},
-                                   .max_connections = 64});
+                                   .max_connections = 64,
+                                   .is_management_port = true});
+      management.run_on(*manager);
       try {
         manager->listen();
       } catch (const resource_error& e) {
@@ -180,9 +211,25 @@ struct server_life::state {
   void await_signal() {
     signals.async_wait([this](error_code e, int which) {
       if (e) return;
-      hear(which == SIGTERM ? "SIGTERM" : "SIGINT", which == SIGTERM);
+      if (which == SIGHUP) {
+        read_keys();
+      } else {
+        hear(which == SIGTERM ? "SIGTERM" : "SIGINT", which == SIGTERM);
+      }
       await_signal();
     });
+  }
+
+  void read_keys() const {
+    for (key_ring* const keys : settings.keys) {
+      if (!keys->has_file()) continue;
+      try {
+        log_line(severity::info, log_stream::err, settings.name, keys->reload());
+      } catch (const std::exception& e) {
+        log_line(severity::error, log_stream::err, settings.name,
+                 fmt::format("{}; the keys stay as they were", e.what()));
+      }
+    }
   }
 
   /// On the thread that waits for signals and for time: the end, unless that is `end`'s already.
@@ -220,8 +267,8 @@ struct server_life::state {
   http_server& service;
   http_app& app;
   managed& pages;
-  management_app management;
   std::optional<http_server> manager;
+  management_app management;    // Its clients are those of the server, and go first.
   asio::io_context context{1};  // That of signals and of time.
   asio::signal_set signals{context};
   asio::steady_timer duck_timer{context};

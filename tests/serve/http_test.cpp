@@ -71,6 +71,14 @@ class echo final : public http_app {
     return says_why ? std::string{why} : std::to_string(status);
   }
   void answered(int status) override { last = status; }
+  std::optional<http_reply> early_answer(const http_request& head) override {
+    CHECK(head.body.empty());
+    if (head.path != "/denied") return std::nullopt;
+    return http_reply{.status = 401,
+                      .body = std::string{head.host} + " " + std::string{head.origin} +
+                              (head.is_local ? " local" : " passed on") +
+                              (head.is_on_management_port ? " managed" : "")};
+  }
   void refused(http_bound full) override {
     ++(full == http_bound::bodies   ? without_room
        : full == http_bound::memory ? without_memory
@@ -143,6 +151,34 @@ TEST_CASE("answers are whole or streamed, clients that go are noticed, and a dra
   CHECK(app.gone == 1);
   CHECK(app.drained);
   CHECK(server.is_draining());
+}
+TEST_CASE("what is refused for its header is answered before its body comes") {
+  http_server server{{.is_management_port = true}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  const std::string head = "POST /denied HTTP/1.1\r\nHost: h\r\n";
+  for (const char* more :
+       {"Content-Length: 1000\r\n\r\nfew", "Transfer-Encoding: chunked\r\n\r\n",
+        "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n", "Content-Length: 3\r\n\r\nall"}) {
+    CAPTURE(more);
+    test::connection c{server.port()};
+    c.send(head + more);
+    CHECK(c.answer() == std::pair{401, std::string{"h  local managed"}});
+    CHECK(c.head.find("Connection: close\r\n") != std::string::npos);
+    CHECK(c.is_closed_by_server());
+  }
+  {
+    test::connection c{server.port()};
+    c.send(head + "\r\n" + head +
+           "Origin: o\r\nVia: 1.1 p\r\n\r\nGET /next HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(c.answer().second == "h  local managed");
+    CHECK(c.answer().second == "h o passed on managed");
+    CHECK(c.answer().second == "GET /next ");
+  }
+  server.stop();
+  thread.join();
+  CHECK(server.under_way() == 0);
 }
 TEST_CASE("whoever makes an answer may be the last to let go of the client, on any thread") {
   http_server server{{}};

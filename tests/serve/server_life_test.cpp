@@ -7,11 +7,16 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <support/child_server.hpp>
+#include <support/scratch_file.hpp>
+#include <support/soon.hpp>
 
 namespace cohort::serve::server_life_test {
 namespace {
@@ -30,6 +35,20 @@ class page final : public http_app, public managed {
   http_reply live() override { return page_of({.body = "live"}); }
   http_reply ready() override { return page_of({.status = http_.is_leaving() ? 503 : 200}); }
   http_reply metrics() override { return page_of({.body = "metrics"}); }
+  /// The last one answers all.
+  void manage(const http_request& q, http_answer answer) override {
+    if (!q.path.starts_with("/held/")) return managed::manage(q, std::move(answer));
+    held.emplace_back(std::string{q.path} + " " + std::string{q.body}, std::move(answer));
+    if (q.path != "/held/last") return;
+    http_.post([this] {  // On the thread of the service.
+      for (const auto& [body, to] : std::exchange(held, {})) to({.body = body});
+    });
+  }
+  std::optional<http_reply> early_answer(const http_request& head) override {
+    if (head.path != "/denied") return std::nullopt;
+    return http_reply{.status = head.is_on_management_port ? 403 : 401};
+  }
+  std::vector<std::pair<std::string, http_answer>> held;
   int drains = 0;
   std::atomic<bool> has_gone{false};
 
@@ -120,6 +139,50 @@ TEST_CASE("a server that never becomes ready ends when its life does") {
   test::connection c{service.port()};
   CHECK(c.ask("GET", "/").first == 200);
   CHECK(life.management_url().empty());
+}
+
+TEST_CASE("other paths of the management port are the app's, which may answer on any thread") {
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {.management_port = 0}};
+  life.begin();
+  const std::uint16_t port = port_of(life.management_url());
+  test::connection m{port};
+  CHECK(m.ask("GET", "/other") == std::pair{404, std::string{"/other is unknown\n"}});
+  CHECK(m.ask("GET", "/denied").first == 403);
+  CHECK(test::connection{service.port()}.ask("GET", "/denied").first == 401);
+  test::connection first{port};
+  first.send("POST /held/first HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+  {
+    test::connection leaves{port};
+    leaves.send("GET /held/gone HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(m.ask("GET", "/live").first == 200);  // The others were read before it.
+  }
+  CHECK(m.ask("GET", "/held/last") == std::pair{200, std::string{"/held/last "}});
+  CHECK(first.answer() == std::pair{200, std::string{"/held/first abc"}});
+  CHECK(first.ask("GET", "/live").first == 200);
+  // One that is never answered keeps nobody from the end.
+  test::connection never{port};
+  never.send("GET /held/never HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(m.ask("GET", "/live").first == 200);
+}
+
+TEST_CASE("SIGHUP reads the files of keys again") {
+  const std::string file = test::scratch("keys");
+  test::spill(file, "old\n");
+  key_ring keys{{}, "--keys", file};
+  key_ring without_file{{"given"}, "--keys", ""};
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {.keys = {&without_file, &keys}}};
+  life.begin();
+  test::spill(file, "new\n");
+  CHECK(std::raise(SIGHUP) == 0);
+  CHECK(test::soon([&] { return keys.admits("Bearer new"); }));
+  CHECK_FALSE(keys.admits("Bearer old"));
+  test::connection c{service.port()};
+  CHECK(c.ask("GET", "/").first == 200);
+  std::remove(file.c_str());
 }
 
 TEST_CASE("a management port that is taken is named as what it is") {

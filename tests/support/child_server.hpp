@@ -114,6 +114,13 @@ class child_server {
   FILE* output_ = nullptr;
 };
 
+/// That of the ready line.
+inline std::uint16_t management_port_of(const child_server& server) {
+  const std::size_t at = server.first_line.find(" management http://127.0.0.1:");
+  REQUIRE_MESSAGE(at != std::string::npos, server.first_line);
+  return static_cast<std::uint16_t>(std::stoi(server.first_line.substr(at + 29)));
+}
+
 /// A port that nobody listens on at present.
 inline std::uint16_t unused_port() {
   const int s = socket(AF_INET, SOCK_STREAM, 0);
@@ -197,7 +204,7 @@ class connection {
   }
   std::pair<int, std::string> ask(const std::string& method, const std::string& path,
                                   const std::string& body = "", const std::string& fields = "") {
-    send(method + " " + path + " HTTP/1.1\r\nHost: x\r\n" + fields +
+    send(method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + fields +
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
     return answer();
   }
@@ -216,6 +223,7 @@ class connection {
   }
   bool is_closed_by_server() { return buffer_.empty() && !more(); }
   std::string head;
+  std::string host = "localhost";  ///< That it asks for.
 
  private:
   /// The body of a streamed answer; what there is of it, and "(cut)", if the server closes.

@@ -57,6 +57,7 @@ struct http_options {
   /// to make way: see `connection_places`.
   double slow_after_s = 1;
   std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
+  bool is_management_port = false;                 ///< Each request says so.
 };
 
 /// One request. Views are valid until its answer has begun; where the client has gone, as long as
@@ -67,6 +68,11 @@ struct http_request {
   std::string_view body;
   std::string_view authorization;
   std::string_view inference_header_length{};  ///< Inference-Header-Content-Length; empty: none.
+  std::string_view host{};                     ///< The field Host; empty: none.
+  std::string_view origin{};                   ///< Of the browser's page that asks; empty: none.
+  /// It comes from an address of loopback, and does not say that a proxy has passed it on.
+  bool is_local = false;
+  bool is_on_management_port = false;
 
   /// GET, or HEAD, which is answered by the head alone.
   [[nodiscard]] bool reads() const noexcept { return method == "GET" || method == "HEAD"; }
@@ -137,6 +143,11 @@ class http_app {
   http_app(const http_app&) = delete;
   http_app& operator=(const http_app&) = delete;
 
+  /// The answer to a request that is refused for its header; nothing: it is not. Called before its
+  /// body is read, which then is not: the request has an empty one.
+  [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
+    return std::nullopt;
+  }
   /// Must lead to one answer, now or later.
   virtual void asked(const http_request& request, const std::shared_ptr<http_client>& client) = 0;
   /// The body of an answer to what is no valid request (JSON).

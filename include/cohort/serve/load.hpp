@@ -22,6 +22,7 @@ struct load_options {
   std::string port = "8000";
   std::string management_host{};  ///< Where its metrics are, if not there too.
   std::string management_port{};
+  std::string api_key{};             ///< Shown with each request; empty: none.
   double rate = 0;                   ///< Requests a second over all models; above 0.
   double duration_s = 10;            ///< Of sending; above 0.
   std::string arrivals = "poisson";  ///< poisson, uniform or gamma.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/serve/http.hpp>
+#include <cohort/serve/key_ring.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cohort::serve {
 
 /// Exit status of a server that left requests unanswered, or devices that hang.
 inline constexpr int exit_left_requests = 3;
+
+/// Takes the answer to a request, once, on any thread.
+using http_answer = std::function<void(http_reply)>;
 
 /// What is asked on the management port, and what the end asks. Called on threads of
 /// `server_life`, at any time after it has begun, and not once `end` releases.
@@ -31,6 +36,13 @@ class managed {
   /// How many devices do not come back from what they were sent, as far as that is known. Must not
   /// wait for one.
   [[nodiscard]] virtual std::size_t hanging_devices() { return 0; }
+  /// As `http_app::early_answer`, for requests to `manage`. One function may override both.
+  [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
+    return std::nullopt;
+  }
+  /// Any other path of the management port; by itself there is none. @param request Its views are
+  /// valid until this returns.
+  virtual void manage(const http_request& request, http_answer answer);
 
  protected:
   ~managed() = default;
@@ -48,6 +60,9 @@ struct life_options {
   double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
   double drain_timeout_s = 10;  ///< From the signal to the end of the last connection.
   double end_patience_s = 0.5;  ///< From then on for devices and threads, before the process exits.
+  /// Outlive the life. SIGHUP reads the files of those that have one again; if none has, it ends
+  /// the process, as usual.
+  std::vector<key_ring*> keys{};
 };
 
 /// Runs an http_server on a thread of its own, from before its models are loaded to the end of its

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/serve/key_ring.hpp>
+
+#include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <support/scratch_file.hpp>
+
+namespace cohort::serve::key_ring_test {
+namespace {
+
+/// A file of keys.
+struct key_file {
+  explicit key_file(const std::string& text) { write(text); }
+  ~key_file() { std::remove(path.c_str()); }
+  key_file(const key_file&) = delete;
+  key_file& operator=(const key_file&) = delete;
+  void write(const std::string& text) const { test::spill(path, text); }
+  std::string path = test::scratch("keys");
+};
+
+/// What is wrong with a file.
+std::string complaint(const std::string& path) {
+  try {
+    const key_ring ring{{}, "--keys", path};
+    return "";
+  } catch (const config_error& e) {
+    return e.what();
+  }
+}
+
+TEST_CASE("a ring without keys admits nobody, and says that it has none") {
+  const key_ring none;
+  CHECK(none.is_empty());
+  CHECK_FALSE(none.admits(""));
+  CHECK_FALSE(none.admits("Bearer "));
+}
+
+TEST_CASE("a key is admitted behind the scheme alone, and only as a whole") {
+  const key_ring ring{{"first", "second"}, "--keys", ""};
+  CHECK_FALSE(ring.is_empty());
+  for (const char* good : {"Bearer first", "Bearer second", "bearer first", "BEARER   second"}) {
+    CAPTURE(good);
+    CHECK(ring.admits(good));
+  }
+  for (const char* bad : {"", "first", "Bearer", "Bearer ", "Basic first", "Bearer firs",
+                          "Bearer firstfirst", "Bearer First", "Bearer first ", "Bearer third"}) {
+    CAPTURE(bad);
+    CHECK_FALSE(ring.admits(bad));
+  }
+}
+
+TEST_CASE("a file has one key a line, beside those of the command line") {
+  const key_file file{"# of the web\n\n  one \r\ntwo\n#three\nfour"};
+  const key_ring ring{{"given"}, "--keys", file.path};
+  for (const char* good : {"given", "one", "two", "four"}) {
+    CAPTURE(good);
+    CHECK(ring.admits(std::string{"Bearer "} + good));
+  }
+  for (const char* bad : {"#three", "three", "# of the web"}) {
+    CAPTURE(bad);
+    CHECK_FALSE(ring.admits(std::string{"Bearer "} + bad));
+  }
+}
+
+TEST_CASE("a file that is read again replaces its keys; a bad one changes none") {
+  const key_file file{"old\n"};
+  key_ring ring{{"given"}, "--keys", file.path};
+  CHECK(ring.has_file());
+  file.write("new\nnewer\n");
+  CHECK(ring.admits("Bearer old"));  // Not before it is asked to.
+  CHECK(ring.reload() == "--keys: 2 keys read");
+  CHECK_FALSE(ring.admits("Bearer old"));
+  CHECK(ring.admits("Bearer newer"));
+  CHECK(ring.admits("Bearer given"));
+  for (const char* bad : {"", "# none\n", "fine\nnot fine\n"}) {
+    CAPTURE(bad);
+    file.write(bad);
+    CHECK_THROWS_AS(ring.reload(), config_error);
+    CHECK(ring.admits("Bearer new"));
+    CHECK_FALSE(ring.admits("Bearer fine"));
+  }
+  std::remove(file.path.c_str());
+  CHECK_THROWS_AS(ring.reload(), config_error);
+  CHECK(ring.admits("Bearer new"));
+}
+
+TEST_CASE("what is wrong with a file is said with its line, and without its keys") {
+  const key_file file{"good\nse cret\n"};
+  CHECK(complaint(file.path) ==
+        "--keys: " + file.path +
+            ":2: got other characters, expected a key of 1 to 512 visible ASCII characters");
+  file.write(std::string(512, 'k') + "\n");
+  CHECK(complaint(file.path).empty());
+  file.write(std::string(513, 'k') + "\n");
+  CHECK(complaint(file.path) ==
+        "--keys: " + file.path +
+            ":1: got 513 characters, expected a key of 1 to 512 visible ASCII characters");
+  file.write("\n#\n");
+  CHECK(complaint(file.path) == "--keys: " + file.path + " has no key, expected one a line");
+  std::string many;
+  for (std::size_t i = 0; i < key_ring::max_keys; ++i) many += "key" + std::to_string(i) + "\n";
+  file.write(many);
+  CHECK(complaint(file.path).empty());
+  file.write(many + "more\n");
+  CHECK(complaint(file.path) == "--keys: got 1001 keys, expected at most 1000");
+  CHECK(complaint("/dev/null") == "--keys: /dev/null is refused: it is not a regular file");
+  CHECK(complaint("/nowhere") == "--keys: /nowhere cannot be read: No such file or directory");
+}
+
+TEST_CASE("a key of the command line that no client could show is refused") {
+  for (const char* bad : {"", "two words", "tab\t", "\xc3\xa9"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(key_ring({"good", bad}, "--keys", ""), config_error);
+  }
+}
+
+}  // namespace
+}  // namespace cohort::serve::key_ring_test
