@@ -46,7 +46,8 @@ int run(const options& o) {
                            .host = o.host,
                            .management_port = o.management_port,
                            .lame_duck_s = o.lame_duck_s,
-                           .drain_timeout_s = o.drain_timeout_s}};
+                           .drain_timeout_s = o.drain_timeout_s,
+                           .keys = answers.keys()}};
   life.begin();
   models = make_service(o, answers, counters);
   std::string names;

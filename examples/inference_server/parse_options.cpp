@@ -74,6 +74,7 @@ options parse_options(int argc, char** argv) {
   std::vector<std::string> weights;
   std::string cache;
   std::string refuse_early = "on";
+  std::string control = "on";
   std::string policy = o.policy.name;
   registry::policy_options how;
   double lame_duck_ms = -1;
@@ -159,6 +160,14 @@ options parse_options(int argc, char** argv) {
   option("--retries", o.health.retries, "N", "retries of the requests of a failed batch")
       ->check(within(0, 255));
   registry::add_http_options(app, o, o.request_memory_mib);
+  registry::add_key_options(app, o.api_keys, o.api_key_file);
+  option("--control", control, "on|off",
+         "calls that load and unload models: on takes them with a token, or, without "
+         "--control-token-file, from this machine on the management port")
+      ->check(CLI::IsMember({"on", "off"}));
+  option("--control-token-file", o.control_token_file, "FILE",
+         "file of tokens that clients need to load and unload models, on any port, in the form of "
+         "--api-key-file (default: none)");
   registry::add_life_options(app, o, lame_duck_ms);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {
@@ -199,6 +208,16 @@ options parse_options(int argc, char** argv) {
     fail("--pipeline: got an empty name, expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
+  o.has_control = control == "on";
+  for (const auto& [name, file] : {std::pair{"--api-key-file", &o.api_key_file},
+                                   std::pair{"--control-token-file", &o.control_token_file}}) {
+    if (app.count(name) > 0 && file->empty()) {
+      fail(fmt::format("{}: got an empty name, expected a file", name));
+    }
+  }
+  if (!o.has_control && !o.control_token_file.empty()) {
+    fail("--control-token-file: not with --control off");
+  }
   try {
     health.apply();
   } catch (const config_error& e) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server of text over the protocol of OpenAI: a Llama on the host or a GPU, batched by cohort.
 #include <cohort/core/error.hpp>
+#include <cohort/serve/key_ring.hpp>
 #include <cohort/serve/server_life.hpp>
 
 #include <fmt/format.h>
@@ -66,12 +67,14 @@ struct loaded {
 
 int run(options o) {
   const llama::chosen_executor on = registry::choose_executor(o.executor, o.gpu);
+  serve::key_ring keys{o.api_keys, "--api-key-file", o.api_key_file};
   serve::http_server http{o.http};
   chat_metrics counters{0};
-  chat_app answers{http, counters, o.api_keys, o.life.management_port.has_value()};
+  chat_app answers{http, counters, &keys, o.life.management_port.has_value()};
   loaded model;  // Goes after whoever may ask it, `life`, whatever is thrown.
   o.life.name = o.http.name;
   o.life.host = o.http.host;
+  o.life.keys = {&keys};
   // Before the weights are loaded: a port that is taken is known at once, and probes are answered.
   serve::server_life life{http, answers, answers, o.life};
   life.begin();

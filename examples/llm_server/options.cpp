@@ -105,9 +105,6 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 20));
   option("--max-choices", o.max_choices, "N", "largest number of sequences of one request")
       ->check(within(1, 1 << 16));
-  option("--api-key", o.api_keys, "KEY",
-         "key that clients may use; repeatable (default: $COHORT_API_KEY, else no key)")
-      ->envname("COHORT_API_KEY");
   const registry::health_choices health{
       app, o.service.watch.health, "an iteration or a prefill job", "iterations and prefill jobs"};
   option("--first-hang-s", first_hang_s, "S",
@@ -118,6 +115,7 @@ options parse_options(int argc, char** argv) {
          "at once")
       ->check(within(0.001, 86400.0));
   registry::add_http_options(app, o.http, request_memory_mib);
+  registry::add_key_options(app, o.api_keys, o.api_key_file);
   registry::add_life_options(app, o.life, lame_duck_ms);
   app.footer("Example: llm_server --model /models/llama --port 8000 --slots 16");
   try {
@@ -139,8 +137,8 @@ options parse_options(int argc, char** argv) {
     if (type == llama::to_string(t)) o.gpu.type = t;
   }
   if (app.count("--prefill-chunk") > 0) o.gpu.prefill_chunk = g.prefill_chunk;
-  for (const std::string& key : o.api_keys) {
-    if (key.empty()) fail("--api-key: got an empty key, expected another");
+  if (app.count("--api-key-file") > 0 && o.api_key_file.empty()) {
+    fail("--api-key-file: got an empty name, expected a file");
   }
   if (lame_duck_ms > o.life.drain_timeout_s * 1e3) {
     fail(fmt::format("--lame-duck-ms: got {}, expected at most {}, the --drain-timeout-s",

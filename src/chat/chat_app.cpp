@@ -51,16 +51,6 @@ std::size_t bytes_to_parse(std::string_view json) {
   return 2 * json.size() + 112 * static_cast<std::size_t>(values);
 }
 
-/// Takes as long wherever they differ. @param b Not empty.
-bool is_same(std::string_view a, std::string_view b) {
-  const auto at = [](std::string_view s, std::size_t i) {
-    return static_cast<unsigned>(static_cast<unsigned char>(s[i % s.size()]));
-  };
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= at(a, i) ^ at(b, i);
-  return difference == 0;
-}
-
 }  // namespace
 
 struct chat_app::client_job : job {
@@ -80,11 +70,11 @@ struct chat_app::client_job : job {
   bool lacks_memory = false;         // Which is the mistake.
 };
 
-chat_app::chat_app(serve::http_server& http, chat_metrics& counters,
-                   std::vector<std::string> api_keys, bool has_management)
+chat_app::chat_app(serve::http_server& http, chat_metrics& counters, const serve::key_ring* keys,
+                   bool has_management)
     : http_{http},
       counters_{counters},
-      api_keys_{std::move(api_keys)},
+      keys_{keys},
       has_management_{has_management},
       seeds_{draw_seed()} {}
 
@@ -132,16 +122,21 @@ serve::http_reply chat_app::metrics() {
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
-bool chat_app::is_allowed(std::string_view authorization) const {
-  constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
-  if (api_keys_.empty()) return true;
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  if (!std::ranges::equal(authorization.substr(0, scheme.size()), scheme, {}, lower)) return false;
-  authorization.remove_prefix(scheme.size());
-  authorization.remove_prefix(std::min(authorization.size(), authorization.find_first_not_of(' ')));
-  bool found = false;
-  for (const std::string& key : api_keys_) found |= is_same(authorization, key);
-  return found;
+std::optional<serve::http_reply> chat_app::early_answer(const serve::http_request& head) {
+  const bool is_open = head.path == "/health" || head.path == "/ready" ||
+                       (head.path == "/metrics" && !has_management_);
+  if (head.is_on_management_port || is_open || keys_ == nullptr || keys_->is_empty() ||
+      keys_->admits(head.authorization)) {
+    return std::nullopt;
+  }
+  return serve::http_reply{
+      .status = 401,
+      .body = write_error({.status = 401,
+                           .message = head.authorization.empty()
+                                          ? "No API key: expected Authorization: Bearer KEY"
+                                          : "The API key is not valid",
+                           .code = "invalid_api_key"}),
+      .fields = {{"WWW-Authenticate", "Bearer"}}};
 }
 
 /// One place in the queue frees in about this many seconds.
@@ -163,15 +158,6 @@ void chat_app::asked(const serve::http_request& request,
   if (path == "/health" || path == "/ready" || (path == "/metrics" && has_metrics)) {
     if (!only(request.reads(), "GET")) return;
     return client->answer(path == "/health" ? live() : path == "/ready" ? ready() : metrics());
-  }
-  if (!is_allowed(request.authorization)) {
-    return fail(
-        *client,
-        {.status = 401,
-         .message = request.authorization.empty() ? "No API key: expected Authorization: Bearer KEY"
-                                                  : "The API key is not valid",
-         .code = "invalid_api_key"},
-        {{"WWW-Authenticate", "Bearer"}});
   }
   if (!is_started_) {
     return fail(*client, error_of(503, "The server is starting"), {{"Retry-After", "1"}});

@@ -5,6 +5,7 @@
 
 #include <cohort/core/clock.hpp>
 #include <cohort/serve/http.hpp>
+#include <cohort/serve/key_ring.hpp>
 #include <cohort/serve/server_life.hpp>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,14 +24,15 @@
 
 namespace cohort::chat {
 
-/// Answers requests. All on the HTTP server's thread but `said`, and `live`, `ready`, `metrics` and
-/// `hanging_devices`, which any thread may call; bodies are read, and prompts turned into tokens,
-/// on a thread of its own, one after the other in the order in which they came.
+/// Answers requests. All on the HTTP server's thread but `said`, and `early_answer`, `live`,
+/// `ready`, `metrics` and `hanging_devices`, which any thread may call; bodies are read, and
+/// prompts turned into tokens, on a thread of its own, one after the other in the order in which
+/// they came.
 class chat_app final : public serve::http_app, public serve::managed, public piece_listener {
  public:
-  /// @param http, counters Must outlive it.
+  /// @param http, counters, keys Must outlive it. No keys: none is needed.
   /// @param has_management Metrics are on a port of their own.
-  chat_app(serve::http_server& http, chat_metrics& counters, std::vector<std::string> api_keys,
+  chat_app(serve::http_server& http, chat_metrics& counters, const serve::key_ring* keys = nullptr,
            bool has_management = false);
 
   /// From now on it is ready. Until then only probes are answered. @param s Has this as its
@@ -39,6 +42,8 @@ class chat_app final : public serve::http_app, public serve::managed, public pie
   /// Reads no more bodies: what they are read with may go. No request may come any more.
   void end();
 
+  [[nodiscard]] std::optional<serve::http_reply> early_answer(
+      const serve::http_request& head) override;
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
   std::string error_body(int status, std::string_view message) override;
@@ -68,12 +73,11 @@ class chat_app final : public serve::http_app, public serve::managed, public pie
   void end_early(const client_job& j, serve::http_client& client, const piece& p);
   void stream(client_job& j, piece& p);
   void end(client_job& j);
-  [[nodiscard]] bool is_allowed(std::string_view authorization) const;
   [[nodiscard]] unsigned retry_after() const;
 
   serve::http_server& http_;
   chat_metrics& counters_;
-  std::vector<std::string> api_keys_;
+  const serve::key_ring* keys_;
   bool has_management_;
   std::atomic<bool> is_started_{false};
   served_model model_;

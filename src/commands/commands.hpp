@@ -168,6 +168,7 @@ int interference_command(const interference_options& o);
 struct load_command_options {
   std::string url = "http://127.0.0.1:8000";
   text_option management_url;
+  text_option api_key;
   std::string rate;
   std::string duration_s = "10";
   std::string arrivals = "poisson";

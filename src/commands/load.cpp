@@ -201,6 +201,7 @@ int load_command(const load_command_options& o) {
     run.management_host = management.host;
     run.management_port = management.port;
   }
+  run.api_key = o.api_key.value_or("");
   const number_range positive{.low = 0, .high = 1e7, .above_low = true};
   run.rate = parse_number("--rate", o.rate, positive);
   run.duration_s =

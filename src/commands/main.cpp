@@ -425,6 +425,9 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--url", o.url, "address of the server", "URL");
   option(sub, "--management-url", o.management_url,
          "address of its metrics, if they have a separate port (default: --url)", "URL");
+  option(sub, "--api-key", o.api_key,
+         "key to show with each request (default: $COHORT_API_KEY, else none)", "KEY")
+      ->envname("COHORT_API_KEY");
   option(sub, "--connections", o.connections, "largest number of open connections", "N");
   heading(*sub, "Load");
   option(sub, "--rate", o.rate, "rate over all models, in requests per second", "RPS")->required();

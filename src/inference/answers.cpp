@@ -57,10 +57,12 @@ std::string_view words_for(refusal why) {
 
 }  // namespace
 
+serve::http_reply error_reply(int status, std::string_view message, serve::http_fields fields) {
+  return {.status = status, .body = serve::error_body(message), .fields = std::move(fields)};
+}
 void say(const client_ptr& client, int status, std::string_view message,
          serve::http_fields fields) {
-  client->answer(
-      {.status = status, .body = serve::error_body(message), .fields = std::move(fields)});
+  client->answer(error_reply(status, message, std::move(fields)));
 }
 
 void say_fault(const client_ptr& client, std::string_view where) noexcept {

@@ -17,6 +17,8 @@ namespace cohort::inference {
 
 using client_ptr = std::shared_ptr<serve::http_client>;
 
+[[nodiscard]] serve::http_reply error_reply(int status, std::string_view message,
+                                            serve::http_fields fields = {});
 void say(const client_ptr& client, int status, std::string_view message,
          serve::http_fields fields = {});
 

@@ -29,6 +29,9 @@ namespace {
 /// some ten times what waking costs, so that a device does not idle behind long bodies.
 constexpr std::chrono::microseconds longest_unwoken{100};
 constexpr const char* no_device = "every device hangs or fails";
+constexpr std::string_view workload_path = "/debug/workload";
+constexpr std::string_view repository_path = "/v2/repository/";
+constexpr std::string_view control_path = "/v2/repository/models/";
 
 /// Whether a path's method is allowed; answers if not.
 bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
@@ -42,7 +45,14 @@ bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
 }  // namespace
 
 infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics& counters)
-    : settings_{o}, http_{http}, counters_{counters}, parser_{o.max_rows}, watch_{o} {}
+    : settings_{o},
+      http_{http},
+      counters_{counters},
+      keys_{o.api_keys, "--api-key-file", o.api_key_file},
+      tokens_{{}, "--control-token-file", o.control_token_file},
+      gate_{o.has_control, tokens_, o.management_port.has_value()},
+      parser_{o.max_rows},
+      watch_{o} {}
 
 void infer_app::start(model_service& s) {
   models_ = &s;
@@ -97,6 +107,54 @@ serve::http_reply infer_app::metrics() {
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
 }
 
+/// Whether no key is needed on the service's port.
+bool infer_app::is_open(std::string_view path) const {
+  return path == "/v2/health/live" || path == "/v2/health/ready" ||
+         (path == "/metrics" && !settings_.management_port);
+}
+
+std::optional<serve::http_reply> infer_app::early_answer(const serve::http_request& head) {
+  std::optional<serve::denial> denied;
+  if (head.path.starts_with(control_path)) {
+    denied = gate_.change(head);
+  } else if (head.is_on_management_port) {
+    denied = gate_.look(head);
+  } else if (!keys_.is_empty() && !is_open(head.path) && !keys_.admits(head.authorization)) {
+    denied = serve::denial{401, head.authorization.empty()
+                                    ? "no API key: expected Authorization: Bearer KEY"
+                                    : "the API key is not valid"};
+  }
+  if (!denied) return std::nullopt;
+  serve::http_fields fields;
+  if (denied->status == 401) fields.emplace_back("WWW-Authenticate", "Bearer");
+  return error_reply(denied->status, denied->why, std::move(fields));
+}
+
+void infer_app::manage(const serve::http_request& request, serve::http_answer answer) {
+  const bool is_workload = request.path == workload_path;
+  if (!is_workload && !request.path.starts_with(repository_path)) {
+    return answer(error_reply(404, fmt::format("{} is unknown", request.path)));
+  }
+  if (is_workload && !request.reads()) {
+    return answer(
+        error_reply(405, fmt::format("{} allows only GET", request.path), {{"Allow", "GET"}}));
+  }
+  if (!is_started_ || http_.is_draining()) {
+    return answer(error_reply(503, is_started_ ? "draining" : "starting", {{"Retry-After", "1"}}));
+  }
+  http_.post([this, is_workload, answer = std::move(answer), method = std::string{request.method},
+              path = std::string{request.path}, body = std::string{request.body}] {
+    try {
+      if (is_workload) return ask_workload(answer);
+      ask_repository({.method = method, .path = path, .body = body, .authorization = {}}, answer);
+    } catch (...) {
+      serve::log_fault("inference_server", "a call of the management port failed");
+      const serve::fault f = serve::current_fault();
+      answer(error_reply(f.status, f.message));
+    }
+  });
+}
+
 void infer_app::asked(const serve::http_request& request, const client_ptr& client) {
   const std::string_view path = request.path;
   const auto gets = [&] { return is_allowed(client, request.reads(), path, "GET"); };
@@ -110,12 +168,12 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     say(client, 503, "starting", {{"Retry-After", "1"}});
   } else if (path == "/v2" || path == "/v2/") {
     if (gets()) client->answer({.body = metadata()});
-  } else if (path == "/debug/workload") {
-    if (gets()) ask_workload(client);
+  } else if (path.starts_with("/debug/")) {
+    say(client, 404, fmt::format("{} is on the management port (--management-port)", path));
   } else if (path == "/v2/models/stats") {
     if (gets()) client->answer({.body = statistics(catalog_->all())});
-  } else if (path.starts_with("/v2/repository/")) {
-    ask_repository(path.substr(15), request, client);
+  } else if (path.starts_with(repository_path)) {
+    ask_repository(request, [client](serve::http_reply r) { client->answer(std::move(r)); });
   } else if (path.starts_with("/v2/models/")) {
     ask_model(path.substr(11), request, client);
   } else {
@@ -123,10 +181,10 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
   }
 }
 
-void infer_app::ask_workload(const client_ptr& client) {
+void infer_app::ask_workload(const serve::http_answer& answer) {
   std::optional<std::string> text = watch_.workload(clock_.now());
-  if (!text) return say(client, 501, "the workload format cannot describe --plan or --repository");
-  client->answer({.body = std::move(*text)});
+  answer(text ? serve::http_reply{.body = std::move(*text)}
+              : error_reply(501, "the workload format cannot describe --plan or --repository"));
 }
 
 void infer_app::ask_model(std::string_view rest, const serve::http_request& request,

@@ -5,8 +5,10 @@
 
 #include <cohort/core/clock.hpp>
 #include <cohort/runtime/tensor.hpp>
+#include <cohort/serve/control_gate.hpp>
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/key_ring.hpp>
 #include <cohort/serve/metrics.hpp>
 #include <cohort/serve/model_pages.hpp>
 #include <cohort/serve/model_statistics.hpp>
@@ -32,11 +34,11 @@
 
 namespace cohort::inference {
 
-/// Answers requests. All on the HTTP server's thread but `ended`, and `live`, `ready`, `metrics`
-/// and `hanging_devices`, which any thread may call.
+/// Answers requests. All on the HTTP server's thread but `ended`, `early_answer` and `manage`, and
+/// `live`, `ready`, `metrics` and `hanging_devices`, which any thread may call.
 class infer_app final : public serve::http_app, public serve::managed, public outcome_listener {
  public:
-  /// @param http, counters Must outlive it.
+  /// @param http, counters Must outlive it. @throws config_error If keys or tokens are not valid.
   infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
 
   /// From now on it is ready. Until then only probes are answered. @param s Has this as its
@@ -45,8 +47,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   /// Asks nothing of the service any more, which may go. No request may come any more.
   void end() { watch_.end(); }
 
+  [[nodiscard]] std::optional<serve::http_reply> early_answer(
+      const serve::http_request& head) override;
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
+  /// The repository and the workload. They are asked on the HTTP server's thread.
+  void manage(const serve::http_request& request, serve::http_answer answer) override;
   std::string error_body(int status, std::string_view message) override;
   void answered(int status) override;
   void refused(serve::http_bound full) override;
@@ -59,6 +65,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     return is_started_ ? watch_.hanging_devices() : 0;
   }
   void ended(engine::tensor_request& r, outcome how) noexcept override;
+  /// API keys, and tokens for control.
+  [[nodiscard]] std::vector<serve::key_ring*> keys() { return {&keys_, &tokens_}; }
 
   /// What a scheduler that tunes itself decides by. Nothing while draining.
   [[nodiscard]] std::optional<deferred::settings> settings() {
@@ -76,7 +84,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   };
   using owned_job = std::unique_ptr<infer_job, delete_job>;
 
-  void ask_workload(const std::shared_ptr<serve::http_client>& client);
+  [[nodiscard]] bool is_open(std::string_view path) const;
+  void ask_workload(const serve::http_answer& answer);
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
   /// An infer request as it came.
@@ -112,8 +121,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);
 
   // repository_calls.cpp
-  void ask_repository(std::string_view rest, const serve::http_request& request,
-                      const std::shared_ptr<serve::http_client>& client);
+  void ask_repository(const serve::http_request& request, const serve::http_answer& answer);
 
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
@@ -130,6 +138,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   const options& settings_;
   serve::http_server& http_;
   serve::metrics& counters_;
+  serve::key_ring keys_;
+  serve::key_ring tokens_;
+  serve::control_gate gate_;
   serve::infer_parser parser_;
   steady_clock clock_;
   model_service* models_ = nullptr;

@@ -58,6 +58,10 @@ struct options {
   double drain_timeout_s = 10;
   double lame_duck_s = 1;
   std::size_t max_connections = 1024;
+  std::vector<std::string> api_keys;  ///< Empty, and no file: no key is needed.
+  std::string api_key_file;
+  bool has_control = true;         ///< Clients may load and unload models.
+  std::string control_token_file;  ///< Who may; empty: this machine, on the management port.
 };
 
 }  // namespace cohort::inference

@@ -44,24 +44,25 @@ std::vector<repository_entry> fixed_models(const model_catalog& catalog) {
 
 }  // namespace
 
-void infer_app::ask_repository(std::string_view rest, const serve::http_request& request,
-                               const client_ptr& client) {
+void infer_app::ask_repository(const serve::http_request& request,
+                               const serve::http_answer& answer) {
   if (request.method != "POST") {
-    return say(client, 405, fmt::format("{} allows only POST", request.path), {{"Allow", "POST"}});
+    return answer(
+        error_reply(405, fmt::format("{} allows only POST", request.path), {{"Allow", "POST"}}));
   }
+  std::string_view rest = request.path.substr(std::string_view{"/v2/repository/"}.size());
   model_repository* const models = models_->repository();
   // Whoever asked is told on this thread, when the repository has done it on its own.
-  const auto told = [this, client](int status, const std::string& why_not) {
-    http_.post([client, status, why_not] {
-      if (status == 200) return client->answer({.body = "{}"});
-      say(client, status, why_not);
+  const auto told = [this, answer](int status, const std::string& why_not) {
+    http_.post([answer, status, why_not] {
+      answer(status == 200 ? serve::http_reply{.body = "{}"} : error_reply(status, why_not));
     });
   };
   // What the body asks; if nothing can be made of it, the client has been told.
   const auto read = [&](serve::repository_call call) -> std::optional<serve::repository_request> {
     const auto asked = serve::parse_repository_request(call, request.body);
     if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) {
-      say(client, e->status, e->message);
+      answer(error_reply(e->status, e->message));
       return std::nullopt;
     }
     return std::get<serve::repository_request>(asked);
@@ -69,11 +70,11 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
   if (rest == "index") {
     const auto asked = read(serve::repository_call::index);
     if (!asked) return;
-    const auto tell = [client, only_ready = asked->only_ready](std::vector<repository_entry> all) {
+    const auto tell = [answer, only_ready = asked->only_ready](std::vector<repository_entry> all) {
       if (only_ready) {
         std::erase_if(all, [](const repository_entry& e) { return e.state != "READY"; });
       }
-      client->answer({.body = write_index(all)});
+      answer({.body = write_index(all)});
     };
     if (models == nullptr) return tell(fixed_models(*catalog_));
     return models->index(
@@ -87,9 +88,10 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
     const std::string name{rest.substr(0, rest.find('/'))};
     const std::string_view what = rest.substr(name.size());
     if (models == nullptr && (what == "/load" || what == "/unload")) {
-      return say(client, 404,
-                 "the models of this server are fixed: it runs without --repository, or with "
-                 "--plan or --pipeline");
+      return answer(error_reply(
+          404,
+          "the models of this server are fixed: it runs without --repository, or with --plan or "
+          "--pipeline"));
     }
     if (what == "/load") {
       if (read(serve::repository_call::load)) models->load(name, told);
@@ -100,7 +102,7 @@ void infer_app::ask_repository(std::string_view rest, const serve::http_request&
       return;
     }
   }
-  say(client, 404, fmt::format("{} is unknown", request.path));
+  answer(error_reply(404, fmt::format("{} is unknown", request.path)));
 }
 
 }  // namespace cohort::inference

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "help_format.hpp"
 
@@ -92,13 +93,26 @@ void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
       ->check(within(0, 1 << 20));
 }
 
+/// Options of both servers for the keys of clients.
+inline void add_key_options(CLI::App& app, std::vector<std::string>& keys, std::string& file) {
+  heading(app, "Access");
+  app.add_option("--api-key", keys,
+                 "key that clients may use; repeatable (default: $COHORT_API_KEY, else no key)")
+      ->type_name("KEY")
+      ->envname("COHORT_API_KEY");
+  app.add_option("--api-key-file", file,
+                 "file of more keys, one a line, lines of # left out; SIGHUP reads it again "
+                 "(default: none)")
+      ->type_name("FILE");
+}
+
 /// Options of both servers for probes and shutdown.
 template <class Life>
 void add_life_options(CLI::App& app, Life& o, double& lame_duck_ms) {
   heading(app, "Probes and shutdown");
   app.add_option("--management-port", o.management_port,
-                 "separate port for liveness, readiness and metrics; 0 takes any free port "
-                 "(default: they share --port)")
+                 "separate port for liveness, readiness, metrics and management; 0 takes any free "
+                 "port (default: none; probes and metrics share --port)")
       ->type_name("PORT")
       ->check(within(0, 65535));
   app.add_option("--drain-timeout-s", o.drain_timeout_s,

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include <chat/server_client.hpp>
+#include <support/access_table.hpp>
 #include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/log_pipe.hpp>
@@ -418,6 +420,56 @@ TEST_CASE("only those who have a key may ask") {
   CHECK(c.ask("GET", "/health").first == 200);
 }
 
+TEST_CASE("the rows of SECURITY.md that this server has are what it does") {
+  const std::string keys = test::scratch("keys");
+  test::spill(keys, "# one\nkey-of-a-client\n");
+  child server{{"--api-key-file", keys, "--management-port", "0"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  const test::guarded_server ports{server.port(), server.management_port()};
+  struct call {
+    const char* method;
+    const char* path;
+    std::string body;
+  };
+  const std::pair<const char*, call> calls[] = {
+      {"health: live and ready", {"GET", "/health", ""}},
+      {"health: live and ready", {"GET", "/ready", ""}},
+      {"metadata and configuration of models", {"GET", "/v1/models", ""}},
+      {"infer, completions", {"POST", "/v1/completions", completion().dump()}},
+      {"infer, completions", {"POST", "/v1/chat/completions", chat().dump()}},
+      {"metrics", {"GET", "/metrics", ""}}};
+  const auto rows = test::access_table(test::slurp(SOURCE_DIR "/SECURITY.md"));
+  for (const auto& [name, c] : calls) {
+    CAPTURE(c.path);
+    const auto row = std::ranges::find(rows, name, &test::access_row::call);
+    REQUIRE(row != rows.end());
+    for (int column = 0; column < test::askers; ++column) {
+      CAPTURE(column);
+      std::string cell = row->cells[static_cast<std::size_t>(column)];
+      if (cell == "yes") cell = "200";
+      // Its management port has health and metrics alone.
+      if (cell == "403") cell = "404";
+      const int status =
+          test::ask_as(static_cast<test::asker>(column), ports, c.method, c.path, c.body).first;
+      CHECK(std::to_string(status) == cell);
+    }
+  }
+  test::spill(keys, "other\n");
+  server.signal(SIGHUP);
+  CHECK(server.read_line() == "llm_server: --api-key-file: 1 keys read\n");
+  CHECK(test::ask_as(test::asker::key, ports, "GET", "/v1/models").first == 401);
+  std::remove(keys.c_str());
+}
+
+TEST_CASE("a request without a key is answered by its header, whatever it announces") {
+  child server{{"--api-key", "secret"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection c{server.port()};
+  c.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{");
+  CHECK(c.answer().first == 401);  // None of the rest was sent.
+  CHECK(c.is_closed_by_server());
+}
+
 TEST_CASE("a full queue answers 429, and a slot that frees is used again") {
   child server{{"--slots", "1", "--max-waiting", "1", "--random", "small", "--served-model-name",
                 "random-tiny"}};
@@ -640,9 +692,7 @@ TEST_CASE("a log that nothing reads, or that is full, keeps neither texts nor th
 TEST_CASE("the management port is as ready as the server, which serves while it leaves") {
   child server{{"--management-port", "0", "--lame-duck-ms", "60000", "--drain-timeout-s", "120"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  const std::size_t at = server.first_line.find(" management http://127.0.0.1:");
-  REQUIRE_MESSAGE(at != std::string::npos, server.first_line);
-  connection m{static_cast<std::uint16_t>(std::stoi(server.first_line.substr(at + 29)))};
+  connection m{server.management_port()};
   for (const char* path : {"/health", "/live", "/ready", "/metrics"}) {
     CAPTURE(path);
     CHECK(m.ask("GET", path).first == 200);

@@ -22,9 +22,7 @@ class child : public test::child_server {
   explicit child(std::vector<std::string> options) : child_server{LLM_SERVER, std::move(options)} {}
   /// That of the ready line.
   [[nodiscard]] std::uint16_t management_port() const {
-    const std::size_t at = first_line.find(" management http://127.0.0.1:");
-    REQUIRE_MESSAGE(at != std::string::npos, first_line);
-    return static_cast<std::uint16_t>(std::stoi(first_line.substr(at + 29)));
+    return test::management_port_of(*this);
   }
 };
 

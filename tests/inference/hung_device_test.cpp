@@ -33,11 +33,7 @@ class child : public test::child_server {
     REQUIRE_MESSAGE(port() != 0, first_line);
   }
   /// That of the ready line.
-  [[nodiscard]] std::uint16_t management_port() const {
-    const std::size_t at = first_line.find(" management http://127.0.0.1:");
-    REQUIRE_MESSAGE(at != std::string::npos, first_line);
-    return static_cast<std::uint16_t>(std::stoi(first_line.substr(at + 29)));
-  }
+  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
 
  private:
   static std::vector<std::string> with(std::vector<std::string> more) {

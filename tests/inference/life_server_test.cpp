@@ -25,20 +25,13 @@
 namespace cohort::inference::life_server_test {
 namespace {
 
-/// That of the ready line.
-std::uint16_t management_port_of(const test::child_server& server) {
-  const std::size_t at = server.first_line.find(" management http://127.0.0.1:");
-  REQUIRE_MESSAGE(at != std::string::npos, server.first_line);
-  return static_cast<std::uint16_t>(std::stoi(server.first_line.substr(at + 29)));
-}
-
 class child : public test::child_server {
  public:
   explicit child(std::vector<std::string> more)
       : child_server{INFERENCE_SERVER, with(std::move(more))} {
     REQUIRE_MESSAGE(port() != 0, first_line);
   }
-  [[nodiscard]] std::uint16_t management_port() const { return management_port_of(*this); }
+  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
   /// Eager and with a long SLO: what is tested must not depend on how busy the machine is.
   static std::vector<std::string> with(std::vector<std::string> more) {
     more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
@@ -243,7 +236,7 @@ TEST_CASE("idle connections leave probes the descriptors that they need, however
   std::vector<std::unique_ptr<connection>> idle;
   for (int i = 0; i < 500; ++i) idle.push_back(std::make_unique<connection>(server.port()));
   CHECK(idle.back()->answer().first == 503);  // So all before it have been accepted.
-  connection m{management_port_of(server)};
+  connection m{test::management_port_of(server)};
   CHECK(m.ask("GET", "/ready").first == 200);
   const std::string counts = m.ask("GET", "/metrics").second;
   CHECK(counts.find("cohort_http_refused_total{reason=\"connections\"} ") != std::string::npos);

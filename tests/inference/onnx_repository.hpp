@@ -14,8 +14,14 @@
 namespace cohort::test {
 
 struct onnx_repository {
-  onnx_repository() { std::filesystem::create_directories(folder); }
-  ~onnx_repository() { std::filesystem::remove_all(folder); }
+  onnx_repository() {
+    std::filesystem::create_directories(folder);
+    spill(token_file, "token-of-an-operator\n");
+  }
+  ~onnx_repository() {
+    std::filesystem::remove_all(folder);
+    std::filesystem::remove(token_file);
+  }
   onnx_repository(const onnx_repository&) = delete;
   onnx_repository& operator=(const onnx_repository&) = delete;
 
@@ -27,12 +33,18 @@ struct onnx_repository {
     if (!config.empty()) spill(folder + "/" + name + "/config.pbtxt", config);
   }
   [[nodiscard]] std::vector<std::string> options(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{"--repository", folder, "--cache", "off", "--devices", "2"};
+    std::vector<std::string> all{
+        "--repository",         folder,    "--cache", "off", "--devices", "2",
+        "--control-token-file", token_file};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
   std::string folder = scratch("repository");
+  std::string token_file = scratch("tokens");
 };
+
+/// The field that lets a client load and unload its models.
+inline const std::string shown_token = "Authorization: Bearer token-of-an-operator\r\n";
 
 /// A field of a config.pbtxt.
 inline std::string parameter(const std::string& key, const std::string& value) {

@@ -97,7 +97,8 @@ TEST_CASE("a sliced encoder runs in stages, and answers all lengths as the whole
   CHECK(c.ask("POST", "/v2/repository/index")
             .second.find(R"({"name":"encoder","version":"1","state":"READY"})") !=
         std::string::npos);
-  const auto [status, stays] = c.ask("POST", "/v2/repository/models/encoder/unload");
+  const auto [status, stays] =
+      c.ask("POST", "/v2/repository/models/encoder/unload", "", test::shown_token);
   CHECK(status == 404);
   CHECK(stays.find("the models of this server are fixed") != std::string::npos);
   CHECK(whole.stop() == 0);

@@ -38,11 +38,13 @@ namespace fs = std::filesystem;
 using repository = test::onnx_repository;
 
 std::string load(test::connection& c, const std::string& name) {
-  const auto [status, body] = c.ask("POST", "/v2/repository/models/" + name + "/load");
+  const auto [status, body] =
+      c.ask("POST", "/v2/repository/models/" + name + "/load", "", test::shown_token);
   return status == 200 ? "" : std::to_string(status) + " " + body;
 }
 std::string unload(test::connection& c, const std::string& name) {
-  const auto [status, body] = c.ask("POST", "/v2/repository/models/" + name + "/unload");
+  const auto [status, body] =
+      c.ask("POST", "/v2/repository/models/" + name + "/unload", "", test::shown_token);
   return status == 200 ? "" : std::to_string(status) + " " + body;
 }
 std::string index(test::connection& c) {
@@ -101,8 +103,9 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
         std::string::npos);
   CHECK(s.told_before.find("wrong/config.pbtxt: max_batch_size: got -1") != std::string::npos);
   // What would load something else than the files is refused, and nothing is loaded.
-  const auto [refused, why] = c.ask("POST", "/v2/repository/models/good/load",
-                                    R"({"parameters":{"config":"{\"max_batch_size\":1}"}})");
+  const auto [refused, why] =
+      c.ask("POST", "/v2/repository/models/good/load",
+            R"({"parameters":{"config":"{\"max_batch_size\":1}"}})", test::shown_token);
   CHECK(refused == 400);
   CHECK(why.find("as its files are") != std::string::npos);
   // Mended, it is loaded; what is not there never is.

@@ -3,9 +3,9 @@ if(TARGET inference_server)
   set(server "INFERENCE_SERVER=\"$<TARGET_FILE:inference_server>\"")
   cohort_add_tests(
     inference
-    NAMES life_server log_server plan_server server workload_server
+    NAMES access_server life_server log_server plan_server server workload_server
     LIBS cohort_serve cohort_models cohort_registry
-    DEFINITIONS "${server}"
+    DEFINITIONS "${server}" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
     DEPENDS inference_server SERIAL)
   cohort_add_test(inference/metrics_server_test.cpp DEFINITIONS "${server}" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
                   DEPENDS inference_server SERIAL)

@@ -16,8 +16,9 @@ namespace cohort::serve::workload_server_test {
 namespace {
 
 const std::vector<std::string> emulated{
-    "--executor", "emulated",     "--devices", "2",        "--models",         "ResNet50,BERT",
-    "--slo-ms",   "ResNet50=500", "--slo-ms",  "BERT=500", "--queue-capacity", "99"};
+    "--executor",       "emulated", "--devices",         "2",        "--models",
+    "ResNet50,BERT",    "--slo-ms", "ResNet50=500",      "--slo-ms", "BERT=500",
+    "--queue-capacity", "99",       "--management-port", "0"};
 
 sim::workload workload_of(test::connection& c) {
   const auto [status, text] = c.ask("GET", "/debug/workload");
@@ -28,7 +29,7 @@ sim::workload workload_of(test::connection& c) {
 TEST_CASE("before any request the workload is the profile, without a rate") {
   test::child_server server{INFERENCE_SERVER, emulated};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  test::connection c{server.port()};
+  test::connection c{test::management_port_of(server)};
   const sim::workload w = workload_of(c);
   CHECK(w.devices == 2);
   CHECK(w.rate == 0);
@@ -65,7 +66,7 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   o.input = [](const model_meta& m, std::uint64_t) {
     return std::vector<std::byte>(m.inputs.front().bytes());
   };
-  test::connection c{server.port()};
+  test::connection c{test::management_port_of(server)};
   // How fast the machine is must not matter: it is asked for until the server has learned.
   sim::workload w = workload_of(c);
   const auto is_learned = [&w] {
@@ -116,9 +117,9 @@ TEST_CASE("the format has no place for a plan, and the server says so") {
     {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]}]})");
   test::child_server server{INFERENCE_SERVER,
                             {"--executor", "emulated", "--profile", folder.path(), "--plan",
-                             folder.path() + "/plan.json"}};
+                             folder.path() + "/plan.json", "--management-port", "0"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  test::connection c{server.port()};
+  test::connection c{test::management_port_of(server)};
   CHECK(c.ask("GET", "/debug/workload").first == 501);
   CHECK(c.ask("GET", "/metrics").first == 200);
   CHECK(c.ask("PUT", "/debug/workload").first == 405);

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may do what at the inference server: the table of SECURITY.md, row by row, and what it leaves
+// out.
+#include <doctest/doctest.h>
+
+#include <cohort/serve/load.hpp>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <support/access_table.hpp>
+#include <support/child_server.hpp>
+#include <support/complaint.hpp>
+#include <support/scratch_file.hpp>
+
+namespace cohort::inference::access_server_test {
+namespace {
+
+using test::asker;
+using test::connection;
+
+struct scratch_text {
+  explicit scratch_text(const std::string& name, const std::string& text)
+      : path{test::scratch(name)} {
+    test::spill(path, text);
+  }
+  ~scratch_text() { std::remove(path.c_str()); }
+  scratch_text(const scratch_text&) = delete;
+  scratch_text& operator=(const scratch_text&) = delete;
+  std::string path;
+};
+
+class child : public test::child_server {
+ public:
+  explicit child(std::vector<std::string> more)
+      : child_server{INFERENCE_SERVER, with(std::move(more))} {
+    REQUIRE_MESSAGE(port() != 0, first_line);
+  }
+  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
+  [[nodiscard]] test::guarded_server ports() const { return {port(), management_port()}; }
+  static std::vector<std::string> with(std::vector<std::string> more) {
+    more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
+                             "--slo-ms", "ResNet50=60000", "--models", "ResNet50"});
+    return more;
+  }
+};
+
+const std::string infer = "/v2/models/ResNet50/infer";
+const std::string body =
+    R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"data":[1]}]})";
+const std::string load = "/v2/repository/models/ResNet50/load";
+const std::string unload = "/v2/repository/models/ResNet50/unload";
+
+struct call {
+  std::string method;
+  std::string path;
+  std::string body{};
+};
+
+/// The calls of a row.
+const std::map<std::string, std::vector<call>> calls{
+    {"health: live and ready", {{"GET", "/v2/health/live"}, {"GET", "/v2/health/ready"}}},
+    {"metadata and configuration of models",
+     {{"GET", "/v2"},
+      {"GET", "/v2/models/ResNet50"},
+      {"GET", "/v2/models/ResNet50/ready"},
+      {"GET", "/v2/models/ResNet50/config"}}},
+    {"infer, completions", {{"POST", infer, body}}},
+    {"statistics", {{"GET", "/v2/models/stats"}, {"GET", "/v2/models/ResNet50/stats"}}},
+    {"metrics", {{"GET", "/metrics"}}},
+    {"index of the repository", {{"POST", "/v2/repository/index"}}},
+    {"debug: the observed workload", {{"GET", "/debug/workload"}}},
+    {"load and unload, without a token file", {{"POST", load}, {"POST", unload, "{}"}}},
+    {"load and unload, with `--control-token-file`", {{"POST", load}, {"POST", unload, "{}"}}},
+    {"load and unload, with `--control off`", {{"POST", load}, {"POST", unload, "{}"}}},
+    {"settings, keys and tokens",
+     {{"GET", "/v2/logging"}, {"POST", "/v2/trace/setting", "{}"}, {"GET", "/debug/keys"}}},
+};
+
+TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
+  const scratch_text keys{"keys", "# one\nkey-of-a-client\n"};
+  const scratch_text tokens{"tokens", "token-of-an-operator\n"};
+  const std::vector<std::string> always{"--api-key-file", keys.path, "--management-port", "0"};
+  const auto more = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> all = always;
+    all.insert(all.end(), options.begin(), options.end());
+    return all;
+  };
+  const child with_tokens{more({"--control-token-file", tokens.path})};
+  const child without_tokens{more({})};
+  const child switched_off{more({"--control", "off"})};
+  const auto rows = test::access_table(test::slurp(SOURCE_DIR "/SECURITY.md"));
+  CHECK(rows.size() == calls.size());
+  for (const test::access_row& row : rows) {
+    CAPTURE(row.call);
+    const auto found = calls.find(row.call);
+    REQUIRE(found != calls.end());
+    const bool is_control = row.call.starts_with("load");
+    const child& server = !is_control || row.call.ends_with("file`") ? with_tokens
+                          : row.call.ends_with("off`")               ? switched_off
+                                                                     : without_tokens;
+    for (int column = 0; column < test::askers; ++column) {
+      const std::string& cell = row.cells[static_cast<std::size_t>(column)];
+      CAPTURE(column);
+      for (const call& c : found->second) {
+        CAPTURE(c.path);
+        const auto [status, text] =
+            test::ask_as(static_cast<asker>(column), server.ports(), c.method, c.path, c.body);
+        CAPTURE(text);
+        // A server whose models stay says so to those who might load one.
+        const bool is_let_in =
+            status == 200 || text.find("models of this server are fixed") != std::string::npos;
+        CHECK(is_let_in == (cell == "yes"));
+        if (cell != "yes") CHECK(std::to_string(status) == cell);
+      }
+    }
+  }
+}
+
+TEST_CASE("a call that is refused is told in one line how it can be made") {
+  const auto told = [](const child& server, std::uint16_t port, const std::string& fields = "") {
+    CAPTURE(server.first_line);
+    connection c{port};
+    return c.ask("POST", load, "", fields).second;
+  };
+  const child alone{{}};
+  CHECK(told(alone, alone.port()) ==
+        R"({"error":"calls that change the server need --management-port, which takes them from )"
+        R"(this machine, or a token (--control-token-file)"
+})");
+  const child managed{{"--management-port", "0"}};
+  CHECK(told(managed, managed.port()) ==
+        R"({"error":"calls that change the server are taken on the management port, from this )"
+        R"(machine; on this port they need a token (--control-token-file)"
+  })");
+  connection c{managed.port()};
+  CHECK(c.ask("GET", "/debug/workload").second ==
+        R"({"error":"/debug/workload is on the management port (--management-port)"
+  })");
+  }
+
+  TEST_CASE("a request that a proxy has passed on is not of this machine") {
+    const child server{{"--management-port", "0"}};
+    connection m{server.management_port()};
+    for (const char* field :
+         {"X-Forwarded-For: 127.0.0.1\r\n", "x-forwarded-host: localhost\r\n",
+          "Forwarded: for=127.0.0.1\r\n", "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n"}) {
+      CAPTURE(field);
+      CHECK(m.ask("POST", load, "", field).first == 403);
+    }
+    CHECK(m.ask("POST", "http://localhost" + load).first == 403);  // As to a proxy.
+    const auto [status, text] = m.ask("POST", load, "", "X-Forwarded: no such field\r\n");
+    CHECK(status == 404);
+    CHECK(text.find("fixed") != std::string::npos);
+    CHECK(m.ask("POST", load, "", "Origin: http://localhost\r\nOrigin: http://evil\r\n").first ==
+          400);
+  }
+
+  TEST_CASE("a request without a key is answered by its header, whatever it announces") {
+    const child server{{"--api-key", "secret", "--api-key", "other"}};
+    {
+      connection c{server.port()};
+      c.send("POST " + infer + " HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n{");
+      CHECK(c.answer().first == 401);  // None of the rest was sent.
+      CHECK(c.head.find("WWW-Authenticate: Bearer\r\n") != std::string::npos);
+      CHECK(c.head.find("Connection: close\r\n") != std::string::npos);
+      CHECK(c.is_closed_by_server());
+    }
+    {
+      connection c{server.port()};
+      c.send("POST " + infer +
+             " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+      CHECK(c.answer().first == 401);  // And not 100.
+    }
+    connection c{server.port()};
+    CHECK(c.ask("GET", "/v2").first == 401);  // Without a body the connection stays.
+    CHECK(c.ask("GET", "/v2", "", "Authorization: Bearer secret\r\n").first == 200);
+    CHECK(c.ask("POST", infer, body, "Authorization: Bearer other\r\n").first == 200);
+    CHECK(c.ask("GET", "/metrics").first == 200);
+  }
+
+  TEST_CASE("SIGHUP reads the keys again, and a bad file keeps those that were there") {
+    const scratch_text keys{"keys", "old\n"};
+    child server{{"--api-key-file", keys.path}};
+    connection c{server.port()};
+    const auto is_let_in = [&](const std::string& key) {
+      return c.ask("GET", "/v2", "", "Authorization: Bearer " + key + "\r\n").first == 200;
+    };
+    CHECK(is_let_in("old"));
+    test::spill(keys.path, "new\n");
+    server.signal(SIGHUP);
+    CHECK(server.read_line() == "inference_server: --api-key-file: 1 keys read\n");
+    CHECK_FALSE(is_let_in("old"));
+    CHECK(is_let_in("new"));
+    test::spill(keys.path, "newer\nnot a key\n");
+    server.signal(SIGHUP);
+    CHECK(server.read_line() ==
+          "inference_server: --api-key-file: " + keys.path +
+              ":2: got other characters, expected a key of 1 to 512 visible ASCII characters; the "
+              "keys stay as they were\n");
+    CHECK_FALSE(is_let_in("newer"));
+    CHECK(is_let_in("new"));
+    CHECK(server.stop() == 0);
+  }
+
+  TEST_CASE("a load generator shows its key") {
+    const child server{{"--api-key", "secret"}};
+    serve::load_options o;
+    o.port = std::to_string(server.port());
+    o.rate = 50;
+    o.duration_s = 0.5;
+    o.give_up_s = 300;
+    o.input = [](const serve::model_meta&, std::uint64_t) { return std::vector<std::byte>(4); };
+    CHECK_THROWS_AS(serve::run_load(o), config_error);
+    o.api_key = "secret";
+    const serve::load_result r = serve::run_load(o);
+    CHECK(r.all.sent > 0);
+    CHECK(r.all.failed == 0);
+  }
+
+  TEST_CASE("bad keys end the server with status 2 and one line") {
+    const scratch_text none{"keys", "# nobody\n"};
+    const std::pair<std::vector<std::string>, std::string> bad[] = {
+        {{"--api-key", ""},
+         "--api-key: got an empty key, expected a key of 1 to 512 visible ASCII characters"},
+        {{"--api-key-file", none.path},
+         "--api-key-file: " + none.path + " has no key, expected one a line"},
+        {{"--control-token-file", "/nowhere"},
+         "--control-token-file: /nowhere cannot be read: No such file or directory"},
+        {{"--control-token-file", ""}, "--control-token-file: got an empty name, expected a file"},
+        {{"--control-token-file", none.path, "--control", "off"},
+         "--control-token-file: not with --control off"}};
+    for (const auto& [options, message] : bad) {
+      CAPTURE(message);
+      test::child_server c{INFERENCE_SERVER, options};
+      CHECK(c.wait() == 2);
+      CHECK(c.first_line == "inference_server: " + message + "\n");
+    }
+  }
+
+  }  // namespace
+  }  // namespace cohort::inference::access_server_test
