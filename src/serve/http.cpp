@@ -961,7 +961,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   unsigned version_ = 11;
   phase phase_ = phase::idle;
   bool is_counted_ = false;
-  bool is_extra_ = false;    // Beyond the limit of connections: for a probe alone.
+  bool is_extra_ = false;  // Beyond the limit of connections: for a probe alone.
   bool is_from_loopback_;
   bool is_refused_ = false;  // It may not have sent all of its request.
   bool is_kept_ = false;     // The app failed, and may still have its request.

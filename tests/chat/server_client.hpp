@@ -21,9 +21,7 @@ class child : public test::child_server {
  public:
   explicit child(std::vector<std::string> options) : child_server{LLM_SERVER, std::move(options)} {}
   /// That of the ready line.
-  [[nodiscard]] std::uint16_t management_port() const {
-    return test::management_port_of(*this);
-  }
+  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
 };
 
 inline json completion(const json& more = json::object()) {
