@@ -378,7 +378,9 @@ TEST_CASE("whatever partitions do while plans change, nothing waits for them, an
                                .lasts = 1ms * (1 + random.below(3000U))});
     }
     const bool has_planner = !random.one_in(4);
-    followed_server s{grid,     gpus, 1s, faulty, quick, {.look = 20ms, .longest_warm_up = 500ms},
+    health_options health = quick;
+    health.suspends_models = false;  // A model that met many of these faults might be.
+    followed_server s{grid,     gpus, 1s, faulty, health, {.look = 20ms, .longest_warm_up = 500ms},
                       {1, 1, 1}};
     s.on_end = [&](const asked& a) {
       s.follower.ended(a.how == outcome::completed);
