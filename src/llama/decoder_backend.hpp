@@ -104,41 +104,6 @@ struct decoder_job : runtime::completion {
   std::array<char, 256> why{};  // The last one stays a zero.
 };
 
-namespace requirement {
-template <class B>
-concept describes_its_memory = requires(const B& b) {
-  { b.config() } -> std::same_as<const llama_config&>;
-  { b.column_bytes() } -> std::convertible_to<std::uint64_t>;
-};
-template <class B>
-concept keeps_packed_columns =
-    requires(B& b, std::uint32_t columns, std::uint64_t storage, const kv::copy_plan& plan) {
-      { b.allocate(columns) } -> std::same_as<std::uint64_t>;
-      { b.packed_columns(storage) } -> std::same_as<std::uint32_t>;
-      b.release(storage);
-      b.discard(storage);
-      b.execute(plan);
-    };
-template <class B>
-concept prefills_pieces_beside_the_batch =
-    requires(B& b, std::span<const prefill_piece> pieces, std::uint32_t i) {
-      b.start_prefill(pieces);
-      { b.prefill() } -> std::same_as<prefill_state>;
-      b.wait_for_prefill();
-      { b.first(i) } -> std::same_as<row_result>;
-      b.end_prefill();
-    };
-template <class B>
-concept iterates = requires(B& b, const kv::decode_batch& batch, std::uint32_t slot, bool logits) {
-  { b.iterate(batch, logits) } -> std::same_as<bool>;
-  { b.of_slot(slot) } -> std::same_as<row_result>;
-};
-template <class B>
-concept says_why_it_failed = requires(const B& b, device_work what) {
-  { b.error(what) } -> std::convertible_to<std::string_view>;
-};
-}  // namespace requirement
-
 /// A decoder with its keys and values. Semantics:
 /// * `allocate` gives packed storage, or throws `resource_error`; `release` frees it after the
 ///   iterations and copies so far, `discard` after the prefill so far. `column_bytes` is what a
@@ -160,8 +125,25 @@ concept says_why_it_failed = requires(const B& b, device_work what) {
 /// Thread safety: one thread. Models: `host_backend`, `device::device_backend`.
 template <class B>
 concept decoder_backend =
-    requirement::describes_its_memory<B> && requirement::keeps_packed_columns<B> &&
-    requirement::prefills_pieces_beside_the_batch<B> && requirement::iterates<B> &&
-    requirement::says_why_it_failed<B>;
+    requires(const B& b, device_work what) {
+      { b.config() } -> std::same_as<const llama_config&>;
+      { b.column_bytes() } -> std::convertible_to<std::uint64_t>;
+      { b.error(what) } -> std::convertible_to<std::string_view>;
+    } && requires(B& b, std::uint32_t columns, std::uint64_t storage, const kv::copy_plan& plan,
+                  std::span<const prefill_piece> pieces, std::uint32_t i,
+                  const kv::decode_batch& batch, std::uint32_t slot, bool logits) {
+      { b.allocate(columns) } -> std::same_as<std::uint64_t>;
+      { b.packed_columns(storage) } -> std::same_as<std::uint32_t>;
+      b.release(storage);
+      b.discard(storage);
+      b.execute(plan);
+      b.start_prefill(pieces);
+      { b.prefill() } -> std::same_as<prefill_state>;
+      b.wait_for_prefill();
+      { b.first(i) } -> std::same_as<row_result>;
+      b.end_prefill();
+      { b.iterate(batch, logits) } -> std::same_as<bool>;
+      { b.of_slot(slot) } -> std::same_as<row_result>;
+    };
 
 }  // namespace cohort::llama

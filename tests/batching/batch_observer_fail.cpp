@@ -1,4 +1,4 @@
-// expect: observes_stages
+// expect: [^a-z_]held\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/batching/meta_ops.hpp>
 

@@ -1,4 +1,4 @@
-// expect: finds_rows_of_requests
+// expect: [^a-z_]io\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/batching/staged_host.hpp>
 

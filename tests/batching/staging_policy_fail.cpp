@@ -1,4 +1,4 @@
-// expect: decides_stretch
+// expect: [^a-z_]stretch\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/batching/pipeline.hpp>
 

@@ -1,4 +1,4 @@
-// expect: now_is_noexcept
+// expect: [^a-z_]now\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/clock.hpp>
 

@@ -1,4 +1,4 @@
-// expect: latency_is_a_duration
+// expect: latency_model
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/latency_model.hpp>
 

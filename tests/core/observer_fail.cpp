@@ -1,4 +1,4 @@
-// expect: observes_outcomes
+// expect: [^a-z_]ended\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/observer.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gather_is_noexcept
+// expect: [^a-z_]gather\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/policies.hpp>
 

@@ -1,4 +1,4 @@
-// expect: urgency_is_noexcept
+// expect: [^a-z_]urgency\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/policies.hpp>
 

@@ -1,4 +1,4 @@
-// expect: sink_takes_drops
+// expect: [^a-z_]drop\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/scheduler.hpp>
 

@@ -1,4 +1,4 @@
-// expect: sink_hears_of_returned_grants
+// expect: [^a-z_]grant_returned\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/model_shard.hpp>
 

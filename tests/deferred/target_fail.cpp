@@ -1,4 +1,4 @@
-// expect: target_is_noexcept
+// expect: [^a-z_]target\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/policies.hpp>
 

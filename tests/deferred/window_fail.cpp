@@ -1,4 +1,4 @@
-// expect: opens_is_noexcept
+// expect: [^a-z_]opens\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/policies.hpp>
 

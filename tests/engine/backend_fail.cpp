@@ -1,4 +1,4 @@
-// expect: launches_batches
+// expect: [^a-z_]launch\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/engine.hpp>

@@ -1,4 +1,4 @@
-// expect: has_model_lane_and_instance
+// expect: batch_pipeline
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/runtime/emulated.hpp>

@@ -1,4 +1,4 @@
-// expect: delivers_outcomes
+// expect: [^a-z_]deliver\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/profile_backend.hpp>

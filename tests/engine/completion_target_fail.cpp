@@ -1,4 +1,4 @@
-// expect: hears_of_batch_ends
+// expect: [^a-z_]complete\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/profile_backend.hpp>
 

@@ -1,4 +1,4 @@
-// expect: sink_hears_of_removed_models
+// expect: [^a-z_]model_removed\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/engine_core.hpp>
 

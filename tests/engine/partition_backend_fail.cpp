@@ -1,4 +1,4 @@
-// expect: warms_up_on_devices
+// expect: [^a-z_]warm_up\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/manual_engine.hpp>

@@ -1,4 +1,4 @@
-// expect: tells_who_is_out
+// expect: [^a-z_]is_out\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/plan_applier.hpp>
 #include <cohort/engine/plan_router.hpp>

@@ -1,4 +1,4 @@
-// expect: plans_at_the_end_of_a_period
+// expect: [^a-z_]end_period\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/plan_follower.hpp>
 #include <cohort/engine/plan_router.hpp>

@@ -1,4 +1,4 @@
-// expect: runs_inside
+// expect: [^a-z_]run_inside\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/partition_host.hpp>
 #include <cohort/engine/profile_backend.hpp>

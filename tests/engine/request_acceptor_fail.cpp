@@ -1,4 +1,4 @@
-// expect: tells_waiting_requests
+// expect: [^a-z_]waiting\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/plan_router.hpp>
 

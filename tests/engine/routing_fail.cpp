@@ -1,4 +1,4 @@
-// expect: routes_models
+// expect: [^a-z_]set\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/engine/plan_applier.hpp>
 

@@ -1,4 +1,4 @@
-// expect: prefills_pieces_beside_the_batch
+// expect: [^a-z_]start_prefill\(
 // SPDX-License-Identifier: Apache-2.0
 #include "../../src/llama/decoder_backend.hpp"
 

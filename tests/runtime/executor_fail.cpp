@@ -1,4 +1,4 @@
-// expect: tells_completion
+// expect: [^a-z_]notify\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/runtime/executor.hpp>
 

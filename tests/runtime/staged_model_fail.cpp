@@ -1,4 +1,4 @@
-// expect: tells_bytes_at_boundaries
+// expect: [^a-z_]boundary_bytes\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/runtime/executor.hpp>
 

@@ -21,28 +21,6 @@ enum class meta_op : std::uint8_t { make, stretch, split, leave, cancel, fail };
   return names[static_cast<std::size_t>(o)];
 }
 
-namespace requirement {
-template <class O>
-concept observes_operations = requires(O& o, const batch_row& r, std::uint32_t n, time_point now) {
-  { o.made(r, now) } noexcept;
-  { o.stretched(r, n, now) } noexcept;
-  { o.split(r, n, now) } noexcept;
-  { o.ended(r, n, meta_op::cancel, now) } noexcept;
-};
-template <class O>
-concept observes_refused_operations =
-    requires(O& o, meta_op what, meta_refusal why, time_point now) {
-      { o.refused(what, why, now) } noexcept;
-    };
-template <class O>
-concept observes_stages =
-    requires(O& o, const batch_row& r, std::uint32_t stage, const item& i, time_point now) {
-      { o.launched(r, stage, i, now) } noexcept;
-      { o.held(r, stage, now) } noexcept;
-      { o.pushed(r, stage, i, now) } noexcept;
-    };
-}  // namespace requirement
-
 /// Sees every operation on the batch table, every refusal with its reason, and every hand-over:
 /// `made(row)`; `stretched(row, n)`: it grew by n; `split(row, parts)`: about to be replaced by
 /// parts; `ended(row, slot, how)`: a request left it by `leave`, `cancel` or `fail`; `refused(what,
@@ -51,8 +29,17 @@ concept observes_stages =
 /// call back. Compile-time; an empty one costs nothing. Models: `null_batch_observer`.
 template <class O>
 concept batch_observer =
-    requirement::observes_operations<O> && requirement::observes_refused_operations<O> &&
-    requirement::observes_stages<O>;
+    requires(O& o, const batch_row& r, std::uint32_t n, time_point now, meta_op what,
+             meta_refusal why, std::uint32_t stage, const item& i) {
+      { o.made(r, now) } noexcept;
+      { o.stretched(r, n, now) } noexcept;
+      { o.split(r, n, now) } noexcept;
+      { o.ended(r, n, meta_op::cancel, now) } noexcept;
+      { o.refused(what, why, now) } noexcept;
+      { o.launched(r, stage, i, now) } noexcept;
+      { o.held(r, stage, now) } noexcept;
+      { o.pushed(r, stage, i, now) } noexcept;
+    };
 
 /// Looks away. Derive from it to watch only some events.
 struct null_batch_observer {

@@ -37,13 +37,6 @@ struct stage_launch {
 namespace requirement {
 template <class S>
 concept sink_takes_launches = requires(S& s, const stage_launch& l) { s.launch(l); };
-template <class S>
-concept sink_takes_ends =
-    requires(S& s, const staged_request& r, outcome how, time_point now) { s.end(r, how, now); };
-template <class S>
-concept sink_takes_moves =
-    requires(S& s, std::uint32_t set, std::uint32_t boundary, std::uint32_t from,
-             std::uint32_t to) { s.move(set, boundary, from, to); };
 /// It runs several stages of a row at once, if the policy lets it.
 template <class S>
 concept sink_runs_through = S::runs_through;
@@ -69,7 +62,12 @@ concept sink_judges = requires(S& s, const staged_request& r, std::uint32_t stag
 /// may be of several stages, and is answered once, for the first of them, when all are done;
 /// without it `last` is always `stage`.
 template <class S>
-concept pipeline_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_ends<S> &&
-                        requirement::sink_takes_moves<S>;
+concept pipeline_sink =
+    requirement::sink_takes_launches<S> &&
+    requires(S& s, const staged_request& r, outcome how, time_point now, std::uint32_t set,
+             std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
+      s.end(r, how, now);
+      s.move(set, boundary, from, to);
+    };
 
 }  // namespace cohort::batching

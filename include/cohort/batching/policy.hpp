@@ -92,32 +92,12 @@ struct hand_over_view {
 };
 
 namespace requirement {
-template <class P>
-concept decides_entry = requires(const P& p, const entry_view& v) {
-  { p.entry(v) } noexcept -> std::same_as<entry_decision>;
-};
-template <class P>
-concept decides_stretch =
-    requires(const P& p, const hand_over_view& v, const batch_row& r, std::uint32_t n) {
-      { p.stretches_on_arrival(r, n) } noexcept -> std::same_as<bool>;
-      { p.stretch(v) } noexcept -> std::same_as<std::uint32_t>;
-    };
-template <class P>
-concept decides_split =
-    requires(const P& p, const hand_over_view& v, std::span<std::uint32_t> sizes) {
-      { p.split(v, sizes) } noexcept -> std::same_as<std::uint32_t>;
-      { p.foresees_split(std::uint32_t{}) } noexcept -> std::same_as<bool>;
-    };
 /// Optional. What derives from a policy that has it must say it again, or is asked everywhere.
 template <class P>
 concept decides_run = std::same_as<typename P::run_to_of, P> &&
                       requires(const P& p, const batch_row& r, std::uint32_t stage) {
                         { p.run_to(r, stage) } noexcept -> std::same_as<std::uint32_t>;
                       };
-template <class P>
-concept judges_requests = requires(const P& p, const staged_request& r, std::uint32_t stage) {
-  { p.judge(r, stage) } noexcept -> std::same_as<verdict>;
-};
 }  // namespace requirement
 
 /// A policy of staged batching: values in, decisions out; pure, quick, any thread.
@@ -139,8 +119,17 @@ concept judges_requests = requires(const P& p, const staged_request& r, std::uin
 /// above being asked. A hand-over less is two wake-ups less. Beyond the last stage means that
 /// stage.
 template <class P>
-concept staging_policy = requirement::decides_entry<P> && requirement::decides_stretch<P> &&
-                         requirement::decides_split<P> && requirement::judges_requests<P>;
+concept staging_policy =
+    requires(const P& p, const entry_view& v, const staged_request& r, std::uint32_t stage) {
+      { p.entry(v) } noexcept -> std::same_as<entry_decision>;
+      { p.judge(r, stage) } noexcept -> std::same_as<verdict>;
+    } && requires(const P& p, const hand_over_view& v, const batch_row& r, std::uint32_t n,
+                  std::span<std::uint32_t> sizes) {
+      { p.stretches_on_arrival(r, n) } noexcept -> std::same_as<bool>;
+      { p.stretch(v) } noexcept -> std::same_as<std::uint32_t>;
+      { p.split(v, sizes) } noexcept -> std::same_as<std::uint32_t>;
+      { p.foresees_split(std::uint32_t{}) } noexcept -> std::same_as<bool>;
+    };
 
 /// Takes all that wait, up to the largest batch, and never changes a row: derive from it to say
 /// only what is different.

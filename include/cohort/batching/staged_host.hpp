@@ -21,13 +21,6 @@ struct staged_io {
 
 namespace requirement {
 template <class H>
-concept finds_rows_of_requests = requires(H& h, std::uint64_t tag) {
-  { h.io(tag) } -> std::same_as<staged_io>;
-};
-template <class H>
-concept is_told_ends =
-    requires(H& h, const staged_request& r, outcome how, time_point now) { h.ended(r, how, now); };
-template <class H>
 concept judges_results = requires(H& h, const staged_request& r, std::uint32_t stage) {
   { h.judges(stage) } -> std::same_as<bool>;
   { h.judge(r, stage) } -> std::same_as<verdict>;
@@ -44,6 +37,10 @@ concept judges_results = requires(H& h, const staged_request& r, std::uint32_t s
 /// its values or, if that is not known, those of another one; the request then ends, in whatever
 /// way. Optional.
 template <class H>
-concept staged_host = requirement::finds_rows_of_requests<H> && requirement::is_told_ends<H>;
+concept staged_host =
+    requires(H& h, std::uint64_t tag, const staged_request& r, outcome how, time_point now) {
+      { h.io(tag) } -> std::same_as<staged_io>;
+      h.ended(r, how, now);
+    };
 
 }  // namespace cohort::batching

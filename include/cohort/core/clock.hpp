@@ -11,20 +11,11 @@
 
 namespace cohort {
 
-namespace requirement {
-template <class C>
-concept now_returns_time_point = requires(const C& c) {
-  { c.now() } -> std::same_as<time_point>;
-};
-template <class C>
-concept now_is_noexcept = requires(const C& c) {
-  { c.now() } noexcept;
-};
-}  // namespace requirement
-
 /// Tells the time. Semantics: `now()` never goes back. Models: `steady_clock`, `manual_clock`.
 template <class C>
-concept clock = requirement::now_returns_time_point<C> && requirement::now_is_noexcept<C>;
+concept clock = requires(const C& c) {
+  { c.now() } noexcept -> std::same_as<time_point>;
+};
 
 /// The machine's monotonic clock. Thread safety: any thread.
 class steady_clock {

@@ -18,22 +18,12 @@
 
 namespace cohort {
 
-namespace requirement {
-template <class L>
-concept latency_is_a_duration = requires(const L& l, std::uint32_t batch) {
-  { l(batch) } -> std::same_as<duration>;
-};
-template <class L>
-concept latency_is_noexcept = requires(const L& l, std::uint32_t batch) {
-  { l(batch) } noexcept;
-};
-}  // namespace requirement
-
 /// ℓ(b): how long a batch of b ≥ 1 requests runs on its device. Semantics: pure, positive and
 /// non-decreasing in b. Models: `linear_latency`, `table_latency`, `latency_curve`.
 template <class L>
-concept latency_model = std::copy_constructible<L> && requirement::latency_is_a_duration<L> &&
-                        requirement::latency_is_noexcept<L>;
+concept latency_model = std::copy_constructible<L> && requires(const L& l, std::uint32_t batch) {
+  { l(batch) } noexcept -> std::same_as<duration>;
+};
 
 /// ℓ(b) = fixed + per_request · b: the papers' β + α b. Both at least 0 and not both 0.
 struct linear_latency {

@@ -24,21 +24,6 @@ struct dispatch_event {
   duration work{0};              ///< Device time that it takes by its profile: ℓ(size).
 };
 
-namespace requirement {
-template <class O>
-concept observes_refusals = requires(O& o, const request& r, refusal why, time_point now) {
-  { o.refused(r, why, now) } noexcept;
-};
-template <class O>
-concept observes_dispatches = requires(O& o, const dispatch_event& e, time_point now) {
-  { o.dispatched(e, now) } noexcept;
-};
-template <class O>
-concept observes_outcomes = requires(O& o, const request& r, outcome how, time_point now) {
-  { o.ended(r, how, now) } noexcept;
-};
-}  // namespace requirement
-
 /// Sees every decision, on the thread that makes it, and must be quick. It may also have
 /// `retried(request, now)`, of a batch that failed or hangs, `device_changed(device, state, why,
 /// now)`: the device is out of service, or back, `probe_hung(device, now)`, `launch_failed(batch,
@@ -46,8 +31,12 @@ concept observes_outcomes = requires(O& o, const request& r, outcome how, time_p
 /// compile-time parameter: an empty one costs nothing. Models: `null_observer`,
 /// `recording_observer` in tests.
 template <class O>
-concept observer = requirement::observes_refusals<O> && requirement::observes_dispatches<O> &&
-                   requirement::observes_outcomes<O>;
+concept observer = requires(O& o, const request& r, refusal why, time_point now,
+                            const dispatch_event& e, outcome how) {
+  { o.refused(r, why, now) } noexcept;
+  { o.dispatched(e, now) } noexcept;
+  { o.ended(r, how, now) } noexcept;
+};
 
 /// Looks away. Derive from it to watch only some events.
 struct null_observer {

@@ -23,64 +23,15 @@ struct any_scheduler_sink {
 };
 
 template <class S>
-concept scheduler_adds_models = requires(S& s, model_config c) {
-  { s.add_model(std::move(c)) } -> std::same_as<model_id>;
-};
-template <class S>
-concept scheduler_removes_models =
-    requires(S& s, model_id id, time_point now, any_scheduler_sink& sink) {
-      { s.remove_model(id, now, sink) } noexcept;
-    };
-template <class S>
-concept scheduler_adds_devices = requires(S& s, time_point now) {
-  { s.add_device(now) } -> std::same_as<device_id>;
-};
-template <class S>
-concept scheduler_removes_devices = requires(S& s, device_id d, time_point now) {
-  { s.remove_device(d, now) } noexcept;
-};
-template <class S>
-concept scheduler_suspends_devices = requires(S& s, device_id d, time_point now) {
-  { s.set_in_service(d, true, now) } noexcept;
-};
-template <class S>
-concept scheduler_tells_capacities = requires(const S& s, device_id d) {
-  { s.capacity(d) } noexcept -> std::same_as<std::uint32_t>;
-};
-template <class S>
-concept scheduler_takes_arrivals =
-    requires(S& s, request& r, time_point now, any_scheduler_sink& sink) {
-      { s.on_arrival(r, now, sink) } noexcept;
-    };
-template <class S>
-concept scheduler_takes_cancels =
-    requires(S& s, request& r, time_point now, any_scheduler_sink& sink) {
-      { s.on_cancel(r, now, sink) } noexcept -> std::same_as<bool>;
-    };
-template <class S>
-concept scheduler_takes_completions = requires(S& s, device_entry at, time_point now, bool failed) {
-  { s.on_complete(at, now, failed) } noexcept;
-};
-template <class S>
-concept scheduler_advances = requires(S& s, time_point now, any_scheduler_sink& sink) {
-  { s.advance(now, sink) } noexcept;
-};
-template <class S>
-concept scheduler_tells_next_wake = requires(const S& s) {
-  { s.next_wake() } noexcept -> std::same_as<time_point>;
-};
-template <class S>
 concept scheduler_answers_for_models = requires(const S& s, model_id id, time_point at) {
   { s.models().is_full(id) } noexcept -> std::same_as<bool>;
   { s.models().is_feasible(id, at, at) } noexcept -> std::same_as<bool>;
   { s.models().least_time(id) } noexcept -> std::same_as<duration>;
 };
 template <class S>
-concept scheduler_hears_of_refusals = requires(S& s, const request& r, time_point now) {
+concept scheduler_foresees = requires(S& s, const request& r, time_point now) {
   { s.on_refused(r, now) } noexcept;
-};
-template <class S>
-concept scheduler_tells_next_free = requires(const S& s, model_id id) {
+} && requires(const S& s, model_id id) {
   { s.next_free(id) } noexcept -> std::same_as<time_point>;
   { s.models().queued_requests(id) } noexcept -> std::same_as<std::uint32_t>;
   { s.models().target(id) } noexcept -> std::same_as<std::uint32_t>;
@@ -88,8 +39,6 @@ concept scheduler_tells_next_free = requires(const S& s, model_id id) {
   { s.models().latency(id).sent() } -> std::same_as<const latency_curve&>;
   { s.models().usual_excess(id, std::uint32_t{}) } noexcept -> std::same_as<duration>;
 };
-template <class S>
-concept scheduler_foresees = scheduler_hears_of_refusals<S> && scheduler_tells_next_free<S>;
 }  // namespace requirement
 
 /// Decides when each batch starts, who is in it and on which device. A value: it owns no thread and
@@ -113,14 +62,24 @@ concept scheduler_foresees = scheduler_hears_of_refusals<S> && scheduler_tells_n
 /// give the same decisions. Thread safety: none. Models: `basic_scheduler`,
 /// `basic_pooled_scheduler`.
 template <class S>
-concept batch_scheduler =
-    std::move_constructible<S> && requirement::scheduler_adds_models<S> &&
-    requirement::scheduler_removes_models<S> && requirement::scheduler_adds_devices<S> &&
-    requirement::scheduler_removes_devices<S> && requirement::scheduler_suspends_devices<S> &&
-    requirement::scheduler_tells_capacities<S> && requirement::scheduler_takes_arrivals<S> &&
-    requirement::scheduler_takes_cancels<S> && requirement::scheduler_takes_completions<S> &&
-    requirement::scheduler_advances<S> && requirement::scheduler_tells_next_wake<S> &&
-    requirement::scheduler_answers_for_models<S>;
+concept batch_scheduler = std::move_constructible<S> &&
+                          requires(S& s, model_config c, model_id id, time_point now,
+                                   requirement::any_scheduler_sink& sink, device_id d, request& r,
+                                   device_entry at, bool failed) {
+                            { s.add_model(std::move(c)) } -> std::same_as<model_id>;
+                            { s.remove_model(id, now, sink) } noexcept;
+                            { s.add_device(now) } -> std::same_as<device_id>;
+                            { s.remove_device(d, now) } noexcept;
+                            { s.set_in_service(d, true, now) } noexcept;
+                            { s.on_arrival(r, now, sink) } noexcept;
+                            { s.on_cancel(r, now, sink) } noexcept -> std::same_as<bool>;
+                            { s.on_complete(at, now, failed) } noexcept;
+                            { s.advance(now, sink) } noexcept;
+                          } &&
+                          requires(const S& s, device_id d) {
+                            { s.capacity(d) } noexcept -> std::same_as<std::uint32_t>;
+                            { s.next_wake() } noexcept -> std::same_as<time_point>;
+                          } && requirement::scheduler_answers_for_models<S>;
 
 /// A batch scheduler of which an engine can ask what the chances of a request are when it arrives,
 /// so that it is refused then and not dropped later: `next_free(id)`, when a device for the model

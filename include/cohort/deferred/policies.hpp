@@ -18,23 +18,13 @@
 
 namespace cohort::deferred {
 
-namespace requirement {
-template <class P>
-concept opens_returns_time_point = requires(const P& p, const batch_view& b) {
-  { p.opens(b) } -> std::same_as<time_point>;
-};
-template <class P>
-concept opens_is_noexcept = requires(const P& p, const batch_view& b) {
-  { p.opens(b) } noexcept;
-};
-}  // namespace requirement
-
 /// Says from when on a batch may start. It must start by latest = deadline − ℓ(size); a later
 /// answer is clamped to that, an answer in the past means at once. Semantics: pure, O(1), any
 /// thread. Models: `frontrun`, `eager`, `timeout`, `adaptive_window`.
 template <class P>
-concept window_policy = std::copyable<P> && requirement::opens_returns_time_point<P> &&
-                        requirement::opens_is_noexcept<P>;
+concept window_policy = std::copyable<P> && requires(const P& p, const batch_view& b) {
+  { p.opens(b) } noexcept -> std::same_as<time_point>;
+};
 
 /// A window that depends on how much the pool idles. While it is not open it is asked again after
 /// `looks_again`, a `duration` above 0, though nothing has happened: else the last requests of a
@@ -146,25 +136,14 @@ struct gathered {
   friend bool operator==(const gathered&, const gathered&) = default;
 };
 
-namespace requirement {
-template <class P>
-concept gather_returns_gathered =
-    requires(const P& p, const request_queue& q, const reach& r, std::uint32_t target) {
-      { p.gather(q, r, target) } -> std::same_as<gathered>;
-    };
-template <class P>
-concept gather_is_noexcept =
-    requires(const P& p, const request_queue& q, const reach& r, std::uint32_t target) {
-      { p.gather(q, r, target) } noexcept;
-    };
-}  // namespace requirement
-
 /// Chooses the next batch of a queue. Semantics: pure; drop + size ≤ queue.size(); if size > 0 the
 /// first request kept makes reach.finish(size); if size = 0 all are dropped. `target` ≥ 1 is the
 /// batch size worth protecting. Any thread. Models: `head`, `drop_head`.
 template <class P>
-concept gather_policy = std::copyable<P> && requirement::gather_returns_gathered<P> &&
-                        requirement::gather_is_noexcept<P>;
+concept gather_policy = std::copyable<P> && requires(const P& p, const request_queue& q,
+                                                     const reach& r, std::uint32_t target) {
+  { p.gather(q, r, target) } noexcept -> std::same_as<gathered>;
+};
 
 /// Keeps the head as long as it can be served at all: drops requests that cannot make even a batch
 /// of one, then takes as many as the first one left allows. After a burst the oldest requests force
@@ -230,25 +209,14 @@ struct drop_head {
 };
 static_assert(gather_policy<drop_head>);
 
-namespace requirement {
-template <class P>
-concept target_returns_batch_size =
-    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
-      { p.target(load, slo, latency) } -> std::same_as<std::uint32_t>;
-    };
-template <class P>
-concept target_is_noexcept =
-    requires(const P& p, const load_view& load, duration slo, const latency_curve& latency) {
-      { p.target(load, slo, latency) } noexcept;
-    };
-}  // namespace requirement
-
 /// The batch size that a gather policy should not fall below: at least 1, at most
 /// latency.max_batch(). Evaluated when the measured rate changes, not for each request.
 /// Semantics: pure. Any thread. Models: `staggered_target`, `adaptive_target`.
 template <class P>
-concept target_policy = std::copyable<P> && requirement::target_returns_batch_size<P> &&
-                        requirement::target_is_noexcept<P>;
+concept target_policy = std::copyable<P> && requires(const P& p, const load_view& load,
+                                                     duration slo, const latency_curve& latency) {
+  { p.target(load, slo, latency) } noexcept -> std::same_as<std::uint32_t>;
+};
 
 /// The largest b with ℓ(b) + b / rate ≤ slo, or 1: the batch that fills during one turn of a
 /// staggered execution. Source: Symphony, section 3.3, equations 1 and 2 with b / rate for ℓ(b) /
@@ -276,22 +244,12 @@ struct staggered_target {
 };
 static_assert(target_policy<staggered_target>);
 
-namespace requirement {
-template <class P>
-concept urgency_returns_time_point = requires(const P& p, const batch_view& b) {
-  { p.urgency(b) } -> std::same_as<time_point>;
-};
-template <class P>
-concept urgency_is_noexcept = requires(const P& p, const batch_view& b) {
-  { p.urgency(b) } noexcept;
-};
-}  // namespace requirement
-
 /// A key for each candidate; the smallest is served first. Semantics: pure, O(1), any thread.
 /// Models: `earliest_latest`, `adaptive_priority`.
 template <class P>
-concept priority_policy = std::copyable<P> && requirement::urgency_returns_time_point<P> &&
-                          requirement::urgency_is_noexcept<P>;
+concept priority_policy = std::copyable<P> && requires(const P& p, const batch_view& b) {
+  { p.urgency(b) } noexcept -> std::same_as<time_point>;
+};
 
 /// The candidate whose last possible start comes first. Source: Symphony, Algorithm 1, line 22.
 struct earliest_latest {

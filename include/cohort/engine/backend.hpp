@@ -30,15 +30,6 @@ struct device_spec {
   std::uint32_t capacity = 1;  ///< As the scheduler is told: batches at one time; at least 1.
 };
 
-namespace requirement {
-template <class B>
-concept launches_batches = requires(B& b, const deferred::batch& x) { b.launch(x); };
-template <class C>
-concept delivers_outcomes = requires(C& c, request& r, outcome how) {
-  { c.deliver(r, how) } noexcept;
-};
-}  // namespace requirement
-
 /// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
 /// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
 /// batches of an entry complete in order, those of different entries in any. What is told of a
@@ -48,7 +39,7 @@ concept delivers_outcomes = requires(C& c, request& r, outcome how) {
 /// hears of the end of the loop: from then on it must report nothing. Models: `executor_backend`,
 /// `profile_backend`.
 template <class B>
-concept backend = requirement::launches_batches<B>;
+concept backend = requires(B& b, const deferred::batch& x) { b.launch(x); };
 
 /// A backend that is itself driven by time: `next_event()` and `advance(now)`, called by the loop.
 template <class B>
@@ -107,22 +98,9 @@ concept queueing_backend = backend<B> && B::queues_batches;
 /// thread and under no lock; from then on the request is the caller's and may be destroyed. It may
 /// submit requests. It must be quick. Models: `inline_completion`, `queued_completion`.
 template <class C>
-concept completion_context = requirement::delivers_outcomes<C>;
-
-namespace requirement {
-template <class E>
-concept hears_of_batch_ends =
-    requires(E& e, batch_ticket at, bool failed) { e.complete(at, failed); };
-template <class E>
-concept hears_of_request_ends = requires(E& e, batch_ticket at, const request& r, bool failed) {
-  e.complete_request(at, r, failed);
+concept completion_context = requires(C& c, request& r, outcome how) {
+  { c.deliver(r, how) } noexcept;
 };
-template <class E>
-concept hears_of_probe_ends =
-    requires(E& e, device_id d, bool failed) { e.complete_probe(d, failed); };
-template <class E>
-concept can_be_nudged = requires(E& e, void (*publish)()) { e.nudge(publish); };
-}  // namespace requirement
 
 /// What hears of ends: `complete(ticket, failed)`, a batch has ended; `complete_request(ticket,
 /// request, failed)`, a request that ends before its batch; `complete_probe(device, failed)`, a
@@ -131,8 +109,12 @@ concept can_be_nudged = requires(E& e, void (*publish)()) { e.nudge(publish); };
 /// `basic_engine`, `basic_loop`, `manual_engine`.
 template <class E>
 concept completion_target =
-    requirement::hears_of_batch_ends<E> && requirement::hears_of_request_ends<E> &&
-    requirement::hears_of_probe_ends<E> && requirement::can_be_nudged<E>;
+    requires(E& e, batch_ticket at, bool failed, const request& r, device_id d, void (*publish)()) {
+      e.complete(at, failed);
+      e.complete_request(at, r, failed);
+      e.complete_probe(d, failed);
+      e.nudge(publish);
+    };
 
 /// Where a backend reports ends; `bind` it to the engine or loop, and `unbind` it before that goes:
 /// a device may tell of a batch that was given up much later, and then tells nobody. Thread safety:
@@ -268,14 +250,6 @@ template <class S>
 concept sink_takes_launches = requires(S& s, const deferred::batch& b) {
   { s.launch(b) } noexcept;
 };
-template <class S>
-concept sink_takes_outcomes = requires(S& s, request& r, outcome how) {
-  { s.ended(r, how) } noexcept;
-};
-template <class S>
-concept sink_hears_of_removed_models = requires(S& s, model_id id) {
-  { s.model_removed(id) } noexcept;
-};
 /// It can let a request go whose batch is at work.
 template <class S>
 concept sink_cancels_running = requires(S& s, request& r) { s.cancel_running(r); };
@@ -323,7 +297,10 @@ concept sink_tells_loads = requires(S& s, device_id d) {
 /// Must not call back into the core, and must
 /// not throw. Models: `basic_loop`, `sim::simulation`.
 template <class S>
-concept engine_sink = requirement::sink_takes_launches<S> && requirement::sink_takes_outcomes<S> &&
-                      requirement::sink_hears_of_removed_models<S>;
+concept engine_sink =
+    requirement::sink_takes_launches<S> && requires(S& s, request& r, outcome how, model_id id) {
+      { s.ended(r, how) } noexcept;
+      { s.model_removed(id) } noexcept;
+    };
 
 }  // namespace cohort::engine

@@ -21,26 +21,6 @@
 
 namespace cohort::engine {
 
-namespace requirement {
-template <class P, class E, class M>
-concept has_model_lane_and_instance = requires {
-  typename P::template model<M>;  // What the user gives.
-  typename P::template lane<E>;   // What the models of a device share.
-  typename P::template instance<E, M>;
-  { P::is_driven } -> std::convertible_to<bool>;
-};
-template <class P, class E, class M>
-concept runs_batches_of_instances =
-    requires(typename P::template instance<E, M>& x, typename P::template lane<E>& l,
-             const deferred::batch& b, runtime::completion& done, time_point now) {
-      x.join(l);
-      { x.launch(l, b, now) } noexcept;
-      { x.abandon(l, b, now) } noexcept -> std::same_as<bool>;
-      x.warm_up(l, done, now);
-      { x.abandon_warm_up() } noexcept;
-    };
-}  // namespace requirement
-
 /// How a model runs its batches on a device. Semantics: `lane` and `instance` are made of a
 /// `device_spec` on any thread, then live on the loop's. `join` ties an instance to the lane of its
 /// device; `launch` starts a batch there and reports its end, and before it may report single
@@ -49,8 +29,19 @@ concept runs_batches_of_instances =
 /// end early, failing. Where `is_driven`, an instance also has `next_wake()`, `advance(now)` and
 /// `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
-concept batch_pipeline = requirement::has_model_lane_and_instance<P, E, M> &&
-                         requirement::runs_batches_of_instances<P, E, M>;
+concept batch_pipeline =
+    requires(typename P::template instance<E, M>& x, typename P::template lane<E>& l,
+             const deferred::batch& b, runtime::completion& done, time_point now) {
+      typename P::template model<M>;  // What the user gives.
+      typename P::template lane<E>;   // What the models of a device share.
+      typename P::template instance<E, M>;
+      { P::is_driven } -> std::convertible_to<bool>;
+      x.join(l);
+      { x.launch(l, b, now) } noexcept;
+      { x.abandon(l, b, now) } noexcept -> std::same_as<bool>;
+      x.warm_up(l, done, now);
+      { x.abandon_warm_up() } noexcept;
+    };
 
 /// Runs batches of an engine on executors: a device of the engine is a share of one of them, and
 /// each model on a device an instance. Requests must be `tensor_request`s whose spans have the

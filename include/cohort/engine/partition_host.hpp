@@ -67,41 +67,6 @@ struct partition_model {
 }
 
 namespace requirement {
-template <class E>
-concept adds_devices_to_pools =
-    requires(E& e, void (*setup)(device_id), deferred::pool_id pool, std::uint32_t capacity) {
-      { e.add_device(setup, pool, capacity) } -> std::same_as<device_id>;
-    };
-template <class E>
-concept adds_models_to_pools =
-    requires(E& e, model_config c, void (*setup)(model_id), deferred::pool_id pool) {
-      { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
-    };
-template <class E>
-concept removes_models_and_tells =
-    requires(E& e, model_id id, void (*gone)()) { e.remove_model(id, gone); };
-template <class E>
-concept removes_devices = requires(E& e, device_id d) { e.remove_device(d); };
-template <class E>
-concept runs_inside = requires(E& e, void (*action)()) { e.run_inside(action); };
-template <class B>
-concept prepares_devices = requires(B& b, const device_spec& spec) {
-  { b.prepare_device(spec) } -> std::same_as<typename B::prepared_device>;
-};
-template <class B>
-concept adds_and_takes_devices = requires(B& b, device_id d, typename B::prepared_device made) {
-  b.add_device(d, std::move(made));
-  b.take_device(d);
-};
-template <class B>
-concept adds_and_takes_models =
-    requires(B& b, model_id id, device_id d, typename B::prepared_model made) {
-      b.add_model(id, d, std::move(made));
-      b.take_model(id, d);
-    };
-template <class B>
-concept warms_up_on_devices =
-    requires(B& b, model_id id, device_id d, runtime::completion& done) { b.warm_up(id, d, done); };
 template <class L, class B>
 concept loads_partition_models = requires(L& load, model_id m, device_id gpu, device_share size) {
   { load(m, gpu, size) } -> std::same_as<partition_model<typename B::prepared_model>>;
@@ -115,19 +80,33 @@ concept loads_partition_models = requires(L& load, model_id m, device_id gpu, de
 /// thread whether a device of the model's pool is in service, until the model has gone. Models:
 /// `basic_engine` and `manual_engine` over a `deferred::basic_pooled_scheduler`.
 template <class E>
-concept pooled_engine =
-    requirement::adds_devices_to_pools<E> && requirement::adds_models_to_pools<E> &&
-    requirement::removes_models_and_tells<E> && requirement::removes_devices<E> &&
-    requirement::runs_inside<E> && requirement::tells_of_devices<E>;
+concept pooled_engine = requires(E& e, void (*setup)(device_id), deferred::pool_id pool,
+                                 std::uint32_t capacity, model_id id, void (*gone)(), device_id d,
+                                 void (*action)()) {
+  { e.add_device(setup, pool, capacity) } -> std::same_as<device_id>;
+  e.remove_model(id, gone);
+  e.remove_device(d);
+  e.run_inside(action);
+} && requires(E& e, model_config c, void (*setup)(model_id), deferred::pool_id pool) {
+  { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
+} && requirement::tells_of_devices<E>;
 
 /// A backend whose devices are partitions. Semantics: `prepare_device(spec)` takes long, on
 /// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the
 /// engine's thread. `warm_up(model, device, done)` runs once for itself, then completes `done`.
 /// Models: `executor_backend`, `profile_backend`.
 template <class B>
-concept partition_backend =
-    requirement::prepares_devices<B> && requirement::adds_and_takes_devices<B> &&
-    requirement::adds_and_takes_models<B> && requirement::warms_up_on_devices<B>;
+concept partition_backend = requires(B& b, const device_spec& spec, device_id d,
+                                     typename B::prepared_device made, model_id id,
+                                     runtime::completion& done) {
+  { b.prepare_device(spec) } -> std::same_as<typename B::prepared_device>;
+  b.add_device(d, std::move(made));
+  b.take_device(d);
+  b.warm_up(id, d, done);
+} && requires(B& b, model_id id, device_id d, typename B::prepared_model made) {
+  b.add_model(id, d, std::move(made));
+  b.take_model(id, d);
+};
 
 /// Makes each partition a device of the engine, in a pool of its own, and each model loaded there
 /// a model of the engine's that belongs to that pool: an instance. So partitions do not share work,

@@ -29,35 +29,6 @@ struct route {
   friend bool operator==(const route&, const route&) = default;
 };
 
-namespace requirement {
-template <class H>
-concept makes_partitions = requires(H& h, device_id gpu, device_share size, device_id d) {
-  { h.create(gpu, size) } -> std::same_as<device_id>;
-  h.destroy(d);
-};
-template <class H>
-concept loads_and_unloads_models = requires(H& h, device_id d, model_id m) {
-  { h.load(d, m) } -> std::same_as<model_id>;
-  h.unload(d, m);
-};
-template <class H>
-concept warms_up_models = requires(H& h, device_id d, model_id m) {
-  h.warm_up(d, m);
-  { h.is_warm(m) } -> std::same_as<bool>;
-};
-template <class H>
-concept drains_models = requires(H& h, device_id d, model_id m) {
-  h.drain(m);
-  { h.is_drained(m) } -> std::same_as<bool>;
-};
-template <class H>
-concept tells_who_is_out = requires(H& h, device_id d) {
-  { h.is_out(d) } -> std::same_as<bool>;
-};
-template <class H>
-concept routes_models = requires(H& h, model_id m, std::span<const route> r) { h.set(m, r); };
-}  // namespace requirement
-
 /// What has partitions. Semantics: `create` makes a partition of a GPU, without models. `load(d,
 /// model)` makes an instance of a model there, which gets no requests, and returns its id;
 /// `warm_up` starts to run it once, and `is_warm` tells when that has ended. `drain` starts to end
@@ -66,14 +37,22 @@ concept routes_models = requires(H& h, model_id m, std::span<const route> r) { h
 /// whether a partition hangs or fails, and so gets no work. None of them waits for a partition.
 /// Models: `partition_host`.
 template <class H>
-concept plan_host = requirement::makes_partitions<H> && requirement::loads_and_unloads_models<H> &&
-                    requirement::warms_up_models<H> && requirement::drains_models<H> &&
-                    requirement::tells_who_is_out<H>;
+concept plan_host = requires(H& h, device_id gpu, device_share size, device_id d, model_id m) {
+  { h.create(gpu, size) } -> std::same_as<device_id>;
+  h.destroy(d);
+  { h.load(d, m) } -> std::same_as<model_id>;
+  h.unload(d, m);
+  h.warm_up(d, m);
+  { h.is_warm(m) } -> std::same_as<bool>;
+  h.drain(m);
+  { h.is_drained(m) } -> std::same_as<bool>;
+  { h.is_out(d) } -> std::same_as<bool>;
+};
 
 /// What shares requests out. Semantics: when `set` returns, requests of the model go to these
 /// instances and to no other. Models: `plan_router`.
 template <class R>
-concept routing = requirement::routes_models<R>;
+concept routing = requires(R& h, model_id m, std::span<const route> r) { h.set(m, r); };
 
 /// A partition from which nothing is to be hoped for the moment.
 struct sick_partition {

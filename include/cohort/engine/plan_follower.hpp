@@ -26,30 +26,20 @@
 
 namespace cohort::engine {
 
-namespace requirement {
-template <class P>
-concept has_a_period = requires(const P& p) {
-  { p.period() } -> std::same_as<duration>;
-};
-template <class P>
-concept plans_on_the_devices_that_are_left = requires(P& p, std::uint32_t gpus) {
-  { p.plan_on(gpus) } -> std::same_as<packing::plan>;
-};
-template <class P>
-concept plans_at_the_end_of_a_period =
-    requires(P& p, std::span<const std::uint64_t> arrived, std::uint64_t n, duration lasted) {
-      { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
-    };
-}  // namespace requirement
-
 /// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is told once a
 /// period how many requests arrived by model, how many ended and how many of those missed their
 /// SLO, and how long the period was; it answers with the next plan, or with none. `plan_on(gpus)`
 /// makes one for so many GPUs, as its plans from then on are; empty if none is left. Models:
 /// `packing::periodic_planner`.
 template <class P>
-concept plan_maker = requirement::has_a_period<P> && requirement::plans_at_the_end_of_a_period<P> &&
-                     requirement::plans_on_the_devices_that_are_left<P>;
+concept plan_maker =
+    requires(const P& p) {
+      { p.period() } -> std::same_as<duration>;
+    } && requires(P& p, std::span<const std::uint64_t> arrived, std::uint64_t n, duration lasted,
+                  std::uint32_t gpus) {
+      { p.end_period(arrived, n, n, lasted) } -> std::same_as<std::optional<packing::plan>>;
+      { p.plan_on(gpus) } -> std::same_as<packing::plan>;
+    };
 
 /// How a plan is followed.
 struct follower_options {

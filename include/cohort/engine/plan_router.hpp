@@ -22,16 +22,8 @@ namespace cohort::engine {
 
 namespace requirement {
 template <class E>
-concept tells_waiting_requests = requires(const E& e, model_id m) {
-  { e.waiting(m) } -> std::convertible_to<double>;
-};
-template <class E>
 concept tells_of_devices = requires(const E& e, model_id m) {
   { e.has_device(m) } -> std::same_as<bool>;
-};
-template <class E, class... Now>
-concept accepts_requests = requires(E& e, request& r, Now... now) {
-  { e.submit(r, now...) } -> std::same_as<std::optional<refusal>>;
 };
 }  // namespace requirement
 
@@ -41,8 +33,11 @@ concept accepts_requests = requires(E& e, request& r, Now... now) {
 /// safety: that with which it is to be used. Models: `basic_engine` and `manual_engine`, which know
 /// the time themselves, and `basic_loop`, with one `time_point`.
 template <class E, class... Now>
-concept request_acceptor =
-    requirement::tells_waiting_requests<E> && requirement::accepts_requests<E, Now...>;
+concept request_acceptor = requires(const E& e, model_id m) {
+  { e.waiting(m) } -> std::convertible_to<double>;
+} && requires(E& e, request& r, Now... now) {
+  { e.submit(r, now...) } -> std::same_as<std::optional<refusal>>;
+};
 
 /// Whether a request that ended `failed` in an instance may go to another one: what the instance
 /// failed, once, and what it never tried, if it has no device in service.

@@ -60,24 +60,6 @@ struct completion {
 
 namespace requirement {
 template <class E>
-concept has_stream_event_buffer_types = requires {
-  typename E::stream;  // Owning handles: movable, closed by their destructors.
-  typename E::event;
-  typename E::buffer;  // Device memory: data() and size().
-};
-template <class E>
-concept makes_streams_events_and_buffers = requires(E& e, device_share share, std::size_t bytes) {
-  { e.make_stream(share) } -> std::same_as<typename E::stream>;
-  { e.make_event() } -> std::same_as<typename E::event>;
-  { e.allocate(bytes) } -> std::same_as<typename E::buffer>;
-};
-template <class E>
-concept orders_streams_by_events = requires(E& e, typename E::stream& s, typename E::event& v) {
-  e.record(s, v);
-  e.wait(s, v);
-  { e.is_done(v) } -> std::same_as<bool>;
-};
-template <class E>
 concept copies_and_multiplies =
     requires(E& e, typename E::stream& s, const copy_request& c, const gemm_request& g) {
       e.copy(s, c);
@@ -86,9 +68,6 @@ concept copies_and_multiplies =
 template <class E>
 concept launches_host_work =
     requires(E& e, typename E::stream& s, void (*work)()) { e.launch(s, work); };
-template <class E>
-concept tells_completion =
-    requires(E& e, typename E::stream& s, completion& done) { e.notify(s, done); };
 }  // namespace requirement
 
 /// A device that runs work asynchronously, in streams ordered by events. Semantics:
@@ -108,10 +87,19 @@ concept tells_completion =
 /// Thread safety: any thread may use an executor; one stream or event by one thread at a time.
 /// Models: `host_executor`, `emulated_executor`, `cuda_executor`.
 template <class E>
-concept executor =
-    requirement::has_stream_event_buffer_types<E> &&
-    requirement::makes_streams_events_and_buffers<E> && requirement::orders_streams_by_events<E> &&
-    requirement::copies_and_multiplies<E> && requirement::tells_completion<E>;
+concept executor = requires(E& e, device_share share, std::size_t bytes, typename E::stream& s,
+                            typename E::event& v, completion& done) {
+  typename E::stream;  // Owning handles: movable, closed by their destructors.
+  typename E::event;
+  typename E::buffer;  // Device memory: data() and size().
+  { e.make_stream(share) } -> std::same_as<typename E::stream>;
+  { e.make_event() } -> std::same_as<typename E::event>;
+  { e.allocate(bytes) } -> std::same_as<typename E::buffer>;
+  e.record(s, v);
+  e.wait(s, v);
+  { e.is_done(v) } -> std::same_as<bool>;
+  e.notify(s, done);
+} && requirement::copies_and_multiplies<E>;
 
 /// An executor that runs work of the host in the order of a stream: what a model that computes with
 /// the CPU, or calls somebody else's library, is made of. Semantics: `launch(s, f)` moves f away
@@ -170,28 +158,8 @@ struct slice {
 
 namespace requirement {
 template <class M>
-concept names_itself = requires(const M& m) {
-  { m.name() } -> std::convertible_to<std::string_view>;
-};
-template <class M>
-concept has_stages = requires(const M& m) {
-  { m.stages() } -> std::convertible_to<std::size_t>;
-};
-template <class M>
-concept tells_bytes_at_boundaries = requires(const M& m, std::size_t boundary) {
-  { m.boundary_bytes(boundary) } -> std::convertible_to<std::size_t>;
-};
-template <class M, class Stream>
-concept enqueues_stages = requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
-  m.enqueue(stage, stream, s);
-};
-template <class M>
 concept tells_exits = requires(const M& m, std::size_t stage) {
   { m.has_exit(stage) } -> std::same_as<bool>;
-};
-template <class M, class Stream>
-concept enqueues_exits = requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
-  m.enqueue_exit(stage, stream, s);
 };
 }  // namespace requirement
 
@@ -202,9 +170,13 @@ concept enqueues_exits = requires(M& m, std::size_t stage, Stream& stream, const
 /// once. Result of a slot: the same bits whatever other slots share the call is not required; the
 /// stated tolerance is. Models: those in src/models, `profile_model`.
 template <class M, class Stream>
-concept staged_model =
-    requirement::names_itself<M> && requirement::has_stages<M> &&
-    requirement::tells_bytes_at_boundaries<M> && requirement::enqueues_stages<M, Stream>;
+concept staged_model = requires(const M& m, std::size_t boundary) {
+  { m.name() } -> std::convertible_to<std::string_view>;
+  { m.stages() } -> std::convertible_to<std::size_t>;
+  { m.boundary_bytes(boundary) } -> std::convertible_to<std::size_t>;
+} && requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
+  m.enqueue(stage, stream, s);
+};
 
 /// A staged model that knows something before its end, for early exit and layer skip. Where
 /// `has_exit(stage)`, `enqueue_exit(stage, stream, slice)` computes from what the stage has
@@ -212,6 +184,8 @@ concept staged_model =
 /// leaves here, or whatever a request's future is judged by. Otherwise as `enqueue`.
 template <class M, class Stream>
 concept exiting_model = staged_model<M, Stream> && requirement::tells_exits<M> &&
-                        requirement::enqueues_exits<M, Stream>;
+                        requires(M& m, std::size_t stage, Stream& stream, const slice& s) {
+                          m.enqueue_exit(stage, stream, s);
+                        };
 
 }  // namespace cohort::runtime

@@ -19,38 +19,11 @@ concept has_an_executor = requires(D& d) {
   { d.executor() } -> std::same_as<typename D::executor_type&>;
 } && runtime::executor<typename D::executor_type>;
 template <class D>
-concept allocates_host_memory = requires(D& d, std::size_t bytes) {
-  { d.allocate_host(bytes) } -> std::same_as<typename D::host_memory>;
-  { d.allocate_host(bytes).data() } -> std::same_as<std::byte*>;
-};
-template <class D>
-concept runs_every_program =
-    requires(D& d, typename D::stream& s, runtime::data_type t, const embed_arguments& a,
-             const norm_arguments& b, const rotate_arguments& c, const attend_arguments& e,
-             const prefill_arguments& f, const swiglu_arguments& g, const choose_arguments& h,
-             const product_arguments& i) {
-      d.run(s, t, a);
-      d.run(s, t, b);
-      d.run(s, t, c);
-      d.run(s, t, e);
-      d.run(s, t, f);
-      d.run(s, t, g);
-      d.run(s, t, h);
-      d.run(s, t, i);
-      { d.multiplies_few_rows(t) } -> std::same_as<bool>;
-    };
-template <class D>
 concept copies_and_multiplies = requires(
     D& d, typename D::stream& s, const runtime::copy_request& c, const runtime::gemm_request& g) {
   d.copy(s, c);
   d.multiply(s, g);
 };
-template <class D>
-concept records_and_replays =
-    requires(D& d, typename D::stream& s, const typename D::recording& r, void (*enqueue)()) {
-      { d.record(s, enqueue) } -> std::same_as<typename D::recording>;
-      d.replay(s, r);
-    };
 }  // namespace requirement
 
 /// An executor with the decoder's programs. Semantics:
@@ -64,8 +37,26 @@ concept records_and_replays =
 /// `cuda_device`, `emulated_device`.
 template <class D>
 concept decoder_device =
-    requirement::has_an_executor<D> && requirement::allocates_host_memory<D> &&
-    requirement::runs_every_program<D> && requirement::copies_and_multiplies<D> &&
-    requirement::records_and_replays<D>;
+    requirement::has_an_executor<D> &&
+    requires(D& d, std::size_t bytes, typename D::stream& s, runtime::data_type t,
+             const embed_arguments& a, const norm_arguments& b, const rotate_arguments& c,
+             const attend_arguments& e, const prefill_arguments& f, const swiglu_arguments& g,
+             const choose_arguments& h, const product_arguments& i, const typename D::recording& r,
+             void (*enqueue)()) {
+      { d.allocate_host(bytes) } -> std::same_as<typename D::host_memory>;
+      { d.allocate_host(bytes).data() } -> std::same_as<std::byte*>;
+      d.run(s, t, a);
+      d.run(s, t, b);
+      d.run(s, t, c);
+      d.run(s, t, e);
+      d.run(s, t, f);
+      d.run(s, t, g);
+      d.run(s, t, h);
+      d.run(s, t, i);
+      { d.multiplies_few_rows(t) } -> std::same_as<bool>;
+      { d.record(s, enqueue) } -> std::same_as<typename D::recording>;
+      d.replay(s, r);
+    } &&
+    requirement::copies_and_multiplies<D>;
 
 }  // namespace cohort::llama::device

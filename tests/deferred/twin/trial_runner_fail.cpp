@@ -1,4 +1,4 @@
-// expect: runner_tells_when_done
+// expect: [^a-z_]is_done\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
 

@@ -1,4 +1,4 @@
-// expect: sink_allocates_storage
+// expect: [^a-z_]allocate\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/decode_scheduler.hpp>
 

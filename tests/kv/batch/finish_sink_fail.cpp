@@ -1,4 +1,4 @@
-// expect: sink_takes_final_events
+// expect: [^a-z_]finish\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/decode_scheduler.hpp>
 

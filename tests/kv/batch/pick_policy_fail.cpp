@@ -1,4 +1,4 @@
-// expect: pick_returns_index
+// expect: [^a-z_]pick\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/batch/pick_policy.hpp>
 

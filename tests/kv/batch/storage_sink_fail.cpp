@@ -1,4 +1,4 @@
-// expect: sink_takes_copies
+// expect: [^a-z_]execute\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/batch/slot_keeper.hpp>
 

@@ -1,4 +1,4 @@
-// expect: window_returns_start_window
+// expect: [^a-z_]window\(
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/prompt/admission_policy.hpp>
 

@@ -1,4 +1,4 @@
-// expect: prefill_time_is_a_duration
+// expect: prefill_latency
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/kv/prompt/slo_admission.hpp>
 

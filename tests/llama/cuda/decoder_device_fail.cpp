@@ -1,4 +1,4 @@
-// expect: allocates_host_memory
+// expect: decoder_device
 // SPDX-License-Identifier: Apache-2.0
 #include "../../../src/llama/cuda/decoder_device.hpp"
 

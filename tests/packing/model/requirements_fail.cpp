@@ -1,4 +1,4 @@
-// expect: call_returns_packing_result
+// expect: packer
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/model/requirements.hpp>
 

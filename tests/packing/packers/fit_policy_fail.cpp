@@ -1,4 +1,4 @@
-// expect: fit_key_is_noexcept
+// expect: fit_policy
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/packers/elastic_partition.hpp>
 

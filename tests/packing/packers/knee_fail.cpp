@@ -1,4 +1,4 @@
-// expect: call_returns_a_size
+// expect: knee_policy
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/packers/elastic_partition.hpp>
 

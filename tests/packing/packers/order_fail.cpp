@@ -1,4 +1,4 @@
-// expect: key_is_noexcept
+// expect: order_policy
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/packing/packers/elastic_partition.hpp>
 

@@ -23,18 +23,13 @@
 
 namespace cohort::deferred {
 
-namespace requirement {
-template <class S>
-concept sink_takes_models = requires(S& s, model_id id, model_state&& m) {
-  { s.left(id, std::move(m)) } noexcept;
-};
-}  // namespace requirement
-
 /// Carries out what a shard half decides: a `scheduler_sink`, and `left(model_id, model_state&&)`:
 /// a model that was given up is the caller's, with all that waits for it; the rank has no grant for
 /// it on the way.
 template <class S>
-concept shard_half_sink = scheduler_sink<S> && requirement::sink_takes_models<S>;
+concept shard_half_sink = scheduler_sink<S> && requires(S& s, model_id id, model_state&& m) {
+  { s.left(id, std::move(m)) } noexcept;
+};
 
 /// The half of a sharded scheduler that sees the requests of some models; see `exchange` for the
 /// other. A value but for the exchange: it owns no thread and reads no clock. Its thread tells it

@@ -86,30 +86,18 @@ struct tuning_job {
   trial bench;
 };
 
-namespace requirement {
-template <class R>
-concept runner_starts_jobs = requires(R& r, tuning_job& j) {
-  { r.start(j) } noexcept;
-};
-template <class R>
-concept runner_tells_when_done = requires(const R& r) {
-  { r.is_done() } noexcept -> std::same_as<bool>;
-};
-template <class R>
-concept runner_can_be_cancelled = requires(R& r) {
-  { r.cancel() } noexcept;
-};
-}  // namespace requirement
-
 /// Runs rounds of trials, one at a time: `start(job)` begins with one; `is_done()`: nobody is at
 /// work on it any more, and its results are there; `cancel()`: they are not wanted, so it may be
 /// done soon, without them. None of these waits; destroying a runner does, until nobody is at work.
 /// One that has `work(now)` is given a moment in each `advance` of the scheduler while it is not
 /// done. Called on one thread. Models: `inline_trials`, `sliced_trials`, `engine::trial_thread`.
 template <class R>
-concept trial_runner =
-    std::move_constructible<R> && requirement::runner_starts_jobs<R> &&
-    requirement::runner_tells_when_done<R> && requirement::runner_can_be_cancelled<R>;
+concept trial_runner = std::move_constructible<R> && requires(R& r, tuning_job& j) {
+  { r.start(j) } noexcept;
+  { r.cancel() } noexcept;
+} && requires(const R& r) {
+  { r.is_done() } noexcept -> std::same_as<bool>;
+};
 
 /// Runs them at once, on the thread that starts them: for virtual time.
 struct inline_trials {

@@ -15,18 +15,13 @@
 
 namespace cohort::engine {
 
-namespace requirement {
-template <class D>
-concept desk_hears_of_cancels = requires(D& d, request& r) {
-  { d.cancelled(r) } noexcept;
-};
-}  // namespace requirement
-
 /// Carries out what a model thread decides, on that thread: a `deferred::scheduler_sink`, and
 /// `cancelled(request&)`: the request is idle and the caller's again. Must not throw, nor call what
 /// waits.
 template <class D>
-concept shard_desk = deferred::scheduler_sink<D> && requirement::desk_hears_of_cancels<D>;
+concept shard_desk = deferred::scheduler_sink<D> && requires(D& d, request& r) {
+  { d.cancelled(r) } noexcept;
+};
 
 /// A desk to which requests come back when their batches have ended (`shard_thread::give_back`), so
 /// that one can be cancelled while it runs, and wait for another batch. Most calls name the half

@@ -73,12 +73,6 @@ class decode_batch {
   /// L: columns from the earliest start of a live slot to the end; 0 if none is live.
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] const column_window& window() const noexcept { return window_; }
-  /// L and capacity if a sequence of `columns` were inserted, 0 of which is a plain step, and then
-  /// `steps` iterations ran in which nobody left.
-  [[nodiscard]] std::uint64_t length_after(std::uint32_t columns,
-                                           std::uint32_t steps) const noexcept {
-    return std::max<std::uint64_t>(length_, columns) + steps;
-  }
   /// Columns from a slot's start to the end, holes included.
   [[nodiscard]] std::uint64_t span(std::uint32_t slot) const noexcept {
     return window_.end() - slots_[slot].start;

@@ -11,20 +11,6 @@
 
 namespace cohort::kv {
 
-namespace requirement {
-template <class S>
-concept sink_takes_copies = requires(S& s, const copy_plan& p) { s.execute(p); };
-template <class S>
-concept sink_allocates_storage = requires(S& s, sequence& of, std::uint32_t columns) {
-  { s.allocate(of, columns) } -> std::convertible_to<std::uint64_t>;
-};
-template <class S>
-concept sink_releases_storage = requires(S& s, std::uint64_t storage) { s.release(storage); };
-template <class S>
-concept sink_takes_final_events =
-    requires(S& s, sequence& of, finish_reason why) { s.finish(of, why); };
-}  // namespace requirement
-
 /// Moves keys and values where slots change hands:
 /// * `execute(const copy_plan&)`: the copies, in order, on the stream that decodes;
 /// * `std::uint64_t allocate(sequence&, std::uint32_t columns)`: packed storage for a preempted
@@ -34,14 +20,17 @@ concept sink_takes_final_events =
 /// by `decode_scheduler::on_iteration_failed`.
 template <class S>
 concept storage_sink =
-    requirement::sink_takes_copies<S> && requirement::sink_allocates_storage<S> &&
-    requirement::sink_releases_storage<S>;
+    requires(S& s, const copy_plan& p, sequence& of, std::uint32_t columns, std::uint64_t storage) {
+      s.execute(p);
+      { s.allocate(of, columns) } -> std::convertible_to<std::uint64_t>;
+      s.release(storage);
+    };
 
 /// Hears how sequences end: `finish(sequence&, finish_reason)` is the final event, exactly one for
 /// each accepted sequence, which is then idle and the caller's again. Must not call back. What it
 /// throws leaves the scheduler unusable.
 template <class S>
-concept finish_sink = requirement::sink_takes_final_events<S>;
+concept finish_sink = requires(S& s, sequence& of, finish_reason why) { s.finish(of, why); };
 
 /// Carries out what a `decode_scheduler` decides, during its calls and on their thread. Models: the
 /// sinks of the simulations in `sim` and of `llama::basic_generator`.

@@ -32,26 +32,15 @@ struct pick_view {
 /// Of a policy: nobody can enter.
 inline constexpr std::size_t no_pick = std::numeric_limits<std::size_t>::max();
 
-namespace requirement {
-template <class P>
-concept pick_returns_index =
-    requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
-      { p.pick(w, v) } -> std::same_as<std::size_t>;
-    };
-template <class P>
-concept pick_is_noexcept =
-    requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
-      { p.pick(w, v) } noexcept;
-    };
-}  // namespace requirement
-
 /// Chooses one of those that wait, which are given by ascending `sequence`. Semantics: pure;
 /// returns an index whose length is at most `max_length`, or `no_pick` if there is none: an empty
 /// slot never stays so while somebody admissible waits. Any thread. Models: `fifo`, `by_priority`,
 /// `best_fit`.
 template <class P>
 concept pick_policy =
-    std::copyable<P> && requirement::pick_returns_index<P> && requirement::pick_is_noexcept<P>;
+    std::copyable<P> && requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
+      { p.pick(w, v) } noexcept -> std::same_as<std::size_t>;
+    };
 
 /// The first that fits, in order of submission. O(those that do not fit).
 struct fifo {

@@ -62,43 +62,6 @@ struct start_window {
   friend bool operator==(const start_window&, const start_window&) = default;
 };
 
-namespace requirement {
-template <class P>
-concept goes_before_orders_prompts = requires(const P& p, const waiting_prompt& a) {
-  { p.goes_before(a, a) } noexcept -> std::same_as<bool>;
-};
-template <class P>
-concept can_meet_returns_bool =
-    requires(const P& p, const prefill_shape& s, time_point t, const decode_load& l) {
-      { p.can_meet(s, t, l, t) } noexcept -> std::same_as<bool>;
-    };
-template <class P>
-concept window_returns_start_window =
-    requires(const P& p, const group_view& g, const decode_load& l, time_point t) {
-      { p.window(g, l, t) } noexcept -> std::same_as<start_window>;
-    };
-template <class P>
-concept chunk_returns_tokens = requires(const P& p, const decode_load& l) {
-  { p.chunk(l) } noexcept -> std::same_as<std::uint32_t>;
-};
-template <class P>
-concept can_seat_returns_bool = requires(const P& p, const prefill_shape& s, const decode_load& l) {
-  { p.can_seat(s, l) } noexcept -> std::same_as<bool>;
-};
-template <class P>
-concept target_returns_tokens = requires(const P& p, const decode_load& l) {
-  { p.target(l) } noexcept -> std::same_as<std::uint64_t>;
-};
-template <class P>
-concept drops_late_returns_bool = requires(const P& p) {
-  { p.drops_late() } noexcept -> std::same_as<bool>;
-};
-template <class P>
-concept promises_returns_bool = requires(const P& p) {
-  { p.promises() } noexcept -> std::same_as<bool>;
-};
-}  // namespace requirement
-
 /// Decides on prompts that wait for prefill. Semantics, all pure:
 /// * `goes_before(a, b)`: a strict weak order, that of service;
 /// * `can_meet(shape, by, load, now)`: whether prefill of the shape, started now, ends at or before
@@ -121,11 +84,17 @@ concept promises_returns_bool = requires(const P& p) {
 /// Any thread. Models: `start_at_once`, `slo_admission`.
 template <class P>
 concept admission_policy =
-    std::copyable<P> && requirement::goes_before_orders_prompts<P> &&
-    requirement::can_meet_returns_bool<P> && requirement::drops_late_returns_bool<P> &&
-    requirement::window_returns_start_window<P> && requirement::can_seat_returns_bool<P> &&
-    requirement::target_returns_tokens<P> && requirement::chunk_returns_tokens<P> &&
-    requirement::promises_returns_bool<P>;
+    std::copyable<P> && requires(const P& p, const waiting_prompt& a, const prefill_shape& s,
+                                 time_point t, const decode_load& l, const group_view& g) {
+      { p.goes_before(a, a) } noexcept -> std::same_as<bool>;
+      { p.can_meet(s, t, l, t) } noexcept -> std::same_as<bool>;
+      { p.drops_late() } noexcept -> std::same_as<bool>;
+      { p.window(g, l, t) } noexcept -> std::same_as<start_window>;
+      { p.can_seat(s, l) } noexcept -> std::same_as<bool>;
+      { p.target(l) } noexcept -> std::same_as<std::uint64_t>;
+      { p.chunk(l) } noexcept -> std::same_as<std::uint32_t>;
+      { p.promises() } noexcept -> std::same_as<bool>;
+    };
 
 /// First come, first served within a priority, at once, deadlines unseen: fifo.
 struct start_at_once {

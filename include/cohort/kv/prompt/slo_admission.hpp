@@ -14,17 +14,12 @@
 
 namespace cohort::kv {
 
-namespace requirement {
-template <class L>
-concept prefill_time_is_a_duration = requires(const L& l, const prefill_shape& s) {
-  { l(s) } noexcept -> std::same_as<duration>;
-};
-}  // namespace requirement
-
 /// How long prefill of a shape takes, with the device to itself. Semantics: pure, at least 0,
 /// non-decreasing in rows, longest and tokens. Any thread. Model: `linear_prefill`.
 template <class L>
-concept prefill_latency = std::copyable<L> && requirement::prefill_time_is_a_duration<L>;
+concept prefill_latency = std::copyable<L> && requires(const L& l, const prefill_shape& s) {
+  { l(s) } noexcept -> std::same_as<duration>;
+};
 
 /// fixed + per_token · tokens + per_position · rows · longest; all at least 0. A kernel that packs
 /// rows costs by token, one that pads them by position.

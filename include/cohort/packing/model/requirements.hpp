@@ -18,20 +18,15 @@
 
 namespace cohort::packing {
 
-namespace requirement {
-template <class P>
-concept call_returns_packing_result =
-    requires(const P& p, const latency_grid& grid, const packing_problem& problem) {
-      { p(grid, problem) } -> std::same_as<packing_result>;
-    };
-}  // namespace requirement
-
 /// Places models on partitions. Semantics: a pure function of its arguments (unless cut by a time
 /// limit); a feasible result's plan passes `verify` and serves every rate in full. Throws
 /// config_error for a problem that is out of range, never for one that cannot be solved. Models:
 /// `basic_squishy`, `basic_elastic`, `self_tuning`, `ideal`, `exact_partition`.
 template <class P>
-concept packer = std::copy_constructible<P> && requirement::call_returns_packing_result<P>;
+concept packer = std::copy_constructible<P> &&
+                 requires(const P& p, const latency_grid& grid, const packing_problem& problem) {
+                   { p(grid, problem) } -> std::same_as<packing_result>;
+                 };
 
 /// @throws config_error If a number of the problem is out of its range.
 inline void check_problem(const latency_grid& grid, const packing_problem& p) {

@@ -10,25 +10,14 @@
 
 namespace cohort::packing {
 
-namespace requirement {
-template <class F>
-concept fit_key_is_a_number =
-    requires(const F& f, const latency_grid& grid, std::size_t needed, std::size_t size) {
-      { f(grid, needed, size) } -> std::same_as<double>;
-    };
-template <class F>
-concept fit_key_is_noexcept =
-    requires(const F& f, const latency_grid& grid, std::size_t needed, std::size_t size) {
-      { f(grid, needed, size) } noexcept;
-    };
-}  // namespace requirement
-
 /// Gives a free gpu-let of size `size` a key for a model that needs `needed` (indices of the grid,
 /// `size` at least `needed`): the smallest key is taken, of equals the one that became free first.
 /// Semantics: a pure function. Models: `tightest`, `roomiest`, `first_free`.
 template <class F>
-concept fit_policy = std::copy_constructible<F> && requirement::fit_key_is_a_number<F> &&
-                     requirement::fit_key_is_noexcept<F>;
+concept fit_policy = std::copy_constructible<F> && requires(const F& f, const latency_grid& grid,
+                                                            std::size_t needed, std::size_t size) {
+  { f(grid, needed, size) } noexcept -> std::same_as<double>;
+};
 
 /// Best fit: the smallest. As in gpu-let's algorithm 1.
 struct tightest {

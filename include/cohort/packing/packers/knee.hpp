@@ -14,25 +14,15 @@
 
 namespace cohort::packing {
 
-namespace requirement {
-template <class K>
-concept call_returns_a_size = requires(const K& k, const latency_grid& grid, std::uint32_t model,
-                                       std::span<const std::size_t> sizes) {
-  { k(grid, model, sizes) } -> std::same_as<std::size_t>;
-};
-template <class K>
-concept knee_is_noexcept = requires(const K& k, const latency_grid& grid, std::uint32_t model,
-                                    std::span<const std::size_t> sizes) {
-  { k(grid, model, sizes) } noexcept;
-};
-}  // namespace requirement
-
 /// Chooses, among some sizes (indices in the grid, ascending, not empty), the one at which a model
 /// uses a device best. Semantics: pure; the size chosen has a capacity above 0 if any of them has.
 /// Models: `largest_curvature`, `best_marginal_gain`, `most_per_size`.
 template <class K>
-concept knee_policy = std::copy_constructible<K> && requirement::call_returns_a_size<K> &&
-                      requirement::knee_is_noexcept<K>;
+concept knee_policy = std::copy_constructible<K> &&
+                      requires(const K& k, const latency_grid& grid, std::uint32_t model,
+                               std::span<const std::size_t> sizes) {
+                        { k(grid, model, sizes) } noexcept -> std::same_as<std::size_t>;
+                      };
 
 /// Where the curve of capacity over size, both from 0 to 1 and with (0, 0) before the first point,
 /// bends most: largest drop from the slope before a size to the slope after it, over the distance

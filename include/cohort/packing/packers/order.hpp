@@ -14,24 +14,14 @@
 
 namespace cohort::packing {
 
-namespace requirement {
-template <class O>
-concept key_is_a_number =
-    requires(const O& o, const latency_grid& grid, const packing_problem& p, std::uint32_t model) {
-      { o(grid, p, model) } -> std::same_as<double>;
-    };
-template <class O>
-concept key_is_noexcept =
-    requires(const O& o, const latency_grid& grid, const packing_problem& p, std::uint32_t model) {
-      { o(grid, p, model) } noexcept;
-    };
-}  // namespace requirement
-
 /// A key by which models are placed, ascending; equal keys in the order of the grid. Semantics:
 /// pure; not NaN. Models: `rate_descending`, `rate_slo_ascending`, `load_descending`.
 template <class O>
-concept order_policy = std::copy_constructible<O> && requirement::key_is_a_number<O> &&
-                       requirement::key_is_noexcept<O>;
+concept order_policy =
+    std::copy_constructible<O> &&
+    requires(const O& o, const latency_grid& grid, const packing_problem& p, std::uint32_t model) {
+      { o(grid, p, model) } noexcept -> std::same_as<double>;
+    };
 
 /// The largest rate first. Source: gpu-let, algorithm 1.
 struct rate_descending {

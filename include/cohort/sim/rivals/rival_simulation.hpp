@@ -57,18 +57,6 @@ struct any_rival_orders {
   void drop(request& r);
 };
 
-template <class R>
-concept rival_takes_arrivals =
-    requires(R& r, request& q, any_rival_orders& o) { r.on_arrival(q, o); };
-template <class R>
-concept rival_hears_of_free_devices =
-    requires(R& r, device_id d, any_rival_orders& o) { r.on_free(d, o); };
-template <class R>
-concept rival_decides = requires(R& r, any_rival_orders& o) { r.decide(o); };
-template <class R>
-concept rival_tells_next_wake = requires(const R& r) {
-  { r.next_wake() } -> std::same_as<time_point>;
-};
 }  // namespace requirement
 
 /// A scheduler that only the simulator runs: another system's rules, to compare with. It is made of
@@ -82,9 +70,14 @@ concept rival_tells_next_wake = requires(const R& r) {
 ///   past if it has nothing.
 /// A value; deterministic. Models: `clockwork`, `shepherd`, `nexus`.
 template <class R>
-concept rival = std::move_constructible<R> && requirement::rival_takes_arrivals<R> &&
-                requirement::rival_hears_of_free_devices<R> && requirement::rival_decides<R> &&
-                requirement::rival_tells_next_wake<R>;
+concept rival = std::move_constructible<R> &&
+                requires(R& r, request& q, requirement::any_rival_orders& o, device_id d) {
+                  r.on_arrival(q, o);
+                  r.on_free(d, o);
+                  r.decide(o);
+                } && requires(const R& r) {
+                  { r.next_wake() } -> std::same_as<time_point>;
+                };
 
 /// What rivals of a workload are told. Delays are those that policies are told of.
 [[nodiscard]] inline rival_facts facts_of(const workload& w, double rate) {
