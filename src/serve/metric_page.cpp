@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -96,12 +99,13 @@ struct metric_page::passing {
     std::weak_ptr<const metric_owner> owner;
     std::uint64_t serial = 0;  // Of the owner that it had last.
   };
-  std::vector<place> places;  // By index.
+  std::map<counted_by, std::vector<place>> places;  // By kind and index.
 };
 
 metric_page::metric_page()
     : registry_{std::make_unique<prometheus::Registry>()},
-      process_{std::make_unique<process_rows>(*registry_)} {}
+      process_{std::make_unique<process_rows>(*registry_)},
+      passing_{std::make_unique<passing>()} {}
 metric_page::~metric_page() = default;
 
 void metric_page::add_owner(counted_by by, std::size_t index, const std::string& name) {
@@ -109,7 +113,7 @@ void metric_page::add_owner(counted_by by, std::size_t index, const std::string&
 }
 
 void metric_page::expect_owners(counted_by by, std::size_t most) {
-  passing_[by].places.resize(most);
+  passing_->places[by].resize(most);
   for (owner_listener* row : rows_) row->expect_owners(by, most);
 }
 
@@ -117,7 +121,7 @@ std::shared_ptr<const metric_owner> metric_page::find_owner(counted_by by,
                                                             const std::string& name) {
   std::shared_ptr<const metric_owner> found;  // Beyond the lock, if it is the last copy.
   const std::lock_guard lock{mutex_};
-  std::vector<passing::place>& places = passing_[by].places;
+  std::vector<passing::place>& places = passing_->places[by];
   auto at = std::ranges::find(places, name, &passing::place::name);
   const bool is_there = at != places.end();
   if (!is_there) at = std::ranges::find(places, "", &passing::place::name);
@@ -134,7 +138,7 @@ std::shared_ptr<const metric_owner> metric_page::find_owner(counted_by by,
 
 void metric_page::remove_owner(const metric_owner& o) noexcept {
   const std::lock_guard lock{mutex_};
-  passing::place& at = passing_[o.by_].places[o.index_];
+  passing::place& at = passing_->places[o.by_][o.index_];
   if (at.serial != o.serial_) return;
   at.name.clear();
   for (owner_listener* row : rows_) row->remove_owner(o.by_, o.index_);

@@ -90,7 +90,7 @@ class metric_page {
   };
   friend class metric_owner;
   struct process_rows;  // As the page is read.
-  struct passing;       // The owners that may go, of one kind.
+  struct passing;       // The owners that may go.
 
   void remove_owner(const metric_owner& o) noexcept;
 
@@ -98,7 +98,7 @@ class metric_page {
   std::unique_ptr<prometheus::Registry> registry_;
   std::unique_ptr<process_rows> process_;
   std::vector<owner_listener*> rows_;
-  std::map<counted_by, passing> passing_;
+  std::unique_ptr<passing> passing_;
 };
 
 /// An owner whose series are on the page as long as this exists: hold it where it is counted.
