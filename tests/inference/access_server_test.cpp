@@ -3,10 +3,12 @@
 // out.
 #include <doctest/doctest.h>
 
+#include <cohort/core/error.hpp>
 #include <cohort/serve/load.hpp>
 
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -15,7 +17,6 @@
 
 #include <support/access_table.hpp>
 #include <support/child_server.hpp>
-#include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
 
 namespace cohort::inference::access_server_test {
@@ -123,125 +124,120 @@ TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
 }
 
 TEST_CASE("a call that is refused is told in one line how it can be made") {
-  const auto told = [](const child& server, std::uint16_t port, const std::string& fields = "") {
-    CAPTURE(server.first_line);
-    connection c{port};
-    return c.ask("POST", load, "", fields).second;
+  const auto told = [](std::uint16_t port, const char* method, const std::string& path) {
+    return connection{port}.ask(method, path).second;
   };
+  const auto error = [](const std::string& text) { return R"({"error":")" + text + "\"}"; };
   const child alone{{}};
-  CHECK(told(alone, alone.port()) ==
-        R"({"error":"calls that change the server need --management-port, which takes them from )"
-        R"(this machine, or a token (--control-token-file)"
-})");
+  CHECK(told(alone.port(), "POST", load) ==
+        error("calls that change the server need --management-port, which takes them from this "
+              "machine, or a token (--control-token-file)"));
   const child managed{{"--management-port", "0"}};
-  CHECK(told(managed, managed.port()) ==
-        R"({"error":"calls that change the server are taken on the management port, from this )"
-        R"(machine; on this port they need a token (--control-token-file)"
-  })");
-  connection c{managed.port()};
-  CHECK(c.ask("GET", "/debug/workload").second ==
-        R"({"error":"/debug/workload is on the management port (--management-port)"
-  })");
-  }
+  CHECK(told(managed.port(), "POST", load) ==
+        error("calls that change the server are taken on the management port, from this machine; "
+              "on this port they need a token (--control-token-file)"));
+  CHECK(told(managed.port(), "GET", "/debug/workload") ==
+        error("/debug/workload is on the management port (--management-port)"));
+}
 
-  TEST_CASE("a request that a proxy has passed on is not of this machine") {
-    const child server{{"--management-port", "0"}};
-    connection m{server.management_port()};
-    for (const char* field :
-         {"X-Forwarded-For: 127.0.0.1\r\n", "x-forwarded-host: localhost\r\n",
-          "Forwarded: for=127.0.0.1\r\n", "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n"}) {
-      CAPTURE(field);
-      CHECK(m.ask("POST", load, "", field).first == 403);
-    }
-    CHECK(m.ask("POST", "http://localhost" + load).first == 403);  // As to a proxy.
-    const auto [status, text] = m.ask("POST", load, "", "X-Forwarded: no such field\r\n");
-    CHECK(status == 404);
-    CHECK(text.find("fixed") != std::string::npos);
-    CHECK(m.ask("POST", load, "", "Origin: http://localhost\r\nOrigin: http://evil\r\n").first ==
-          400);
+TEST_CASE("a request that a proxy has passed on is not of this machine") {
+  const child server{{"--management-port", "0"}};
+  connection m{server.management_port()};
+  for (const char* field :
+       {"X-Forwarded-For: 127.0.0.1\r\n", "x-forwarded-host: localhost\r\n",
+        "Forwarded: for=127.0.0.1\r\n", "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n"}) {
+    CAPTURE(field);
+    CHECK(m.ask("POST", load, "", field).first == 403);
   }
+  CHECK(m.ask("POST", "http://localhost" + load).first == 403);  // As to a proxy.
+  const auto [status, text] = m.ask("POST", load, "", "X-Forwarded: no such field\r\n");
+  CHECK(status == 404);
+  CHECK(text.find("fixed") != std::string::npos);
+  CHECK(m.ask("POST", load, "", "Origin: http://localhost\r\nOrigin: http://evil\r\n").first ==
+        400);
+}
 
-  TEST_CASE("a request without a key is answered by its header, whatever it announces") {
-    const child server{{"--api-key", "secret", "--api-key", "other"}};
-    {
-      connection c{server.port()};
-      c.send("POST " + infer + " HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n{");
-      CHECK(c.answer().first == 401);  // None of the rest was sent.
-      CHECK(c.head.find("WWW-Authenticate: Bearer\r\n") != std::string::npos);
-      CHECK(c.head.find("Connection: close\r\n") != std::string::npos);
-      CHECK(c.is_closed_by_server());
-    }
-    {
-      connection c{server.port()};
-      c.send("POST " + infer +
-             " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
-      CHECK(c.answer().first == 401);  // And not 100.
-    }
+TEST_CASE("a request without a key is answered by its header, whatever it announces") {
+  const child server{{"--api-key", "secret", "--api-key", "other"}};
+  {
     connection c{server.port()};
-    CHECK(c.ask("GET", "/v2").first == 401);  // Without a body the connection stays.
-    CHECK(c.ask("GET", "/v2", "", "Authorization: Bearer secret\r\n").first == 200);
-    CHECK(c.ask("POST", infer, body, "Authorization: Bearer other\r\n").first == 200);
-    CHECK(c.ask("GET", "/metrics").first == 200);
+    c.send("POST " + infer + " HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n{");
+    CHECK(c.answer().first == 401);  // None of the rest was sent.
+    CHECK(c.head.find("WWW-Authenticate: Bearer\r\n") != std::string::npos);
+    CHECK(c.head.find("Connection: close\r\n") != std::string::npos);
+    CHECK(c.is_closed_by_server());
   }
-
-  TEST_CASE("SIGHUP reads the keys again, and a bad file keeps those that were there") {
-    const scratch_text keys{"keys", "old\n"};
-    child server{{"--api-key-file", keys.path}};
+  {
     connection c{server.port()};
-    const auto is_let_in = [&](const std::string& key) {
-      return c.ask("GET", "/v2", "", "Authorization: Bearer " + key + "\r\n").first == 200;
-    };
-    CHECK(is_let_in("old"));
-    test::spill(keys.path, "new\n");
-    server.signal(SIGHUP);
-    CHECK(server.read_line() == "inference_server: --api-key-file: 1 keys read\n");
-    CHECK_FALSE(is_let_in("old"));
-    CHECK(is_let_in("new"));
-    test::spill(keys.path, "newer\nnot a key\n");
-    server.signal(SIGHUP);
-    CHECK(server.read_line() ==
-          "inference_server: --api-key-file: " + keys.path +
-              ":2: got other characters, expected a key of 1 to 512 visible ASCII characters; the "
-              "keys stay as they were\n");
-    CHECK_FALSE(is_let_in("newer"));
-    CHECK(is_let_in("new"));
-    CHECK(server.stop() == 0);
+    c.send("POST " + infer +
+           " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+    CHECK(c.answer().first == 401);  // And not 100.
   }
+  connection c{server.port()};
+  CHECK(c.ask("GET", "/v2").first == 401);  // Without a body the connection stays.
+  CHECK(c.ask("GET", "/v2", "", "Authorization: Bearer secret\r\n").first == 200);
+  CHECK(c.ask("POST", infer, body, "Authorization: Bearer other\r\n").first == 200);
+  CHECK(c.ask("GET", "/metrics").first == 200);
+}
 
-  TEST_CASE("a load generator shows its key") {
-    const child server{{"--api-key", "secret"}};
-    serve::load_options o;
-    o.port = std::to_string(server.port());
-    o.rate = 50;
-    o.duration_s = 0.5;
-    o.give_up_s = 300;
-    o.input = [](const serve::model_meta&, std::uint64_t) { return std::vector<std::byte>(4); };
-    CHECK_THROWS_AS(serve::run_load(o), config_error);
-    o.api_key = "secret";
-    const serve::load_result r = serve::run_load(o);
-    CHECK(r.all.sent > 0);
-    CHECK(r.all.failed == 0);
+TEST_CASE("SIGHUP reads the keys again, and a bad file keeps those that were there") {
+  const scratch_text keys{"keys", "old\n"};
+  child server{{"--api-key-file", keys.path}};
+  connection c{server.port()};
+  const auto is_let_in = [&](const std::string& key) {
+    return c.ask("GET", "/v2", "", "Authorization: Bearer " + key + "\r\n").first == 200;
+  };
+  CHECK(is_let_in("old"));
+  test::spill(keys.path, "new\n");
+  server.signal(SIGHUP);
+  CHECK(server.read_line() == "inference_server: --api-key-file: 1 keys read\n");
+  CHECK_FALSE(is_let_in("old"));
+  CHECK(is_let_in("new"));
+  test::spill(keys.path, "newer\nnot a key\n");
+  server.signal(SIGHUP);
+  CHECK(server.read_line() ==
+        "inference_server: --api-key-file: " + keys.path +
+            ":2: got other characters, expected a key of 1 to 512 visible ASCII characters; the "
+            "keys stay as they were\n");
+  CHECK_FALSE(is_let_in("newer"));
+  CHECK(is_let_in("new"));
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("a load generator shows its key") {
+  const child server{{"--api-key", "secret"}};
+  serve::load_options o;
+  o.port = std::to_string(server.port());
+  o.rate = 50;
+  o.duration_s = 0.5;
+  o.give_up_s = 300;
+  o.input = [](const serve::model_meta&, std::uint64_t) { return std::vector<std::byte>(4); };
+  CHECK_THROWS_AS(serve::run_load(o), config_error);
+  o.api_key = "secret";
+  const serve::load_result r = serve::run_load(o);
+  CHECK(r.all.sent > 0);
+  CHECK(r.all.failed == 0);
+}
+
+TEST_CASE("bad keys end the server with status 2 and one line") {
+  const scratch_text none{"keys", "# nobody\n"};
+  const std::pair<std::vector<std::string>, std::string> bad[] = {
+      {{"--api-key", ""},
+       "--api-key: got an empty key, expected a key of 1 to 512 visible ASCII characters"},
+      {{"--api-key-file", none.path},
+       "--api-key-file: " + none.path + " has no key, expected one a line"},
+      {{"--control-token-file", "/nowhere"},
+       "--control-token-file: /nowhere cannot be read: No such file or directory"},
+      {{"--control-token-file", ""}, "--control-token-file: got an empty name, expected a file"},
+      {{"--control-token-file", none.path, "--control", "off"},
+       "--control-token-file: not with --control off"}};
+  for (const auto& [options, message] : bad) {
+    CAPTURE(message);
+    test::child_server c{INFERENCE_SERVER, options};
+    CHECK(c.wait() == 2);
+    CHECK(c.first_line == "inference_server: " + message + "\n");
   }
+}
 
-  TEST_CASE("bad keys end the server with status 2 and one line") {
-    const scratch_text none{"keys", "# nobody\n"};
-    const std::pair<std::vector<std::string>, std::string> bad[] = {
-        {{"--api-key", ""},
-         "--api-key: got an empty key, expected a key of 1 to 512 visible ASCII characters"},
-        {{"--api-key-file", none.path},
-         "--api-key-file: " + none.path + " has no key, expected one a line"},
-        {{"--control-token-file", "/nowhere"},
-         "--control-token-file: /nowhere cannot be read: No such file or directory"},
-        {{"--control-token-file", ""}, "--control-token-file: got an empty name, expected a file"},
-        {{"--control-token-file", none.path, "--control", "off"},
-         "--control-token-file: not with --control off"}};
-    for (const auto& [options, message] : bad) {
-      CAPTURE(message);
-      test::child_server c{INFERENCE_SERVER, options};
-      CHECK(c.wait() == 2);
-      CHECK(c.first_line == "inference_server: " + message + "\n");
-    }
-  }
-
-  }  // namespace
-  }  // namespace cohort::inference::access_server_test
+}  // namespace
+}  // namespace cohort::inference::access_server_test
