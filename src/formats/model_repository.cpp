@@ -25,6 +25,8 @@ namespace cohort::formats {
 namespace {
 
 namespace fs = std::filesystem;
+using runtime::detail::descriptor;
+using runtime::detail::open_below;
 
 constexpr std::size_t most_models = 1000;
 constexpr std::size_t most_entries = 10'000;  // Of a folder.
@@ -33,42 +35,47 @@ constexpr std::size_t most_entries = 10'000;  // Of a folder.
   throw input_error{fmt::format("{}: cannot be read: {}", path, why.message())};
 }
 
-/// The entries of a folder, sorted. @throws input_error
-std::vector<std::string> entries_of(const std::string& folder) {
+/// The entries of a folder, sorted. @param name Of the folder in errors. @throws input_error
+std::vector<std::string> entries_of(const std::string& folder, const std::string& name) {
   std::error_code ec;
   fs::directory_iterator it{folder, ec};
-  if (ec) cannot_read(folder, ec);
+  if (ec) cannot_read(name, ec);
   std::vector<std::string> out;
   for (; it != fs::directory_iterator{}; it.increment(ec)) {
     if (out.size() == most_entries) {
-      fail(folder, fmt::format("a folder of more than {} entries", most_entries), "fewer");
+      fail(name, fmt::format("a folder of more than {} entries", most_entries), "fewer");
     }
     out.push_back(it->path().filename().string());
   }
-  if (ec) cannot_read(folder, ec);
+  if (ec) cannot_read(name, ec);
   std::ranges::sort(out);
   return out;
 }
 
-/// What is at a path, symbolic links followed. @param root Canonical; nothing outside is looked at.
+/// What lies below a folder.
+struct found {
+  descriptor at;
+  struct stat status{};
+};
+/// Symbolic links are followed below the folder alone.
 /// @returns Nothing if there is nothing. @throws input_error
-std::optional<struct stat> look(const fs::path& root, const std::string& path) {
-  std::error_code ec;
-  const fs::path real = fs::canonical(path, ec);
-  if (ec == std::errc::no_such_file_or_directory) {
-    if (fs::is_symlink(fs::symlink_status(path, ec))) {
+std::optional<found> look(const descriptor& folder, const std::string& path) {
+  found f{.at = open_below(folder, path)};
+  if (!f.at.is_open() && errno == ENOENT) {
+    std::error_code ignored;
+    if (fs::is_symlink(fs::symlink_status(folder.link() + "/" + path, ignored))) {
       fail(path, "a symbolic link to nothing", "a file or a folder");
     }
     return std::nullopt;
   }
-  if (ec) cannot_read(path, ec);
-  const auto [rest, at] = std::ranges::mismatch(root, real);
-  if (rest != root.end()) {
-    fail(path, "a symbolic link that leaves the repository", "one to what is in it");
+  if (!f.at.is_open() && errno == EXDEV) {
+    fail(path, "a symbolic link that is absolute or leaves the repository",
+         "a relative one to what is in it");
   }
-  struct stat s{};
-  if (::stat(real.c_str(), &s) != 0) cannot_read(path, {errno, std::generic_category()});
-  return s;
+  if (!f.at.is_open() || ::fstat(f.at.get(), &f.status) != 0) {
+    cannot_read(path, {errno, std::generic_category()});
+  }
+  return f;
 }
 
 /// Changes with content, by any usual way of writing a file.
@@ -97,7 +104,10 @@ bool is_decimal(std::string_view name) {
 
 class scanner {
  public:
-  scanner(std::string dir, std::string name) : dir_{std::move(dir)} { out_.name = std::move(name); }
+  scanner(std::string dir, std::string name) {
+    out_.dir = std::move(dir);
+    out_.name = std::move(name);
+  }
 
   repository_model scan() {
     try {
@@ -105,7 +115,7 @@ class scanner {
     } catch (const input_error& e) {
       out_.problem = e.what();
     } catch (const fs::filesystem_error& e) {
-      out_.problem = fmt::format("{}: cannot be read: {}", folder_, e.code().message());
+      out_.problem = fmt::format("{}: cannot be read: {}", out_.name, e.code().message());
     }
     return std::move(out_);
   }
@@ -116,13 +126,12 @@ class scanner {
       fail("model", quote_short(out_.name),
            "the name of a folder: 1 to 128 letters, digits, '_', '-' and '.', the first no '.'");
     }
-    folder_ = fmt::format("{}/{}", dir_, out_.name);
-    std::error_code ec;
-    root_ = fs::canonical(dir_, ec);
-    if (ec) cannot_read(dir_, ec);
-    const auto s = look(root_, folder_);
-    if (!s) throw input_error{fmt::format("{}: there is no such model", folder_)};
-    if (!S_ISDIR(s->st_mode)) fail(folder_, "a file", "a folder");
+    root_ = runtime::detail::open_folder(out_.dir);
+    if (!root_.is_open()) cannot_read("the repository's folder", {errno, std::generic_category()});
+    auto folder = look(root_, out_.name);
+    if (!folder) throw input_error{fmt::format("{}: there is no such model", out_.name)};
+    if (!S_ISDIR(folder->status.st_mode)) fail(out_.name, "a file", "a folder");
+    folder_ = std::move(folder->at);
     read_config();
     std::vector<std::uint64_t> all = find_versions();
     choose(all);
@@ -133,14 +142,15 @@ class scanner {
   }
 
   void read_config() {
-    out_.config_file = folder_ + "/config.pbtxt";
-    const auto s = look(root_, out_.config_file);
-    if (!s) return;
-    if (!S_ISREG(s->st_mode)) fail(out_.config_file, "no plain file", "a file");
+    out_.config_file = out_.name + "/config.pbtxt";
+    const auto there = look(root_, out_.config_file);
+    if (!there) return;
+    if (!S_ISREG(there->status.st_mode)) fail(out_.config_file, "no plain file", "a file");
     // Whatever is there by now.
-    runtime::detail::regular_file file{
-        runtime::detail::descriptor{::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)},
-        out_.name + "/config.pbtxt"};
+    runtime::detail::regular_file file{root_, out_.config_file, folder_};
+    if (!file.problem().empty()) {
+      throw input_error{fmt::format("{}: {}", out_.config_file, file.problem())};
+    }
     out_.stamp = stamp_of("config.pbtxt", file.status());
     if (file.size() > most_config_bytes) {
       fail(out_.config_file, fmt::format("a config of {} bytes", file.size()),
@@ -157,14 +167,15 @@ class scanner {
 
   std::vector<std::uint64_t> find_versions() {
     std::vector<std::uint64_t> all;
-    for (const std::string& e : entries_of(folder_)) {
-      const std::string path = fmt::format("{}/{}", folder_, e);
+    for (const std::string& e : entries_of(folder_.link(), out_.name)) {
+      const std::string path = fmt::format("{}/{}", out_.name, e);
+      const std::string own = fmt::format("{}/{}", folder_.link(), e);
       const auto n = version_of(e);
       if (!n && !is_decimal(e)) continue;  // Another folder or file: labels, warmup, README.md.
       if (!n) {
         out_.notes.push_back(fmt::format(
             "{}: ignored: a version's folder is named 1 to 2^63 - 1, without leading zeros", path));
-      } else if (fs::is_symlink(path) || fs::is_directory(path)) {
+      } else if (fs::is_symlink(own) || fs::is_directory(own)) {
         all.push_back(*n);
       } else {
         out_.notes.push_back(fmt::format("{}: ignored: a version is a folder", path));
@@ -173,7 +184,7 @@ class scanner {
     std::ranges::sort(all);
     if (all.empty()) {
       throw input_error{fmt::format("{}: no version: expected a folder such as 1, with {} in it",
-                                    folder_, file_name())};
+                                    out_.name, file_name())};
     }
     return all;
   }
@@ -204,7 +215,7 @@ class scanner {
 
   void look_at_version(std::uint64_t number) {
     model_version v{.number = number};
-    const std::string folder = fmt::format("{}/{}", folder_, number);
+    const std::string folder = fmt::format("{}/{}", out_.name, number);
     v.file = fmt::format("{}/{}", folder, file_name());
     try {
       look_at_files(folder, v);
@@ -214,22 +225,23 @@ class scanner {
     out_.versions.push_back(std::move(v));
   }
   void look_at_files(const std::string& folder, model_version& v) const {
-    const auto s = look(root_, folder);
-    if (!s || !S_ISDIR(s->st_mode)) fail(folder, "no folder", "a folder");
-    bool found = false;
-    for (const std::string& e : entries_of(folder)) {
+    const auto in = look(root_, folder);
+    if (!in || !S_ISDIR(in->status.st_mode)) fail(folder, "no folder", "a folder");
+    bool has_file = false;
+    for (const std::string& e : entries_of(in->at.link(), folder)) {
       if (e.starts_with('.')) continue;
       const std::string path = fmt::format("{}/{}", folder, e);
       const auto f = look(root_, path);
       if (!f) continue;  // It has just gone.
-      v.stamp += stamp_of(e, *f);
-      if (S_ISREG(f->st_mode)) v.bytes += static_cast<std::uint64_t>(f->st_size);
+      const struct stat& s = f->status;
+      v.stamp += stamp_of(e, s);
+      if (S_ISREG(s.st_mode)) v.bytes += static_cast<std::uint64_t>(s.st_size);
       if (e != file_name()) continue;
-      found = true;
-      if (!S_ISREG(f->st_mode)) fail(path, "no plain file", "a file");
-      if (f->st_size == 0) fail(path, "an empty file", "a model");
+      has_file = true;
+      if (!S_ISREG(s.st_mode)) fail(path, "no plain file", "a file");
+      if (s.st_size == 0) fail(path, "an empty file", "a model");
     }
-    if (!found) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
+    if (!has_file) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
   }
 
   [[nodiscard]] const std::string& file_name() const {
@@ -237,9 +249,8 @@ class scanner {
     return out_.config ? out_.config->file : usual;
   }
 
-  std::string dir_;
-  std::string folder_;
-  fs::path root_;
+  descriptor root_;
+  descriptor folder_;  // Of the model.
   repository_model out_;
 };
 
@@ -260,7 +271,7 @@ repository_model scan_model(const std::string& dir, const std::string& name) {
 
 std::vector<repository_model> scan_repository(const std::string& dir) {
   std::vector<repository_model> out;
-  for (const std::string& name : entries_of(dir)) {
+  for (const std::string& name : entries_of(dir, dir)) {
     if (name.starts_with('.')) continue;
     std::error_code ec;
     const std::string path = fmt::format("{}/{}", dir, name);

@@ -16,7 +16,8 @@ namespace cohort::formats {
 /// A version that is to be served.
 struct model_version {
   std::uint64_t number = 1;  ///< At least 1.
-  std::string file{};        ///< The model's; in its folder there may be others that it needs.
+  std::string file{};        ///< The model's, below the repository's folder: NAME/1/model.onnx.
+                             ///< Beside it there may be others that it needs.
   std::uint64_t bytes = 0;   ///< Of all files in its folder: about what it takes once loaded.
   std::string stamp{};       ///< Differs once a file in its folder was changed or replaced.
   std::string problem{};     ///< Why it cannot be loaded, one line; empty: it may be tried.
@@ -25,7 +26,8 @@ struct model_version {
 /// A folder of a repository.
 struct repository_model {
   std::string name{};
-  std::string config_file{};              ///< Where its config is, or would be.
+  std::string dir{};                      ///< The repository's folder.
+  std::string config_file{};              ///< Where its config is, or would be, below `dir`.
   std::optional<model_config> config{};   ///< None: the model's own metadata say all.
   std::vector<model_version> versions{};  ///< Those that the config's policy chooses, ascending.
   std::string stamp{};                    ///< Of the config, as a version's.
@@ -37,8 +39,10 @@ struct repository_model {
 };
 
 /// Looks at one model, by the name that a client may give. What is wrong is in the answer: nothing
-/// else is disturbed. Reads its config and looks at its files without opening them.
-/// Nothing outside `dir` is looked at, whatever the name and the symbolic links in it are.
+/// else is disturbed. Reads its config and looks at its files without opening them. What it says
+/// names files below `dir`, never `dir`.
+/// Nothing outside `dir` is looked at, whatever the name and the symbolic links in it are: each is
+/// followed below `dir` alone, and refused if it is absolute. `dir` itself may be a link.
 [[nodiscard]] repository_model scan_model(const std::string& dir, const std::string& name);
 
 /// Looks at all models, in order of their names. Hidden entries and plain files are passed over.

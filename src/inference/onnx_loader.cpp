@@ -41,11 +41,17 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
   return std::nullopt;
 }
 
+<<<<<<< HEAD
 /// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
 /// first meets it, which takes it 0.1 to 2 s.
 void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e) {
   if (v.config.warmups.empty() && !is_on_gpu) return;
   models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0};
+=======
+void warm(const loaded_version& v, runtime::host_executor& e, models::run_stop* stop) {
+  if (v.config.warmups.empty()) return;
+  models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0, stop};
+>>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
   runtime::host_executor::stream stream = e.make_stream();
   for (std::uint32_t rows = 1; is_on_gpu && rows <= v.max_batch; ++rows) {
     (void)model.run(stream, rows);
@@ -57,12 +63,13 @@ void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e) {
   }
 }
 
-/// The files that are loaded, one for each stage.
+/// The files that are loaded, one for each stage, below the repository's folder.
 using files = std::vector<std::filesystem::path>;
 
-files stages_of(const formats::model_version& v) {
+/// Where the stages of a version are, if there are any.
+files stages_of(const formats::repository_model& m, const formats::model_version& v) {
   const std::filesystem::path folder = std::filesystem::path{v.file}.parent_path() / "stages";
-  files all = models::files_of_onnx(folder.string());
+  files all = models::files_of_onnx((m.dir / folder).string());
   return std::filesystem::exists(all.front()) ? all : files{};
 }
 
@@ -80,13 +87,27 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
+<<<<<<< HEAD
                     const files& of, std::uint32_t max_size, const onnx_backend& with,
                     runtime::host_executor& e) {
   onnx::session_options how{.name = m.name, .max_size = max_size, .cuda_device = with.cuda_device};
+=======
+                    const files& of, std::uint32_t max_size,
+                    const onnx_backend& with, runtime::host_executor& e, models::run_stop* stop) {
+  onnx::session_options how{
+      .name = m.name, .max_size = max_size, .cuda_device = with.cuda_device, .below = m.dir};
+>>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
   if (m.config) {
     how.max_size = m.config->max_length.value_or(how.max_size);
     if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
     if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
+  }
+  onnx::run_end end{with.library};
+  std::optional<models::run_stop::watch> watch;
+  if (stop != nullptr) {
+    how.end = &end;
+    how.given_up = stop->given_up();
+    watch.emplace(stop, [&end] { end.ask(); });
   }
   models::onnx_factory::sessions sessions = open(with.library, of, how);
   runtime::model_interface whole = onnx::interface_of(sessions);
@@ -106,8 +127,11 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     whole = onnx::interface_of(sessions);
     checked = check();
   }
+  watch.reset();
   std::string prints;
-  for (const std::filesystem::path& file : of) prints += models::fingerprint_of_file(file.string());
+  for (const std::filesystem::path& file : of) {
+    prints += models::fingerprint_of_file(file.string(), m.dir);
+  }
   loaded_version out;
   out.stages = of.size();
   out.pads = onnx::pads(whole, how.pads);
@@ -123,6 +147,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .batches = out.factory->batches(),
               .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
   out.config = std::move(checked.config);
+<<<<<<< HEAD
   out.key = {
       {"model", m.name},
       {"version", fmt::to_string(v.number)},
@@ -134,6 +159,18 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       {"largest_size", fmt::to_string(whole.max_size)},
       {key_machine, runtime::describe_host({})}};
   warm(out, with.cuda_device.has_value(), e);
+=======
+  out.key = {{"model", m.name},
+             {"version", fmt::to_string(v.number)},
+             {"file", std::move(prints)},
+             {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
+                                           : onnx_platform},
+             {"onnxruntime", with.library->version()},
+             {"largest_batch", fmt::to_string(out.max_batch)},
+             {"largest_size", fmt::to_string(whole.max_size)},
+             {key_machine, runtime::describe_host({})}};
+  warm(out, e, stop);
+>>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
   return out;
 }
 
@@ -194,25 +231,30 @@ std::vector<std::string> notes_on(const formats::repository_model& m, const onnx
 }
 
 loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,
-                            const onnx_backend& with, runtime::host_executor& e) {
+                            const onnx_backend& with, runtime::host_executor& e,
+                            models::run_stop* stop) {
   check_readable(m, v);
-  return load(m, v, {v.file}, formats::default_max_length, with, e);
+  return load(m, v, {v.file}, formats::default_max_length, with, e, stop);
 }
 
 loaded_version load_stages(const formats::repository_model& m, const formats::model_version& v,
                            std::uint32_t max_size, const onnx_backend& with,
                            runtime::host_executor& e) {
   check_readable(m, v);
-  files of = stages_of(v);
+  files of = stages_of(m, v);
   if (of.empty()) {
     of.emplace_back(v.file);
-  } else if (!models::are_cut_from(of, v.file)) {
+  } else if (!models::are_cut_from(of, m.dir / std::filesystem::path{v.file})) {
     throw config_error{
         fmt::format("{}: {} stages are not those that were cut from {} as it is now: cut it again "
                     "with `cohort slice`, or remove them",
                     of.front().parent_path().string(), of.size(), v.file)};
+  } else {
+    for (std::filesystem::path& file : of) {
+      file = std::filesystem::path{v.file}.parent_path() / "stages" / file.filename();
+    }
   }
-  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e);
+  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e, nullptr);
 }
 
 }  // namespace cohort::inference

@@ -11,6 +11,7 @@
 #include <formats/model_repository.hpp>
 #include <formats/warm_start_file.hpp>
 #include <models/registry.hpp>
+#include <models/run_stop.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -69,12 +70,18 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
 
 /// Opens a version, checks it against the model's configuration, and runs what that wants to be run
 /// before it is served.
-/// @param e Outlives what is made.
+/// @param e Outlives what is made. @param stop Ends its runs early; or null.
 /// @throws error One line: what is wrong with the model, its file or its configuration, or that the
 /// executor has no memory left. formats::input_error likewise.
 [[nodiscard]] loaded_version load_version(const formats::repository_model& m,
+<<<<<<< HEAD
                                           const formats::model_version& v, const onnx_backend& with,
                                           runtime::host_executor& e);
+=======
+                                          const formats::model_version& v,
+                                          const onnx_backend& with, runtime::host_executor& e,
+                                          models::run_stop* stop = nullptr);
+>>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
 /// have these. Of the file if there are none.
 /// @param max_size Of requests, unless the configuration says it; 0: the default.

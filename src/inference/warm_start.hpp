@@ -66,10 +66,11 @@ inline std::optional<formats::start_key> settings_key(const options& o, const st
 }
 
 /// Runs a batch of 1, and the largest that takes no more than 10 ms, beside what is kept of them.
-/// @returns What does not hold; empty if all does.
+/// @param stop Ends it early; or null. @returns What does not hold; empty if all does.
 template <class Executor>
 std::string check_profile(const std::vector<formats::kept_point>& kept, std::uint32_t max_batch,
-                          models::any_model_factory<Executor>& f, Executor& e) {
+                          models::any_model_factory<Executor>& f, Executor& e,
+                          models::run_stop* stop = nullptr) {
   const bool same_sizes = std::ranges::equal(kept, engine::measured_batches(max_batch), {},
                                              &formats::kept_point::batch);
   if (!same_sizes) return fmt::format("its batches are not 1, 2, 4, ... and {}", max_batch);
@@ -86,7 +87,7 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   for (const formats::kept_point& p : kept) {
     if (p.least_ms <= longest_ms) largest = &p;
   }
-  models::measured_model<Executor> model{e, f, largest->batch, 0};
+  models::measured_model<Executor> model{e, f, largest->batch, 0, stop};
   typename Executor::stream stream = e.make_stream();
   std::vector<const formats::kept_point*> sizes{&kept.front()};
   if (largest != sizes.front()) sizes.push_back(largest);

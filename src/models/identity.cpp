@@ -24,8 +24,14 @@ std::string describe(const tensor_info& t) {
 
 std::string fingerprint::text() const { return fmt::format("{:016x}", state_); }
 
-std::string fingerprint_of_file(const std::string& path) {
-  runtime::detail::regular_file file{path};
+std::string fingerprint_of_file(const std::string& path, const std::string& below) {
+  namespace files = runtime::detail;
+  const auto open = [&] {
+    if (below.empty()) return files::regular_file{path};
+    const files::descriptor top = files::open_folder(below);
+    return files::regular_file{top, path, files::open_below(top, path.substr(0, path.find('/')))};
+  };
+  files::regular_file file = open();
   fingerprint f;
   std::vector<char> chunk(std::size_t{1} << 20U);
   while (const std::size_t n = file.read(chunk.data(), chunk.size())) {

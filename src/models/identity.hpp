@@ -32,8 +32,10 @@ class fingerprint {
   std::uint64_t state_ = 0xCBF29CE484222325ULL;
 };
 
-/// Of a file's content. @throws config_error If it cannot be read.
-[[nodiscard]] std::string fingerprint_of_file(const std::string& path);
+/// Of a file's content. @param below Empty: the path is opened as it is; else below that folder, as
+/// `runtime::onnx::session_options` says. @throws config_error If it cannot be read.
+[[nodiscard]] std::string fingerprint_of_file(const std::string& path,
+                                              const std::string& below = {});
 
 /// A model's content, in words.
 struct model_identity {

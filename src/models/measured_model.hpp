@@ -11,6 +11,7 @@
 #include <cohort/engine/stage_clock.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -22,6 +23,7 @@
 
 #include "measure_rows.hpp"
 #include "registry.hpp"
+#include "run_stop.hpp"
 #include "timed_model.hpp"
 
 namespace cohort::models {
@@ -41,20 +43,25 @@ namespace cohort::models {
 template <class Executor>
 class measured_model {
  public:
+  /// @param stop Outlives it; ends its runs early. Or null.
   measured_model(Executor& e, any_model_factory<Executor>& factory, std::uint32_t max_batch,
-                 std::uint64_t seed)
+                 std::uint64_t seed, run_stop* stop = nullptr)
       : model_{factory.make(max_batch)},
-        measured_{e, *model_, max_batch, sample_rows(factory.info(), max_batch, seed)} {}
+        measured_{e, *model_, max_batch, sample_rows(factory.info(), max_batch, seed)},
+        given_up_{stop == nullptr ? nullptr : stop->given_up()},
+        watch_{stop, [this] { model_->interrupt(); }} {}
 
   [[nodiscard]] std::size_t stages() const noexcept { return measured_.stages(); }
   /// As `engine::measured_model::run`.
   engine::measurement run(typename Executor::stream& s, std::uint32_t batch) {
-    return measured_.run(s, batch);
+    return measured_.run(s, batch, 0, given_up_);
   }
 
  private:
   std::unique_ptr<any_model<Executor>> model_;
   engine::measured_model<Executor, any_model<Executor>> measured_;
+  const std::atomic<bool>* given_up_;
+  run_stop::watch watch_;  // Ends before what it interrupts.
 };
 
 /// `engine::measure` of an example model on samples. @param size Inputs are padded to; 0: the

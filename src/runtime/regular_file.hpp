@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Regular files, opened without waiting and looked at after they are open: `regular_file`.
+/// Regular files, opened without waiting and looked at after they are open: `regular_file`; and
+/// files that are opened below a folder, whatever is renamed meanwhile: `open_below`.
 #pragma once
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace cohort::runtime::detail {
 
@@ -42,17 +45,89 @@ class descriptor {
 
 [[nodiscard]] inline std::string last_error() { return std::generic_category().message(errno); }
 
+/// Opens a folder as a place to open others below. Links are followed: it is the operator's choice.
+[[nodiscard]] inline descriptor open_folder(const std::string& path) {
+  return descriptor{::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+}
+
+/// Opens what lies below a folder, with O_PATH, which has no effect on it. Each component is opened
+/// in the folder that was opened before it, and a symbolic link is read and followed in the same
+/// way, so that no change of names meanwhile can lead out of the folder. (openat2 with
+/// RESOLVE_BENEATH does the same where the kernel has it and no filter forbids it.)
+/// @returns None if it fails. errno says why: EXDEV if the path or a link is absolute or leads
+/// above the folder; ELOOP beyond 40 links; ENAMETOOLONG beyond 64 folders.
+[[nodiscard]] inline descriptor open_below(const descriptor& folder, const std::string& path) {
+  constexpr int most_links = 40;
+  constexpr std::size_t most_folders = 64;
+  const auto failed = [](int why) {
+    errno = why;
+    return descriptor{};
+  };
+  const auto open = [](const descriptor& in, const std::string& name) {
+    return descriptor{::openat(in.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+  };
+  std::vector<descriptor> way;  // From below the folder to what was opened last.
+  std::string rest = path;
+  int links = 0;
+  while (!rest.empty()) {
+    if (rest.front() == '/') return failed(EXDEV);
+    const std::string part = rest.substr(0, rest.find('/'));
+    rest.erase(0, std::min(rest.find_first_not_of('/', part.size()), rest.size()));
+    if (part == ".") continue;
+    if (part == "..") {
+      if (way.empty()) return failed(EXDEV);
+      way.pop_back();
+      continue;
+    }
+    if (way.size() == most_folders) return failed(ENAMETOOLONG);
+    descriptor next = open(way.empty() ? folder : way.back(), part);
+    struct stat is{};
+    if (!next.is_open() || ::fstat(next.get(), &is) != 0) return {};
+    if (!S_ISLNK(is.st_mode)) {
+      way.push_back(std::move(next));
+      continue;
+    }
+    if (++links > most_links) return failed(ELOOP);
+    std::string to(PATH_MAX, '\0');
+    const ssize_t bytes = ::readlinkat(next.get(), "", to.data(), to.size());
+    if (bytes < 0) return {};
+    to.resize(static_cast<std::size_t>(bytes));
+    rest = rest.empty() ? std::move(to) : to + '/' + rest;
+  }
+  if (way.empty()) return open(folder, ".");
+  return std::move(way.back());
+}
+
+/// Whether a file has a hard link that is not found below the folder, among the first 10,000
+/// entries.
+[[nodiscard]] inline bool has_names_outside(const descriptor& folder, const struct stat& file) {
+  constexpr int most_entries = 10'000;
+  namespace fs = std::filesystem;
+  nlink_t left = file.st_nlink;
+  if (left < 2) return false;
+  std::error_code failed;
+  fs::recursive_directory_iterator it{folder.link() + "/", failed};
+  for (int i = 0; i < most_entries && !failed && it != fs::end(it); ++i, it.increment(failed)) {
+    struct stat s{};
+    if (::lstat(it->path().c_str(), &s) != 0) continue;
+    if (s.st_ino == file.st_ino && s.st_dev == file.st_dev && --left == 0) return false;
+  }
+  return true;
+}
+
 /// A regular file that is open for reading, or why it is not. To open it never waits, and never has
 /// an effect on what is no regular file, such as a pipe. All checks look at the opened file, so
 /// that no change of names in between can lead past them. Thread safety: none.
 class regular_file {
  public:
   /// @param path Links are followed.
-  explicit regular_file(const std::string& path) { open(AT_FDCWD, path, nullptr); }
-  /// A file below a folder. Links are followed, but not out of it; a hard link is refused to a file
-  /// that has another owner than the folder or lies on another device.
-  regular_file(const descriptor& folder, const std::string& path) {
-    open(folder.get(), path, &folder);
+  explicit regular_file(const std::string& path) {
+    open(descriptor{::open(path.c_str(), O_PATH | O_CLOEXEC)}, nullptr);
+  }
+  /// A file below a folder, as `open_below` finds it. @param names_in Where all hard links to the
+  /// file must lie: a name elsewhere may be that of a file which nobody meant to be read here.
+  regular_file(const descriptor& folder, const std::string& path, const descriptor& names_in) {
+    open(open_below(folder, path), &names_in);
   }
 
   /// Why it is not open, or a read of it failed; empty: it is, and did not.
@@ -77,7 +152,7 @@ class regular_file {
   template <class Bytes>
   [[nodiscard]] Bytes read_all(std::size_t most) {
     Bytes out;
-    if (size() > most) problem_ = too_large(size(), most);
+    if (problem_.empty() && size() > most) problem_ = too_large(size(), most);
     if (!problem_.empty()) return out;
     out.resize(static_cast<std::size_t>(size()) + 1);  // One more, to see the end.
     std::size_t have = 0;
@@ -98,38 +173,19 @@ class regular_file {
     return "has " + std::to_string(bytes) + " bytes: expected at most " + std::to_string(most);
   }
 
-  void open(int at, const std::string& path, const descriptor* folder) {
-    // O_PATH has no effect on what it opens.
-    const descriptor found{::openat(at, path.c_str(), O_PATH | O_CLOEXEC)};
+  void open(const descriptor& found, const descriptor* names_in) {
     if (!found.is_open() || ::fstat(found.get(), &status_) != 0) {
-      problem_ = "cannot be read: " + last_error();
+      problem_ = errno == EXDEV
+                     ? "is refused: it is a link that is absolute or leads out of the folder"
+                     : "cannot be read: " + last_error();
     } else if (!S_ISREG(status_.st_mode)) {
       problem_ = "is refused: it is not a regular file";
-    } else if (folder != nullptr) {
-      problem_ = leaves(*folder, found);
+    } else if (names_in != nullptr && has_names_outside(*names_in, status_)) {
+      problem_ = "is refused: it has hard links outside the model's folder: copy it instead";
     }
     if (!problem_.empty()) return;
     file_ = descriptor{::open(found.link().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (!file_.is_open()) problem_ = "cannot be read: " + last_error();
-  }
-  /// Why the file is not below the folder; empty: it is.
-  [[nodiscard]] std::string leaves(const descriptor& folder, const descriptor& found) const {
-    namespace fs = std::filesystem;
-    std::error_code failed;
-    const fs::path top = fs::read_symlink(folder.link(), failed);
-    const fs::path at = failed ? fs::path{} : fs::read_symlink(found.link(), failed);
-    if (failed) return "is refused: /proc does not say where it lies";
-    if (std::ranges::mismatch(top, at).in1 != top.end()) {
-      return "is refused: it is a link out of the model's folder";
-    }
-    struct stat owner{};
-    if (::fstat(folder.get(), &owner) != 0) return "cannot be read: " + last_error();
-    const bool is_of_others = status_.st_uid != owner.st_uid || status_.st_dev != owner.st_dev;
-    if (status_.st_nlink > 1 && is_of_others) {
-      return "is refused: it is a hard link to a file that has another owner than the model's "
-             "folder or lies on another device";
-    }
-    return {};
   }
 
   descriptor file_;

@@ -6,6 +6,10 @@ cohort_add_test(runtime/executor_test.cpp LIBS cohort_host)
 cohort_add_test(runtime/executor_conformance_test.cpp LIBS cohort_blas)
 cohort_add_test(runtime/blas_test.cpp LIBS cohort_blas)
 cohort_add_test(runtime/host_test.cpp LIBS cohort_host)
+cohort_add_test(runtime/regular_file_test.cpp)
+if(TARGET runtime.regular_file_test) # Its header is not installed.
+  target_include_directories(runtime.regular_file_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
+endif()
 cohort_add_test(runtime/host_memory_test.cpp LIBS cohort_host PLAIN) # Sanitizers end the program instead.
 cohort_add_test(runtime/emulated_test.cpp)
 cohort_add_test(runtime/staged_model_test.cpp)

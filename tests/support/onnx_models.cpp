@@ -292,7 +292,11 @@ std::string graph_of(const onnx_model& m) {
   }
 }
 
-onnx_model looping() {
+namespace {
+
+/// @param rounds The name of their number, given the builder and x.
+template <class Rounds>
+onnx_model loop(const std::string& name, Rounds rounds) {
   onnx_builder body{"body", 18};
   body.input("round", data_type::i64, {});
   body.input("goes_on", data_type::boolean, {});
@@ -302,15 +306,41 @@ onnx_model looping() {
   body.output("still_goes_on", data_type::boolean, {});
   body.output("new", data_type::f32, {batch, of(4)});
 
-  onnx_builder b{"looping", 18};
+  onnx_builder b{name, 18};
   const std::string x = b.input("x", data_type::f32, {batch, of(4)});
-  const std::string most = b.node("ReduceMax", {x}, {{"keepdims", std::int64_t{0}}});
-  const std::string rounds = b.node("Cast", {most}, {{"to", std::int64_t{7}}});
-  b.node("Loop", {rounds, "", x}, {}, "y");
+  b.node("Loop", {rounds(b, x), "", x}, {}, "y");
   // An attribute that is a graph: its name, the graph and the kind.
   b.model().nodes.back().rest =
       field(5, field(1, "body") + field(6, graph_of(body.done())) + std::string{"\xa0\x01\x05"});
   b.output("y", data_type::f32, {batch, of(4)});
+  return b.done();
+}
+
+}  // namespace
+
+onnx_model looping() {
+  return loop("looping", [](onnx_builder& b, const std::string& x) {
+    const std::string most = b.node("ReduceMax", {x}, {{"keepdims", std::int64_t{0}}});
+    return b.node("Cast", {most}, {{"to", std::int64_t{7}}});
+  });
+}
+onnx_model endless() {
+  return loop("endless", [](onnx_builder& b, const std::string&) {
+    return b.integers({}, {std::int64_t{1} << 62U});
+  });
+}
+
+onnx_model stuck() {
+  onnx_builder b{"stuck", 19};
+  const std::string x = b.input("x", data_type::f32, {batch, of(1)});
+  // Products of constants, which are computed when the model is opened, one after the other.
+  constexpr std::int64_t width = 1024;
+  std::string product =
+      b.node("Expand", {b.constant({1, 1}, {1e-3F}), b.integers({2}, {width, width})});
+  const std::string factor = product;
+  for (int i = 0; i < 20'000; ++i) product = b.node("MatMul", {product, factor});
+  b.node("Add", {x, b.node("ReduceMean", {product}, {{"keepdims", std::int64_t{0}}})}, {}, "y");
+  b.output("y", data_type::f32, {batch, of(1)});
   return b.done();
 }
 

@@ -44,10 +44,15 @@ inline constexpr std::int64_t encoder_longest = 128;
 
 /// x [batch, 4] -> y [batch, 4]: its sines of sines, as often as the largest x says.
 [[nodiscard]] formats::onnx_model looping();
+/// The same, without an end whatever x is.
+[[nodiscard]] formats::onnx_model endless();
+/// x [batch, 1] -> y [batch, 1]: itself, and a number that takes ONNX Runtime many minutes to
+/// compute when it opens the model, whatever it is asked meanwhile.
+[[nodiscard]] formats::onnx_model stuck();
 /// x [batch, length] -> y [batch, length]: itself, by way of pairs. Odd lengths fail.
 [[nodiscard]] formats::onnx_model in_pairs();
 
-/// All but the last three.
+/// All but the last six.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

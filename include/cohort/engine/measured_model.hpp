@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -74,8 +75,10 @@ class measured_model {
 
   /// Runs one batch on an idle stream, which must end before this does. @param batch In 1 to
   /// `max_batch`. @param size Of its slice.
+  /// @param given_up Of its slices; or null.
   /// @throws config_error If batch is outside its range.  @throws device_error If the work fails.
-  measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0) {
+  measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0,
+                  const std::atomic<bool>* given_up = nullptr) {
     expects(batch >= 1 && batch <= max_batch_, "measure: batch must be in 1 to max_batch");
     const time_point start = detail::present(executor_);
     clock_.mark(s, 0);
@@ -87,7 +90,8 @@ class measured_model {
                       .output_stride = model_.boundary_bytes(i + 1),
                       .first = 0,
                       .count = batch,
-                      .size = size});
+                      .size = size,
+                      .given_up = given_up});
       clock_.mark(s, i + 1);
     }
     const duration whole = finish(executor_, s) - start;

@@ -2,7 +2,6 @@
 #include "external_data.hpp"
 
 #include <cohort/core/error.hpp>
-#include <runtime/regular_file.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -178,7 +177,7 @@ bool write_all(int to, std::span<const std::byte> bytes) {
 
 descriptor make_file(const std::filesystem::path& at) {
   descriptor made{::open(at.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-  if (made.get() < 0) throw config_error{fmt::format("{}: {}", at.string(), last_error())};
+  if (!made.is_open()) throw config_error{"cannot be copied to TMPDIR: " + last_error()};
   return made;
 }
 
@@ -187,9 +186,8 @@ void copy_file(regular_file& from, const std::string& location, const std::files
   const std::uintmax_t size = from.size();
   const std::uintmax_t room = std::filesystem::space(to.parent_path()).available;
   if (size > room) {
-    refuse_file(location,
-                fmt::format("has {} bytes: its private copy has room for {} in TMPDIR, {}", size,
-                            room, to.parent_path().parent_path().string()));
+    refuse_file(location, fmt::format("has {} bytes: its private copy has room for {} in TMPDIR",
+                                      size, room));
   }
   const descriptor copy = make_file(to);
   std::vector<std::byte> part(std::size_t{1} << 20U);
@@ -217,8 +215,7 @@ std::filesystem::path make_private_folder() {
   if (failed) throw config_error{"TMPDIR is no folder: " + failed.message()};
   std::string name = (in / "cohort-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) {
-    throw config_error{
-        fmt::format("no folder can be made in TMPDIR, {}: {}", in.string(), last_error())};
+    throw config_error{"no folder can be made in TMPDIR: " + last_error()};
   }
   return name;
 }
@@ -247,23 +244,40 @@ void check_location(const std::string& location) {
   }
 }
 
-private_copy::private_copy(const std::filesystem::path& model, std::span<const std::byte> content,
+model_place::model_place(const std::filesystem::path& below, const std::filesystem::path& at)
+    : file{[&] {
+        const std::filesystem::path in = at.has_parent_path() ? at.parent_path() : ".";
+        const auto opened = [](descriptor d) {
+          if (!d.is_open()) throw config_error{"its folder cannot be read: " + last_error()};
+          return d;
+        };
+        if (below.empty()) {
+          regular_file named{at.string()};
+          if (!named.problem().empty()) return named;
+          folder = opened(runtime::detail::open_folder(in.string()));
+          names_in = opened(runtime::detail::open_folder(in.string()));
+          return named;
+        }
+        const descriptor top = opened(runtime::detail::open_folder(below.string()));
+        folder = opened(runtime::detail::open_below(top, in.string()));
+        names_in = opened(runtime::detail::open_below(top, at.begin()->string()));
+        return regular_file{top, at.string(), names_in};
+      }()} {}
+
+private_copy::private_copy(const model_place& in, const std::filesystem::path& name,
+                           std::span<const std::byte> content,
                            std::span<const std::string> locations) {
   for (const std::string& l : locations) check_location(l);
-  std::filesystem::path in = model.parent_path();
-  if (in.empty()) in = ".";
-  const descriptor original{::open(in.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  if (original.get() < 0) throw config_error{"its folder cannot be read: " + last_error()};
   folder_ = make_private_folder();
   try {
     for (const std::string& l : locations) {
-      regular_file from{original, l};
+      regular_file from{in.folder, l, in.names_in};
       if (!from.problem().empty()) refuse_file(l, from.problem());
       const std::filesystem::path to = folder_ / l;
       std::filesystem::create_directories(to.parent_path());
       copy_file(from, l, to);
     }
-    model_ = folder_ / model.filename();  // Last: a location that names it is to change nothing.
+    model_ = folder_ / name;  // Last: a location that names it is to change nothing.
     if (!write_all(make_file(model_).get(), content)) {
       throw config_error{"cannot be copied to TMPDIR: " + last_error()};
     }
@@ -277,5 +291,12 @@ private_copy::private_copy(const std::filesystem::path& model, std::span<const s
 }
 
 private_copy::~private_copy() { discard(folder_); }
+
+std::string private_copy::without_folder(std::string text) const {
+  const std::string name = folder_.string() + '/';
+  for (std::size_t at = 0; (at = text.find(name, at)) != std::string::npos;)
+    text.erase(at, name.size());
+  return text;
+}
 
 }  // namespace cohort::runtime::onnx::detail

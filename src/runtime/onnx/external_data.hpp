@@ -4,6 +4,8 @@
 /// copies of those files that nothing but this process can change.
 #pragma once
 
+#include <runtime/regular_file.hpp>
+
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -21,6 +23,18 @@ namespace cohort::runtime::onnx::detail {
 /// or has "..".
 void check_location(const std::string& location);
 
+/// A model's file and the folders that it lies in, opened once.
+struct model_place {
+  runtime::detail::descriptor folder;    ///< Of the file: where its external data lie.
+  runtime::detail::descriptor names_in;  ///< Where all hard links to them must lie.
+  runtime::detail::regular_file file;
+
+  /// @param below Empty: `file` is opened as it is named. Else the folder of a repository, which
+  /// `file`, NAME/VERSION/FILE, is opened below; all hard links must lie in NAME.
+  /// @throws config_error If a folder cannot be opened; the file may have a problem.
+  model_place(const std::filesystem::path& below, const std::filesystem::path& file);
+};
+
 /// A model and copies of its external data, in a new folder below TMPDIR (default /tmp) that only
 /// this user can read. ONNX Runtime maps external data for as long as a session lives; it maps
 /// these copies, which no longer have names once the folder is removed, so a later change of the
@@ -28,14 +42,14 @@ void check_location(const std::string& location);
 /// until the session is destroyed. Cost: reads and writes every byte once.
 class private_copy {
  public:
-  /// @param model The model's file; `locations` are relative to its folder.
-  /// @param content The bytes of the model, which are not read again.
+  /// @param in Where the model lies; `locations` are relative to its folder.
+  /// @param name Of the model's file. @param content Its bytes, which are not read again.
   /// @throws config_error Naming the location: if it fails `check_location`; if what it leads to is
-  /// missing, is no regular file, lies outside the folder (checked on the opened file, whatever
-  /// links lead there), is a hard link to a file that has another owner than the folder or lies on
-  /// another device, changes while it is copied, or does not fit into TMPDIR.
-  private_copy(const std::filesystem::path& model, std::span<const std::byte> content,
-               std::span<const std::string> locations);
+  /// missing, is no regular file, lies outside the folder (each link is followed below the folder
+  /// alone), has hard links outside `in.names_in`, changes while it is copied, or does not fit into
+  /// TMPDIR.
+  private_copy(const model_place& in, const std::filesystem::path& name,
+               std::span<const std::byte> content, std::span<const std::string> locations);
   /// Removes the folder.
   ~private_copy();
   private_copy(const private_copy&) = delete;
@@ -43,6 +57,8 @@ class private_copy {
 
   /// Of the model's copy.
   [[nodiscard]] const std::filesystem::path& model() const noexcept { return model_; }
+  /// The same text without the folder's name, which is nobody's business.
+  [[nodiscard]] std::string without_folder(std::string text) const;
 
  private:
   std::filesystem::path folder_;

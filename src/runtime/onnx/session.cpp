@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/onnx/session.hpp>
-#include <runtime/regular_file.hpp>
 
 #include <fmt/format.h>
 
@@ -88,13 +87,6 @@ std::string_view name_of_kind(int kind) {
   return at < names.size() ? names[at] : names[0];
 }
 
-std::vector<std::byte> content_of(const std::filesystem::path& file, std::size_t max_bytes) {
-  runtime::detail::regular_file in{file.string()};
-  auto content = in.read_all<std::vector<std::byte>>(max_bytes);
-  if (!in.problem().empty()) throw config_error{in.problem()};
-  return content;
-}
-
 /// A session's functions and what is released with it.
 class loaded {
  public:
@@ -108,8 +100,9 @@ class loaded {
     if (const auto why = failure_of(*api_, status)) throw config_error{*why};
   }
 
-  void load(std::span<const std::byte> model, const std::filesystem::path* file,
-            const session_options& o) {
+  /// @param place Where the model's file lies, and `name`, its name; null: it is of no file.
+  void load(std::span<const std::byte> model, const model_place* place,
+            const std::filesystem::path& name, const session_options& o) {
     ort_session_options* made = nullptr;
     check(api_->create_session_options(&made));
     const owned<ort_session_options> options{made, api_->release_session_options};
@@ -122,7 +115,7 @@ class loaded {
     if (o.cuda_device) runtime_->append_cuda(*made, *o.cuda_device);
 
     const std::vector<std::string> others = external_locations(model);
-    if (!others.empty() && file == nullptr) {
+    if (!others.empty() && place == nullptr) {
       throw config_error{"external data are refused: expected all weights in the model itself"};
     }
     ort_session* session = nullptr;
@@ -131,8 +124,12 @@ class loaded {
                                             &session));
     } else {
       // ONNX Runtime maps external data: a file cut later would end the process.
-      const private_copy copy{*file, model, others};
-      check(api_->create_session(&runtime_->env(), copy.model().c_str(), made, &session));
+      const private_copy copy{*place, name, model, others};
+      if (const auto why = failure_of(
+              *api_,
+              api_->create_session(&runtime_->env(), copy.model().c_str(), made, &session))) {
+        throw config_error{copy.without_folder(*why)};
+      }
     }
     session_.reset(session);
     ort_memory_info* memory = nullptr;
@@ -280,7 +277,8 @@ std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::ui
 template <class Shape>
 std::vector<std::vector<std::int64_t>> shapes_on_zeros(
     const loaded& model, std::span<const tensor_info> of, std::span<const char* const> outputs,
-    bool has_batch, std::uint32_t rows, std::uint32_t size, std::string& why, Shape shape) {
+    bool has_batch, std::uint32_t rows, std::uint32_t size, std::string& why, Shape shape,
+    const ort_run_options* how = nullptr) {
   std::vector<std::vector<std::byte>> zeros;
   std::vector<const char*> inputs;
   values in{model.api(), of.size()};
@@ -291,7 +289,7 @@ std::vector<std::vector<std::int64_t>> shapes_on_zeros(
     model.check(model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
                                   zeros.back().data(), data.size(), &in.all()[i]));
   }
-  if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all())) {
+  if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all(), how)) {
     why = *failed;
     return {};
   }
@@ -345,12 +343,61 @@ std::vector<declared_tensor> chosen(std::vector<declared_tensor> all,
 
 }  // namespace
 
+class run_end::state {
+ public:
+  explicit state(std::shared_ptr<const library> runtime)
+      : runtime_{std::move(runtime)}, api_{&runtime_->api()} {
+    ort_run_options* made = nullptr;
+    if (const auto why = failure_of(*api_, api_->create_run_options(&made)))
+      throw resource_error{*why};
+    options_.reset(made);
+  }
+
+  /// @throws device_error If the run is not wanted.
+  void begin(const std::atomic<bool>* given_up) {
+    const std::lock_guard lock{mutex_};
+    if (given_up != nullptr && given_up->load()) throw device_error{"the run was given up"};
+    static_cast<void>(failure_of(*api_, api_->unset_terminate(options_.get())));
+    given_up_ = given_up;
+  }
+  void end() noexcept {
+    const std::lock_guard lock{mutex_};
+    given_up_ = nullptr;
+  }
+  void ask() noexcept {
+    const std::lock_guard lock{mutex_};
+    if (given_up_ == nullptr || !given_up_->load()) return;
+    if (ort_status* const failed = api_->set_terminate(options_.get()))
+      api_->release_status(failed);
+  }
+  [[nodiscard]] const ort_run_options* options() const noexcept { return options_.get(); }
+
+  /// From its beginning to its end, one run.
+  class run {
+   public:
+    run(run_end::state& of, const std::atomic<bool>* given_up) : of_{of} { of_.begin(given_up); }
+    ~run() { of_.end(); }
+    run(const run&) = delete;
+    run& operator=(const run&) = delete;
+
+   private:
+    run_end::state& of_;
+  };
+
+ private:
+  std::shared_ptr<const library> runtime_;
+  const ort_api* api_;
+  owned<ort_run_options> options_{nullptr, api_->release_run_options};
+  std::mutex mutex_;
+  const std::atomic<bool>* given_up_ = nullptr;  // Of the run that is under way.
+};
+
 class session::state {
  public:
   state(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
-        const std::filesystem::path* file, const session_options& options)
+        const model_place* place, const std::filesystem::path& name, const session_options& options)
       : loaded_{std::move(runtime)} {
-    loaded_.load(model, file, options);
+    loaded_.load(model, place, name, options);
     const std::vector<declared_tensor> inputs = loaded_.inputs();
     const std::vector<declared_tensor> outputs = chosen(loaded_.outputs(), options.outputs);
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
@@ -359,8 +406,8 @@ class session::state {
     find_passed(inputs.size());
     described_ =
         describe(inputs, outputs, options,
-                 [this](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
-                        std::uint32_t size) { return probe(of, has_batch, rows, size); });
+                 [&](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
+                     std::uint32_t size) { return probe(of, has_batch, rows, size, options); });
   }
 
   [[nodiscard]] const described_model& described() const noexcept { return described_; }
@@ -406,10 +453,14 @@ class session::state {
 
   [[nodiscard]] std::vector<std::vector<std::int64_t>> probe(std::span<const tensor_info> of,
                                                              bool has_batch, std::uint32_t rows,
-                                                             std::uint32_t size) const {
+                                                             std::uint32_t size,
+                                                             const session_options& o) const {
+    std::optional<run_end::state::run> run;
+    if (o.end != nullptr) run.emplace(*o.end->state_, o.given_up);
     std::string why;
-    auto found = shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()),
-                                 has_batch, rows, size, why, &loaded::shape_of);
+    auto found =
+        shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()), has_batch, rows,
+                        size, why, &loaded::shape_of, run ? o.end->state_->options() : nullptr);
     if (why.empty()) return found;
     throw config_error{
         fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
@@ -450,8 +501,10 @@ session::session(std::shared_ptr<const library> runtime, const std::filesystem::
   session_options named = options;
   if (named.name.empty()) named.name = file.stem().string();
   try {
-    state_ = std::make_unique<state>(std::move(runtime), content_of(file, options.max_bytes), &file,
-                                     named);
+    model_place place{options.below, file};
+    const auto content = place.file.read_all<std::vector<std::byte>>(options.max_bytes);
+    if (!place.file.problem().empty()) throw config_error{place.file.problem()};
+    state_ = std::make_unique<state>(std::move(runtime), content, &place, file.filename(), named);
   } catch (const config_error& e) {
     throw config_error{fmt::format("{}: {}", file.string(), e.what())};
   }
@@ -461,7 +514,8 @@ session::session(std::shared_ptr<const library> runtime, std::span<const std::by
                  const session_options& options) {
   check_options(options);
   try {
-    state_ = std::make_unique<state>(std::move(runtime), model, nullptr, options);
+    state_ = std::make_unique<state>(std::move(runtime), model, nullptr, std::filesystem::path{},
+                                     options);
   } catch (const config_error& e) {
     throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
   }
@@ -475,7 +529,7 @@ std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const l
   check_options(options);
   try {
     loaded made{std::move(runtime)};
-    made.load(model, nullptr, options);
+    made.load(model, nullptr, {}, options);
     const described_model inputs = describe(made.inputs(), {}, options, {});
     std::vector<bool> is_plain;
     const std::vector<declared_tensor> outputs = made.outputs(is_plain);
@@ -511,44 +565,9 @@ const model_interface& session::interface() const noexcept { return state_->desc
 bool session::has_batch() const noexcept { return state_->described().has_batch; }
 bool session::pads() const noexcept { return state_->described().pads; }
 
-class run_end::state {
- public:
-  explicit state(std::shared_ptr<const library> runtime)
-      : runtime_{std::move(runtime)}, api_{&runtime_->api()} {
-    ort_run_options* made = nullptr;
-    if (const auto why = failure_of(*api_, api_->create_run_options(&made)))
-      throw resource_error{*why};
-    options_.reset(made);
-  }
-
-  /// @throws device_error If the run is not wanted.
-  void begin(const std::atomic<bool>* given_up) {
-    const std::lock_guard lock{mutex_};
-    if (given_up != nullptr && given_up->load()) throw device_error{"the run was given up"};
-    static_cast<void>(failure_of(*api_, api_->unset_terminate(options_.get())));
-    given_up_ = given_up;
-  }
-  void end() noexcept {
-    const std::lock_guard lock{mutex_};
-    given_up_ = nullptr;
-  }
-  void ask() noexcept {
-    const std::lock_guard lock{mutex_};
-    if (given_up_ == nullptr || !given_up_->load()) return;
-    if (ort_status* const failed = api_->set_terminate(options_.get()))
-      api_->release_status(failed);
-  }
-  [[nodiscard]] const ort_run_options* options() const noexcept { return options_.get(); }
-
- private:
-  std::shared_ptr<const library> runtime_;
-  const ort_api* api_;
-  owned<ort_run_options> options_{nullptr, api_->release_run_options};
-  std::mutex mutex_;
-  const std::atomic<bool>* given_up_ = nullptr;  // Of the run that is under way.
-};
-
-run_end::run_end(const session& of) : state_{std::make_unique<state>(of.runtime())} {}
+run_end::run_end(std::shared_ptr<const library> of)
+    : state_{std::make_unique<state>(std::move(of))} {}
+run_end::run_end(const session& of) : run_end{of.runtime()} {}
 run_end::~run_end() = default;
 void run_end::ask() noexcept { state_->ask(); }
 
@@ -557,11 +576,7 @@ std::shared_ptr<const library> session::runtime() const noexcept { return state_
 void session::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                   std::uint32_t rows, std::uint32_t size, run_end& end,
                   const std::atomic<bool>* given_up) const {
-  end.state_->begin(given_up);
-  struct under_way {
-    run_end::state& of;
-    ~under_way() { of.end(); }
-  } const last{*end.state_};
+  const run_end::state::run under_way{*end.state_, given_up};
   run_rows(inputs, outputs, rows, size, &end);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -331,14 +332,14 @@ TEST_CASE("weights that links lead to are read within the model's folder alone")
   std::filesystem::create_symlink("../w.bin", link);
   CHECK(f.file.refused() == "loaded");
   std::filesystem::remove(link);
-  std::filesystem::create_hard_link(f.at(), link);  // Of the same owner, on the same device.
+  std::filesystem::create_hard_link(f.at(), link);
   CHECK(f.file.refused() == "loaded");
 
   const std::string refused = f.file.path.string() + ": external data 'data/w.bin' is refused: ";
   std::filesystem::rename(f.at(), outside);
   std::filesystem::remove(link);
   std::filesystem::create_symlink(std::filesystem::absolute(outside), link);
-  CHECK(f.file.refused() == refused + "it is a link out of the model's folder");
+  CHECK(f.file.refused() == refused + "it is a link that is absolute or leads out of the folder");
   std::filesystem::remove(outside);
   std::filesystem::remove(link);
   std::filesystem::remove(f.at("data"));
@@ -347,7 +348,7 @@ TEST_CASE("weights that links lead to are read within the model's folder alone")
   std::filesystem::create_directory(elsewhere);
   test::spill(elsewhere + "/w.bin", f.weights);
   std::filesystem::create_directory_symlink(std::filesystem::absolute(elsewhere), f.at("data"));
-  CHECK(f.file.refused() == refused + "it is a link out of the model's folder");
+  CHECK(f.file.refused() == refused + "it is a link that is absolute or leads out of the folder");
   std::filesystem::remove_all(elsewhere);
   std::filesystem::remove(f.at("data"));
 
@@ -358,16 +359,65 @@ TEST_CASE("weights that links lead to are read within the model's folder alone")
   CHECK(f.file.refused() ==
         f.file.path.string() +
             ": external data 'data/w.bin' cannot be read: No such file or directory");
-  if (geteuid() != 0) return;  // Only root may give files away.
-  test::spill(f.at(), f.weights);
-  std::filesystem::create_hard_link(f.at(), link);
-  REQUIRE(chown(link.c_str(), 12345, 12345) == 0);
+  test::spill(outside, f.weights);
+  std::filesystem::create_hard_link(outside, link);
   CHECK(f.file.refused() ==
-        refused +
-            "it is a hard link to a file that has another owner than the model's folder or lies "
-            "on another device");
-  std::filesystem::remove(f.at());  // A file of another owner with one name was put there.
+        refused + "it has hard links outside the model's folder: copy it instead");
+  std::filesystem::remove(outside);
   CHECK(f.file.refused() == "loaded");
+}
+
+TEST_CASE("a model of a repository is opened below its folder, and its name is all that is told") {
+  const summing_file f;
+  const std::filesystem::path repository = test::scratch("repository");
+  std::filesystem::create_directories(repository / "sum/1");
+  std::filesystem::create_directories(repository / "sum/2");
+  const session_options below{.below = repository};
+  const auto refused = [&](const std::string& name) {
+    return refusal([&] { const session s(runtime(), name, below); });
+  };
+  const auto put = [&](const std::string& from, const std::string& name) {
+    std::filesystem::create_hard_link(f.file.folder / from, repository / name);
+  };
+  CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: cannot be read: No such file or directory");
+  put("net.onnx", "sum/1/net.onnx");
+  const std::string outside =
+      "is refused: it has hard links outside the model's folder: copy it instead";
+  CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: " + outside);
+  std::filesystem::remove(f.file.path);
+  put("w.bin", "sum/1/w.bin");
+  CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: external data 'w.bin' " + outside);
+  std::filesystem::remove(f.at());
+  CHECK(refused("sum/1/net.onnx") == "loaded");
+  // Versions of a model may share a file.
+  std::filesystem::create_hard_link(repository / "sum/1/w.bin", repository / "sum/2/w.bin");
+  std::filesystem::create_symlink("../1/net.onnx", repository / "sum/2/net.onnx");
+  CHECK(refused("sum/2/net.onnx") == "loaded");
+  std::filesystem::remove(repository / "sum/2/net.onnx");
+  std::filesystem::create_symlink(std::filesystem::absolute(repository / "sum/1/net.onnx"),
+                                  repository / "sum/2/net.onnx");
+  CHECK(refused("sum/2/net.onnx") ==
+        "sum/2/net.onnx: is refused: it is a link that is absolute or leads out of the folder");
+  test::spill((repository / "sum/1/w.bin").string(), "short");
+  const std::string why = refused("sum/1/net.onnx");
+  CAPTURE(why);
+  CHECK(why.starts_with("sum/1/net.onnx: "));
+  CHECK_FALSE(has(why, "/cohort-"));  // Where the private copy is.
+  std::filesystem::remove_all(repository);
+}
+
+TEST_CASE("runs that a construction makes end when they are given up") {
+  // The shape of its output is not declared: it is run, and without an end.
+  formats::onnx_model m = test::endless();
+  m.outputs[0].shape = {batch, onnx_dimension{.value = -1, .name = {}}};
+  std::atomic<bool> given_up{false};
+  run_end end{runtime()};
+  std::thread later{[&] {
+    given_up = true;
+    end.ask();
+  }};
+  CHECK_THROWS((void)load(m, {.end = &end, .given_up = &given_up}));
+  later.join();
 }
 
 TEST_CASE("options out of range and rows that do not fit are refused with the range") {

@@ -26,6 +26,8 @@ enum class padding : std::uint8_t {
   zeros,    ///< The model's answers do not depend on zeros behind an input.
 };
 
+class run_end;
+
 /// How a model is loaded.
 struct session_options {
   std::string name{};            ///< Of the interface; empty: the file's, without its suffix.
@@ -40,6 +42,13 @@ struct session_options {
   /// do.
   std::optional<unsigned> cuda_device{};
   std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
+  /// The folder of a repository. The file, NAME/VERSION/FILE, is then opened below it: links are
+  /// followed, but not out of it, and the file and its external data may have hard links in NAME
+  /// alone. Empty: the file is opened as it is named.
+  std::filesystem::path below{};
+  /// Ends the runs on zeros that a construction makes, if by then `given_up` is set; or null.
+  run_end* end = nullptr;
+  const std::atomic<bool>* given_up = nullptr;
 };
 
 class session;
@@ -48,8 +57,9 @@ class session;
 /// from any thread.
 class run_end {
  public:
-  /// Of a session, or of those of the same library.
+  /// Of sessions of a library.
   /// @throws resource_error If ONNX Runtime has no memory left.
+  explicit run_end(std::shared_ptr<const library> of);
   explicit run_end(const session& of);
   ~run_end();
   run_end(const run_end&) = delete;
