@@ -94,6 +94,9 @@ options parse_options(int argc, char** argv) {
   option("--model-memory-mb", o.model_memory_mb, "MB",
          "memory for models and batches of --repository, in MB (10^6 bytes)")
       ->check(within(16, 1 << 20));
+  option("--load-timeout-s", o.load_timeout_s, "S",
+         "time after which a load of a model of --repository is abandoned, in seconds; 0: no limit")
+      ->check(within(0, 86400.0));
   option("--weights", weights, "MODEL=FILE.safetensors",
          "read weights of a model; repeatable (default: generated)");
   option("--seed", o.seed, "N", "seed of generated weights")->check(within(0, 9e18));
@@ -245,7 +248,7 @@ options parse_options(int argc, char** argv) {
       }
     }
   }
-  for (const char* onnx : {"--onnx-library", "--model-memory-mb"}) {
+  for (const char* onnx : {"--onnx-library", "--model-memory-mb", "--load-timeout-s"}) {
     if (app.count(onnx) > 0 && o.repository.empty()) {
       fail(fmt::format("{}: only with --repository", onnx));
     }

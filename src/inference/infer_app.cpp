@@ -81,7 +81,10 @@ std::string infer_app::error_body(int, std::string_view message) {
 }
 void infer_app::answered(int status) { counters_.answered(status); }
 void infer_app::refused(serve::http_bound full) { counters_.refused(full); }
-void infer_app::draining() { last_settings_ = watch_.settings(); }
+void infer_app::draining() {
+  last_settings_ = watch_.settings();
+  if (is_started_ && models_->repository() != nullptr) models_->repository()->leave();
+}
 
 bool infer_app::is_probe(std::string_view path) const {
   return !settings_.management_port && serve::page_at(path) != serve::managed_page::none;

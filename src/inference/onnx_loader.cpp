@@ -41,17 +41,12 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
   return std::nullopt;
 }
 
-<<<<<<< HEAD
 /// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
 /// first meets it, which takes it 0.1 to 2 s.
-void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e) {
+void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
+          models::run_stop* stop) {
   if (v.config.warmups.empty() && !is_on_gpu) return;
-  models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0};
-=======
-void warm(const loaded_version& v, runtime::host_executor& e, models::run_stop* stop) {
-  if (v.config.warmups.empty()) return;
   models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0, stop};
->>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
   runtime::host_executor::stream stream = e.make_stream();
   for (std::uint32_t rows = 1; is_on_gpu && rows <= v.max_batch; ++rows) {
     (void)model.run(stream, rows);
@@ -87,16 +82,10 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
-<<<<<<< HEAD
-                    const files& of, std::uint32_t max_size, const onnx_backend& with,
-                    runtime::host_executor& e) {
-  onnx::session_options how{.name = m.name, .max_size = max_size, .cuda_device = with.cuda_device};
-=======
                     const files& of, std::uint32_t max_size,
                     const onnx_backend& with, runtime::host_executor& e, models::run_stop* stop) {
   onnx::session_options how{
       .name = m.name, .max_size = max_size, .cuda_device = with.cuda_device, .below = m.dir};
->>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
   if (m.config) {
     how.max_size = m.config->max_length.value_or(how.max_size);
     if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
@@ -147,19 +136,6 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .batches = out.factory->batches(),
               .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
   out.config = std::move(checked.config);
-<<<<<<< HEAD
-  out.key = {
-      {"model", m.name},
-      {"version", fmt::to_string(v.number)},
-      {"file", std::move(prints)},
-      {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
-                                    : onnx_platform},
-      {"onnxruntime", with.library->version()},
-      {"largest_batch", fmt::to_string(out.max_batch)},
-      {"largest_size", fmt::to_string(whole.max_size)},
-      {key_machine, runtime::describe_host({})}};
-  warm(out, with.cuda_device.has_value(), e);
-=======
   out.key = {{"model", m.name},
              {"version", fmt::to_string(v.number)},
              {"file", std::move(prints)},
@@ -169,8 +145,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
              {"largest_batch", fmt::to_string(out.max_batch)},
              {"largest_size", fmt::to_string(whole.max_size)},
              {key_machine, runtime::describe_host({})}};
-  warm(out, e, stop);
->>>>>>> 2dae249c (onnx: a repository's files are opened below its folder)
+  warm(out, with.cuda_device.has_value(), e, stop);
   return out;
 }
 

@@ -25,11 +25,11 @@ namespace cohort::inference {
 /// sizes alike. Not for the threads that serve.
 class profile_run {
  public:
-  /// @param repeats Turns that count, after one that warms; at least 1.
+  /// @param repeats Turns that count, after one that warms; at least 1. @param stop Outlives it.
   /// @throws resource_error If the executor has no memory left for the rows.
   profile_run(runtime::host_executor& e, models::host_model_factory& f, std::uint32_t max_batch,
-              int repeats)
-      : model_{e, f, max_batch, 0},
+              int repeats, models::run_stop* stop)
+      : model_{e, f, max_batch, 0, stop},
         stream_{e.make_stream()},
         sizes_{engine::measured_batches(max_batch)},
         ms_(sizes_.size()),

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repository_service.hpp"
 
+#include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/latency_model.hpp>
 
 #include <fmt/format.h>
 #include <formats/model_json.hpp>
-#include <formats/text.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <serve/barrier.hpp>
 #include <serve/log.hpp>
@@ -17,9 +16,6 @@
 #include <span>
 
 #include "default_slo.hpp"
-#include "onnx_loader.hpp"
-#include "prepared_models.hpp"
-#include "profile_run.hpp"
 #include "service_observer.hpp"
 
 namespace cohort::inference {
@@ -46,7 +42,13 @@ repository_service::repository_service(const options& o, outcome_listener& liste
     : options_{o},
       counters_{counters},
       with_{onnx_backend::open(o)},
-      cache_{o.cache_dir, serve::log_warning} {
+      cache_{o.cache_dir, serve::log_warning},
+      memory_{o.model_memory_mb * 1'000'000},
+      table_{{.time = o.load_timeout_s > 0 ? from_seconds(o.load_timeout_s) : unbounded}},
+      threads_{[this](std::uint64_t job) {
+        serve::guarded("inference_server", "a load",
+                       [&] { later([this, job] { job_is_over(job); }); });
+      }} {
   const std::vector<formats::repository_model> all = formats::scan_repository(o.repository);
   const unsigned devices = devices_for(o, with_, all);
   executor_ = std::make_unique<runtime::host_executor>(
@@ -55,17 +57,25 @@ repository_service::repository_service(const options& o, outcome_listener& liste
   engine_ = make_live_engine(o, devices, most_models, *executor_, listener, counters);
   description_ =
       fmt::format("{}, {} device{}", with_.description(), devices, devices == 1 ? "" : "s");
+  std::vector<std::string> names;
   for (const formats::repository_model& m : all) {
-    if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    if (const std::string why = load_now(m.name); !why.empty()) {
-      serve::log_line(serve::severity::error, why);
+    if (o.models.empty() || std::ranges::find(o.models, m.name) != o.models.end()) {
+      names.push_back(m.name);
     }
   }
-  for (const auto& shown : catalog_.all()) {
-    at_start_.push_back(*shown);
-    at_start_.back().counted.reset();  // It may go before these do.
-  }
   keeper_ = std::thread{[this] { keep(); }};
+  try {
+    load_all(names);
+    for (const auto& shown : catalog_.all()) {
+      at_start_.push_back(*shown);
+      at_start_.back().counted.reset();  // It may go before these do.
+    }
+    later([this] { is_ready_ = true; });
+  } catch (...) {
+    drain();
+    keeper_.join();
+    throw;
+  }
 }
 
 repository_service::~repository_service() {
@@ -106,13 +116,13 @@ void repository_service::later(const answer& failed, std::function<void()> work)
 
 void repository_service::load(const std::string& name, answer done) {
   later(done, [this, name, done] {
-    const std::string why = load_now(name);
-    if (!why.empty() && problems_.contains(name)) {  // Not of names that clients invent.
-      serve::log_line(
-          serve::severity::error,
-          is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
-    }
-    done(why.empty() ? 200 : 400, why);
+    ask_load(name, [this, name, done](int status, const std::string& why) {
+      if (!why.empty() && problems_.contains(name)) {  // Not of names that clients invent.
+        report(is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name)
+                               : why);
+      }
+      done(status, why);
+    });
   });
 }
 void repository_service::unload(const std::string& name, answer done) {
@@ -130,36 +140,47 @@ void repository_service::submitted_by(std::function<void(std::function<void()>)>
   post_ = std::move(post);
 }
 
+void repository_service::leave() {
+  later([this] {
+    is_leaving_ = true;
+    for (const std::string& name : table_.wanted()) abandon(name, 503, "draining");
+  });
+}
+
 void repository_service::keep() {
   std::unique_lock lock{mutex_};
   while (!is_draining_) {
-    const bool has_work =
-        std::ranges::any_of(instances_, [](const auto& i) { return i.second.points.empty(); });
     if (!commands_.empty()) {
       const std::function<void()> command = std::move(commands_.front());
       commands_.pop_front();
       lock.unlock();
       serve::guarded("inference_server", "the repository", command);
       lock.lock();
-    } else if (has_work) {
-      lock.unlock();
-      const bool is_done =
-          serve::guarded("inference_server", "a measurement", [this] { measure_some(); });
-      lock.lock();
-      if (!is_done) woken_.wait_for(lock, std::chrono::seconds{1});
+      continue;
+    }
+    lock.unlock();
+    serve::guarded("inference_server", "the repository", [this] {
+      look_at_time();
+      measure_some();
+    });
+    std::optional<time_point> next = table_.next();
+    if (measuring_job_ != 0 && options_.load_timeout_s > 0) {
+      const time_point batch = measuring_since_ + from_seconds(options_.load_timeout_s);
+      next = std::min(next.value_or(batch), batch);
+    }
+    lock.lock();
+    const auto has_work = [this] { return is_draining_ || !commands_.empty(); };
+    if (next) {
+      woken_.wait_for(lock, *next - steady_clock{}.now(), has_work);
     } else {
-      woken_.wait(lock, [this] { return is_draining_ || !commands_.empty(); });
+      woken_.wait(lock, has_work);
     }
   }
-  lock.unlock();
-  run_.reset();
 }
 
-std::uint64_t repository_service::bytes_in_use() const noexcept {
-  std::uint64_t sum = 0;
-  for (const auto& [which, i] : instances_) sum += i.bytes;
-  for (const auto& [number, i] : retired_) sum += i.bytes;
-  return sum;
+/// To the operator, who may know where the folder is.
+void repository_service::report(const std::string& why) const {
+  serve::log_line(serve::severity::error, fmt::format("{}: {}", options_.repository, why));
 }
 
 bool repository_service::is_served(const std::string& name) const {
@@ -177,49 +198,33 @@ live_engine::owner repository_service::owner_of(const std::string& name) {
   return found;
 }
 
-/// A version, ready but for the engine. Whatever is wrong is thrown.
-repository_service::instance repository_service::open(const formats::repository_model& m,
-                                                      const formats::model_version& v) {
-  const std::uint64_t bytes =
-      m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes;
-  constexpr std::uint64_t mb = 1'000'000;
-  if (bytes_in_use() + bytes > options_.model_memory_mb * mb) {
-    throw resource_error{
-        fmt::format("model '{}' needs {} MB, and others have {} of {} MB (--model-memory-mb)",
-                    m.name, (bytes + mb - 1) / mb, bytes_in_use() / mb, options_.model_memory_mb)};
-  }
-  loaded_version loaded = load_version(m, v, with_, *executor_);
-  // Of the configuration alone all was told before; some shows only beside the model.
-  const std::vector<std::string> told = notes_on(m, with_);
-  for (const std::string& note : loaded.config.ignored) {
-    if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
-  }
-  std::vector<formats::kept_point> points = kept_profile(loaded);
-  const bool is_measured = !points.empty();
+repository_service::instance repository_service::instance_of(opened_version v) {
+  loaded_version& loaded = v.loaded;
+  const bool is_measured = !v.points.empty();
   const std::uint32_t batch_max =
       is_measured ? loaded.max_batch : std::min(first_batch, loaded.max_batch);
   const double margin = options_.profile_margin;
   const std::vector<latency_point> expected =
-      is_measured ? medians(points, margin)
-                  : one_by_one(margin * row_ms(*loaded.factory, v.file), batch_max);
+      is_measured ? medians(v.points, margin) : one_by_one(margin * v.row_ms, batch_max);
+  const std::string name = loaded.meta.name;
   instance i{.id = {},
              .factory = std::move(loaded.factory),
              .shown = nullptr,
-             .how = {.name = m.name,
+             .how = {.name = name,
                      .latency = latency_curve{table_latency{expected}, batch_max},
                      .slo = {},
                      .queue_capacity = options_.queue_capacity,
                      .batch_max = batch_max},
-             .bytes = bytes,
+             .memory = std::move(v.memory),
              .max_batch = loaded.max_batch,
              .slo = loaded.config.slo,
-             .points = std::move(points),
+             .points = std::move(v.points),
              .key = std::move(loaded.key)};
   i.how.longest_wait = loaded.config.longest_wait();
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
   const runtime::model_interface& io = i.factory->info();
-  live_engine::owner counted = owner_of(m.name);
+  live_engine::owner counted = owner_of(name);
   i.shown = std::make_shared<const served_model>(
       served_model{.id = {},
                    .meta = std::move(loaded.meta),
@@ -229,32 +234,6 @@ repository_service::instance repository_service::open(const formats::repository_
                    .config = formats::to_json(loaded.config),
                    .counted = std::move(counted)});
   return i;
-}
-
-/// Of an earlier start, if it holds; else empty.
-std::vector<formats::kept_point> repository_service::kept_profile(const loaded_version& v) {
-  if (!cache_.is_on()) return {};
-  auto kept = cache_.find_profile(v.meta.name, v.key);
-  if (!kept) return {};
-  const std::string why = check_profile(*kept, v.max_batch, *v.factory, *executor_);
-  if (why.empty()) return std::move(*kept);
-  cache_.warn(
-      fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", v.meta.name, v.key), why));
-  return {};
-}
-
-/// How long one row takes, at best of a few.
-double repository_service::row_ms(models::host_model_factory& f, const std::string& file) try {
-  models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0};
-  runtime::host_executor::stream stream = executor_->make_stream();
-  double ms = std::numeric_limits<double>::infinity();
-  for (int k = 0; k < 4; ++k) ms = std::min(ms, to_ms(one.run(stream, 1).whole));
-  return ms;
-} catch (const error& e) {
-  if (!f.info().has_sizes()) throw config_error{fmt::format("{}: {}", file, e.what())};
-  throw config_error{
-      fmt::format("{}: {} (of length {}: parameters max_length in config.pbtxt says another)", file,
-                  e.what(), f.info().max_size)};
 }
 
 /// What the configuration says; else by the rule of default SLOs, among those that are served.
@@ -320,15 +299,15 @@ void repository_service::retire(instance i) {
   post ? post([this, remove] { later(remove); }) : remove();
 }
 
-std::string repository_service::load_now(const std::string& name) {
-  const formats::repository_model m = formats::scan_model(options_.repository, name);
-  for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
-  std::string why = m.problem;
+/// Serves what a load has found, in the place of what is served.
+std::string repository_service::serve_opened(const std::string& name, opened_model found) {
+  std::string why = std::move(found.why);
   std::vector<std::pair<name_and_version, instance>> fresh;
   try {
-    for (const formats::model_version& v : m.versions) {
+    for (opened_version& v : found.versions) {
       if (!why.empty()) break;
-      fresh.emplace_back(name_and_version{m.name, v.number}, open(m, v));
+      const std::uint64_t number = v.number;
+      fresh.emplace_back(name_and_version{name, number}, instance_of(std::move(v)));
       start(fresh.back().second);
     }
   } catch (const std::exception& e) {
@@ -339,7 +318,7 @@ std::string repository_service::load_now(const std::string& name) {
       if (i.is_started) retire(std::move(i));
     }
     // Nothing is kept of names that clients invent, which have no folder and so no file.
-    if (!m.config_file.empty() || is_served(name)) problems_[name] = why;
+    if (found.has_folder || is_served(name)) problems_[name] = why;
     return why;
   }
   problems_.erase(name);
@@ -360,13 +339,16 @@ std::string repository_service::load_now(const std::string& name) {
     instances_.emplace(which, std::move(i));
   }
   for (instance& i : old) retire(std::move(i));
-  if (run_ && run_which_.first == name) run_.reset();
+  stop_measuring(name);
   return {};
 }
 
 std::string repository_service::unload_now(const std::string& name) {
-  bool was_there = false;
   problems_.erase(name);
+  const load_table::load* const load = table_.find(name);
+  bool was_there = load != nullptr && load->is != load_table::phase::abandoned;
+  abandon(name, 409, fmt::format("model '{}' was unloaded while it was being loaded", name));
+  stop_measuring(name);
   for (auto at = instances_.begin(); at != instances_.end();) {
     if (at->first.first != name) {
       ++at;
@@ -374,7 +356,6 @@ std::string repository_service::unload_now(const std::string& name) {
     }
     was_there = true;
     catalog_.withdraw(name, at->second.shown->meta.version);
-    if (run_ && run_which_ == at->first) run_.reset();
     retire(std::move(at->second));
     at = instances_.erase(at);
   }
@@ -382,56 +363,53 @@ std::string repository_service::unload_now(const std::string& name) {
 }
 
 std::vector<repository_entry> repository_service::index_now() const {
+  const time_point now = steady_clock{}.now();
+  // Of a load that is waited for; empty: there is none.
+  const auto loading = [&](const std::string& name) -> std::string {
+    const load_table::load* const l = table_.find(name);
+    if (l == nullptr || l->is == load_table::phase::abandoned) return {};
+    return fmt::format("being loaded, for {:.0f} s so far", to_seconds(now - l->since));
+  };
   std::vector<repository_entry> all;
-  std::set<std::string> served;
+  std::set<std::string> known;
   for (const auto& [which, i] : instances_) {
-    served.insert(which.first);
+    known.insert(which.first);
     std::string note = i.points.empty() ? "being measured, in small batches meanwhile" : "";
     if (const auto at = problems_.find(which.first); at != problems_.end()) {
       note = "as it was; the last load failed: " + at->second;
     }
+    if (const std::string load = loading(which.first); !load.empty()) note = "as it was; " + load;
     const bool is_suspended = engine_->is_suspended(i.id);
     if (is_suspended) note = fmt::format("suspended for a while: {}", suspends_by);
     all.push_back({which.first, i.shown->meta.version, is_suspended ? "UNAVAILABLE" : "READY",
                    std::move(note)});
   }
   const auto add = [&](const std::string& name, const std::string& why) {
-    if (served.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
+    if (known.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
   };
-  for (const auto& [name, why] : problems_) add(name, why);
   try {
     for (const formats::repository_model& m : formats::scan_repository(options_.repository)) {
-      add(m.name, m.problem.empty() ? "unloaded" : m.problem);
+      const std::string load = loading(m.name);
+      const auto at = problems_.find(m.name);
+      if (load.empty()) {
+        add(m.name, at != problems_.end() ? at->second
+                    : m.problem.empty()   ? "unloaded"
+                                          : m.problem);
+        continue;
+      }
+      known.insert(m.name);
+      for (const formats::model_version& v : m.versions) {
+        if (!instances_.contains({m.name, v.number})) {
+          all.push_back({m.name, fmt::to_string(v.number), "LOADING", load});
+        }
+      }
     }
   } catch (const error& e) {
     serve::log_warning(e.what());  // What is served is known all the same.
   }
+  for (const auto& [name, why] : problems_) add(name, why);
   std::ranges::sort(all, {}, &repository_entry::name);
   return all;
-}
-
-/// One batch of the model that is being measured, or of the next one.
-void repository_service::measure_some() {
-  const auto at =
-      std::ranges::find_if(instances_, [](const auto& i) { return i.second.points.empty(); });
-  instance& i = at->second;
-  try {
-    if (!run_ || run_which_ != at->first) {
-      run_.reset();
-      run_ = std::make_unique<profile_run>(*executor_, *i.factory, i.max_batch, 5);
-      run_which_ = at->first;
-    }
-    if (!run_->step()) return;
-    const std::vector<formats::kept_point> points = run_->points();
-    run_.reset();
-    measured(at->first, points);
-  } catch (const std::exception& e) {
-    run_.reset();
-    // It goes on in small batches, with what is known of those.
-    serve::log_warning(fmt::format("model '{}': cannot be measured: {}{}", at->first.first,
-                                   e.what(), length_hint(i.factory->info().max_size)));
-    i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
-  }
 }
 
 /// From now on the model's batches are as large as they may be.
@@ -450,9 +428,7 @@ void repository_service::measured(const name_and_version& which,
   fresh.shown = std::make_shared<const served_model>(std::move(shown));
   start(fresh);
   catalog_.publish(fresh.shown);
-  instance gone = std::exchange(old, std::move(fresh));
-  gone.bytes = 0;  // It shares its weights with the one that is served.
-  retire(std::move(gone));
+  retire(std::exchange(old, std::move(fresh)));
   serve::log_line(serve::severity::info, fmt::format("model '{}': measured, batches of up to {}",
                                                      which.first, old.max_batch));
 }

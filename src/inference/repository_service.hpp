@@ -4,14 +4,18 @@
 #pragma once
 
 #include <cohort/core/ids.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/serve/metrics.hpp>
 
 #include <formats/model_repository.hpp>
 #include <formats/warm_start_file.hpp>
 #include <models/registry.hpp>
+#include <models/run_stop.hpp>
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,12 +23,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "job_threads.hpp"
 #include "live_engine.hpp"
+#include "load_table.hpp"
+#include "memory_account.hpp"
 #include "model_catalog.hpp"
 #include "model_repository.hpp"
 #include "model_service.hpp"
@@ -35,12 +43,15 @@ namespace cohort::inference {
 
 class profile_run;
 
-/// Models of a folder, each on every device. A thread of its own, the keeper, loads, unloads and
-/// measures them while the engine serves:
+/// Models of a folder, each on every device. A thread of its own, the keeper, knows which there
+/// are, and adds and removes them while the engine serves. It never waits for a model:
 ///
+/// * A model is opened and run on a thread of its own, of several at one time. What takes longer
+///   than `options::load_timeout_s` is abandoned: it is asked to end, and its thread, its memory
+///   and its share of the account stay its own until it does.
 /// * A model is opened, run once, and served at once. Where no profile of it is kept, it goes in
-///   batches of at most `first_batch` until the keeper has measured it, one turn over the batch
-///   sizes after the other, between other things that it is asked to do; then the profile is kept.
+///   batches of at most `first_batch` until it has been measured, a batch after the other while no
+///   model is being loaded; then the profile is kept.
 /// * What is loaded again is served as before until the new one is ready. The old one is taken away
 ///   when no request goes there any more and the last one has ended.
 /// * What fails leaves all others, and what was served under that name, as they are.
@@ -53,7 +64,8 @@ class repository_service final : public model_service, public model_repository {
   /// Largest batch of a model that was not measured yet.
   static constexpr std::uint32_t first_batch = 4;
 
-  /// Loads all models before it returns. @param listener, counters Outlive it.
+  /// Loads all models before it returns, but for those that are abandoned. @param listener,
+  /// counters Outlive it.
   /// @throws resource_error If ONNX Runtime is not there.
   /// @throws config_error If the folder cannot be read.
   repository_service(const options& o, outcome_listener& listener, serve::metrics& counters);
@@ -79,13 +91,17 @@ class repository_service final : public model_service, public model_repository {
     return engine_->is_suspended(id);
   }
   [[nodiscard]] std::optional<service_state> inspect() override { return engine_->inspect(); }
-  [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
+  /// And loads and measurements that took too long, which nothing has ended yet.
+  [[nodiscard]] std::size_t hanging_devices() override {
+    return engine_->hanging_devices() + hanging_jobs_;
+  }
   void drain() noexcept override;
 
   void load(const std::string& name, answer done) override;
   void unload(const std::string& name, answer done) override;
   void index(std::function<void(std::vector<repository_entry>)> done, answer failed) override;
   void submitted_by(std::function<void(std::function<void()>)> post) override;
+  void leave() override;
 
  private:
   /// A version of a model in the engine.
@@ -95,30 +111,74 @@ class repository_service final : public model_service, public model_repository {
     std::shared_ptr<models::host_model_factory> factory;
     std::shared_ptr<const served_model> shown;
     live_model how;
-    std::uint64_t bytes = 0;
+    memory_account::share memory{};
     std::uint32_t max_batch = 1;                ///< Once it is measured.
     std::optional<duration> slo{};              ///< That the configuration says.
     std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
     formats::start_key key{};
   };
   using name_and_version = std::pair<std::string, std::uint64_t>;
+  /// What a load found on its thread.
+  struct opened_version {
+    std::uint64_t number = 0;
+    loaded_version loaded;
+    memory_account::share memory;
+    std::vector<formats::kept_point> points;
+    double row_ms = 0;  ///< Where there are no points.
+  };
+  struct opened_model {
+    bool has_folder = false;
+    std::vector<opened_version> versions;
+    std::string why;  ///< It failed; else empty.
+  };
+  /// A load on its thread.
+  struct load_job {
+    std::uint64_t number = 0;  ///< 0: it waits.
+    answer done;               ///< Null once it was called.
+    std::shared_ptr<opened_model> result;
+  };
+  /// A measurement, a batch of which may be on a thread.
+  struct measurement {
+    name_and_version which;
+    std::shared_ptr<models::run_stop> stop;
+    std::unique_ptr<profile_run> run;
+    instance of;
+    bool is_over = false;
+    std::string why{};  ///< It failed; else empty.
+  };
+
+  // On the threads of loads.
+  opened_model open(const std::string& name, models::run_stop& stop);
+  opened_version open(const formats::repository_model& m, const formats::model_version& v,
+                      models::run_stop& stop);
+  std::vector<formats::kept_point> kept_profile(const loaded_version& v, models::run_stop& stop);
+  double row_ms(models::host_model_factory& f, const std::string& file, models::run_stop& stop);
 
   // All of the keeper's.
   void keep();
-  std::string load_now(const std::string& name);
+  void load_all(const std::vector<std::string>& names);
+  void ask_load(const std::string& name, answer done);
+  void begin_loads();
+  void look_at_time();
+  void job_is_over(std::uint64_t number);
+  void load_is_over(const std::string& name);
+  void abandon(const std::string& name, int status, const std::string& why);
+  void show_loads();
+  std::string serve_opened(const std::string& name, opened_model found);
   [[nodiscard]] bool is_served(const std::string& name) const;
   std::string unload_now(const std::string& name);
   std::vector<repository_entry> index_now() const;
-  instance open(const formats::repository_model& m, const formats::model_version& v);
+  instance instance_of(opened_version v);
   void start(instance& i);
   void retire(instance i);
-  std::vector<formats::kept_point> kept_profile(const loaded_version& v);
-  double row_ms(models::host_model_factory& f, const std::string& file);
   void measure_some();
+  void measured_some();
+  void not_measured(instance& i, const std::string& why);
+  void stop_measuring(const std::string& name);
   void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;
   live_engine::owner owner_of(const std::string& name);
-  [[nodiscard]] std::uint64_t bytes_in_use() const noexcept;
+  void report(const std::string& why) const;
   void later(std::function<void()> command);
   void later(const answer& failed, std::function<void()> work);
 
@@ -130,20 +190,29 @@ class repository_service final : public model_service, public model_repository {
   model_catalog catalog_;
   onnx_backend with_;
   start_cache cache_;
+  memory_account memory_;
   std::unique_ptr<runtime::host_executor> executor_;
   std::map<name_and_version, instance> instances_;
   std::uint64_t retirements_ = 0;
   std::map<std::uint64_t, instance> retired_;    // By number of their retirement.
   std::map<std::string, std::string> problems_;  // By model: why its last load failed.
-  std::unique_ptr<profile_run> run_;             // Under way.
-  name_and_version run_which_;                   // What it measures.
-  std::unique_ptr<live_engine> engine_;          // Ends before what it runs.
+  load_table table_;
+  std::map<std::string, load_job> loads_;  // Those of the table.
+  std::shared_ptr<measurement> measuring_;
+  std::uint64_t measuring_job_ = 0;  // The batch of it that runs; 0: none.
+  time_point measuring_since_{};     // From when it does.
+  std::set<std::uint64_t> hanging_;  // Jobs that took too long and have not ended.
+  std::atomic<std::size_t> hanging_jobs_{0};
+  bool is_leaving_ = false;
+  std::unique_ptr<live_engine> engine_;  // Ends before what it runs.
 
   std::mutex mutex_;
   std::condition_variable woken_;
   std::deque<std::function<void()>> commands_;
   std::function<void(std::function<void()>)> post_;
   bool is_draining_ = false;
+  bool is_ready_ = false;  // The models of the start are loaded.
+  job_threads threads_;
   std::thread keeper_;
 };
 

@@ -26,7 +26,7 @@ inline constexpr const char* key_program = "program";
 /// One folder. A value is a file, written beside and renamed: servers that start at one time do not
 /// see halves, and the last one's file stays. What cannot be read, is of another version or was
 /// found for something else is told in one line and is as if it were not there. A folder that
-/// cannot be written is told once. Neither throws. Thread safety: none.
+/// cannot be written is told once. Neither throws. Thread safety: one thread keeps, any find.
 class start_cache {
  public:
   /// @param folder Made when something is first kept; empty: nothing is kept or found.

@@ -248,6 +248,162 @@ TEST_CASE(
         std::string::npos);
 }
 
+/// The value of a metric without labels; -1 if the server has none of the name.
+double metric(std::uint16_t port, const std::string& name) {
+  return value(*std::make_unique<test::connection>(port), name);
+}
+/// Sends a load and does not wait for its answer.
+std::unique_ptr<test::connection> begin_load(std::uint16_t port, const std::string& name) {
+  auto c = std::make_unique<test::connection>(port);
+  c->send("POST /v2/repository/models/" + name +
+          "/load HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+  return c;
+}
+bool is_loading(test::connection& c, const std::string& name) {
+  return index(c).find("\"name\":\"" + name +
+                       R"(","version":"1","state":"LOADING","reason":"being)") != std::string::npos;
+}
+
+TEST_CASE("while a model loads without an end the index answers, and others load and are served") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(metric(s.port(), "cohort_models_loading") == 0);
+  r.add(test::endless(), "endless", slow_slo);
+  r.add(test::two_by_two(), "other", slow_slo);
+  const auto caller = begin_load(s.port(), "endless");
+  CHECK(test::soon([&] { return is_loading(c, "endless"); }));
+  CHECK(metric(s.port(), "cohort_models_loading") == 1);
+  CHECK(c.ask("GET", "/v2/health/live").first == 200);
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(load(c, "other").empty());
+  CHECK(load(c, "good").empty());
+  CHECK(c.ask("POST", "/v2/models/other/infer", two_by_two_body).first == 200);
+  CHECK(load(c, "endless").starts_with(R"(409 {"error":"model 'endless' is being loaded, for )"));
+  CHECK(c.ask("POST", "/v2/models/endless/infer", "{}").first == 404);
+  // Unloaded, its caller is told so; and it can be loaded again when what runs has let go.
+  CHECK(unload(c, "endless").empty());
+  const auto [status, why] = caller->answer();
+  CHECK(status == 409);
+  CHECK(why == R"({"error":"model 'endless' was unloaded while it was being loaded"})");
+  CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
+  CHECK(unload(c, "endless").starts_with("400 "));
+  r.add(test::two_by_two(), "endless", slow_slo);
+  CHECK(load(c, "endless").empty());
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a load is abandoned when its time is over: answer, index, metrics and log tell") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  r.add(test::endless(), "endless", slow_slo);
+  // It holds up the start no longer than any other load.
+  test::child_server s{INFERENCE_SERVER, r.options({"--load-timeout-s", "1"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  const std::string told =
+      "model 'endless' is not loaded after 1 s, --load-timeout-s: its load is abandoned";
+  CHECK(s.told_before.find(told) != std::string::npos);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
+  CHECK(index(c).find(R"("name":"endless","state":"UNAVAILABLE","reason":"model 'endless')") !=
+        std::string::npos);
+  CHECK(value(c, "cohort_load_timeouts_total") == 1);
+  // ONNX Runtime ends it, so that it may be tried again, and once more.
+  CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
+  CHECK(load(c, "endless") == "504 {\"error\":\"" + told + "\"}");
+  CHECK(value(c, "cohort_load_timeouts_total") == 2);
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
+  CHECK(index(c).find("its load, which was abandoned, has ended after ") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a load that nothing ends keeps its thread alone, and the server ends without it") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  r.add(test::stuck(), "stuck", slow_slo + test::parameter("memory_mb", "400"));
+  test::child_server s{INFERENCE_SERVER, r.options({"--load-timeout-s", "0.5", "--model-memory-mb",
+                                                    "512", "--drain-timeout-s", "5"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(metric(s.port(), "cohort_loads_abandoned") == 1);
+  CHECK(metric(s.port(), "cohort_models_loading") == 0);
+  CHECK(
+      load(c, "stuck")
+          .starts_with(
+              R"(409 {"error":"model 'stuck': a load of it that was abandoned has not ended after )"));
+  CHECK(load(c, "good").empty());
+  CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
+  CHECK(c.ask("GET", "/v2/health/live").first == 200);
+  // Its memory counts until it ends.
+  r.add(test::mlp(), "large", slow_slo + test::parameter("memory_mb", "300"));
+  CHECK(load(c, "large").find("needs 300 MB, and others have 400 of 512 MB") != std::string::npos);
+  CHECK(unload(c, "stuck").starts_with("400 "));
+  CHECK(s.stop() == 3);
+  CHECK(s.read_rest().find("not waiting for what hangs: left 0 requests and 1 devices that hang") !=
+        std::string::npos);
+}
+
+TEST_CASE("a drain does not wait for a load: its caller is told, and so is who asks for one then") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  r.add(test::endless(), "endless", slow_slo);
+  test::connection c{s.port()};
+  const auto caller = begin_load(s.port(), "endless");
+  CHECK(test::soon([&] { return is_loading(c, "endless"); }));
+  CHECK(s.stop() == 0);  // Nobody is left without an answer.
+  const auto [status, why] = caller->answer();
+  CHECK(status == 503);
+  CHECK(why == R"({"error":"draining"})");
+}
+
+TEST_CASE("answers do not say where the repository lies, and the log does") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  std::string weights;
+  r.add(test::mlp(), "cut_off", slow_slo);
+  fs::resize_file(r.folder + "/cut_off/1/model.onnx", 100);
+  r.add(test::mlp(), "wrong", "max_batch_size: -1\n");
+  r.add(test::with_external(test::mlp(), "w.bin", weights), "short", slow_slo);
+  test::spill(r.folder + "/short/1/w.bin", "short");
+  r.add(test::with_external(test::mlp(), "w.bin", weights), "secret", slow_slo);
+  const std::string outside = test::scratch("outside");
+  test::spill(outside, weights);
+  fs::create_hard_link(outside, r.folder + "/secret/1/w.bin");
+  fs::create_directory(r.folder + "/linked");
+  fs::create_directory_symlink(fs::absolute(r.folder) / "good/1", r.folder + "/linked/1");
+  std::string all = index(c);
+  for (const char* name : {"cut_off", "wrong", "short", "secret", "linked"}) {
+    CAPTURE(name);
+    const std::string why = load(c, name);
+    CAPTURE(why);
+    CHECK(why.find(std::string{"400 {\"error\":\""} + name + "/") == 0);
+    all += why + index(c);
+  }
+  CHECK(all.find("external data 'w.bin' is refused: it has hard links outside") !=
+        std::string::npos);
+  const std::string place = fs::path{r.folder}.filename().string();
+  CHECK(all.find(place) == std::string::npos);
+  CHECK(all.find("/tmp") == std::string::npos);
+  CHECK(all.find("cohort-") == std::string::npos);
+  fs::remove(outside);  // The weights have one name now.
+  CHECK(load(c, "secret").empty());
+  const std::string aside = r.folder + "_aside";
+  fs::rename(r.folder, aside);
+  CHECK(load(c, "good").find(place) == std::string::npos);
+  fs::rename(aside, r.folder);
+  CHECK(s.stop() == 0);
+  CHECK(s.read_rest().find(r.folder + ": wrong/config.pbtxt: max_batch_size: got -1") !=
+        std::string::npos);
+}
+
 TEST_CASE("an SLO that no request can meet is refused with the least one") {
   const repository r;
   r.add(test::mlp(), "m", test::parameter("slo_ms", "0.001"));
@@ -453,13 +609,6 @@ std::string wide_body(int rows) {
   return R"({"inputs":[{"name":"x","datatype":"FP32","shape":[)" + std::to_string(rows) +
          R"(,1],"data":[)" + data + "]}]}";
 }
-/// The value of a metric without labels; -1 if the server has none of the name.
-double metric(std::uint16_t port, const std::string& name) {
-  const std::string page = test::connection{port}.ask("GET", "/metrics").second;
-  const std::size_t at = page.find("\n" + name + " ");
-  return at == std::string::npos ? -1 : std::atof(page.c_str() + at + name.size() + 2);
-}
-
 TEST_CASE("a folder that vanishes, or has too many models, is no end of what is served") {
   const repository r;
   r.add(test::two_by_two(), "good", slow_slo);

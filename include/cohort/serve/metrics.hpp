@@ -188,6 +188,15 @@ class metrics : public metric_page {
                  .by = counted_by::server,
                  .label = "result",
                  .values = {"begun", "failed_step"}}};
+  changing_gauge models_loading{
+      *this, {.name = "cohort_models_loading", .help = "Models that are being loaded"}};
+  changing_gauge loads_abandoned{
+      *this,
+      {.name = "cohort_loads_abandoned",
+       .help = "Loads and measurements of models that were abandoned and have not ended"}};
+  counter load_timeouts{*this,
+                        {.name = "cohort_load_timeouts_total",
+                         .help = "Loads and measurements of models that took too long"}};
   text_counter answers{
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Which loads of models wait, run or were abandoned: `load_table`.
+#pragma once
+
+#include <cohort/core/time.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort::inference {
+
+/// How loads are bounded.
+struct load_limits {
+  duration time = unbounded;   ///< From when a load is asked for to its end; `unbounded`: no limit.
+  std::size_t at_once = 8;     ///< Loads that run at one time.
+  std::size_t abandoned = 32;  ///< Loads that were abandoned and have not ended.
+};
+
+/// Decides when loads begin and when they are abandoned: a model has at most one. An abandoned load
+/// is not waited for, but keeps its model from being loaded again until it has ended. Reads no
+/// clock and owns no thread. Thread safety: none. Complexity: O(loads).
+class load_table {
+ public:
+  explicit load_table(load_limits limits) : limits_{limits} {}
+
+  enum class phase : std::uint8_t { waiting, running, abandoned };
+  struct load {
+    phase is = phase::waiting;
+    time_point since{};  ///< When it was asked for.
+  };
+  struct objection {
+    int status;  ///< Of HTTP.
+    std::string why;
+  };
+
+  /// Why a load may not be asked for now; nothing: it may.
+  [[nodiscard]] std::optional<objection> against(const std::string& name, time_point now) const {
+    if (const auto at = loads_.find(name); at != loads_.end()) {
+      const double seconds = to_seconds(now - at->second.since);
+      if (at->second.is != phase::abandoned) {
+        return objection{409, fmt::format("model '{}' is being loaded, for {:.0f} s so far: ask "
+                                          "again when that has ended",
+                                          name, seconds)};
+      }
+      return objection{409, fmt::format("model '{}': a load of it that was abandoned has not ended "
+                                        "after {:.0f} s: ask again when it has, or restart the "
+                                        "server",
+                                        name, seconds)};
+    }
+    if (count(phase::abandoned) >= limits_.abandoned) {
+      return objection{503, fmt::format("{} loads that were abandoned have not ended: restart the "
+                                        "server to load more models",
+                                        limits_.abandoned)};
+    }
+    return std::nullopt;
+  }
+  /// A load is asked for, to which there is no objection.
+  void ask(const std::string& name, time_point now) { loads_[name] = {phase::waiting, now}; }
+  /// The waiting load that was asked for first, which runs from now on; nothing if none may.
+  [[nodiscard]] std::optional<std::string> begin() {
+    if (count(phase::running) >= limits_.at_once) return std::nullopt;
+    auto first = loads_.end();
+    for (auto at = loads_.begin(); at != loads_.end(); ++at) {
+      if (at->second.is != phase::waiting) continue;
+      if (first == loads_.end() || at->second.since < first->second.since) first = at;
+    }
+    if (first == loads_.end()) return std::nullopt;
+    first->second.is = phase::running;
+    return first->first;
+  }
+  /// A load is not wanted any more. @returns Whether somebody waited for it.
+  bool abandon(const std::string& name) {
+    const auto at = loads_.find(name);
+    if (at == loads_.end() || at->second.is == phase::abandoned) return false;
+    if (at->second.is == phase::waiting) {
+      loads_.erase(at);
+    } else {
+      at->second.is = phase::abandoned;
+    }
+    return true;
+  }
+  /// Those whose time is over: to be abandoned.
+  [[nodiscard]] std::vector<std::string> overdue(time_point now) const {
+    std::vector<std::string> over;
+    for (const auto& [name, l] : loads_) {
+      if (is_bounded(l) && now - l.since >= limits_.time) over.push_back(name);
+    }
+    return over;
+  }
+  /// When the next one is overdue; nothing: never.
+  [[nodiscard]] std::optional<time_point> next() const {
+    std::optional<time_point> first;
+    for (const auto& [name, l] : loads_) {
+      if (!is_bounded(l)) continue;
+      first = std::min(first.value_or(l.since + limits_.time), l.since + limits_.time);
+    }
+    return first;
+  }
+  /// A load that ran has ended. @returns What it was.
+  load end(const std::string& name) {
+    const load was = loads_.at(name);
+    loads_.erase(name);
+    return was;
+  }
+
+  /// Null if there is none.
+  [[nodiscard]] const load* find(const std::string& name) const {
+    const auto at = loads_.find(name);
+    return at == loads_.end() ? nullptr : &at->second;
+  }
+  [[nodiscard]] std::size_t count(phase is) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(loads_, [is](const auto& l) { return l.second.is == is; }));
+  }
+  /// Of those that somebody waits for.
+  [[nodiscard]] std::vector<std::string> wanted() const {
+    std::vector<std::string> all;
+    for (const auto& [name, l] : loads_) {
+      if (l.is != phase::abandoned) all.push_back(name);
+    }
+    return all;
+  }
+
+ private:
+  [[nodiscard]] bool is_bounded(const load& l) const noexcept {
+    return l.is != phase::abandoned && limits_.time != unbounded;
+  }
+
+  load_limits limits_;
+  std::map<std::string, load> loads_;
+};
+
+}  // namespace cohort::inference

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a repository does on threads that may hang: loading and measuring models.
+#include "repository_service.hpp"
+
+#include <cohort/core/clock.hpp>
+#include <cohort/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <future>
+#include <limits>
+#include <memory>
+#include <serve/barrier.hpp>
+#include <serve/log.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onnx_loader.hpp"
+#include "profile_run.hpp"
+#include "warm_start.hpp"
+
+namespace cohort::inference {
+
+/// One at a time, as they are timed; but one that takes long holds up no other.
+void repository_service::load_all(const std::vector<std::string>& names) {
+  constexpr std::chrono::seconds long_time{10};
+  std::deque<std::future<void>> open;
+  for (const std::string& name : names) {
+    while (open.size() >= load_limits{}.at_once) {
+      open.front().wait();
+      open.pop_front();
+    }
+    const auto told = std::make_shared<std::promise<void>>();
+    open.push_back(told->get_future());
+    const answer done = [this, told](int /*status*/, const std::string& why) {
+      if (!why.empty()) report(why);
+      told->set_value();
+    };
+    later(done, [this, name, done] { ask_load(name, done); });
+    if (open.back().wait_for(long_time) == std::future_status::ready) open.pop_back();
+  }
+  for (const std::future<void>& f : open) f.wait();
+}
+
+void repository_service::ask_load(const std::string& name, answer done) {
+  if (is_leaving_) return done(503, "draining");
+  const time_point now = steady_clock{}.now();
+  if (const auto no = table_.against(name, now)) return done(no->status, no->why);
+  table_.ask(name, now);
+  loads_[name].done = std::move(done);
+  begin_loads();
+}
+
+void repository_service::begin_loads() {
+  while (const auto name = table_.begin()) {
+    load_job& job = loads_.at(*name);
+    try {
+      job.result = std::make_shared<opened_model>();
+      const auto stop = std::make_shared<models::run_stop>();
+      job.number = threads_.begin(
+          stop, [this, name = *name, stop, into = job.result] { *into = open(name, *stop); });
+    } catch (...) {
+      const serve::fault f = serve::current_fault();
+      const answer done = std::move(job.done);
+      table_.end(*name);
+      loads_.erase(*name);
+      done(f.status, f.message);
+    }
+  }
+  show_loads();
+}
+
+void repository_service::show_loads() {
+  const std::size_t running = table_.count(load_table::phase::running);
+  const std::size_t wanted = running + table_.count(load_table::phase::waiting);
+  counters_.models_loading.set({}, static_cast<double>(wanted));
+  const std::size_t measuring = measuring_job_ == 0 ? 0 : 1;
+  counters_.loads_abandoned.set({}, static_cast<double>(threads_.size() - running - measuring));
+}
+
+/// Gives up what has taken too long, and begins what there is room for.
+void repository_service::look_at_time() {
+  const time_point now = steady_clock{}.now();
+  for (const std::string& name : table_.overdue(now)) {
+    const std::uint64_t job = loads_.at(name).number;
+    problems_[name] = fmt::format(
+        "model '{}' is not loaded after {} s, --load-timeout-s: {}", name, options_.load_timeout_s,
+        job != 0 ? "its load is abandoned" : "other loads went before it");
+    counters_.load_timeouts.add(1);
+    if (job != 0) hanging_.insert(job);
+    abandon(name, 504, problems_[name]);
+  }
+  const duration limit = from_seconds(options_.load_timeout_s);
+  if (measuring_job_ != 0 && limit > duration{0} && now - measuring_since_ >= limit) {
+    counters_.load_timeouts.add(1);
+    hanging_.insert(measuring_job_);
+    const std::shared_ptr<measurement> m = measuring_;
+    stop_measuring(m->which.first);
+    not_measured(
+        instances_.at(m->which),
+        fmt::format("a batch takes more than {} s, --load-timeout-s", options_.load_timeout_s));
+  }
+  hanging_jobs_ = hanging_.size();
+  begin_loads();
+}
+
+/// Whoever waits for the load is told why nobody does any more.
+void repository_service::abandon(const std::string& name, int status, const std::string& why) {
+  if (!table_.abandon(name)) return;
+  load_job& job = loads_.at(name);
+  const answer done = std::exchange(job.done, nullptr);
+  if (job.number == 0) {
+    loads_.erase(name);
+  } else {
+    threads_.give_up(job.number);
+    job.result.reset();  // It is freed on the job's thread.
+  }
+  show_loads();
+  done(status, why);
+}
+
+void repository_service::job_is_over(std::uint64_t number) {
+  threads_.forget(number);
+  hanging_.erase(number);
+  hanging_jobs_ = hanging_.size();
+  if (number == measuring_job_) {
+    measuring_job_ = 0;
+    return measured_some();
+  }
+  const auto at = std::ranges::find(loads_, number, [](const auto& l) { return l.second.number; });
+  if (at != loads_.end()) return load_is_over(at->first);
+  show_loads();  // Of a measurement that was given up.
+}
+
+void repository_service::load_is_over(const std::string& which) {
+  const std::string name = which;
+  const load_job job = std::move(loads_.at(name));
+  loads_.erase(name);
+  const load_table::load was = table_.end(name);
+  show_loads();  // First: who is told may look.
+  if (was.is == load_table::phase::abandoned) {
+    const std::string line = fmt::format(
+        "model '{}': its load, which was abandoned, has ended after {:.0f} s: load it again", name,
+        to_seconds(steady_clock{}.now() - was.since));
+    serve::log_warning(line);
+    if (const auto at = problems_.find(name); at != problems_.end()) at->second = line;
+    return;
+  }
+  try {
+    const std::string why = serve_opened(name, std::move(*job.result));
+    job.done(why.empty() ? 200 : 400, why);
+  } catch (...) {
+    serve::log_fault("inference_server", "a load");
+    const serve::fault f = serve::current_fault();
+    job.done(f.status, f.message);
+  }
+}
+
+/// All versions of a model that are to be served, or why not.
+repository_service::opened_model repository_service::open(const std::string& name,
+                                                          models::run_stop& stop) {
+  opened_model found;
+  try {
+    const formats::repository_model m = formats::scan_model(options_.repository, name);
+    found.has_folder = !m.config_file.empty();
+    for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
+    found.why = m.problem;
+    for (const formats::model_version& v : m.versions) {
+      if (!found.why.empty()) break;
+      found.versions.push_back(open(m, v, stop));
+    }
+  } catch (const std::exception& e) {
+    found.why = e.what();
+  }
+  return found;
+}
+
+/// A version, ready but for the engine. Whatever is wrong is thrown.
+repository_service::opened_version repository_service::open(const formats::repository_model& m,
+                                                            const formats::model_version& v,
+                                                            models::run_stop& stop) {
+  opened_version o{
+      .number = v.number,
+      .loaded = {},
+      .memory = memory_.take(
+          m.name, m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes),
+      .points = {}};
+  o.loaded = load_version(m, v, with_, *executor_, &stop);
+  // Of the configuration alone all was told before; some shows only beside the model.
+  const std::vector<std::string> told = notes_on(m, with_);
+  for (const std::string& note : o.loaded.config.ignored) {
+    if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
+  }
+  o.points = kept_profile(o.loaded, stop);
+  if (o.points.empty()) o.row_ms = row_ms(*o.loaded.factory, v.file, stop);
+  return o;
+}
+
+/// Of an earlier start, if it holds; else empty.
+std::vector<formats::kept_point> repository_service::kept_profile(const loaded_version& v,
+                                                                  models::run_stop& stop) {
+  if (!cache_.is_on()) return {};
+  auto kept = cache_.find_profile(v.meta.name, v.key);
+  if (!kept) return {};
+  const std::string why = check_profile(*kept, v.max_batch, *v.factory, *executor_, &stop);
+  if (why.empty()) return std::move(*kept);
+  cache_.warn(
+      fmt::format("cache: {}: {}; ignored", cache_.file_of("profile", v.meta.name, v.key), why));
+  return {};
+}
+
+/// How long one row takes, at best of a few.
+double repository_service::row_ms(models::host_model_factory& f, const std::string& file,
+                                  models::run_stop& stop) try {
+  models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0, &stop};
+  runtime::host_executor::stream stream = executor_->make_stream();
+  double ms = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < 4; ++k) ms = std::min(ms, to_ms(one.run(stream, 1).whole));
+  return ms;
+} catch (const error& e) {
+  if (!f.info().has_sizes()) throw config_error{fmt::format("{}: {}", file, e.what())};
+  throw config_error{
+      fmt::format("{}: {} (of length {}: parameters max_length in config.pbtxt says another)", file,
+                  e.what(), f.info().max_size)};
+}
+
+/// Begins one batch of the model that is being measured, or of the next one, where no load is to be
+/// disturbed.
+void repository_service::measure_some() {
+  const bool is_busy = measuring_job_ != 0 || table_.count(load_table::phase::running) > 0;
+  if (!is_ready_ || is_leaving_ || is_busy || hanging_.size() >= load_limits{}.abandoned) return;
+  if (!measuring_) {
+    const auto at =
+        std::ranges::find_if(instances_, [](const auto& i) { return i.second.points.empty(); });
+    if (at == instances_.end()) return;
+    measuring_ = std::make_shared<measurement>(
+        measurement{at->first, std::make_shared<models::run_stop>(), nullptr, at->second});
+  }
+  measuring_since_ = steady_clock{}.now();
+  measuring_job_ = threads_.begin(measuring_->stop, [this, m = measuring_] {
+    try {
+      if (!m->run) {
+        m->run = std::make_unique<profile_run>(*executor_, *m->of.factory, m->of.max_batch, 5,
+                                               m->stop.get());
+      }
+      m->is_over = m->run->step();
+    } catch (const std::exception& e) {
+      m->why = e.what();
+    }
+  });
+}
+
+/// The batch that `measure_some` has begun is over.
+void repository_service::measured_some() {
+  if (measuring_->why.empty() && !measuring_->is_over) return;
+  const std::shared_ptr<measurement> m = std::move(measuring_);
+  instance& i = instances_.at(m->which);
+  try {
+    if (!m->why.empty()) return not_measured(i, m->why + length_hint(i.factory->info().max_size));
+    measured(m->which, m->run->points());
+  } catch (const std::exception& e) {
+    not_measured(i, e.what());
+  }
+}
+
+/// It goes on in small batches, with what is known of those.
+void repository_service::not_measured(instance& i, const std::string& why) {
+  serve::log_warning(fmt::format("model '{}': cannot be measured: {}", i.how.name, why));
+  i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
+}
+
+/// Its versions are not measured any more.
+void repository_service::stop_measuring(const std::string& name) {
+  if (!measuring_ || measuring_->which.first != name) return;
+  if (measuring_job_ != 0) threads_.give_up(measuring_job_);
+  measuring_job_ = 0;
+  measuring_.reset();
+}
+
+}  // namespace cohort::inference
