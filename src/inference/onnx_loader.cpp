@@ -82,8 +82,8 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
-                    const files& of, std::uint32_t max_size,
-                    const onnx_backend& with, runtime::host_executor& e, models::run_stop* stop) {
+                    const files& of, std::uint32_t max_size, const onnx_backend& with,
+                    runtime::host_executor& e, models::run_stop* stop) {
   onnx::session_options how{
       .name = m.name, .max_size = max_size, .cuda_device = with.cuda_device, .below = m.dir};
   if (m.config) {
@@ -136,15 +136,16 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .batches = out.factory->batches(),
               .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
   out.config = std::move(checked.config);
-  out.key = {{"model", m.name},
-             {"version", fmt::to_string(v.number)},
-             {"file", std::move(prints)},
-             {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
-                                           : onnx_platform},
-             {"onnxruntime", with.library->version()},
-             {"largest_batch", fmt::to_string(out.max_batch)},
-             {"largest_size", fmt::to_string(whole.max_size)},
-             {key_machine, runtime::describe_host({})}};
+  out.key = {
+      {"model", m.name},
+      {"version", fmt::to_string(v.number)},
+      {"file", std::move(prints)},
+      {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
+                                    : onnx_platform},
+      {"onnxruntime", with.library->version()},
+      {"largest_batch", fmt::to_string(out.max_batch)},
+      {"largest_size", fmt::to_string(whole.max_size)},
+      {key_machine, runtime::describe_host({})}};
   warm(out, with.cuda_device.has_value(), e, stop);
   return out;
 }

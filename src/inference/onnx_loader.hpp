@@ -74,8 +74,8 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
 /// @throws error One line: what is wrong with the model, its file or its configuration, or that the
 /// executor has no memory left. formats::input_error likewise.
 [[nodiscard]] loaded_version load_version(const formats::repository_model& m,
-                                          const formats::model_version& v,
-                                          const onnx_backend& with, runtime::host_executor& e,
+                                          const formats::model_version& v, const onnx_backend& with,
+                                          runtime::host_executor& e,
                                           models::run_stop* stop = nullptr);
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
 /// have these. Of the file if there are none.
