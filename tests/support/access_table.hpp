@@ -5,8 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,17 +64,18 @@ inline std::vector<access_row> access_table(const std::string& text) {
 }
 
 /// An address of this machine that is not loopback's, if it has one.
-inline std::optional<sockaddr_in> outer_address() {
+inline std::optional<std::string> outer_address() {
   ifaddrs* all = nullptr;
   REQUIRE(getifaddrs(&all) == 0);
-  std::optional<sockaddr_in> found;
+  std::optional<std::string> found;
   for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
     if (a->ifa_addr == nullptr || a->ifa_addr->sa_family != AF_INET) continue;
     const auto* const in = reinterpret_cast<const sockaddr_in*>(a->ifa_addr);
-    if ((ntohl(in->sin_addr.s_addr) >> 24U) != 127) found = *in;
+    if ((ntohl(in->sin_addr.s_addr) >> 24U) == 127) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    found = inet_ntop(AF_INET, &in->sin_addr, text.data(), text.size());
   }
   freeifaddrs(all);
-  if (found) found->sin_port = 0;
   return found;
 }
 
@@ -89,15 +92,14 @@ inline std::pair<int, std::string> ask_as(asker who, const guarded_server& serve
                                           const std::string& body = "") {
   const bool is_managing = who >= asker::this_machine;
   const std::uint16_t port = is_managing ? server.management : server.service;
-  const auto ask = [&](const sockaddr_in* from, const std::string& host,
-                       const std::string& fields) {
+  const auto ask = [&](const char* from, const std::string& host, const std::string& fields) {
     connection c{port, 0, from};
     c.host = host;
     return c.ask(method, path, body, fields);
   };
   const std::string token = "Authorization: Bearer token-of-an-operator\r\n";
-  const std::optional<sockaddr_in> outer = outer_address();
-  const sockaddr_in* const far = outer ? &*outer : nullptr;
+  const std::optional<std::string> outer = outer_address();
+  const char* const far = outer ? outer->c_str() : "127.0.0.1";
   const std::string passed_on = outer ? "" : "X-Forwarded-For: 10.1.2.3\r\n";
   switch (who) {
     case asker::anyone:
@@ -108,18 +110,18 @@ inline std::pair<int, std::string> ask_as(asker who, const guarded_server& serve
     case asker::managing_token:
       return ask(far, "gpu7.example", passed_on + token);
     case asker::this_machine:
-      return ask(nullptr, "localhost:" + std::to_string(port), "");
+      return ask("127.0.0.1", "localhost:" + std::to_string(port), "");
     case asker::another_machine:
       return ask(far, "localhost", passed_on);
     case asker::page:
     case asker::managing_page: {
       const std::string type = "Content-Type: text/plain\r\n";
       const auto rebound =
-          ask(nullptr, "evil.example:" + std::to_string(port),
+          ask("127.0.0.1", "evil.example:" + std::to_string(port),
               type + "Origin: http://evil.example:" + std::to_string(port) + "\r\n");
       // A page may send a read by the server's own name, and cannot see the answer.
       if (method == "GET" || path == "/v2/repository/index") return rebound;
-      const auto foreign = ask(nullptr, "localhost:" + std::to_string(port),
+      const auto foreign = ask("127.0.0.1", "localhost:" + std::to_string(port),
                                type + "Origin: http://evil.example\r\n");
       return foreign.first < rebound.first ? foreign : rebound;
     }
