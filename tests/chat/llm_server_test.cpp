@@ -788,7 +788,7 @@ TEST_CASE("bad options end the server with status 2 and one line" *
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
       {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
       {{"--chat-template", "vicuna"}, "--chat-template: "},
-      {{"--host", "localhost"}, "--host: bad value"}};
+      {{"--host", "somewhere"}, "--host: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};
     CAPTURE(message);
