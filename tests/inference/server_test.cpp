@@ -600,7 +600,7 @@ TEST_CASE("bad options end the server with status 2 and one line" *
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--read-timeout-s", "nan"}, "--read-timeout-s: bad value"},
       {{"--port", "99999"}, "--port: bad value"},
-      {{"--host", "localhost"}, "--host: bad value"},
+      {{"--host", "somewhere"}, "--host: bad value"},
       {{"--models", "lenet,lenet"}, "--models: lenet is repeated"},
       {{"--slo-ms", "lenet=5", "--slo-ms", "lenet=6"}, "--slo-ms: lenet is repeated"},
       {{"--pipeline", "no/such.json"}, "--pipeline: no/such.json: cannot be read"},
