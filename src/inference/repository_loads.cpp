@@ -78,9 +78,9 @@ void repository_service::begin_loads() {
 void repository_service::show_loads() {
   const std::size_t running = table_.count(load_table::phase::running);
   const std::size_t wanted = running + table_.count(load_table::phase::waiting);
-  counters_.models_loading.set({}, static_cast<double>(wanted));
+  counters_.models_loading.set(static_cast<double>(wanted));
   const std::size_t measuring = measuring_job_ == 0 ? 0 : 1;
-  counters_.loads_abandoned.set({}, static_cast<double>(threads_.size() - running - measuring));
+  counters_.loads_abandoned.set(static_cast<double>(threads_.size() - running - measuring));
 }
 
 /// Gives up what has taken too long, and begins what there is room for.

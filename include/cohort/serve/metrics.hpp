@@ -188,9 +188,9 @@ class metrics : public metric_page {
                  .by = counted_by::server,
                  .label = "result",
                  .values = {"begun", "failed_step"}}};
-  changing_gauge models_loading{
-      *this, {.name = "cohort_models_loading", .help = "Models that are being loaded"}};
-  changing_gauge loads_abandoned{
+  gauge models_loading{*this,
+                       {.name = "cohort_models_loading", .help = "Models that are being loaded"}};
+  gauge loads_abandoned{
       *this,
       {.name = "cohort_loads_abandoned",
        .help = "Loads and measurements of models that were abandoned and have not ended"}};
