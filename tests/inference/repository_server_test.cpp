@@ -66,7 +66,7 @@ TEST_CASE("models of a folder are served with the tensors that they have") {
   r.add(test::two_by_two(), "whole", slow_slo + "max_batch_size: 0 dynamic_batching { }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
-  CHECK(s.told_before.find("KIND_GPU: ONNX models run on the host here") != std::string::npos);
+  CHECK(s.told_before.find("KIND_GPU: ONNX models run on the host ") != std::string::npos);
   CHECK(s.told_before.find("dynamic_batching is ignored: max_batch_size is 0") !=
         std::string::npos);
   test::connection c{s.port()};
@@ -255,8 +255,8 @@ double metric(std::uint16_t port, const std::string& name) {
 /// Sends a load and does not wait for its answer.
 std::unique_ptr<test::connection> begin_load(std::uint16_t port, const std::string& name) {
   auto c = std::make_unique<test::connection>(port);
-  c->send("POST /v2/repository/models/" + name +
-          "/load HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+  c->send("POST /v2/repository/models/" + name + "/load HTTP/1.1\r\nHost: x\r\n" +
+          test::shown_token + "Content-Length: 0\r\n\r\n");
   return c;
 }
 bool is_loading(test::connection& c, const std::string& name) {
