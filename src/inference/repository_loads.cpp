@@ -133,14 +133,14 @@ void repository_service::job_is_over(std::uint64_t number) {
     return measured_some();
   }
   const auto at = std::ranges::find(loads_, number, [](const auto& l) { return l.second.number; });
-  if (at != loads_.end()) return load_is_over(at->first);
+  if (at != loads_.end()) return load_is_over(at);
   show_loads();  // Of a measurement that was given up.
 }
 
-void repository_service::load_is_over(const std::string& which) {
-  const std::string name = which;
-  const load_job job = std::move(loads_.at(name));
-  loads_.erase(name);
+void repository_service::load_is_over(std::map<std::string, load_job>::iterator which) {
+  const auto over = loads_.extract(which);
+  const std::string& name = over.key();
+  const load_job& job = over.mapped();
   const load_table::load was = table_.end(name);
   show_loads();  // First: who is told may look.
   if (was.is == load_table::phase::abandoned) {

@@ -161,7 +161,7 @@ class repository_service final : public model_service, public model_repository {
   void begin_loads();
   void look_at_time();
   void job_is_over(std::uint64_t number);
-  void load_is_over(const std::string& name);
+  void load_is_over(std::map<std::string, load_job>::iterator which);
   void abandon(const std::string& name, int status, const std::string& why);
   void show_loads();
   std::string serve_opened(const std::string& name, opened_model found);

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <fcntl.h>
-#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -92,7 +92,7 @@ class descriptor {
     const ssize_t bytes = ::readlinkat(next.get(), "", to.data(), to.size());
     if (bytes < 0) return {};
     to.resize(static_cast<std::size_t>(bytes));
-    rest = rest.empty() ? std::move(to) : to + '/' + rest;
+    rest = rest.empty() ? std::move(to) : to.append(1, '/').append(rest);
   }
   if (way.empty()) return open(folder, ".");
   return std::move(way.back());

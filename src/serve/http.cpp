@@ -741,7 +741,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
       const std::size_t n = parser_->put(buffer_.data(), e);
       buffer_.consume(n);
       // The parser's own limit does not count fields that came together.
-      if (phase_ == phase::idle && (header_size_ += n) > server_.settings.header_limit) {
+      if (phase_ == phase::idle) header_size_ += n;
+      if (phase_ == phase::idle && header_size_ > server_.settings.header_limit) {
         return on_bad_read(http::make_error_code(http::error::header_limit));
       }
       if (e == http::error::need_more) break;

@@ -128,7 +128,8 @@ class management_app final : public http_app {
 
 }  // namespace
 
-void managed::manage(const http_request& request, http_answer answer) {
+void managed::manage(const http_request& request,
+                     http_answer answer) {  // NOLINT(performance-unnecessary-value-param)
   answer(plain(404, fmt::format("{} is unknown", request.path)));
 }
 
