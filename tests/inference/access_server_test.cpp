@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 #include <support/access_table.hpp>
 #include <support/child_server.hpp>
 #include <support/scratch_file.hpp>
+#include "inference/eager_server.hpp"
 
 namespace cohort::inference::access_server_test {
 namespace {
@@ -25,35 +25,10 @@ namespace {
 using test::asker;
 using test::connection;
 
-struct scratch_text {
-  explicit scratch_text(const std::string& name, const std::string& text)
-      : path{test::scratch(name)} {
-    test::spill(path, text);
-  }
-  ~scratch_text() { std::remove(path.c_str()); }
-  scratch_text(const scratch_text&) = delete;
-  scratch_text& operator=(const scratch_text&) = delete;
-  std::string path;
-};
+using child = test::eager_server;
+using test::body;
+using test::infer;
 
-class child : public test::child_server {
- public:
-  explicit child(std::vector<std::string> more)
-      : child_server{INFERENCE_SERVER, with(std::move(more))} {
-    REQUIRE_MESSAGE(port() != 0, first_line);
-  }
-  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
-  [[nodiscard]] test::guarded_server ports() const { return {port(), management_port()}; }
-  static std::vector<std::string> with(std::vector<std::string> more) {
-    more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
-                             "--slo-ms", "ResNet50=60000", "--models", "ResNet50"});
-    return more;
-  }
-};
-
-const std::string infer = "/v2/models/ResNet50/infer";
-const std::string body =
-    R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"data":[1]}]})";
 const std::string load = "/v2/repository/models/ResNet50/load";
 const std::string unload = "/v2/repository/models/ResNet50/unload";
 
@@ -84,8 +59,8 @@ const std::map<std::string, std::vector<call>> calls{
 };
 
 TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
-  const scratch_text keys{"keys", "# one\nkey-of-a-client\n"};
-  const scratch_text tokens{"tokens", "token-of-an-operator\n"};
+  const test::scratch_file keys{"keys", "# one\nkey-of-a-client\n"};
+  const test::scratch_file tokens{"tokens", "token-of-an-operator\n"};
   const std::vector<std::string> always{"--api-key-file", keys.path, "--management-port", "0"};
   const auto more = [&](const std::vector<std::string>& options) {
     std::vector<std::string> all = always;
@@ -111,7 +86,8 @@ TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
       for (const call& c : found->second) {
         CAPTURE(c.path);
         const auto [status, text] =
-            test::ask_as(static_cast<asker>(column), server.ports(), c.method, c.path, c.body);
+            test::ask_as(static_cast<asker>(column), {server.port(), server.management_port()},
+                         c.method, c.path, c.body);
         CAPTURE(text);
         // A server whose models stay says so to those who might load one.
         const bool is_let_in =
@@ -181,7 +157,7 @@ TEST_CASE("a request without a key is answered by its header, whatever it announ
 }
 
 TEST_CASE("SIGHUP reads the keys again, and a bad file keeps those that were there") {
-  const scratch_text keys{"keys", "old\n"};
+  const test::scratch_file keys{"keys", "old\n"};
   child server{{"--api-key-file", keys.path}};
   connection c{server.port()};
   const auto is_let_in = [&](const std::string& key) {
@@ -220,7 +196,7 @@ TEST_CASE("a load generator shows its key") {
 }
 
 TEST_CASE("bad keys end the server with status 2 and one line") {
-  const scratch_text none{"keys", "# nobody\n"};
+  const test::scratch_file none{"keys", "# nobody\n"};
   const std::pair<std::vector<std::string>, std::string> bad[] = {
       {{"--api-key", ""},
        "--api-key: got an empty key, expected a key of 1 to 512 visible ASCII characters"},

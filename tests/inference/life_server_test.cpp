@@ -21,44 +21,27 @@
 #include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
 #include <support/soon.hpp>
+#include "inference/eager_server.hpp"
 
 namespace cohort::inference::life_server_test {
 namespace {
 
-class child : public test::child_server {
- public:
-  explicit child(std::vector<std::string> more)
-      : child_server{INFERENCE_SERVER, with(std::move(more))} {
-    REQUIRE_MESSAGE(port() != 0, first_line);
-  }
-  [[nodiscard]] std::uint16_t management_port() const { return test::management_port_of(*this); }
-  /// Eager and with a long SLO: what is tested must not depend on how busy the machine is.
-  static std::vector<std::string> with(std::vector<std::string> more) {
-    more.insert(more.end(), {"--executor", "emulated", "--devices", "1", "--policy", "eager",
-                             "--slo-ms", "ResNet50=60000", "--models", "ResNet50"});
-    return more;
-  }
-};
+using child = test::eager_server;
+using test::body;
 using test::connection;
+using test::infer;
 
-const std::string infer = "/v2/models/ResNet50/infer";
-const std::string body =
-    R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"data":[1]}]})";
 const std::string request =
     "POST " + infer + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
     "\r\n\r\n" + body;
 
 /// A device that takes a batch and never ends it.
-struct hung_device {
-  hung_device() { test::spill(path, R"({"faults": [{"at_s": 0, "device": 0, "kind": "hang"}]})"); }
-  ~hung_device() { std::remove(path.c_str()); }
-  hung_device(const hung_device&) = delete;
-  hung_device& operator=(const hung_device&) = delete;
+struct hung_device : test::scratch_file {
+  hung_device() : scratch_file{"hangs.json", test::device_0_hangs} {}
   [[nodiscard]] std::vector<std::string> options(std::vector<std::string> more) const {
     more.insert(more.end(), {"--reality", path});
     return more;
   }
-  std::string path = test::scratch("hangs.json");
 };
 
 /// A file that a server waits for while it loads, until the test writes it.

@@ -2,7 +2,6 @@
 // The server's log, whatever becomes of its reader.
 #include <doctest/doctest.h>
 
-#include <cstdio>
 #include <regex>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <support/log_pipe.hpp>
 #include <support/scratch_file.hpp>
 #include <support/soon.hpp>
+#include "inference/eager_server.hpp"
 
 namespace cohort::inference::log_server_test {
 namespace {
@@ -21,18 +21,14 @@ constexpr int exit_with_a_hung_device = 3;
 
 /// Two devices, the first of which hangs: the engine's thread logs that. Eager and with a long SLO:
 /// what is tested must not depend on how busy the machine is.
-struct hung_device {
-  hung_device() { test::spill(path, R"({"faults": [{"at_s": 0, "device": 0, "kind": "hang"}]})"); }
-  ~hung_device() { std::remove(path.c_str()); }
-  hung_device(const hung_device&) = delete;
-  hung_device& operator=(const hung_device&) = delete;
+struct hung_device : test::scratch_file {
+  hung_device() : scratch_file{"hangs.json", test::device_0_hangs} {}
   [[nodiscard]] std::vector<std::string> options() const {
     return {"--executor",        "emulated", "--devices",          "2",
             "--policy",          "eager",    "--slo-ms",           "ResNet50=60000",
             "--models",          "ResNet50", "--reality",          path,
             "--drain-timeout-s", "0.5",      "--suspect-floor-ms", "200"};
   }
-  std::string path = test::scratch("hangs.json");
 };
 
 int infer(connection& c) {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -21,6 +20,7 @@
 #include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 #include <support/random_source.hpp>
+#include <support/scratch_file.hpp>
 
 namespace cohort::serve::server_test {
 namespace {
@@ -229,20 +229,8 @@ TEST_CASE("--max-batch bounds the batches of emulated devices") {
   CHECK(r.batches_up_to[4] == r.batches_up_to[UINT32_MAX]);
   CHECK(server.stop() == 0);
 }
-/// A file that lasts as long as it is wanted.
-struct temporary_file {
-  explicit temporary_file(const std::string& text) {
-    std::FILE* f = std::fopen(path.c_str(), "w");
-    REQUIRE(f != nullptr);
-    std::fputs(text.c_str(), f);
-    std::fclose(f);
-  }
-  ~temporary_file() { std::remove(path.c_str()); }
-  temporary_file(const temporary_file&) = delete;
-  temporary_file& operator=(const temporary_file&) = delete;
-  std::string path =
-      "temporary_" + std::to_string(getpid()) + "_" + std::to_string(++made) + ".json";
-  static inline int made = 0;
+struct temporary_file : test::scratch_file {
+  explicit temporary_file(const std::string& text) : scratch_file{"options.json", text} {}
 };
 
 TEST_CASE("models run as pipelines, cut by hand or by the slicer, give the answers of whole ones") {
@@ -513,7 +501,7 @@ TEST_CASE("a reality that no emulated server can have is refused in one line" *
       {R"({"faults": [{"at_s": 0, "device": 2, "kind": "fail"}]})",
        "$.faults[0].device: bad value"},
       {R"({"noise": 1})", "$.noise"},
-      {"{", "--reality: temporary_"}};
+      {"{", "--reality: scratch."}};
   for (const auto& [text, message] : bad) {
     const temporary_file f{text};
     std::vector<std::string> options = emulated;
@@ -547,7 +535,7 @@ TEST_CASE("stages that are not the model's are refused in one line" *
       {R"({"bert_mini": {"sizes": [8]}})", "sizes: bad value"},
       {R"({"bert_mini": {"sizes": [64, 65]}})", "sizes: bad value"},
       {R"({"alexnet": {}})", "model 'alexnet' is not served"},
-      {"{", "temporary_"}};
+      {"{", "scratch."}};
   for (const auto& [text, message] : bad) {
     const temporary_file f{text};
     child c{{"--executor", "host", "--models", "lenet,bert_mini", "--max-batch", "1", "--pipeline",

@@ -13,16 +13,6 @@
 namespace cohort::serve::key_ring_test {
 namespace {
 
-/// A file of keys.
-struct key_file {
-  explicit key_file(const std::string& text) { write(text); }
-  ~key_file() { std::remove(path.c_str()); }
-  key_file(const key_file&) = delete;
-  key_file& operator=(const key_file&) = delete;
-  void write(const std::string& text) const { test::spill(path, text); }
-  std::string path = test::scratch("keys");
-};
-
 /// What is wrong with a file.
 std::string complaint(const std::string& path) {
   try {
@@ -55,7 +45,7 @@ TEST_CASE("a key is admitted behind the scheme alone, and only as a whole") {
 }
 
 TEST_CASE("a file has one key a line, beside those of the command line") {
-  const key_file file{"# of the web\n\n  one \r\ntwo\n#three\nfour"};
+  const test::scratch_file file{"keys", "# of the web\n\n  one \r\ntwo\n#three\nfour"};
   const key_ring ring{{"given"}, "--keys", file.path};
   for (const char* good : {"given", "one", "two", "four"}) {
     CAPTURE(good);
@@ -68,7 +58,7 @@ TEST_CASE("a file has one key a line, beside those of the command line") {
 }
 
 TEST_CASE("a file that is read again replaces its keys; a bad one changes none") {
-  const key_file file{"old\n"};
+  const test::scratch_file file{"keys", "old\n"};
   key_ring ring{{"given"}, "--keys", file.path};
   CHECK(ring.has_file());
   file.write("new\nnewer\n");
@@ -90,7 +80,7 @@ TEST_CASE("a file that is read again replaces its keys; a bad one changes none")
 }
 
 TEST_CASE("what is wrong with a file is said with its line, and without its keys") {
-  const key_file file{"good\nse cret\n"};
+  const test::scratch_file file{"keys", "good\nse cret\n"};
   CHECK(complaint(file.path) ==
         "--keys: " + file.path +
             ":2: got other characters, expected a key of 1 to 512 visible ASCII characters");
