@@ -188,7 +188,7 @@ TEST_CASE("a load generator shows its key") {
   o.duration_s = 0.5;
   o.give_up_s = 300;
   o.input = [](const serve::model_meta&, std::uint64_t) { return std::vector<std::byte>(4); };
-  CHECK_THROWS_AS(serve::run_load(o), config_error);
+  CHECK_THROWS_AS((void)serve::run_load(o), config_error);
   o.api_key = "secret";
   const serve::load_result r = serve::run_load(o);
   CHECK(r.all.sent > 0);
