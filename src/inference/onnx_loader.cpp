@@ -41,6 +41,25 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
   return std::nullopt;
 }
 
+/// What a change of its batch size costs a model: the least that the first of two runs took beyond
+/// the second, over four changes. @param run A run of the largest batch without a change, the
+/// least.
+duration cost_of_change(const loaded_version& v, runtime::host_executor& e, models::run_stop* stop,
+                        duration& run) {
+  models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0, stop};
+  runtime::host_executor::stream stream = e.make_stream();
+  duration least = duration::max();
+  run = duration::max();
+  for (int k = 0; k < 6; ++k) {  // The first two meet their sizes for the first time.
+    const std::uint32_t rows = k % 2 == 0 ? v.max_batch : 1;
+    const duration first = model.run(stream, rows).whole;
+    const duration second = model.run(stream, rows).whole;
+    if (rows == v.max_batch) run = std::min(run, second);
+    if (k >= 2) least = std::min(least, first - second);
+  }
+  return least;
+}
+
 /// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
 /// first meets it, which takes it 0.1 to 2 s.
 void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
@@ -93,11 +112,13 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   }
   onnx::run_end end{with.library};
   std::optional<models::run_stop::watch> watch;
-  if (stop != nullptr) {
+  const auto watch_loading = [&] {
+    if (stop == nullptr) return;
     how.end = &end;
     how.given_up = stop->given_up();
     watch.emplace(stop, [&end] { end.ask(); });
-  }
+  };
+  watch_loading();
   models::onnx_factory::sessions sessions = open(with.library, of, how);
   runtime::model_interface whole = onnx::interface_of(sessions);
   const auto check = [&] {
@@ -124,8 +145,8 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   loaded_version out;
   out.stages = of.size();
   out.pads = onnx::pads(whole, how.pads);
-  out.factory =
-      std::make_unique<models::onnx_factory>(e, std::move(sessions), checked.interface.has_sizes());
+  const bool has_sizes = checked.interface.has_sizes();
+  out.factory = std::make_unique<models::onnx_factory>(e, std::move(sessions), has_sizes);
   out.max_batch = out.factory->batches() ? std::max(1U, *checked.config.max_batch_size) : 1;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
@@ -146,6 +167,31 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       {"largest_batch", fmt::to_string(out.max_batch)},
       {"largest_size", fmt::to_string(whole.max_size)},
       {key_machine, runtime::describe_host({})}};
+  if (with.cuda_device && out.max_batch > 1) {
+    duration run{};
+    const duration change = cost_of_change(out, e, stop, run);
+    how.batch_sizes = sizes_to_load(
+        change, run, out.max_batch,
+        out.config.batching ? out.config.batching->preferred : std::vector<std::uint32_t>{});
+    if (!how.batch_sizes.empty()) {
+      out.factory.reset();
+      watch_loading();
+      try {
+        sessions = open(with.library, of, how);
+      } catch (const config_error&) {  // No memory for all: what is filled up changes no less.
+        how.batch_sizes = {out.max_batch};
+        sessions = open(with.library, of, how);
+      }
+      watch.reset();
+      out.factory = std::make_unique<models::onnx_factory>(e, std::move(sessions), has_sizes);
+      const std::string sizes = fmt::to_string(fmt::join(how.batch_sizes, ", "));
+      out.key.emplace_back("batch_sizes", sizes);
+      out.note = fmt::format(
+          "model '{}': another batch size takes {:.0f} ms more and a batch of {} takes {:.1f}: "
+          "loaded for batches of {}, with memory for each",
+          m.name, to_ms(change), out.max_batch, to_ms(run), sizes);
+    }
+  }
   warm(out, with.cuda_device.has_value(), e, stop);
   return out;
 }
@@ -204,6 +250,18 @@ std::vector<std::string> notes_on(const formats::repository_model& m, const onnx
                               is_on_gpu ? "GPU" : "host (--executor cuda: on the GPU)"));
   }
   return all;
+}
+
+std::vector<std::uint32_t> sizes_to_load(duration change, duration run, std::uint32_t max_batch,
+                                         const std::vector<std::uint32_t>& preferred) {
+  std::vector<std::uint32_t> sizes;
+  if (change <= run) return sizes;
+  for (const std::uint32_t p : preferred) {
+    if (p < max_batch) sizes.push_back(p);
+  }
+  for (std::uint32_t p = 1; preferred.empty() && p < max_batch; p *= 2) sizes.push_back(p);
+  sizes.push_back(max_batch);
+  return sizes;
 }
 
 loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,

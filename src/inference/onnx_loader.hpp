@@ -3,6 +3,7 @@
 /// From a version in a repository to a model that can be run on the host.
 #pragma once
 
+#include <cohort/core/time.hpp>
 #include <cohort/runtime/host.hpp>
 #include <cohort/runtime/onnx/library.hpp>
 #include <cohort/serve/infer_request.hpp>
@@ -33,7 +34,19 @@ struct loaded_version {
   std::size_t stages = 1;  ///< Of the factory's models.
   bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
+  std::string note{};      ///< What an operator should know of how it was loaded; or empty.
 };
+
+/// The batch sizes that a model is to be loaded for, each by a copy, where a batch of another size
+/// than the one before takes longer: ONNX Runtime plans a convolution anew on a GPU. Empty if one
+/// copy for all is better. With sizes that double, batches are filled to less than twice theirs,
+/// which costs less than one more run of the largest: copies are worth it where a change costs
+/// more than that.
+/// @param change What a change costs. @param run Of a batch of `max_batch` without a change.
+/// @param preferred By the configuration; batches of other sizes are then filled up to these.
+[[nodiscard]] std::vector<std::uint32_t> sizes_to_load(duration change, duration run,
+                                                       std::uint32_t max_batch,
+                                                       const std::vector<std::uint32_t>& preferred);
 
 /// ONNX Runtime, and what it computes on.
 struct onnx_backend {

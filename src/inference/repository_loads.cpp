@@ -196,6 +196,7 @@ repository_service::opened_version repository_service::open(const formats::repos
   for (const std::string& note : o.loaded.config.ignored) {
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }
+  if (!o.loaded.note.empty()) serve::log_line(serve::severity::info, o.loaded.note);
   o.points = kept_profile(o.loaded, stop);
   if (o.points.empty()) o.row_ms = row_ms(*o.loaded.factory, v.file, stop);
   return o;

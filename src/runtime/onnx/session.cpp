@@ -324,6 +324,12 @@ void check_options(const session_options& o) {
   if (o.max_size < 1 || o.max_size > 1U << 20U) {
     throw config_error{fmt::format("max_size is {}: expected 1 to {}", o.max_size, 1U << 20U)};
   }
+  const auto& rows = o.batch_sizes;
+  if (std::ranges::adjacent_find(rows, std::greater_equal{}) != rows.end() ||
+      (!rows.empty() && rows.front() < 1)) {
+    throw config_error{fmt::format("batch_sizes is {}: expected ascending numbers from 1 on",
+                                   fmt::join(rows, ", "))};
+  }
 }
 
 /// In the model's order.
@@ -408,6 +414,10 @@ class session::state {
         describe(inputs, outputs, options,
                  [&](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
                      std::uint32_t size) { return probe(of, has_batch, rows, size, options); });
+    if (described_.has_batch) batch_sizes_ = options.batch_sizes;
+    while (copies_.size() + 1 < batch_sizes_.size()) {
+      copies_.emplace_back(loaded_.runtime()).load(model, place, name, options);
+    }
   }
 
   [[nodiscard]] const described_model& described() const noexcept { return described_; }
@@ -415,9 +425,53 @@ class session::state {
     return loaded_.runtime();
   }
 
+  /// @returns How many rows at most run at once.
+  [[nodiscard]] std::uint32_t most_rows() const noexcept {
+    if (!described_.has_batch) return 1;
+    return batch_sizes_.empty() ? ~0U : batch_sizes_.back();
+  }
+
+  /// @param rows At most `most_rows()`.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size, std::size_t first,
            const ort_run_options* how) const {
+    const auto at = std::ranges::lower_bound(batch_sizes_, rows);
+    if (at == batch_sizes_.end() || *at == rows) {
+      run_on(copy_for(at), inputs, outputs, rows, size, first, how);
+      return;
+    }
+    const model_interface& m = described_.interface;
+    std::vector<std::vector<std::byte>> filled;
+    std::vector<const std::byte*> in;
+    std::vector<std::byte*> out;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::size_t bytes = m.inputs[i].bytes(size);
+      std::byte* to = filled.emplace_back(bytes * *at).data();
+      in.push_back(to);
+      std::memcpy(to, inputs[i] + first * bytes, bytes * rows);
+      for (std::size_t k = rows; k < *at; ++k) {
+        std::memcpy(to + k * bytes, to + (rows - 1) * bytes, bytes);
+      }
+    }
+    for (const tensor_info& t : m.outputs) {
+      out.push_back(filled.emplace_back(t.bytes(size) * *at).data());
+    }
+    run_on(copy_for(at), in, out, *at, size, 0, how);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const std::size_t bytes = m.outputs[i].bytes(size);
+      std::memcpy(outputs[i] + first * bytes, out[i], bytes * rows);
+    }
+  }
+
+ private:
+  [[nodiscard]] const loaded& copy_for(std::vector<std::uint32_t>::const_iterator at) const {
+    const auto i = at == batch_sizes_.end() ? 0 : at - batch_sizes_.begin();
+    return i == 0 ? loaded_ : copies_[static_cast<std::size_t>(i) - 1];
+  }
+
+  void run_on(const loaded& copy, std::span<const std::byte* const> inputs,
+              std::span<std::byte* const> outputs, std::uint32_t rows, std::uint32_t size,
+              std::size_t first, const ort_run_options* how) const {
     const model_interface& m = described_.interface;
     for (const passed& p : passed_) {
       const std::size_t bytes = m.inputs[p.input].bytes(size);
@@ -435,10 +489,9 @@ class session::state {
     for (std::size_t i = 0; i < computed_.size(); ++i) {
       bind(m.outputs[computed_[i]], outputs[computed_[i]], rows, size, first, out.all()[i]);
     }
-    check(loaded_.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all(), how));
+    check(copy.run(name_pointers_.data(), in.all(), computed_names_.data(), out.all(), how));
   }
 
- private:
   void check(const std::optional<std::string>& failure) const {
     if (failure)
       throw device_error{fmt::format("model '{}': {}", described_.interface.name, *failure)};
@@ -486,8 +539,10 @@ class session::state {
     }
   }
 
-  loaded loaded_;
-  std::vector<std::string> names_;  // Of inputs, then of outputs.
+  loaded loaded_;                           // Of the first of the batch sizes, or of all.
+  std::vector<loaded> copies_;              // Of the others.
+  std::vector<std::uint32_t> batch_sizes_;  // Ascending.
+  std::vector<std::string> names_;          // Of inputs, then of outputs.
   std::vector<const char*> name_pointers_;
   std::vector<passed> passed_;
   std::vector<std::size_t> computed_;  // The other outputs.
@@ -601,9 +656,9 @@ void session::run_rows(std::span<const std::byte* const> inputs,
   }
   if (rows < 1) refuse("rows", rows, "at least ", 1);
   if (size < 1 || size > m.max_size) refuse("size", size, "1 to ", m.max_size);
-  const std::uint32_t together = has_batch() ? rows : 1;
+  const std::uint32_t together = std::min(rows, state_->most_rows());
   for (std::uint32_t first = 0; first < rows; first += together) {
-    state_->run(inputs, outputs, together, size, first,
+    state_->run(inputs, outputs, std::min(together, rows - first), size, first,
                 end == nullptr ? nullptr : end->state_->options());
   }
 }

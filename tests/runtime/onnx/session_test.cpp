@@ -149,6 +149,58 @@ TEST_CASE("every plain type of elements goes in and out") {
   }
 }
 
+/// One over the number of rows that ran with it, in each row, if all inputs are equal.
+formats::onnx_model share_of_rows() {
+  onnx_builder b{"share"};
+  b.node("Softmax", {b.input("x", data_type::f32, {batch, of(1)})}, {{.name = "axis", .value = 0}},
+         "y");
+  b.output("y", data_type::f32, {batch, of(1)});
+  return b.done();
+}
+
+TEST_CASE("a session of some batch sizes runs no others, and fills up with the last row") {
+  const auto s = load(share_of_rows(), {.batch_sizes = {2, 5}});
+  const auto share = [&](const std::vector<float>& x) {
+    return values_of<float>(answers(*s, {bytes_of(x)}, static_cast<std::uint32_t>(x.size()))[0]);
+  };
+  CHECK(share({7}) == std::vector<float>{0.5F});
+  CHECK(share({7, 7}) == std::vector<float>(2, 0.5F));
+  CHECK(share({7, 7, 7}) == std::vector<float>(3, 0.2F));
+  CHECK(share({7, 7, 7, 7, 7}) == std::vector<float>(5, 0.2F));
+  // The last row is the one that is repeated: the first is e to the -100 beside it.
+  CHECK(share({-100, 0})[1] == doctest::Approx(1));
+  CHECK(share({-100, 0, 0})[1] == doctest::Approx(0.25));
+  // Seven are five and two.
+  CHECK(share(std::vector<float>(7, 7)) ==
+        std::vector<float>{0.2F, 0.2F, 0.2F, 0.2F, 0.2F, 0.5F, 0.5F});
+  CHECK(values_of<float>(answers(*load(share_of_rows()), {bytes_of(std::vector<float>(3, 7))},
+                                 3)[0])[0] == doctest::Approx(1.0 / 3));
+}
+
+TEST_CASE("a session of some batch sizes answers as one of any") {
+  const auto any = load(test::masked_encoder(), {.max_size = 8});
+  const auto some = load(test::masked_encoder(), {.max_size = 8, .batch_sizes = {1, 4, 8}});
+  for (std::uint32_t rows = 1; rows <= 19; ++rows) {
+    CAPTURE(rows);
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < 8 * std::int64_t{rows}; ++i) ids.push_back(1 + i * i % 63);
+    const std::vector<std::vector<std::byte>> in{
+        bytes_of(ids), bytes_of(std::vector<std::int64_t>(ids.size(), 1))};
+    const auto a = answers(*any, in, rows, 8);
+    const auto b = answers(*some, in, rows, 8);
+    REQUIRE(a.size() == 2);
+    for (std::size_t k = 0; k < 2; ++k) {
+      const auto x = values_of<float>(a[k]);
+      const auto y = values_of<float>(b[k]);
+      REQUIRE(x.size() == y.size());
+      for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == doctest::Approx(x[i]).epsilon(1e-4));
+    }
+  }
+  const std::vector<std::byte> two = bytes_of(std::vector<float>(std::size_t{2} * 6 * 4, 1));
+  CHECK(answers(*load(test::without_batch(), {.batch_sizes = {4}}), {two}, 2) ==
+        answers(*load(test::without_batch()), {two}, 2));
+}
+
 TEST_CASE("a softmax of three rows sums to 1 in each") {
   const auto s = load(test::mlp());
   const auto y = values_of<float>(answers(*s, {bytes_of(std::vector<float>(3 * 32, 0.5F))}, 3)[0]);
@@ -423,6 +475,10 @@ TEST_CASE("runs that a construction makes end when they are given up") {
 TEST_CASE("options out of range and rows that do not fit are refused with the range") {
   CHECK(refusal(test::mlp(), {.threads = 0}) == "threads is 0: expected 1 to 1024");
   CHECK(refusal(test::mlp(), {.max_size = 0}) == "max_size is 0: expected 1 to 1048576");
+  CHECK(refusal(test::mlp(), {.batch_sizes = {1, 4, 4}}) ==
+        "batch_sizes is 1, 4, 4: expected ascending numbers from 1 on");
+  CHECK(refusal(test::mlp(), {.batch_sizes = {0, 4}}) ==
+        "batch_sizes is 0, 4: expected ascending numbers from 1 on");
   CHECK(refusal(test::without_batch(), {.has_batch = true}) ==
         "model 'without_batch': input 'x', dimension 0 is not dynamic: expected a batch, dynamic "
         "and of "

@@ -42,6 +42,11 @@ struct session_options {
   /// do.
   std::optional<unsigned> cuda_device{};
   std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
+  /// Numbers of rows, ascending, each at least 1: the model is loaded once for each and runs with
+  /// no other, so that nothing is planned anew when batches change. Fewer rows are filled up with
+  /// copies of the last one, more are run one part after the other. Empty: any, loaded once. Of no
+  /// effect on a model without a batch.
+  std::vector<std::uint32_t> batch_sizes{};
   /// The folder of a repository. The file, NAME/VERSION/FILE, is then opened below it: links are
   /// followed, but not out of it, and the file and its external data may have hard links in NAME
   /// alone. Empty: the file is opened as it is named.
