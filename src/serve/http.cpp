@@ -283,7 +283,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase::idle);
     const time_point now = steady_clock{}.now();
     clock_.await(is_fresh_ || buffer_.size() > 0 ? awaited::header : awaited::request, now);
-    server_.places.awaits(place_, now);
+    waits(now);
     if (buffer_.size() == 0) {
       if (buffer_.capacity() > std::size_t{4} * read_size) buffer_ = {};
       return receive();
@@ -333,8 +333,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Leaves its place to another connection.
   /// @returns Whether it did. Not if its client has only just sent or taken something.
   bool make_way(time_point now) {
-    if (clock_.waits_for() == awaited::taking ? look(0, now) : has_unread()) {
-      server_.places.awaits(place_, now);
+    if (clock_.waits_for() == awaited::taking) {
+      if (look(0, now)) return false;
+    } else if (has_unread()) {
+      waits(now);
       return false;
     }
     leave_place();
@@ -550,12 +552,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return phase_ == phase::arriving || buffer_.size() > 0 || (parser_ && parser_->got_some());
   }
   /// Notes what the client has taken of what was sent since the last look.
-  /// @param sent Bytes handed to the system since then.  @returns Whether it took anything.
+  /// @param sent Bytes handed to the system since then.  @returns Whether it is not slow.
   bool look(std::size_t sent, time_point now) {
     const std::size_t before = untaken_ + sent;
     untaken_ = std::min(before, queued());
     clock_.moved(before - untaken_, now);
-    return untaken_ < before;
+    return progressed(before - untaken_, now);
   }
   /// Bytes of answers that the system holds until the client takes them.
   [[nodiscard]] std::size_t queued() {
@@ -703,6 +705,24 @@ class session final : public http_client, public std::enable_shared_from_this<se
     shut();
   }
 
+  /// The client is to send or to take something from now on.
+  void waits(time_point now) {
+    progress_ = 0;
+    server_.places.awaits(place_, now);
+  }
+  /// It has sent or taken bytes. It is as slow as one that does nothing until it begins another
+  /// request, or has moved as much as the least rate asks for: not by a byte now and then, nor
+  /// before the end of its header.
+  /// @returns Whether it is not slow.
+  bool progressed(std::size_t bytes, time_point now) {
+    if (clock_.waits_for() == awaited::header) return false;
+    progress_ += static_cast<double>(bytes);
+    const double enough = server_.limits.bytes_per_s * server_.settings.slow_after_s;
+    const bool is_enough = bytes > 0 && progress_ >= enough;
+    if (is_enough || clock_.waits_for() == awaited::request) waits(now);
+    return is_enough;
+  }
+
   void receive() {
     // As much again as has come: who only announces a long body gets no long buffer.
     const std::size_t size =
@@ -713,8 +733,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                 return;
                               if (e) return self->shut();
                               const time_point now = steady_clock{}.now();
+                              self->progressed(n, now);
                               self->clock_.moved(n, now);
-                              self->server_.places.awaits(self->place_, now);
                               self->buffer_.commit(n);
                               self->feed();
                             });
@@ -750,7 +770,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
       if (phase_ == phase::idle && parser_->is_header_done()) {
         on_header();
         if (phase_ != phase::arriving) return;
-        clock_.await(awaited::body, steady_clock{}.now());
+        const time_point now = steady_clock{}.now();
+        clock_.await(awaited::body, now);
+        waits(now);
         parser_->eager(true);
         if (is_waiting_to_go_on_) return;
       }
@@ -901,7 +923,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     move_to(phase_);
     const time_point now = steady_clock{}.now();
     clock_.await_taking(now);
-    server_.places.awaits(place_, now);
+    waits(now);
     untaken_ = queued();
     write_from(later ? 0 : sent);
   }
@@ -915,7 +937,6 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                  const time_point now = steady_clock{}.now();
                                  self->look(n, now);
                                  if (done + n < self->sending_.size()) {
-                                   self->server_.places.awaits(self->place_, now);
                                    return self->write_from(done + n);
                                  }
                                  self->clock_.stop_taking(now);
@@ -972,6 +993,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   std::size_t header_size_ = 0;
+  double progress_ = 0;      // Bytes since the client was last not slow.
   std::size_t held_ = 0;     // Bytes of those that bodies share.
   std::size_t untaken_ = 0;  // Bytes sent that the client had not taken at the last look.
   held_bytes request_memory_;

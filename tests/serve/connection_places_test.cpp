@@ -78,11 +78,48 @@ TEST_CASE("the client silent for longest makes way, of the network that holds mo
   CHECK(p.makes_way(1, at(3s)) == nullptr);  // Which has most itself.
   p.acts(b.place);                           // The server is to answer it.
   CHECK(p.makes_way(3, at(3s)) == &c);
-  p.awaits(c.place, at(3s));                 // It has sent something.
-  CHECK(p.makes_way(3, at(3s)) == &d);       // Of network 1 nobody is slow.
+  p.awaits(c.place, at(3s));  // It has sent something.
+  // Of network 1 nobody is slow, and network 2 has its share of four places alone.
+  CHECK(p.makes_way(3, at(3s)) == nullptr);
   CHECK(p.makes_way(2, at(3s)) == nullptr);  // d is its own.
   CHECK(p.makes_way(3, at(4s)) == &a);
   CHECK(p.makes_way(at(4s)) == nullptr);  // No spare place is taken.
+}
+
+TEST_CASE("a network within an equal share of the places gives none up") {
+  places p{9, 0, 1s};
+  std::vector<std::unique_ptr<client>> all;
+  const auto enters = [&](client_network n) {
+    all.push_back(std::make_unique<client>(n));
+    REQUIRE(p.enter(all.back()->place, n));
+    return all.back().get();
+  };
+  client* const idle = enters(2);
+  enters(2);
+  p.awaits(idle->place, at(0s));
+  std::vector<client*> crowd;
+  while (!p.is_full()) crowd.push_back(enters(1));
+  CHECK(p.makes_way(3, at(9s)) == nullptr);  // Two are fewer than 9 / 3.
+  p.awaits(crowd[4]->place, at(8s));
+  CHECK(p.makes_way(3, at(9s)) == crowd[4]);
+  p.acts(crowd[4]->place);
+  // Where the large network has no slow one, the next that has its share gives.
+  for (int i = 0; i < 2; ++i) p.leave(crowd[static_cast<std::size_t>(i)]->place);
+  enters(2);
+  enters(2);
+  CHECK(p.makes_way(3, at(9s)) == idle);
+}
+
+TEST_CASE("of many equal networks the slowest connection gives way") {
+  places p{40, 0, 1s};
+  std::vector<std::unique_ptr<client>> all;
+  for (client_network n = 0; n < 40; ++n) {
+    all.push_back(std::make_unique<client>(n));
+    REQUIRE(p.enter(all.back()->place, n));
+  }
+  p.awaits(all[20]->place, at(0s));
+  p.awaits(all[3]->place, at(1s));
+  CHECK(p.makes_way(50, at(2s)) == all[20].get());
 }
 
 TEST_CASE("while spare places are taken, slow ones of the largest network make way for nobody") {
@@ -99,7 +136,6 @@ TEST_CASE("while spare places are taken, slow ones of the largest network make w
   p.leave(a.place);
   CHECK(p.makes_way(at(3s)) == nullptr);
   p.leave(c.place);
-  CHECK(p.makes_way(2, at(3s)) == &b);
 }
 
 TEST_CASE("who makes way is found as a search over all would find it") {
@@ -152,11 +188,6 @@ TEST_CASE("who makes way is found as a search over all would find it") {
       REQUIRE(p.held() == all.size());
       REQUIRE(p.held(from) == held(from));
       REQUIRE(p.holds_fewer(from) == (held(from) < most_held()));
-      // The network that holds most, of several the one with the largest name.
-      std::optional<client_network> largest;
-      for (client_network n = 0; n < 5; ++n) {
-        if (held(n) > 0 && held(n) == most_held()) largest = n;
-      }
       const auto slowest = [&](auto counts) -> client* {
         client* found = nullptr;
         for (const auto& c : all) {
@@ -165,18 +196,27 @@ TEST_CASE("who makes way is found as a search over all would find it") {
         }
         return found != nullptr && now - *found->silent_since >= 3s ? found : nullptr;
       };
-      client* const of_largest = slowest([&](const client& c) { return c.from == largest; });
-      client* expected = nullptr;
-      if (held(from) < most_held()) {
-        expected = of_largest;
-        if (expected == nullptr) expected = slowest([](const client&) { return true; });
-        if (expected != nullptr && held(expected->from) <= held(from)) expected = nullptr;
-      }
+      std::size_t networks = 0;
+      for (client_network n = 0; n < 5; ++n) networks += held(n) > 0 ? 1U : 0U;
+      // From the largest network on, those that hold more than `few` and than their share.
+      const auto giver = [&](std::size_t few, std::size_t sharing) -> client* {
+        for (std::size_t size = all.size();
+             size > std::max(few, most / std::max<std::size_t>(1, sharing)); --size) {
+          for (client_network n = 5; n-- > 0;) {
+            if (held(n) != size) continue;
+            if (auto* const c = slowest([&](const client& x) { return x.from == n; })) return c;
+          }
+        }
+        return nullptr;
+      };
+      const client* const expected =
+          giver(held(from), networks + (held(from) == 0 ? std::size_t{1} : 0));
       const client* const found = p.makes_way(from, now);
       // Of two that are silent since the same time either may go.
       REQUIRE((found == nullptr) == (expected == nullptr));
       if (found != nullptr) REQUIRE(found->silent_since == expected->silent_since);
-      REQUIRE((p.makes_way(now) != nullptr) == (all.size() > most && of_largest != nullptr));
+      const client* const of_spares = p.makes_way(now);
+      REQUIRE((of_spares != nullptr) == (all.size() > most && giver(0, networks) != nullptr));
     }
   }
 }

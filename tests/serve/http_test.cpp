@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -537,6 +538,39 @@ TEST_CASE("a slow client of the address that holds most places makes way for ano
   server.stop();
   thread.join();
   CHECK(app.gone == 1);  // Nobody made it leave before.
+}
+
+TEST_CASE("a byte now and then, of a header or a body, does not save a place") {
+  http_server server{
+      {.timeouts = patient, .max_connections = 3, .probe_connections = 0, .slow_after_s = 0.05}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection kept{server.port()};
+  CHECK(kept.ask("GET", "/a").first == 202);  // And is idle, but within its share of the places.
+  test::connection waits{server.port(), 0, "127.0.0.2"};
+  waits.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  for (const std::string begun :
+       {"GET /a HTTP/1.1\r\nHost: x\r\nX: ",
+        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"}) {
+    CAPTURE(begun);
+    test::connection drips{server.port(), 0, "127.0.0.2"};
+    drips.send(begun);
+    std::atomic<bool> is_over = false;
+    std::thread dripping{[&] {
+      while (!is_over && drips.send("x")) std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }};
+    test::connection other{server.port(), 0, "127.0.0.3"};  // On the spare place.
+    other.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(drips.answer() == std::pair{503, std::string{"503"}});
+    is_over = true;
+    dripping.join();
+    other.end_sending();
+    CHECK(other.is_closed_by_server());
+  }
+  CHECK(kept.ask("GET", "/a").first == 202);
+  server.stop();
+  thread.join();
 }
 
 TEST_CASE(

@@ -9,6 +9,7 @@
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/list_hook.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -37,9 +38,10 @@ using client_network = std::uint64_t;
 
 /// Shares the places of a server among the networks of its clients. While all are taken, one
 /// connection makes way for another of a network that holds fewer: the one whose client has been
-/// silent for longest, if that is long enough, in the network that holds most; if that has none,
-/// the longest silent one of all. Beyond the places there are a few spare ones, for networks that
-/// hold fewer than another while nobody is silent for long enough yet.
+/// slow for longest, if that is long enough, in the network that holds most; if that has none, in
+/// the next largest. A network that holds no more than an equal share of the places never gives
+/// one up. Beyond the places there are a few spare ones, for networks that hold fewer than another
+/// while nobody is slow for long enough yet.
 ///
 /// A value: time is told. Thread safety: none. Complexity: O(log networks) to enter, to leave and
 /// to find who makes way, O(1) for the rest, however many connections there are.
@@ -66,7 +68,7 @@ class connection_places {
     hook in_all_;
   };
 
-  /// @param spares Beyond `most`. @param patience Who has been silent for so long may have to go.
+  /// @param spares Beyond `most`. @param patience Who has been slow for so long may have to go.
   connection_places(std::size_t most, std::size_t spares, duration patience) noexcept
       : most_{most}, spares_{spares}, patience_{patience} {}
   connection_places(const connection_places&) = delete;  // Places refer to it.
@@ -98,7 +100,7 @@ class connection_places {
     spares_ = spares;
   }
 
-  /// The client is to send or to take something; or it just has, and is to go on.
+  /// The client is to send or to take something; or it has made progress, and is to go on.
   void awaits(place& p, time_point now) noexcept {
     if (!p.is_held()) return;
     acts(p);
@@ -115,15 +117,12 @@ class connection_places {
   /// Which connection makes way for one from this network; null: none does.
   [[nodiscard]] Connection* makes_way(client_network for_one_from, time_point now) const noexcept {
     const std::size_t few = held(for_one_from);
-    if (most_held() <= few) return nullptr;
-    if (Connection* const slow = slow_of_largest(now)) return slow;
-    if (silent_.empty() || !is_slow(silent_.front(), now)) return nullptr;
-    return silent_.front().network_->held > few ? silent_.front().holder_ : nullptr;
+    return slowest(few, networks_.size() + (few == 0 ? 1 : 0), now);
   }
   /// Which connection makes way for those on spare places, so that these are free again for others;
   /// null: none does, or none has to.
   [[nodiscard]] Connection* makes_way(time_point now) const noexcept {
-    return held_ > most_ ? slow_of_largest(now) : nullptr;
+    return held_ > most_ ? slowest(0, networks_.size(), now) : nullptr;
   }
   /// Whether another network holds more places than this one.
   [[nodiscard]] bool holds_fewer(client_network n) const noexcept { return held(n) < most_held(); }
@@ -159,11 +158,25 @@ class connection_places {
   [[nodiscard]] bool is_slow(const place& p, time_point now) const noexcept {
     return now - p.silent_since_ >= patience_;
   }
-  [[nodiscard]] Connection* slow_of_largest(time_point now) const noexcept {
-    if (by_held_.empty()) return nullptr;
-    const auto& silent = networks_.find(by_held_.begin()->second)->second.silent;
+  /// Of networks that hold more than `few` and than an equal share, if there are so many networks.
+  [[nodiscard]] Connection* slowest(std::size_t few, std::size_t networks,
+                                    time_point now) const noexcept {
+    const auto may_give = [&](std::size_t held) { return held > std::max(few, most_ / networks); };
+    int asked = 0;
+    for (auto n = by_held_.begin(); n != by_held_.end() && may_give(n->first); ++n) {
+      if (Connection* const slow = slow_of(n->second, now)) return slow;
+      if (++asked == most_asked) break;
+    }
+    if (silent_.empty() || !is_slow(silent_.front(), now)) return nullptr;
+    return may_give(silent_.front().network_->held) ? silent_.front().holder_ : nullptr;
+  }
+  [[nodiscard]] Connection* slow_of(client_network n, time_point now) const noexcept {
+    const auto& silent = networks_.find(n)->second.silent;
     return silent.empty() || !is_slow(silent.front(), now) ? nullptr : silent.front().holder_;
   }
+
+  /// How many networks are looked at before the slowest connection of all.
+  static constexpr int most_asked = 8;
 
   std::size_t most_;
   std::size_t spares_;
