@@ -24,6 +24,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -125,6 +126,14 @@ class management_app final : public http_app {
   std::mutex mutex_;
   std::map<managed_page, http_reply> last_;
 };
+
+/// Lets signals that come between the end of a life and that of its process do nothing: without
+/// another set of them the system's own way to handle them would be back.
+void keep_signals() {
+  static asio::io_context& never_run = *new asio::io_context{1};
+  static asio::signal_set& all = *new asio::signal_set{never_run, SIGTERM, SIGINT, SIGHUP};
+  std::ignore = &all;
+}
 
 }  // namespace
 
@@ -287,6 +296,7 @@ server_life::server_life(http_server& service, http_app& app, managed& pages, co
 
 server_life::~server_life() {
   state& me = *state_;
+  guarded(me.settings.name, "signals at the end", [] { keep_signals(); });
   me.service.stop();
   if (me.service_thread.joinable()) me.service_thread.join();
   if (me.manager) me.manager->stop();

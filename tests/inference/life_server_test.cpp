@@ -305,6 +305,18 @@ TEST_CASE("the lame-duck phase ends by itself, and SIGINT has none") {
   CHECK(server.read_rest().ends_with("inference_server: drained\n"));
 }
 
+TEST_CASE("signals behind the last line do not change how the process ends") {
+  for (const int which : {SIGTERM, SIGINT}) {
+    CAPTURE(which);
+    child server{{"--lame-duck-ms", "0"}};
+    server.signal(SIGTERM);
+    std::string line;
+    do line = server.read_line();
+    while (!line.empty() && !line.ends_with("inference_server: drained\n"));
+    CHECK(server.stop(which) == 0);
+  }
+}
+
 TEST_CASE("who has connected before the port is closed is served") {
   child server{{}};
   server.signal(SIGSTOP);  // So they wait where the system puts them.

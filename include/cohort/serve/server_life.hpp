@@ -79,6 +79,7 @@ struct life_options {
 ///
 /// However it ends, the last line that it prints is `drained`, or says how many requests and how
 /// many devices that hang were left. If any were, the exit status is `exit_left_requests`, else 0.
+/// From then on the process ignores these signals: it is to end.
 class server_life {
  public:
   /// Opens both ports. @param service, app, pages Outlive it. @throws As `http_server::listen`.
