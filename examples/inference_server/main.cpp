@@ -61,6 +61,8 @@ int run(const options& o) {
                      fmt::format("inference_server: ready on {}{} | {} | {} | policy {}\n{}",
                                  http.url(), life.management_url(), names, models->description(),
                                  o.policy.name, models->notes()));
+  serve::log_line(serve::severity::info, serve::log_stream::err, "inference_server",
+                  answers.access());
   std::optional<settings_keeper> keeper;
   if (const kept_settings* s = models->settings()) {
     keeper.emplace(

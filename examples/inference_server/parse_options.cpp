@@ -85,9 +85,11 @@ options parse_options(int argc, char** argv) {
   using registry::heading;
   heading(app, "Models");
   option("--models", o.models, "NAME,...", "models to serve (default: all)")->delimiter(',');
-  option("--repository", o.repository, "DIR",
-         "serve the ONNX models of this folder instead, in Triton's layout: NAME/config.pbtxt and "
-         "NAME/1/model.onnx; clients may load and unload them");
+  option(
+      "--repository", o.repository, "DIR",
+      "serve the ONNX models of this folder instead, in Triton's layout: NAME/config.pbtxt and "
+      "NAME/1/model.onnx; clients may load and unload them with a token, or from this machine on "
+      "the management port");
   option("--onnx-library", o.onnx_library, "FILE",
          "ONNX Runtime, libonnxruntime.so.1, for --repository (default: $COHORT_ONNXRUNTIME, or "
          "where the system finds it)");
@@ -170,7 +172,7 @@ options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"on", "off"}));
   option("--control-token-file", o.control_token_file, "FILE",
          "file of tokens that clients need to load and unload models, on any port, in the form of "
-         "--api-key-file (default: none)");
+         "--api-key-file, with no key of it; SIGHUP reads it again (default: none)");
   registry::add_life_options(app, o, lame_duck_ms);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {

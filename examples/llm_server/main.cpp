@@ -113,6 +113,8 @@ int run(options o) {
           http.url(), life.management_url(), served.name, static_cast<double>(c.parameters()) / 1e6,
           o.model.empty() ? "random weights" : "from its directory", on.description, memory.slots,
           to_string(longest_text(c, memory, column_bytes(c, on))), to_string(chat.form())));
+  serve::log_line(serve::severity::info, serve::log_stream::err, "llm_server",
+                  keys.is_empty() ? "keys: none" : "keys: needed");
   life.wait();
   return life.end([&] {
     answers.end();

@@ -428,6 +428,7 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--api-key", o.api_key,
          "key to show with each request (default: $COHORT_API_KEY, else none)", "KEY")
       ->envname("COHORT_API_KEY");
+  registry::refuse_empty_key(*sub);
   option(sub, "--connections", o.connections, "largest number of open connections", "N");
   heading(*sub, "Load");
   option(sub, "--rate", o.rate, "rate over all models, in requests per second", "RPS")->required();

@@ -52,7 +52,14 @@ infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics&
       tokens_{{}, "--control-token-file", o.control_token_file},
       gate_{o.has_control, tokens_, o.management_port.has_value()},
       parser_{o.max_rows},
-      watch_{o} {}
+      watch_{o} {
+  serve::key_ring::keep_apart(keys_, tokens_);
+}
+
+std::string infer_app::access() const {
+  return fmt::format("keys: {}; control: {}", keys_.is_empty() ? "none" : "needed",
+                     gate_.who_changes());
+}
 
 void infer_app::start(model_service& s) {
   models_ = &s;

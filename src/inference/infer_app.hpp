@@ -65,6 +65,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     return is_started_ ? watch_.hanging_devices() : 0;
   }
   void ended(engine::tensor_request& r, outcome how) noexcept override;
+  /// Whether clients need a key, and who may change the server, for the log.
+  [[nodiscard]] std::string access() const;
   /// API keys, and tokens for control.
   [[nodiscard]] std::vector<serve::key_ring*> keys() { return {&keys_, &tokens_}; }
 

@@ -93,6 +93,17 @@ void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
       ->check(within(0, 1 << 20));
 }
 
+/// Refuses an empty COHORT_API_KEY, which CLI11 takes for none: whoever sets it means a key.
+/// @param app Has --api-key.
+inline void refuse_empty_key(CLI::App& app) {
+  app.parse_complete_callback([&app] {
+    const char* const key = std::getenv("COHORT_API_KEY");
+    if (key == nullptr || *key != '\0' || app.count("--api-key") > 0) return;
+    throw CLI::ValidationError{"COHORT_API_KEY",
+                               "got an empty key, expected a key, or no such variable"};
+  });
+}
+
 /// Options of both servers for the keys of clients.
 inline void add_key_options(CLI::App& app, std::vector<std::string>& keys, std::string& file) {
   heading(app, "Access");
@@ -100,6 +111,7 @@ inline void add_key_options(CLI::App& app, std::vector<std::string>& keys, std::
                  "key that clients may use; repeatable (default: $COHORT_API_KEY, else no key)")
       ->type_name("KEY")
       ->envname("COHORT_API_KEY");
+  refuse_empty_key(app);
   app.add_option("--api-key-file", file,
                  "file of more keys, one a line, lines of # left out; SIGHUP reads it again "
                  "(default: none)")

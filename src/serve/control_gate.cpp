@@ -47,6 +47,12 @@ bool is_loopback_host(std::string_view host) {
   return !e && address.is_loopback();
 }
 
+std::string_view control_gate::who_changes() const noexcept {
+  if (!is_on_) return "off";
+  if (!tokens_.is_empty()) return "with a token";
+  return has_management_port_ ? "this machine, on the management port" : "nobody";
+}
+
 std::optional<denial> control_gate::change(const http_request& request) const {
   if (!is_on_) return denial{404, "calls that change the server are switched off (--control off)"};
   if (!tokens_.is_empty()) {

@@ -151,7 +151,13 @@ bool is_of_proxy(const Field& f) {
   if (f.name() != http::field::unknown) return false;
   const auto name = f.name_string();
   constexpr beast::string_view forwarded = "X-Forwarded-";
-  return beast::iequals(name, "X-Real-IP") ||
+  constexpr beast::string_view others[] = {"X-Real-IP",
+                                           "X-Client-IP",
+                                           "True-Client-IP",
+                                           "CF-Connecting-IP",
+                                           "X-Original-Forwarded-For",
+                                           "X-Envoy-External-Address"};
+  return std::ranges::any_of(others, [&](auto other) { return beast::iequals(name, other); }) ||
          (name.size() > forwarded.size() &&
           beast::iequals(name.substr(0, forwarded.size()), forwarded));
 }
@@ -784,13 +790,25 @@ class session final : public http_client, public std::enable_shared_from_this<se
       }
       if (n == 0) break;
     }
-    // What announces a chunk or follows the last one is held until its end.
+    // What announces a chunk or follows the last one is held until its end, which is a CRLF.
+    if (phase_ == phase::arriving && has_bare_line_feed()) {
+      return refuse(http::status::bad_request, "a chunk's size line or trailer ends without CR");
+    }
     if (phase_ == phase::arriving && buffer_.size() > server_.settings.header_limit) {
       return refuse(http::status::bad_request,
                     fmt::format("a chunk's size line or trailer is over {} bytes",
                                 server_.settings.header_limit));
     }
     receive();
+  }
+
+  /// Whether what is left of a body, which is no data, has a line that ends in LF alone.
+  [[nodiscard]] bool has_bare_line_feed() const {
+    const std::string_view left{static_cast<const char*>(buffer_.data().data()), buffer_.size()};
+    for (std::size_t at = left.find('\n'); at != left.npos; at = left.find('\n', at + 1)) {
+      if (at == 0 || left[at - 1] != '\r') return true;
+    }
+    return false;
   }
 
   void no_room() {
@@ -1178,7 +1196,8 @@ void http_server::listen() {
   const auto address =
       asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host.c_str(), e);
   if (e) {
-    throw config_error{fmt::format("--host: got {}, expected an IP address or localhost", o.host)};
+    throw config_error{fmt::format(
+        "--host: got {}, expected an IP address, without brackets, or localhost", o.host)};
   }
   const tcp::endpoint endpoint{address, o.port};
   const auto fail = [&](const char* what) {

@@ -81,7 +81,29 @@ std::vector<std::string> key_ring::read() const {
     throw config_error{fmt::format("{}: got {} keys, expected at most {}",
                                    file_.empty() ? "--api-key" : option_, all.size(), max_keys)};
   }
+  check_apart(all);
   return all;
+}
+
+void key_ring::keep_apart(key_ring& a, key_ring& b) {
+  a.other_ = &b;
+  b.other_ = &a;
+  b.check_apart(b.keys_);
+}
+
+void key_ring::check_apart(const std::vector<std::string>& mine) const {
+  if (other_ == nullptr) return;
+  bool is_shared = false;
+  {
+    const std::lock_guard lock{other_->mutex_};
+    for (const std::string& theirs : other_->keys_) {
+      for (const std::string& key : mine) is_shared |= is_same(theirs, key);
+    }
+  }
+  if (!is_shared) return;
+  throw config_error{fmt::format("{}: {} has a key that is one of {}, too; expected others",
+                                 option_, file_,
+                                 other_->has_file() ? other_->option_ : "--api-key")};
 }
 
 bool key_ring::admits(std::string_view authorization) const {

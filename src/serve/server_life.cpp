@@ -4,6 +4,7 @@
 #include <cohort/serve/server_life.hpp>
 
 #include <cohort/core/error.hpp>
+#include <cohort/serve/infer_request.hpp>
 
 #include <fmt/format.h>
 
@@ -41,8 +42,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
 }
 
-http_reply plain(int status, std::string_view message) {
-  return {.status = status, .body = fmt::format("{}\n", message), .type = "text/plain"};
+http_reply failure(int status, std::string_view message) {
+  return {.status = status, .body = error_body(message)};
 }
 
 /// For what is opened later: models, devices, caches.
@@ -74,7 +75,7 @@ class management_app final : public http_app {
     const managed_page page = page_at(request.path);
     if (page == managed_page::none) return manage(request, client);
     if (!request.reads()) {
-      http_reply r = plain(405, fmt::format("{} allows only GET", request.path));
+      http_reply r = failure(405, fmt::format("{} allows only GET", request.path));
       r.fields.emplace_back("Allow", "GET");
       return client->answer(std::move(r));
     }
@@ -89,7 +90,7 @@ class management_app final : public http_app {
     }
   }
   std::string error_body(int /*status*/, std::string_view message) override {
-    return fmt::format("{}\n", message);
+    return serve::error_body(message);
   }
   void answered(int /*status*/) override {}
   void draining() override {}
@@ -102,7 +103,7 @@ class management_app final : public http_app {
   /// keeps no client, which would have to go before its server.
   void manage(const http_request& request, const std::shared_ptr<http_client>& client) {
     const std::lock_guard lock{mutex_};
-    if (!last_.empty()) return client->answer(plain(503, "the server is ending"));
+    if (!last_.empty()) return client->answer(failure(503, "the server is ending"));
     const std::weak_ptr<http_client> asking = client;
     const auto forget = [this, asking] { waiting_.erase(asking.lock()); };
     waiting_.insert(client);
@@ -139,7 +140,7 @@ void keep_signals() {
 
 void managed::manage(const http_request& request,
                      http_answer answer) {  // NOLINT(performance-unnecessary-value-param)
-  answer(plain(404, fmt::format("{} is unknown", request.path)));
+  answer(failure(404, fmt::format("{} is unknown", request.path)));
 }
 
 managed_page page_at(std::string_view path) noexcept {
@@ -162,7 +163,7 @@ struct server_life::state {
     // Before a thread is there to be killed by one, and a port that says that the server lives.
     signals.add(SIGTERM);
     signals.add(SIGINT);
-    if (std::ranges::any_of(settings.keys, &key_ring::has_file)) signals.add(SIGHUP);
+    signals.add(SIGHUP);
     await_signal();
     service.listen();
     if (settings.management_port) {
@@ -231,6 +232,10 @@ struct server_life::state {
   }
 
   void read_keys() const {
+    if (std::ranges::none_of(settings.keys, &key_ring::has_file)) {
+      log_line(severity::info, log_stream::err, settings.name,
+               "SIGHUP: no key or token file to read again");
+    }
     for (key_ring* const keys : settings.keys) {
       if (!keys->has_file()) continue;
       try {

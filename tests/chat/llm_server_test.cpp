@@ -461,6 +461,37 @@ TEST_CASE("the rows of SECURITY.md that this server has are what it does") {
   std::remove(keys.c_str());
 }
 
+TEST_CASE(
+    "SIGHUP without a file says so, and behind the ready line stands whether keys are needed") {
+  for (const bool has_key : {false, true}) {
+    child server{has_key ? std::vector<std::string>{"--api-key", "k"} : std::vector<std::string>{}};
+    REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+    server.signal(SIGHUP);
+    CHECK(server.read_line() == "llm_server: SIGHUP: no key or token file to read again\n");
+    CHECK(server.access ==
+          std::string{"llm_server: keys: "} + (has_key ? "needed" : "none") + "\n");
+    CHECK(connection{server.port()}.ask("GET", "/health").first == 200);
+    CHECK(server.stop() == 0);
+  }
+}
+
+TEST_CASE("a key of the environment that is empty opens no server") {
+  setenv("COHORT_API_KEY", "", 1);
+  test::child_server c{LLM_SERVER, {}};
+  unsetenv("COHORT_API_KEY");
+  CHECK(c.wait() == 2);
+  CHECK(c.first_line ==
+        "llm_server: COHORT_API_KEY: got an empty key, expected a key, or no such variable\n");
+}
+
+TEST_CASE("what is wrong with a request of the management port is said in JSON") {
+  child server{{"--management-port", "0"}};
+  REQUIRE_MESSAGE(server.port() != 0, server.first_line);
+  connection m{server.management_port()};
+  m.send("GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n");
+  CHECK(m.answer() == std::pair{400, std::string{R"({"error":"expected one Host field"})"}});
+}
+
 TEST_CASE("a request without a key is answered by its header, whatever it announces") {
   child server{{"--api-key", "secret"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);

@@ -355,6 +355,15 @@ TEST_CASE("the mixes divide the zoo by how much its models gain from batching") 
   }
 }
 
+TEST_CASE("load shows no empty key") {
+  setenv("COHORT_API_KEY", "", 1);
+  const command_result r = cohort_command("load --rate 1");
+  unsetenv("COHORT_API_KEY");
+  CHECK(r.status == 2);
+  CHECK(r.err.find("COHORT_API_KEY: got an empty key, expected a key, or no such variable") !=
+        std::string::npos);
+}
+
 TEST_CASE("autoscale follows a load, and sets beside it the fewest devices that would do") {
   const std::string load = test::scratch("load.csv");
   test::spill(load, "time_s,part\n0,1\n60,2\n120,1\n");

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -121,7 +122,10 @@ TEST_CASE("a request that a proxy has passed on is not of this machine") {
   connection m{server.management_port()};
   for (const char* field :
        {"X-Forwarded-For: 127.0.0.1\r\n", "x-forwarded-host: localhost\r\n",
-        "Forwarded: for=127.0.0.1\r\n", "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n"}) {
+        "Forwarded: for=127.0.0.1\r\n", "X-Real-IP: 127.0.0.1\r\n", "Via: 1.1 proxy\r\n",
+        "CF-Connecting-IP: 10.1.2.3\r\n", "true-client-ip: 10.1.2.3\r\n",
+        "X-Client-IP: 10.1.2.3\r\n", "X-Original-Forwarded-For: 10.1.2.3\r\n",
+        "X-Envoy-External-Address: 10.1.2.3\r\n"}) {
     CAPTURE(field);
     CHECK(m.ask("POST", load, "", field).first == 403);
   }
@@ -177,6 +181,69 @@ TEST_CASE("SIGHUP reads the keys again, and a bad file keeps those that were the
             "keys stay as they were\n");
   CHECK_FALSE(is_let_in("newer"));
   CHECK(is_let_in("new"));
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("SIGHUP without a file says so, and the server goes on") {
+  child server{{"--api-key", "secret"}};
+  server.signal(SIGHUP);
+  CHECK(server.read_line() == "inference_server: SIGHUP: no key or token file to read again\n");
+  CHECK(connection{server.port()}.ask("GET", "/v2/health/live").first == 200);
+  CHECK(server.stop() == 0);
+}
+
+TEST_CASE("behind the ready line stands whether keys are needed, and who may change the server") {
+  const test::scratch_file tokens{"tokens", "token\n"};
+  const std::pair<std::vector<std::string>, std::string> said[] = {
+      {{}, "keys: none; control: nobody"},
+      {{"--management-port", "0"}, "keys: none; control: this machine, on the management port"},
+      {{"--api-key", "k", "--control-token-file", tokens.path},
+       "keys: needed; control: with a token"},
+      {{"--api-key", "k", "--control", "off"}, "keys: needed; control: off"}};
+  for (const auto& [options, line] : said) {
+    child server{options};
+    CHECK(server.stop() == 0);
+    (void)server.read_rest();
+    CHECK(server.access == "inference_server: " + line + "\n");
+  }
+}
+
+TEST_CASE("a key of the environment that is empty opens no server") {
+  const test::scratch_file keys{"keys", "key\n"};
+  setenv("COHORT_API_KEY", "", 1);
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{}, {"--api-key-file", keys.path}}) {
+    test::child_server c{INFERENCE_SERVER, options};
+    CHECK(c.wait() == 2);
+    CHECK(c.first_line ==
+          "inference_server: COHORT_API_KEY: got an empty key, expected a key, or no such "
+          "variable\n");
+  }
+  const child server{{"--api-key", "given"}};  // The variable is not looked at.
+  CHECK(connection{server.port()}.ask("GET", "/v2").first == 401);
+  unsetenv("COHORT_API_KEY");
+}
+
+TEST_CASE("no key is a token, too") {
+  const test::scratch_file keys{"keys", "key\nshared\n"};
+  const test::scratch_file tokens{"tokens", "shared\n"};
+  const std::vector<std::string> options{"--api-key-file", keys.path, "--control-token-file",
+                                         tokens.path};
+  const std::string complaint = "inference_server: --control-token-file: " + tokens.path +
+                                " has a key that is one of --api-key-file, too; expected others";
+  {
+    test::child_server c{INFERENCE_SERVER, options};
+    CHECK(c.wait() == 2);
+    CHECK(c.first_line == complaint + "\n");
+  }
+  tokens.write("token\n");
+  child server{options};
+  tokens.write("shared\n");
+  server.signal(SIGHUP);
+  CHECK(server.read_line() == "inference_server: --api-key-file: 2 keys read\n");
+  CHECK(server.read_line() == complaint + "; the keys stay as they were\n");
+  connection c{server.port()};
+  CHECK(c.ask("POST", load, "", "Authorization: Bearer shared\r\n").first == 401);
   CHECK(server.stop() == 0);
 }
 

@@ -38,6 +38,14 @@ TEST_CASE("a host is of this machine if it is localhost or an address of loopbac
   }
 }
 
+TEST_CASE("a gate says who may change the server") {
+  CHECK(control_gate{false, no_tokens, true}.who_changes() == "off");
+  CHECK(control_gate{true, no_tokens, false}.who_changes() == "nobody");
+  CHECK(control_gate{true, no_tokens, true}.who_changes() ==
+        "this machine, on the management port");
+  CHECK(control_gate{true, tokens, true}.who_changes() == "with a token");
+}
+
 TEST_CASE("without tokens a change is taken from this machine, on the management port alone") {
   const control_gate gate{true, no_tokens, true};
   CHECK(status(gate.change(local_call())) == 200);

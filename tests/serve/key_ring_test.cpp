@@ -79,6 +79,41 @@ TEST_CASE("a file that is read again replaces its keys; a bad one changes none")
   CHECK(ring.admits("Bearer new"));
 }
 
+TEST_CASE("two rings that are kept apart share no key, now or later") {
+  const test::scratch_file first{"keys", "a\nb\n"};
+  const test::scratch_file second{"tokens", "c\nb\n"};
+  const std::string shared = "--tokens: " + second.path + " has a key that is one of ";
+  key_ring keys{{"given"}, "--keys", first.path};
+  {
+    key_ring tokens{{}, "--tokens", second.path};
+    CHECK_THROWS_WITH_AS(key_ring::keep_apart(keys, tokens),
+                         (shared + "--keys, too; expected others").c_str(), config_error);
+    key_ring only_given{{"b"}, "--keys", ""};
+    CHECK_THROWS_WITH_AS(key_ring::keep_apart(only_given, tokens),
+                         (shared + "--api-key, too; expected others").c_str(), config_error);
+  }
+  second.write("c\n");
+  key_ring tokens{{}, "--tokens", second.path};
+  key_ring::keep_apart(keys, tokens);
+  for (const char* bad : {"d\na\n", "d\ngiven\n"}) {
+    CAPTURE(bad);
+    second.write(bad);
+    CHECK_THROWS_AS(tokens.reload(), config_error);
+    CHECK(tokens.admits("Bearer c"));
+    CHECK_FALSE(tokens.admits("Bearer d"));
+  }
+  first.write("c\n");
+  CHECK_THROWS_AS(keys.reload(), config_error);
+  CHECK(keys.admits("Bearer a"));
+  second.write("d\n");
+  CHECK(tokens.reload() == "--tokens: 1 keys read");
+  CHECK(keys.reload() == "--keys: 1 keys read");
+  key_ring none;
+  key_ring::keep_apart(none, tokens);
+  second.write("a\n");
+  CHECK(tokens.reload() == "--tokens: 1 keys read");
+}
+
 TEST_CASE("what is wrong with a file is said with its line, and without its keys") {
   const test::scratch_file file{"keys", "good\nse cret\n"};
   CHECK(complaint(file.path) ==

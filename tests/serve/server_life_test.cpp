@@ -148,7 +148,7 @@ TEST_CASE("other paths of the management port are the app's, which may answer on
   life.begin();
   const std::uint16_t port = port_of(life.management_url());
   test::connection m{port};
-  CHECK(m.ask("GET", "/other") == std::pair{404, std::string{"/other is unknown\n"}});
+  CHECK(m.ask("GET", "/other") == std::pair{404, std::string{R"({"error":"/other is unknown"})"}});
   CHECK(m.ask("GET", "/denied").first == 403);
   CHECK(test::connection{service.port()}.ask("GET", "/denied").first == 401);
   test::connection first{port};
@@ -183,6 +183,44 @@ TEST_CASE("SIGHUP reads the files of keys again") {
   test::connection c{service.port()};
   CHECK(c.ask("GET", "/").first == 200);
   std::remove(file.c_str());
+}
+
+TEST_CASE("SIGHUP without files of keys ends nothing") {
+  key_ring without_file{{"given"}, "--keys", ""};
+  for (const std::vector<key_ring*>& keys :
+       {std::vector<key_ring*>{}, std::vector<key_ring*>{&without_file}}) {
+    http_server service{{}};
+    page app{service};
+    server_life life{service, app, app, {.keys = keys}};
+    CHECK(std::raise(SIGHUP) == 0);
+  }
+}
+
+TEST_CASE(
+    "what is wrong with a request of the management port is said in JSON, as its label says") {
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {.management_port = 0}};
+  life.begin();
+  const std::string get = "GET /live HTTP/1.1\r\n";
+  const std::string post = "POST /held/a HTTP/1.1\r\nHost: x\r\n";
+  const std::pair<std::string, int> bad[] = {
+      {"no HTTP at all\r\n\r\n", 400},
+      {get + "Host: x\r\nHost: y\r\n\r\n", 400},
+      {get + "Host: x\r\nField: " + std::string(20'000, 'x') + "\r\n\r\n", 431},
+      {post + "Transfer-Encoding: gzip\r\n\r\n", 501},
+      {post + "Content-Length: 262145\r\n\r\n", 413},
+      {"POST /live HTTP/1.1\r\nHost: x\r\n\r\n", 405}};
+  for (const auto& [bytes, status] : bad) {
+    CAPTURE(status);
+    test::connection m{port_of(life.management_url())};
+    m.send(bytes);
+    const auto [got, text] = m.answer();
+    CHECK(got == status);
+    CHECK(m.head.find("Content-Type: application/json\r\n") != std::string::npos);
+    CHECK(text.starts_with(R"({"error":")"));
+    CHECK(text.ends_with("\"}"));
+  }
 }
 
 TEST_CASE("a management port that is taken is named as what it is") {

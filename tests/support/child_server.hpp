@@ -80,9 +80,15 @@ class child_server {
   child_server& operator=(const child_server&) = delete;
 
   /// The next line that it writes, after the ready line and without its stamp; empty at its end.
+  /// That on its access is passed over, and kept in `access`.
   [[nodiscard]] std::string read_line() {
-    char line[4096];
-    return std::fgets(line, sizeof(line), output_) != nullptr ? without_stamp(line) : "";
+    char bytes[4096];
+    while (std::fgets(bytes, sizeof(bytes), output_) != nullptr) {
+      std::string line = without_stamp(bytes);
+      if (line.find("_server: keys: ") == line.npos) return line;
+      access = std::move(line);
+    }
+    return "";
   }
   /// @returns The exit status after SIGTERM.
   int stop(int signal = SIGTERM) {
@@ -107,6 +113,7 @@ class child_server {
   [[nodiscard]] pid_t pid() const { return pid_; }
   std::string first_line;   ///< The ready line, or the last one of a server that did not start.
   std::string told_before;  ///< Whole lines.
+  std::string access;       ///< Who may do what, as it says behind the ready line.
 
  private:
   pid_t pid_ = -1;

@@ -28,6 +28,8 @@ class control_gate {
   control_gate(bool is_on, const key_ring& tokens, bool has_management_port) noexcept
       : is_on_{is_on}, has_management_port_{has_management_port}, tokens_{tokens} {}
 
+  /// Who may change the server, for people.
+  [[nodiscard]] std::string_view who_changes() const noexcept;
   /// Whether a request that changes the server is refused.
   [[nodiscard]] std::optional<denial> change(const http_request& request) const;
   /// Whether a request of the management port that looks into the server is refused.

@@ -29,6 +29,11 @@ class key_ring {
   /// be read or has no key. Messages hold no keys.
   key_ring(std::vector<std::string> given, std::string option, std::string file);
 
+  /// From now on neither has a key of the other, so that no key stands for more than it should:
+  /// `reload` refuses one. @param a, b Outlive each other's use.
+  /// @throws config_error If they share one already.
+  static void keep_apart(key_ring& a, key_ring& b);
+
   /// Whether the server has no key, and none can come by `reload`.
   [[nodiscard]] bool is_empty() const noexcept { return given_.empty() && file_.empty(); }
   /// Whether there is a file to `reload`.
@@ -37,17 +42,19 @@ class key_ring {
   /// the number of keys, and not on where they differ.
   [[nodiscard]] bool admits(std::string_view authorization) const;
   /// Reads the file again. @returns What was read, for the log.
-  /// @throws config_error As the constructor; then the keys stay as they were.
+  /// @throws config_error As the constructor and `keep_apart`; then the keys stay as they were.
   std::string reload();
 
  private:
   [[nodiscard]] std::vector<std::string> read() const;
+  void check_apart(const std::vector<std::string>& mine) const;
 
   std::vector<std::string> given_;
   std::string option_;
   std::string file_;
   mutable std::mutex mutex_;
-  std::vector<std::string> keys_;  // All; guarded by the lock.
+  std::vector<std::string> keys_;    // All; guarded by the lock.
+  const key_ring* other_ = nullptr;  // That it has no key of.
 };
 
 }  // namespace cohort::serve

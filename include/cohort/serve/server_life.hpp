@@ -60,8 +60,8 @@ struct life_options {
   double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
   double drain_timeout_s = 10;  ///< From the signal to the end of the last connection.
   double end_patience_s = 0.5;  ///< From then on for devices and threads, before the process exits.
-  /// Outlive the life. SIGHUP reads the files of those that have one again; if none has, it ends
-  /// the process, as usual.
+  /// Outlive the life. SIGHUP reads the files of those that have one again; it never ends the
+  /// process.
   std::vector<key_ring*> keys{};
 };
 
