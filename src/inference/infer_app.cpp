@@ -183,7 +183,11 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
   } else if (path == "/v2/models/stats") {
     if (gets()) client->answer({.body = statistics(catalog_->all())});
   } else if (path.starts_with(repository_path)) {
-    ask_repository(request, [client](serve::http_reply r) { client->answer(std::move(r)); });
+    // This thread lets the client go, though the repository's may hold the answer for longer.
+    const auto held = std::make_shared<client_ptr>(client);
+    ask_repository(request, [held](serve::http_reply r) {
+      if (const client_ptr c = std::exchange(*held, nullptr)) c->answer(std::move(r));
+    });
   } else if (path.starts_with("/v2/models/")) {
     ask_model(path.substr(11), request, client);
   } else {

@@ -34,8 +34,8 @@
 
 namespace cohort::inference {
 
-/// Answers requests. All on the HTTP server's thread but `ended`, `early_answer` and `manage`, and
-/// `live`, `ready`, `metrics` and `hanging_devices`, which any thread may call.
+/// Answers requests. All on the HTTP server's thread but `ended` and what `managed` has, which any
+/// thread may call.
 class infer_app final : public serve::http_app, public serve::managed, public outcome_listener {
  public:
   /// @param http, counters Must outlive it. @throws config_error If keys or tokens are not valid.
@@ -63,6 +63,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] serve::http_reply metrics() override;
   [[nodiscard]] std::size_t hanging_devices() override {
     return is_started_ ? watch_.hanging_devices() : 0;
+  }
+  [[nodiscard]] std::size_t hanging_loads() override {
+    return is_started_ ? models_->hanging_loads() : 0;
+  }
+  void await_loads() override {
+    if (is_started_) models_->await_loads();
   }
   void ended(engine::tensor_request& r, outcome how) noexcept override;
   /// Whether clients need a key, and who may change the server, for the log.

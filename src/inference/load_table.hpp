@@ -7,20 +7,23 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort::inference {
 
 /// How loads are bounded.
 struct load_limits {
-  duration time = unbounded;   ///< From when a load is asked for to its end; `unbounded`: no limit.
-  std::size_t at_once = 8;     ///< Loads that run at one time.
-  std::size_t abandoned = 32;  ///< Loads that were abandoned and have not ended.
+  duration time = unbounded;  ///< From when a load is asked for to its end; `unbounded`: no limit.
+  duration slow = std::chrono::seconds{10};  ///< From then to when one that runs is called slow.
+  std::size_t at_once = 8;                   ///< Loads that run at one time.
+  std::size_t abandoned = 32;                ///< Loads that were abandoned and have not ended.
 };
 
 /// Decides when loads begin and when they are abandoned: a model has at most one. An abandoned load
@@ -34,6 +37,7 @@ class load_table {
   struct load {
     phase is = phase::waiting;
     time_point since{};  ///< When it was asked for.
+    bool is_slow = false;
   };
   struct objection {
     int status;  ///< Of HTTP.
@@ -62,7 +66,9 @@ class load_table {
     return std::nullopt;
   }
   /// A load is asked for, to which there is no objection.
-  void ask(const std::string& name, time_point now) { loads_[name] = {phase::waiting, now}; }
+  void ask(const std::string& name, time_point now) {
+    loads_[name] = {.is = phase::waiting, .since = now};
+  }
   /// The waiting load that was asked for first, which runs from now on; nothing if none may.
   [[nodiscard]] std::optional<std::string> begin() {
     if (count(phase::running) >= limits_.at_once) return std::nullopt;
@@ -94,12 +100,24 @@ class load_table {
     }
     return over;
   }
-  /// When the next one is overdue; nothing: never.
+  /// Those that run and are slow: each is named once.
+  [[nodiscard]] std::vector<std::string> slow(time_point now) {
+    std::vector<std::string> all;
+    for (auto& [name, l] : loads_) {
+      if (!may_slow(l) || now - l.since < limits_.slow) continue;
+      l.is_slow = true;
+      all.push_back(name);
+    }
+    return all;
+  }
+  /// When the next one is overdue or slow; nothing: never.
   [[nodiscard]] std::optional<time_point> next() const {
     std::optional<time_point> first;
     for (const auto& [name, l] : loads_) {
-      if (!is_bounded(l)) continue;
-      first = std::min(first.value_or(l.since + limits_.time), l.since + limits_.time);
+      for (const auto& [is_due, after] :
+           {std::pair{is_bounded(l), limits_.time}, std::pair{may_slow(l), limits_.slow}}) {
+        if (is_due) first = std::min(first.value_or(l.since + after), l.since + after);
+      }
     }
     return first;
   }
@@ -131,6 +149,9 @@ class load_table {
  private:
   [[nodiscard]] bool is_bounded(const load& l) const noexcept {
     return l.is != phase::abandoned && limits_.time != unbounded;
+  }
+  [[nodiscard]] bool may_slow(const load& l) const noexcept {
+    return l.is == phase::running && !l.is_slow && limits_.slow != unbounded;
   }
 
   load_limits limits_;

@@ -103,6 +103,11 @@ class model_service {
   [[nodiscard]] virtual bool is_suspended(model_id /*id*/) const noexcept { return false; }
   /// Devices that do not come back from what they were sent. As `inspect`, but with a plan, too.
   [[nodiscard]] virtual std::size_t hanging_devices() = 0;
+  /// Loads and measurements of models that were given up and have not ended. Any thread.
+  [[nodiscard]] virtual std::size_t hanging_loads() const noexcept { return 0; }
+  /// After `model_repository::leave`: waits until what that has given up has ended, or a second has
+  /// passed since.
+  virtual void await_loads() {}
   /// Takes no more requests; those accepted go on to their ends.
   virtual void drain() noexcept = 0;
 };

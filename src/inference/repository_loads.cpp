@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <future>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <serve/barrier.hpp>
 #include <serve/log.hpp>
 #include <string>
@@ -26,25 +26,20 @@
 
 namespace cohort::inference {
 
-/// One at a time, as they are timed; but one that takes long holds up no other.
+/// One at a time, as they are timed; but one that is slow holds up neither another one nor the
+/// start. With as many slow ones as may run the rest are queued behind them.
 void repository_service::load_all(const std::vector<std::string>& names) {
-  constexpr std::chrono::seconds long_time{10};
-  std::deque<std::future<void>> open;
+  std::vector<std::future<void>> slow;
+  const auto has_ended = [](const std::future<void>& f) {
+    return f.wait_for(duration{0}) == std::future_status::ready;
+  };
   for (const std::string& name : names) {
-    while (open.size() >= load_limits{}.at_once) {
-      open.front().wait();
-      open.pop_front();
-    }
     const auto told = std::make_shared<std::promise<void>>();
-    open.push_back(told->get_future());
-    const answer done = [this, told](int /*status*/, const std::string& why) {
-      if (!why.empty()) report(why);
-      told->set_value();
-    };
-    later(done, [this, name, done] { ask_load(name, done); });
-    if (open.back().wait_for(long_time) == std::future_status::ready) open.pop_back();
+    load(name, true, [told](int /*status*/, const std::string& /*why*/) { told->set_value(); });
+    std::erase_if(slow, has_ended);
+    slow.push_back(told->get_future());
+    if (slow.size() <= load_limits{}.at_once) slow.back().wait_for(load_limits{}.slow);
   }
-  for (const std::future<void>& f : open) f.wait();
 }
 
 void repository_service::ask_load(const std::string& name, answer done) {
@@ -80,32 +75,38 @@ void repository_service::show_loads() {
   const std::size_t wanted = running + table_.count(load_table::phase::waiting);
   counters_.models_loading.set(static_cast<double>(wanted));
   const std::size_t measuring = measuring_job_ == 0 ? 0 : 1;
-  counters_.loads_abandoned.set(static_cast<double>(threads_.size() - running - measuring));
+  {
+    const std::lock_guard lock{mutex_};
+    abandoned_ = threads_.size() - running - measuring;
+  }
+  job_ended_.notify_all();
+  counters_.loads_abandoned.set(static_cast<double>(abandoned_));
 }
 
 /// Gives up what has taken too long, and begins what there is room for.
 void repository_service::look_at_time() {
   const time_point now = steady_clock{}.now();
+  for (const std::string& name : table_.slow(now)) {
+    serve::log_warning(fmt::format("model '{}': still loading after {:.0f} s", name,
+                                   to_seconds(now - table_.find(name)->since)));
+  }
   for (const std::string& name : table_.overdue(now)) {
     const std::uint64_t job = loads_.at(name).number;
     problems_[name] = fmt::format(
         "model '{}' is not loaded after {} s, --load-timeout-s: {}", name, options_.load_timeout_s,
         job != 0 ? "its load is abandoned" : "other loads went before it");
     counters_.load_timeouts.add(1);
-    if (job != 0) hanging_.insert(job);
     abandon(name, 504, problems_[name]);
   }
   const duration limit = from_seconds(options_.load_timeout_s);
   if (measuring_job_ != 0 && limit > duration{0} && now - measuring_since_ >= limit) {
     counters_.load_timeouts.add(1);
-    hanging_.insert(measuring_job_);
     const std::shared_ptr<measurement> m = measuring_;
     stop_measuring(m->which.first);
     not_measured(
         instances_.at(m->which),
         fmt::format("a batch takes more than {} s, --load-timeout-s", options_.load_timeout_s));
   }
-  hanging_jobs_ = hanging_.size();
   begin_loads();
 }
 
@@ -117,17 +118,29 @@ void repository_service::abandon(const std::string& name, int status, const std:
   if (job.number == 0) {
     loads_.erase(name);
   } else {
-    threads_.give_up(job.number);
+    give_up(job.number);
     job.result.reset();  // It is freed on the job's thread.
   }
   show_loads();
   done(status, why);
 }
 
+void repository_service::give_up(std::uint64_t job) {
+  threads_.give_up(job);
+  given_up_ = steady_clock{}.now();
+}
+
+void repository_service::await_loads() {
+  constexpr std::chrono::seconds patience{1};
+  std::promise<time_point> told;
+  later([&] { told.set_value(given_up_); });  // When it has left.
+  const duration left = told.get_future().get() + patience - steady_clock{}.now();
+  std::unique_lock lock{mutex_};
+  job_ended_.wait_for(lock, left, [this] { return abandoned_ == 0; });
+}
+
 void repository_service::job_is_over(std::uint64_t number) {
   threads_.forget(number);
-  hanging_.erase(number);
-  hanging_jobs_ = hanging_.size();
   if (number == measuring_job_) {
     measuring_job_ = 0;
     return measured_some();
@@ -144,11 +157,20 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
   const load_table::load was = table_.end(name);
   show_loads();  // First: who is told may look.
   if (was.is == load_table::phase::abandoned) {
-    const std::string line = fmt::format(
-        "model '{}': its load, which was abandoned, has ended after {:.0f} s: load it again", name,
-        to_seconds(steady_clock{}.now() - was.since));
-    serve::log_warning(line);
-    if (const auto at = problems_.find(name); at != problems_.end()) at->second = line;
+    if (is_leaving_) return;
+    const double seconds = to_seconds(steady_clock{}.now() - was.since);
+    const auto at = problems_.find(name);
+    if (at == problems_.end()) {  // It was unloaded.
+      serve::log_line(
+          serve::severity::info,
+          fmt::format("model '{}': its load, which was given up, has ended after {:.0f} s", name,
+                      seconds));
+    } else {
+      at->second = fmt::format(
+          "model '{}': its load, which was abandoned, has ended after {:.0f} s: load it again",
+          name, seconds);
+      serve::log_warning(at->second);
+    }
     return;
   }
   try {
@@ -234,7 +256,7 @@ double repository_service::row_ms(models::host_model_factory& f, const std::stri
 /// disturbed.
 void repository_service::measure_some() {
   const bool is_busy = measuring_job_ != 0 || table_.count(load_table::phase::running) > 0;
-  if (!is_ready_ || is_leaving_ || is_busy || hanging_.size() >= load_limits{}.abandoned) return;
+  if (!is_ready_ || is_leaving_ || is_busy || abandoned_ >= load_limits{}.abandoned) return;
   if (!measuring_) {
     const auto at =
         std::ranges::find_if(instances_, [](const auto& i) { return i.second.points.empty(); });
@@ -278,9 +300,10 @@ void repository_service::not_measured(instance& i, const std::string& why) {
 /// Its versions are not measured any more.
 void repository_service::stop_measuring(const std::string& name) {
   if (!measuring_ || measuring_->which.first != name) return;
-  if (measuring_job_ != 0) threads_.give_up(measuring_job_);
+  if (measuring_job_ != 0) give_up(measuring_job_);
   measuring_job_ = 0;
   measuring_.reset();
+  show_loads();
 }
 
 }  // namespace cohort::inference

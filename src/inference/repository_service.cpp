@@ -115,19 +115,33 @@ void repository_service::later(const answer& failed, std::function<void()> work)
 }
 
 void repository_service::load(const std::string& name, answer done) {
-  later(done, [this, name, done] {
-    ask_load(name, [this, name, done](int status, const std::string& why) {
-      if (!why.empty() && problems_.contains(name)) {  // Not of names that clients invent.
-        report(is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name)
-                               : why);
-      }
-      done(status, why);
-    });
-  });
+  load(name, false, std::move(done));
+}
+/// @param is_known Whether there is a model of that name: clients invent some.
+void repository_service::load(const std::string& name, bool is_known, answer done) {
+  const answer told = [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
+                          int status, const std::string& why) {
+    if (why.empty()) {
+      serve::log_line(serve::severity::info,
+                      fmt::format("model '{}': loaded, {}, in {:.2f} s", name, versions_of(name),
+                                  to_seconds(steady_clock{}.now() - asked)));
+    } else if (!is_leaving_ && ((is_known && status != 409) || problems_.contains(name))) {
+      report(is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
+    }
+    done(status, why);
+  };
+  later(told, [this, name, told] { ask_load(name, told); });
 }
 void repository_service::unload(const std::string& name, answer done) {
-  later(done, [this, name, done] {
+  later(done, [this, name, done, asked = steady_clock{}.now()] {
+    const std::string versions = versions_of(name);
     const std::string why = unload_now(name);
+    if (why.empty()) {
+      serve::log_line(serve::severity::info,
+                      fmt::format("model '{}': unloaded{}{}, in {:.2f} s", name,
+                                  versions.empty() ? " while it was being loaded" : ", ", versions,
+                                  to_seconds(steady_clock{}.now() - asked)));
+    }
     done(why.empty() ? 200 : 400, why);
   });
 }
@@ -144,6 +158,7 @@ void repository_service::leave() {
   later([this] {
     is_leaving_ = true;
     for (const std::string& name : table_.wanted()) abandon(name, 503, "draining");
+    if (measuring_) stop_measuring(std::string{measuring_->which.first});
   });
 }
 
@@ -186,6 +201,17 @@ void repository_service::report(const std::string& why) const {
 bool repository_service::is_served(const std::string& name) const {
   const auto at = instances_.lower_bound({name, {}});
   return at != instances_.end() && at->first.first == name;
+}
+
+/// Those that are served, in words; empty: none.
+std::string repository_service::versions_of(const std::string& name) const {
+  std::string all;
+  for (auto at = instances_.lower_bound({name, {}});
+       at != instances_.end() && at->first.first == name; ++at) {
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", at->first.second);
+  }
+  if (all.empty()) return all;
+  return (all.find(',') == std::string::npos ? "version " : "versions ") + all;
 }
 
 /// What a model is counted as, while somebody holds it.

@@ -23,7 +23,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,8 +63,8 @@ class repository_service final : public model_service, public model_repository {
   /// Largest batch of a model that was not measured yet.
   static constexpr std::uint32_t first_batch = 4;
 
-  /// Loads all models before it returns, but for those that are abandoned. @param listener,
-  /// counters Outlive it.
+  /// Loads all models. Those that are not loaded in ten seconds go on when it returns, as if they
+  /// had been asked for then. @param listener, counters Outlive it.
   /// @throws resource_error If ONNX Runtime is not there.
   /// @throws config_error If the folder cannot be read.
   repository_service(const options& o, outcome_listener& listener, serve::metrics& counters);
@@ -91,10 +90,9 @@ class repository_service final : public model_service, public model_repository {
     return engine_->is_suspended(id);
   }
   [[nodiscard]] std::optional<service_state> inspect() override { return engine_->inspect(); }
-  /// And loads and measurements that took too long, which nothing has ended yet.
-  [[nodiscard]] std::size_t hanging_devices() override {
-    return engine_->hanging_devices() + hanging_jobs_;
-  }
+  [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
+  [[nodiscard]] std::size_t hanging_loads() const noexcept override { return abandoned_; }
+  void await_loads() override;
   void drain() noexcept override;
 
   void load(const std::string& name, answer done) override;
@@ -157,15 +155,18 @@ class repository_service final : public model_service, public model_repository {
   // All of the keeper's.
   void keep();
   void load_all(const std::vector<std::string>& names);
+  void load(const std::string& name, bool is_known, answer done);
   void ask_load(const std::string& name, answer done);
   void begin_loads();
   void look_at_time();
   void job_is_over(std::uint64_t number);
   void load_is_over(std::map<std::string, load_job>::iterator which);
   void abandon(const std::string& name, int status, const std::string& why);
+  void give_up(std::uint64_t job);
   void show_loads();
   std::string serve_opened(const std::string& name, opened_model found);
   [[nodiscard]] bool is_served(const std::string& name) const;
+  [[nodiscard]] std::string versions_of(const std::string& name) const;
   std::string unload_now(const std::string& name);
   std::vector<repository_entry> index_now() const;
   instance instance_of(opened_version v);
@@ -199,15 +200,16 @@ class repository_service final : public model_service, public model_repository {
   load_table table_;
   std::map<std::string, load_job> loads_;  // Those of the table.
   std::shared_ptr<measurement> measuring_;
-  std::uint64_t measuring_job_ = 0;  // The batch of it that runs; 0: none.
-  time_point measuring_since_{};     // From when it does.
-  std::set<std::uint64_t> hanging_;  // Jobs that took too long and have not ended.
-  std::atomic<std::size_t> hanging_jobs_{0};
+  std::uint64_t measuring_job_ = 0;        // The batch of it that runs; 0: none.
+  time_point measuring_since_{};           // From when it does.
+  std::atomic<std::size_t> abandoned_{0};  // Jobs that were given up and have not ended.
+  time_point given_up_{};                  // When the last one was.
   bool is_leaving_ = false;
   std::unique_ptr<live_engine> engine_;  // Ends before what it runs.
 
   std::mutex mutex_;
   std::condition_variable woken_;
+  std::condition_variable job_ended_;
   std::deque<std::function<void()>> commands_;
   std::function<void(std::function<void()>)> post_;
   bool is_draining_ = false;

@@ -89,6 +89,10 @@ class management_app final : public http_app {
       last_.emplace(p, of(p));
     }
   }
+  /// On its thread: who still waits for an answer gets that of a server that is not ready.
+  void answer_rest() {
+    for (const auto& client : std::exchange(waiting_, {})) client->answer(pages_.ready());
+  }
   std::string error_body(int /*status*/, std::string_view message) override {
     return serve::error_body(message);
   }
@@ -105,13 +109,12 @@ class management_app final : public http_app {
     const std::lock_guard lock{mutex_};
     if (!last_.empty()) return client->answer(failure(503, "the server is ending"));
     const std::weak_ptr<http_client> asking = client;
-    const auto forget = [this, asking] { waiting_.erase(asking.lock()); };
     waiting_.insert(client);
-    client->on_gone(forget);
-    pages_.manage(request, [this, asking, forget](http_reply r) {
-      own_->post([asking, forget, r = std::move(r)] {
-        if (const auto there = asking.lock()) there->answer(r);
-        forget();
+    client->on_gone([this, asking] { waiting_.erase(asking.lock()); });
+    pages_.manage(request, [this, asking](http_reply r) {
+      own_->post([this, asking, r = std::move(r)] {
+        const auto there = asking.lock();
+        if (waiting_.erase(there) > 0) there->answer(r);  // Else `answer_rest` has.
       });
     });
   }
@@ -205,15 +208,27 @@ struct server_life::state {
     log_line(severity::info, log_stream::out, settings.name, what);
   }
 
+  /// What does not come back.
+  struct hung {
+    std::size_t devices = 0;
+    std::size_t loads = 0;
+    [[nodiscard]] std::size_t count() const noexcept { return devices + loads; }
+  };
+  [[nodiscard]] hung hanging() const { return {pages.hanging_devices(), pages.hanging_loads()}; }
+
   /// The last line. @returns The exit status.
-  [[nodiscard]] int say_last(std::string_view why, std::size_t hanging) const {
+  [[nodiscard]] int say_last(std::string_view why, hung hanging) const {
     const std::size_t left = service.under_way();
-    say(fmt::format("{}: left {} requests and {} devices that hang", why, left, hanging));
-    return left + hanging > 0 ? exit_left_requests : 0;
+    std::string loads;
+    if (hanging.loads == 1) loads = ", and 1 load that hangs";
+    if (hanging.loads > 1) loads = fmt::format(", and {} loads that hang", hanging.loads);
+    say(fmt::format("{}: left {} requests and {} devices that hang{}", why, left, hanging.devices,
+                    loads));
+    return left + hanging.count() > 0 ? exit_left_requests : 0;
   }
 
   /// Where nobody else can be relied upon to come to an end. Destructors may wait for a device.
-  [[noreturn]] void leave_process(std::string_view why, std::size_t hanging) const {
+  [[noreturn]] void leave_process(std::string_view why, hung hanging) const {
     const int status = say_last(why, hanging);
     flush_log();
     ::_exit(status);
@@ -252,8 +267,23 @@ struct server_life::state {
     const std::lock_guard alone{last_word};  // For good: who waits for it ends with the process.
     if (now == phase::ended) return;
     // What is being released may not be asked. What it waits for beyond its time hangs.
-    const std::size_t known = now == phase::releasing ? 0 : pages.hanging_devices();
-    leave_process(why, std::max<std::size_t>(known, is_overdue ? 1 : 0));
+    hung known = now == phase::releasing ? hung{} : hanging();
+    if (is_overdue && known.count() == 0) known.devices = 1;
+    leave_process(why, known);
+  }
+
+  /// At the end: until those who asked the management port have their answers, but not for long.
+  void answer_callers() {
+    std::promise<void> said;
+    manager->post([this, &said] {
+      guarded(settings.name, "the last answers", [this] { management.answer_rest(); });
+      said.set_value();
+    });
+    said.get_future().wait();
+    const auto until = std::chrono::steady_clock::now() + milliseconds_of(settings.end_patience_s);
+    while (manager->under_way() > 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
   }
 
   void hear(std::string_view signal, bool is_polite) {
@@ -338,18 +368,22 @@ void server_life::wait() { state_->service_thread.join(); }
 
 int server_life::end(const std::function<void()>& release) {
   state& me = *state_;
-  if (me.manager) me.management.keep_last();
+  if (me.manager) {
+    me.management.keep_last();
+    me.answer_callers();
+  }
+  me.pages.await_loads();
   {
     const std::lock_guard alone{me.last_word};
     // `release` would wait for it, though nobody waits for anything else.
-    const std::size_t hanging = me.pages.hanging_devices();
-    if (hanging > 0) me.leave_process(state::not_waiting, hanging);
+    const state::hung hanging = me.hanging();
+    if (hanging.count() > 0) me.leave_process(state::not_waiting, hanging);
     me.now = state::phase::releasing;
   }
   release();
   const std::lock_guard alone{me.last_word};
   me.now = state::phase::ended;
-  if (me.service.under_way() > 0) return me.say_last("the drain time-out is over", 0);
+  if (me.service.under_way() > 0) return me.say_last("the drain time-out is over", {});
   me.say("drained");
   return 0;
 }

@@ -95,8 +95,31 @@ TEST_CASE("with as many abandoned loads as are allowed no other one may be asked
   CHECK_FALSE(t.against("c", t0));
 }
 
+TEST_CASE("a load that runs is slow after a while, which is told once of each") {
+  load_table t{{.slow = 10s, .at_once = 2}};
+  t.ask("a", t0);
+  CHECK_FALSE(t.next());  // It waits.
+  CHECK(t.begin() == "a");
+  t.ask("b", t0 + 1s);
+  CHECK(t.begin() == "b");
+  t.ask("waits", t0 + 2s);
+  CHECK(t.next() == t0 + 10s);
+  CHECK(t.slow(t0 + 10s - 1ns).empty());
+  CHECK(t.slow(t0 + 10s) == names{"a"});
+  CHECK(t.next() == t0 + 11s);
+  CHECK(t.abandon("b"));
+  CHECK(t.slow(t0 + 20s).empty());
+  CHECK(t.begin() == "waits");
+  CHECK(t.slow(t0 + 20s) == names{"waits"});
+  CHECK_FALSE(t.next());
+  t.end("a");
+  t.ask("a", t0 + 21s);  // Another load.
+  CHECK(t.begin() == "a");
+  CHECK(t.next() == t0 + 31s);
+}
+
 TEST_CASE("without a limit of time no load is ever overdue") {
-  load_table t{{}};
+  load_table t{{.slow = unbounded}};
   t.ask("m", t0);
   CHECK(t.begin() == "m");
   CHECK_FALSE(t.next());

@@ -342,8 +342,92 @@ TEST_CASE("a load that nothing ends keeps its thread alone, and the server ends 
   CHECK(load(c, "large").find("needs 300 MB, and others have 400 of 512 MB") != std::string::npos);
   CHECK(unload(c, "stuck").starts_with("400 "));
   CHECK(s.stop() == 3);
-  CHECK(s.read_rest().find("not waiting for what hangs: left 0 requests and 1 devices that hang") !=
+  CHECK(s.read_rest().ends_with(
+      "not waiting for what hangs: left 0 requests and 0 devices that hang, and 1 load that "
+      "hangs\n"));
+}
+
+TEST_CASE("a drain tells those who wait for loads that nothing ends, and does not wait either") {
+  for (const bool is_unloaded : {false, true}) {
+    CAPTURE(is_unloaded);
+    const repository r;
+    r.add(test::two_by_two(), "good", slow_slo);
+    test::child_server s{INFERENCE_SERVER,
+                         r.options({"--management-port", "0", "--drain-timeout-s", "3600"})};
+    REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+    const std::uint16_t management = test::management_port_of(s);
+    r.add(test::stuck(), "stuck", slow_slo);
+    r.add(test::stuck(), "stuck_too", slow_slo);
+    // The server drains with no other client than that of the management port, too.
+    const auto caller = begin_load(management, "stuck");
+    std::unique_ptr<test::connection> other;
+    {
+      test::connection c{management};
+      CHECK(test::soon([&] { return is_loading(c, "stuck"); }));
+      if (is_unloaded) {
+        CHECK(unload(c, "stuck").empty());
+        CHECK(caller->answer().first == 409);
+      } else {
+        other = begin_load(s.port(), "stuck_too");
+        CHECK(test::soon([&] { return is_loading(c, "stuck_too"); }));
+      }
+    }
+    CHECK(s.stop() == 3);
+    const std::pair told{503, std::string{R"({"error":"draining"})"}};
+    if (!is_unloaded) {
+      CHECK(caller->answer() == told);
+      CHECK(other->answer() == told);
+    }
+    const std::string said = s.read_rest();
+    CAPTURE(said);
+    CHECK(said.ends_with(std::string{"left 0 requests and 0 devices that hang, and "} +
+                         (is_unloaded ? "1 load that hangs\n" : "2 loads that hang\n")));
+    CHECK(said.find("load it again") == std::string::npos);
+  }
+}
+
+TEST_CASE("a drain with a caller of the management port alone tells it") {
+  const repository r;
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options({"--management-port", "0"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  r.add(test::stuck(), "stuck", slow_slo);
+  const std::uint16_t management = test::management_port_of(s);
+  const auto caller = begin_load(management, "stuck");
+  {
+    test::connection c{management};
+    CHECK(test::soon([&] { return is_loading(c, "stuck"); }));
+  }
+  CHECK(s.stop() == 3);
+  CHECK(caller->answer() == std::pair{503, std::string{R"({"error":"draining"})"}});
+}
+
+TEST_CASE("a model that hangs at the start is named, and holds up neither others nor the start") {
+  const repository r;
+  r.add(test::endless(), "endless", slow_slo);
+  r.add(test::two_by_two(), "good", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CAPTURE(s.told_before);
+  CHECK(s.told_before.find("model 'endless': still loading after 10 s\n") != std::string::npos);
+  CHECK(s.told_before.find("model 'good': loaded, version 1, in ") != std::string::npos);
+  test::connection c{s.port()};
+  CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
+  CHECK(is_loading(c, "endless"));
+  CHECK(unload(c, "endless").empty());
+  CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
+  CHECK(unload(c, "good").empty());
+  CHECK(s.stop() == 0);
+  const std::string said = s.read_rest();
+  CAPTURE(said);
+  CHECK(said.find("model 'endless': unloaded while it was being loaded, in ") != std::string::npos);
+  CHECK(said.find("model 'endless': its load, which was given up, has ended after ") !=
         std::string::npos);
+  CHECK(said.find("model 'good': unloaded, version 1, in ") != std::string::npos);
+  for (const char* untrue : {"load it again", "still loading"}) {
+    CAPTURE(untrue);
+    CHECK(said.find(untrue) == std::string::npos);
+  }
 }
 
 TEST_CASE("a drain does not wait for a load: its caller is told, and so is who asks for one then") {

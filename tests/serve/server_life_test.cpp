@@ -167,6 +167,26 @@ TEST_CASE("other paths of the management port are the app's, which may answer on
   CHECK(m.ask("GET", "/live").first == 200);
 }
 
+TEST_CASE("who waits for the app on the management port at the end is told that it is not ready") {
+  http_server service{{}};
+  page app{service};
+  server_life life{service, app, app, {.management_port = 0, .lame_duck_s = 0}};
+  life.begin();
+  life.become_ready([] {});
+  const std::uint16_t port = port_of(life.management_url());
+  test::connection m{port};
+  test::connection waits{port};
+  waits.send("GET /held/one HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(m.ask("GET", "/live").first == 200);  // The other was read before it.
+  CHECK(std::raise(SIGTERM) == 0);
+  life.wait();
+  CHECK(life.end([&] {
+    CHECK(waits.answer().first == 503);
+    for (const auto& [body, to] : std::exchange(app.held, {})) to({.body = body});  // In vain.
+    CHECK(waits.ask("GET", "/live") == std::pair{200, std::string{"live"}});
+  }) == 0);
+}
+
 TEST_CASE("SIGHUP reads the files of keys again") {
   const std::string file = test::scratch("keys");
   test::spill(file, "old\n");

@@ -17,7 +17,7 @@
 
 namespace cohort::serve {
 
-/// Exit status of a server that left requests unanswered, or devices that hang.
+/// Exit status of a server that left requests unanswered, or devices or loads that hang.
 inline constexpr int exit_left_requests = 3;
 
 /// Takes the answer to a request, once, on any thread.
@@ -36,6 +36,10 @@ class managed {
   /// How many devices do not come back from what they were sent, as far as that is known. Must not
   /// wait for one.
   [[nodiscard]] virtual std::size_t hanging_devices() { return 0; }
+  /// How many loads of models have not ended though they were given up. Must not wait.
+  [[nodiscard]] virtual std::size_t hanging_loads() { return 0; }
+  /// Once, in `end`: waits a moment for loads that the drain has given up.
+  virtual void await_loads() {}
   /// As `http_app::early_answer`, for requests to `manage`. One function may override both.
   [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
     return std::nullopt;
@@ -77,8 +81,9 @@ struct life_options {
 /// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
 /// one is the end. While the server starts already the first is.
 ///
-/// However it ends, the last line that it prints is `drained`, or says how many requests and how
-/// many devices that hang were left. If any were, the exit status is `exit_left_requests`, else 0.
+/// However it ends, the last line that it prints is `drained`, or says how many requests, and how
+/// many devices and loads that hang, were left. If any were, the exit status is
+/// `exit_left_requests`, else 0.
 /// From then on the process ignores these signals: it is to end.
 class server_life {
  public:
@@ -96,10 +101,11 @@ class server_life {
   /// Until the last answer is sent, or no more may be.
   void wait();
   /// After `wait`: has `release` destroy what answered, which nobody asks any more, as the pages of
-  /// the management port stay as they are, and says in one line what was left. If a device hangs,
-  /// which `release` might wait for, the process exits instead; so it does if `release` has not
-  /// returned `end_patience_s` after the drain's time: what it waits for then counts as a device
-  /// that hangs.
+  /// the management port stay as they are, and says in one line what was left. Before that, who
+  /// waits for `managed::manage` is answered as by `managed::ready`, and has `end_patience_s` to
+  /// take it. If a device or a load hangs, which `release` might wait for, the
+  /// process exits instead; so it does if `release` has not returned `end_patience_s` after the
+  /// drain's time: what it waits for then counts as a device that hangs.
   /// @returns What the process should exit with: 0, or `exit_left_requests`.
   int end(const std::function<void()>& release);
   /// That of the management port, for the ready line: ` management http://HOST:PORT`, or nothing.
