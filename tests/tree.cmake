@@ -16,8 +16,9 @@ add_test(NAME tree.checks_reject
          COMMAND "${CMAKE_COMMAND}" "-DWORK=${CMAKE_CURRENT_BINARY_DIR}/bad_tree" -P
                  "${PROJECT_SOURCE_DIR}/cmake/check_rejects.cmake")
 add_test(NAME tree.mutants COMMAND "${PROJECT_SOURCE_DIR}/scripts/mutants" --list)
+add_test(NAME tree.scripts COMMAND "${CMAKE_CURRENT_LIST_DIR}/programs/check_scripts" "${PROJECT_SOURCE_DIR}")
 set_tests_properties(
-  tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.alerts tree.checks_reject tree.mutants
+  tree.layers tree.umbrella tree.sinks tree.include_graph tree.reached tree.presets tree.alerts tree.checks_reject tree.mutants tree.scripts
   PROPERTIES TIMEOUT 60 LABELS tree)
 
 if(NOT COHORT_TEST_LAYERS AND NOT COHORT_PLAIN_TESTS)

@@ -168,8 +168,8 @@ int compare_all(const compare_command_options& o) {
     if (o.rate > 0) requests[i].arrival_s = static_cast<double>(i) / o.rate;
     tokens += requests[i].output;
   }
-  fmt::print("{} requests, {} tokens to produce, {} slots, {} M parameters\n\n", requests.size(),
-             tokens, o.slots, model.config().parameters() / 1000000);
+  fmt::print("{} requests, {} tokens to produce, {} slots, {:.1f} M parameters\n\n", requests.size(),
+             tokens, o.slots, static_cast<double>(model.config().parameters()) / 1e6);
   fmt::print("{:<22}{:>9}{:>9}{:>9}{:>11}{:>12}{:>12}{:>12}{:>12}{:>12}  {}\n", "method", "s",
              "cpu s", "tokens/s", "iterations", "ttft p50", "ttft p99", "gap p50", "gap p99",
              "run p99", "tokens");

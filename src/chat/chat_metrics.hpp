@@ -49,7 +49,7 @@ class chat_metrics : public serve::metric_page {
   serve::counter iterations{*this,
                             {"cohort_llm_iterations_total", "Iterations of the decode batch"}};
   serve::counter preemptions{
-      *this, {"cohort_llm_preemptions_total", "Sequences that gave up their slot for a while"}};
+      *this, {"cohort_llm_preemptions_total", "Sequences preempted: their slot went to another"}};
   serve::counter bubbles{*this,
                          {"cohort_llm_bubbles_total",
                           "Empty slots, summed over iterations in which a sequence was ready"}};

@@ -434,7 +434,7 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--rate", o.rate, "rate over all models, in requests per second", "RPS")->required();
   option(sub, "--duration-s", o.duration_s, "time to send for, in seconds", "S");
   arrivals_options(sub, o.arrivals, o.shape);
-  option(sub, "--models", o.models, "models to ask (default: all that are served)", "NAME,...");
+  option(sub, "--models", o.models, "models to send requests to (default: all that are served)", "NAME,...");
   option(sub, "--timeout-ms", o.timeout_ms,
          "deadline of each request, in milliseconds (default: the model's SLO)", "MS");
   option(sub, "--give-up-s", o.give_up_s,
@@ -450,7 +450,7 @@ void add_load(CLI::App& app, load_command_options& o) {
 
 void add_decode(CLI::App& app, decode_command_options& o) {
   CLI::App* sub =
-      add(app, "Simulate", "decode", "Count the cost of batching LLM requests in virtual time.",
+      add(app, "Simulate", "decode", "Count the cost of batching LLM sequences in virtual time.",
           "cohort decode requests.csv --batch 8 --method baton");
   option(sub, "REQUESTS", o.file,
          "CSV with the columns id,prompt_tokens,output_tokens[,arrival_ms,priority]; - reads "

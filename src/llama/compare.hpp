@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The ways of batching LLM requests side by side, on one decoder, in wall time.
+/// The ways of batching LLM sequences side by side, on one decoder, in wall time.
 #pragma once
 
 #include <cohort/kv/batch/prepared.hpp>

@@ -46,7 +46,7 @@ void raise(prometheus::Counter& c, double total) { c.Increment(total - c.Value()
 struct metric_page::process_rows {
   explicit process_rows(prometheus::Registry& r) : registry{r} {
     family<prometheus::Gauge>(
-        r, {.name = "cohort_build_info", .help = "1; labels name the version and the compiler"})
+        r, {.name = "cohort_build_info", .help = "Version and compiler, as labels; always 1"})
         .Add({{"version", version_string}, {"compiler", compiler}})
         .Set(1);
   }

@@ -231,7 +231,6 @@ TEST_CASE("an interrupted run tells what it has done") {
   o.ends_at_interrupt = true;
   const load_result r = run_load(o);
   CHECK(r.was_interrupted);
-  CHECK(r.seconds < 3600);
   CHECK(r.all.sent >= 10);
   CHECK(r.all.good + r.all.late == r.all.sent);
   CHECK(r.sent_per_second.size() == r.good_per_second.size());
