@@ -2,6 +2,7 @@
 // cohort-llm: generates text with a Llama on the host or a GPU, batched by cohort, and compares the
 // cost of other ways of batching.
 #include <cohort/core/error.hpp>
+#include <cohort/core/version.hpp>
 
 #include <fmt/format.h>
 
@@ -12,7 +13,6 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,6 +27,7 @@
 #include <llama/weights.hpp>
 #include <registry/decoder_executors.hpp>
 #include <registry/number_option.hpp>
+#include <registry/parse_errors.hpp>
 
 namespace cohort::llama {
 namespace {
@@ -37,13 +38,18 @@ struct model_options {
   std::uint64_t seed = 1;
 };
 
+const std::vector<std::string> sizes{"tiny", "small", "medium", "large"};
+
 void add_model(CLI::App* sub, model_options& o) {
   registry::heading(*sub, "Model");
   sub->add_option("--model", o.directory, "Hugging Face directory (default: random weights)")
       ->type_name("DIR");
   sub->add_option("--random", o.random, "size of random weights: tiny, small, medium or large")
-      ->type_name("SIZE");
-  sub->add_option("--weights-seed", o.seed, "seed of random weights")->type_name("N");
+      ->type_name("SIZE")
+      ->check(registry::one_of(sizes));
+  sub->add_option("--weights-seed", o.seed, "seed of random weights")
+      ->type_name("N")
+      ->check(registry::within(0, 9e18));
 }
 
 llama_weights open_weights(const model_options& o) {
@@ -168,8 +174,9 @@ int compare_all(const compare_command_options& o) {
     if (o.rate > 0) requests[i].arrival_s = static_cast<double>(i) / o.rate;
     tokens += requests[i].output;
   }
-  fmt::print("{} requests, {} tokens to produce, {} slots, {:.1f} M parameters\n\n", requests.size(),
-             tokens, o.slots, static_cast<double>(model.config().parameters()) / 1e6);
+  fmt::print("{} requests, {} tokens to produce, {} slots, {:.1f} M parameters\n\n",
+             requests.size(), tokens, o.slots,
+             static_cast<double>(model.config().parameters()) / 1e6);
   fmt::print("{:<22}{:>9}{:>9}{:>9}{:>11}{:>12}{:>12}{:>12}{:>12}{:>12}  {}\n", "method", "s",
              "cpu s", "tokens/s", "iterations", "ttft p50", "ttft p99", "gap p50", "gap p99",
              "run p99", "tokens");
@@ -209,14 +216,17 @@ int compare_all(const compare_command_options& o) {
 }
 
 int run(int argc, char** argv) {
+  using registry::one_of;
   using registry::within;
   CLI::App app{"Generate text with a Llama model, batched by cohort, or compare ways to batch."};
   app.name("cohort-llm");
   app.formatter(std::make_shared<registry::help_format>());
   app.set_help_flag("-h,--help", "print this help; after SUBCOMMAND, its options");
+  app.set_version_flag("--version", fmt::format("cohort-llm {}", version_string),
+                       "print the version");
   app.option_defaults()->always_capture_default();
   app.footer("Example: cohort-llm generate --max-tokens 16 Hello");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   const auto option = [](CLI::App* sub, const char* name, auto& into, const char* type,
                          const std::string& what) {
     return sub->add_option(name, into, what)->type_name(type);
@@ -237,25 +247,26 @@ int run(int argc, char** argv) {
   option(generating, "--max-tokens", g.max_tokens, "N", "tokens to produce per prompt")
       ->check(within(1, 1 << 20));
   option(generating, "--temperature", g.how.temperature, "X",
-         "temperature; 0 takes the most likely token");
+         "temperature; 0 takes the most likely token")
+      ->check(within(0, 100));
   option(generating, "--top-k", g.how.top_k, "K",
-         "number of likeliest tokens to draw from; 0 takes all");
+         "number of likeliest tokens to draw from; 0 takes all")
+      ->check(within(0, 4294967295.0));
   option(generating, "--top-p", g.how.top_p, "P",
-         "total probability of the likeliest tokens to draw from");
-  option(generating, "--seed", g.how.seed, "N", "seed of the draws");
+         "total probability of the likeliest tokens to draw from")
+      ->check(within(0, 1));
+  option(generating, "--seed", g.how.seed, "N", "seed of the draws")->check(within(0, 9e18));
   option(generating, "--stop", g.stops, "TEXT", "end a sequence at this string; repeatable")
       ->allow_extra_args(false);
   heading(*generating, "Device");
   option(generating, "--slots", g.slots, "N", "sequences in the batch")->check(within(1, 1024));
   const registry::name_list executors = registry::decoder_executors.list();
   option(generating, "--executor", g.executor, "E", "device to compute on" + executors.help())
-      ->check(CLI::IsMember(executors.forms()));
-  const std::map<std::string, runtime::data_type> types{{"f32", runtime::data_type::f32},
-                                                        {"f16", runtime::data_type::f16},
-                                                        {"bf16", runtime::data_type::bf16}};
-  option(generating, "--dtype,--type", g.gpu.type, "TYPE",
-         "type of weights, keys and values on a GPU: f32, f16 or bf16 (default bf16)")
-      ->transform(CLI::CheckedTransformer(types));
+      ->check(one_of(executors.forms()));
+  std::string type = "bf16";
+  option(generating, "--dtype,--type", type, "TYPE",
+         "type of weights, keys and values on a GPU: bf16, f16 or f32")
+      ->check(one_of({"bf16", "f16", "f32"}));
   option(generating, "--device", g.gpu.device, "N", "number of the GPU")->check(within(0, 1023));
 
   make_options make;
@@ -263,13 +274,14 @@ int run(int argc, char** argv) {
                              "make-model tiny-llama");
   option(making, "directory", make.to, "DIR", "directory to write to")->required();
   heading(*making, "Model");
-  option(making, "--size", make.model.random, "SIZE", "size: tiny, small, medium or large");
-  option(making, "--seed", make.model.seed, "N", "seed of the weights");
+  option(making, "--size", make.model.random, "SIZE", "size: tiny, small, medium or large")
+      ->check(one_of(sizes));
+  option(making, "--seed", make.model.seed, "N", "seed of the weights")->check(within(0, 9e18));
   option(making, "--shards", make.shards, "N", "number of weight files")->check(within(1, 1000));
   option(making, "--tokenizer", make.words, "KIND",
          "tokenizer to write\n\tbytes\ttokenizer.json over bytes\n"
          "\tpieces\ta SentencePiece tokenizer.model")
-      ->check(CLI::IsMember({"bytes", "pieces"}));
+      ->check(one_of({"bytes", "pieces"}));
 
   compare_command_options c;
   CLI::App* comparing =
@@ -280,10 +292,12 @@ int run(int argc, char** argv) {
   option(comparing, "--set", c.set, "N",
          "request set\n\t1\t120 requests, long and short\n\t2\t30 short requests")
       ->check(within(1, 2));
-  option(comparing, "--scale", c.scale, "X", "factor on the paper's lengths, 0.001 to 10");
+  option(comparing, "--scale", c.scale, "X", "factor on the paper's lengths")
+      ->check(within(0.001, 10));
   option(comparing, "--rate", c.rate, "RPS",
-         "arrival rate, in requests per second; 0 sends all at once");
-  option(comparing, "--seed", c.seed, "N", "seed of the requests");
+         "arrival rate, in requests per second; 0 sends all at once")
+      ->check(within(0, 1e9));
+  option(comparing, "--seed", c.seed, "N", "seed of the requests")->check(within(0, 9e18));
   heading(*comparing, "Batch");
   option(comparing, "--slots", c.slots, "N", "sequences in the batch")->check(within(1, 1024));
   option(comparing, "--chunk", c.chunk, "N", "prompt tokens in a piece of prefill")
@@ -294,13 +308,15 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::string what = e.what();
-    std::ranges::replace(what, '\n', ' ');
-    throw config_error{what};
+    throw config_error{registry::reason(app, e)};
   }
-  // CLI11's Range takes nan.
-  expects(c.scale >= 0.001 && c.scale <= 10, "--scale: expected a number from 0.001 to 10");
-  expects(c.rate >= 0 && c.rate <= 1e9, "--rate: expected a number from 0 to 1e9");
+  if (app.get_subcommands().empty()) {
+    fmt::print(stderr, "{}", app.help());
+    return 2;
+  }
+  for (const runtime::data_type t : {runtime::data_type::f32, runtime::data_type::f16}) {
+    if (type == to_string(t)) g.gpu.type = t;
+  }
   if (generating->parsed()) return generate(g);
   if (making->parsed()) return make_model(make);
   return compare_all(c);
@@ -319,7 +335,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "cohort-llm: {}\n", e.what());
     return 2;
   } catch (const std::filesystem::filesystem_error& e) {
-    fmt::print(stderr, "cohort-llm: {}\n", e.what());
+    fmt::print(stderr, "cohort-llm: {}: cannot be written: {}\n", e.path1().string(),
+               e.code().message());
     return 2;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "cohort-llm: out of memory\n");

@@ -15,10 +15,12 @@
 #include <inference/start_cache.hpp>
 #include <memory>
 #include <registry/number_option.hpp>
+#include <registry/parse_errors.hpp>
 
 namespace cohort::inference {
 namespace {
 
+using registry::one_of;
 using registry::within;
 
 [[noreturn]] void fail(const std::string& what) {
@@ -109,13 +111,13 @@ options parse_options(int argc, char** argv) {
   option("--executor", o.executor, "E",
          "device to run models on; with --repository only cuda (ONNX Runtime's provider) is a GPU" +
              executor_names().help())
-      ->check(CLI::IsMember(executor_names().forms()));
+      ->check(one_of(executor_names().forms()));
   option("--devices", o.devices, "N",
          "number of devices; more than one on a GPU are partitions of it (default 0: one less than "
          "the cores; 1 on a GPU; 8 emulated)")
       ->check(within(0, 4096));
   option("--zoo", o.zoo, "ZOO", "table of models for --executor emulated: a100 or 1080ti")
-      ->check(CLI::IsMember({"a100", "1080ti"}));
+      ->check(one_of({"a100", "1080ti"}));
   option("--reality", o.reality, "FILE",
          "read noise and faults of the devices for --executor emulated (JSON)");
   heading(app, "Latencies and plans");
@@ -151,7 +153,7 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 20));
   option("--refuse-early", refuse_early, "on|off",
          "refuse a request on arrival if its model is overloaded and it would be late")
-      ->check(CLI::IsMember({"on", "off"}));
+      ->check(one_of({"on", "off"}));
   option("--max-rows", o.max_rows, "N", "largest number of rows in one request")
       ->check(within(1, 4096));
   option("--wake-margin-us", o.wake_margin_us, "US",
@@ -169,7 +171,7 @@ options parse_options(int argc, char** argv) {
   option("--control", control, "on|off",
          "calls that load and unload models: on takes them with a token, or, without "
          "--control-token-file, from this machine on the management port")
-      ->check(CLI::IsMember({"on", "off"}));
+      ->check(one_of({"on", "off"}));
   option("--control-token-file", o.control_token_file, "FILE",
          "file of tokens that clients need to load and unload models, on any port, in the form of "
          "--api-key-file, with no key of it; SIGHUP reads it again (default: none)");
@@ -180,11 +182,7 @@ options parse_options(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     std::exit(app.exit(e));
   } catch (const CLI::ParseError& e) {
-    std::string what = e.what();
-    for (char& c : what) {
-      if (c == '\n') c = ' ';
-    }
-    fail(what);
+    fail(registry::reason(app, e));
   }
   try {
     const auto chosen = registry::parse_policies(policy, how);

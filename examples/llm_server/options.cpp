@@ -13,10 +13,12 @@
 #include <memory>
 #include <registry/decoder_executors.hpp>
 #include <registry/number_option.hpp>
+#include <registry/parse_errors.hpp>
 
 namespace cohort::chat {
 namespace {
 
+using registry::one_of;
 using registry::within;
 
 [[noreturn]] void fail(std::string what) {
@@ -55,21 +57,21 @@ options parse_options(int argc, char** argv) {
   heading(app, "Model");
   option("--model", o.model, "DIR", "Hugging Face directory (default: random weights)");
   option("--random", o.random, "SIZE", "size of random weights: tiny, small, medium or large")
-      ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
+      ->check(one_of({"tiny", "small", "medium", "large"}));
   option("--weights-seed", o.weights_seed, "N", "seed of random weights")->check(within(0, 9e18));
   option("--served-model-name", o.name, "NAME",
          "name for clients (default: from the directory or size)");
   option("--chat-template", o.chat_template, "FORM",
          "chat format: plain, chatml, llama2, llama3, llama3.1 or zephyr; auto takes the one of "
          "the directory")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama2", "llama3", "llama3.1", "zephyr"}));
+      ->check(one_of({"auto", "plain", "chatml", "llama2", "llama3", "llama3.1", "zephyr"}));
   heading(app, "Device");
   const registry::name_list executors = registry::decoder_executors.list();
   option("--executor", o.executor, "E", "device to compute on" + executors.help())
-      ->check(CLI::IsMember(executors.forms()));
+      ->check(one_of(executors.forms()));
   option("--device", o.gpu.device, "N", "number of the GPU")->check(within(0, 1023));
   option("--dtype", type, "TYPE", "type of weights, keys and values on a GPU: bf16, f16 or f32")
-      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+      ->check(one_of({"bf16", "f16", "f32"}));
   heading(app, "Batch");
   option("--slots", g.slots, "N", "sequences in the decode batch")->check(within(1, 1024));
   option("--kv-mib", o.memory.kv_mib, "MIB",
@@ -123,7 +125,7 @@ options parse_options(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     std::exit(app.exit(e));
   } catch (const CLI::ParseError& e) {
-    fail(e.what());
+    fail(registry::reason(app, e));
   }
   if (!o.model.empty() && app.count("--random") > 0) fail("--random: not with --model");
   for (const char* gpu_option : {"--dtype", "--device"}) {

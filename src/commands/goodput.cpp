@@ -32,9 +32,25 @@ double highest_rate(const sim::workload& w) {
   return std::min(rates.high, most_requests / to_seconds(w.warmup + w.measured));
 }
 
-/// Of the peak at which a model has the fewest requests, if single models are judged.
+/// Of a policy that goes by the profiles, and leaves devices idle at its peak for that.
+bool trusts_profiles(const policy& how, const sim::goodput_result& peak, const sim::workload& w) {
+  const noise_options& n = w.reality.noise;
+  const bool runs_longer = n.sigma > 0 || n.bias > 1;
+  return runs_longer && !how.tuning && (!peak.at_peak || peak.at_peak->busy_fraction < 0.1);
+}
+
+/// Of a policy that trusts profiles, else of the peak at which a model has the fewest requests, if
+/// single models are judged.
 std::optional<std::string> warning_of(const answers& found, const sim::workload& w,
                                       const sim::search_options& o) {
+  for (const auto& [how, peak] : found) {
+    if (trusts_profiles(how, peak, w)) {
+      return fmt::format(
+          "{} ({}) at {} r/s: batches run longer than their profiles, and this policy does not "
+          "learn how long: try adaptive",
+          how.name, how.gather_name(), peak.goodput);
+    }
+  }
   if (o.judge == sim::judged::total) return std::nullopt;
   std::uint64_t least = enough_requests;
   std::optional<std::string> out;

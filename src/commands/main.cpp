@@ -4,6 +4,7 @@
 #include <registry/admission.hpp>
 #include <registry/decode_tables.hpp>
 #include <registry/number_option.hpp>
+#include <registry/parse_errors.hpp>
 #include <registry/policy.hpp>
 #include <registry/profile_executors.hpp>
 #include <registry/staged_policy.hpp>
@@ -137,7 +138,10 @@ void add_workload(CLI::App& app, workload_options& o) {
       add(app, "Simulate", "workload", "Make a workload file from a table of measured models.",
           "cohort workload --zoo a100 --devices 64 > a100.json");
   heading(*sub, "Models");
-  option(sub, "--zoo", o.zoo, "table of models: a100 (37 models) or 1080ti (35 models)", "ZOO")
+  option(
+      sub, "--zoo", o.zoo,
+      "table of models to use\n\ta100\t37 models on an A100\n\t1080ti\t35 models on a GTX 1080 Ti",
+      "ZOO")
       ->required();
   option(sub, "--models", o.models, "models to take, in this order (default: all)", "NAME,...");
   option(sub, "--mix", o.mix,
@@ -434,7 +438,8 @@ void add_load(CLI::App& app, load_command_options& o) {
   option(sub, "--rate", o.rate, "rate over all models, in requests per second", "RPS")->required();
   option(sub, "--duration-s", o.duration_s, "time to send for, in seconds", "S");
   arrivals_options(sub, o.arrivals, o.shape);
-  option(sub, "--models", o.models, "models to send requests to (default: all that are served)", "NAME,...");
+  option(sub, "--models", o.models, "models to send requests to (default: all that are served)",
+         "NAME,...");
   option(sub, "--timeout-ms", o.timeout_ms,
          "deadline of each request, in milliseconds (default: the model's SLO)", "MS");
   option(sub, "--give-up-s", o.give_up_s,
@@ -628,44 +633,6 @@ int complain(std::string_view what) {
   return 2;
 }
 
-/// The subcommands' names, as in "expected workload, simulate or goodput".
-std::string subcommand_names(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names += (names.empty() ? "" : ", ") + sub->get_name();
-  }
-  return names;
-}
-
-/// What CLI11 found wrong, said our way.
-std::string reason(const CLI::App& app, const CLI::ParseError& e) {
-  std::string what = e.what();
-  const std::string first = what.substr(0, what.find(':'));
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  if (dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr) {
-    const std::vector<std::string> rest = app.remaining(true);
-    const std::string extra = rest.empty() ? what : quote_short(rest.front());
-    if (chosen.empty() && !rest.empty() && !rest.front().starts_with('-')) {
-      return fmt::format("{} is not a subcommand: expected {}", extra, subcommand_names(app));
-    }
-    return fmt::format("{}: unknown option or argument: cohort {}--help lists them", extra,
-                       chosen.empty() ? "" : chosen.front()->get_name() + " ");
-  }
-  if (dynamic_cast<const CLI::RequiredError*>(&e) != nullptr) {
-    const std::string name = what.substr(0, what.find(' '));
-    return fmt::format("{}: missing: expected {}", name,
-                       name.starts_with('-') ? "a value" : "a file, or - for standard input");
-  }
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) != nullptr) {
-    if (what.ends_with("override")) {
-      return "--" + what.substr(0, what.find(' ')) + ": got a value, expected none";
-    }
-    return what.ends_with("missing") ? first + ": missing: expected a value"
-                                     : first + ": repeated: expected one value";
-  }
-  return what;
-}
-
 int run(int argc, char** argv) {
   CLI::App app{"Try batch schedulers for DNN and LLM inference on your own numbers."};
   app.name("cohort");
@@ -712,7 +679,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    return complain(reason(app, e));
+    return complain(registry::reason(app, e));
   }
   if (app.get_subcommands().empty()) {
     fmt::print(stderr, "{}", app.help());

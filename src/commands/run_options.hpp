@@ -56,7 +56,7 @@ struct checked_workload {
     const bool may_be_rivals = &parse != &registry::parse_policies;
     const registry::name_list& names =
         may_be_rivals ? registry::simulated_policy_names() : registry::policy_names();
-    throw input_error{"--policy: missing: expected " + names.names()};
+    throw input_error{"--policy: missing, and the workload has none: expected " + names.names()};
   }
   const auto said = [](const text_option& here, const std::string& there) {
     return here || there.empty() ? here : text_option{there};

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options that are numbers, and options that several programs have. For programs that use CLI11.
+/// Options that are numbers or names, and options that several programs have. For programs that use
+/// CLI11.
 #pragma once
+
+#include <formats/text.hpp>
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
@@ -10,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string>
@@ -17,6 +21,7 @@
 #include <vector>
 
 #include "help_format.hpp"
+#include "name_list.hpp"
 
 namespace cohort::registry {
 
@@ -32,6 +37,17 @@ inline std::string objection(const std::string& text, double least, double most)
 inline CLI::Validator within(double least, double most) {
   return {[=](const std::string& text) { return objection(text, least, most); },
           fmt::format("{} to {}", least, most)};
+}
+
+/// Takes one of these names.
+inline CLI::Validator one_of(const std::vector<std::string>& names) {
+  const std::string all = joined(names, " or ");
+  return {[=](const std::string& text) {
+            return std::ranges::count(names, text) > 0
+                       ? std::string{}
+                       : fmt::format("got {}, expected {}", formats::quote_short(text), all);
+          },
+          '{' + all + '}'};
 }
 
 /// Settings of the policy adaptive: --tune, --objective, --fairness, --window, --quantile.

@@ -62,7 +62,7 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
       {"--quantile", &o.quantile}};
   for (const auto& [name, value] : options) {
     if (*value && !is_possible) {
-      fail(name, quote_short(**value), fmt::format("this option only with {}", tuning_policies()));
+      throw input_error{fmt::format("{}: only with --policy {}", name, tuning_policies())};
     }
   }
   deferred::tuning_options t;
@@ -73,7 +73,7 @@ deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible)
   for (const auto& [name, value] : options) {
     const bool is_of_trials = value == &o.objective || value == &o.fairness;
     if (*value && !t.is_on && is_of_trials) {
-      fail(name, quote_short(**value), "this option only without --tune off");
+      throw input_error{fmt::format("{}: not with --tune off", name)};
     }
   }
   if (o.objective) {
@@ -136,6 +136,10 @@ std::string default_gathers() {
 
 namespace {
 
+[[noreturn]] void refuse_gather(std::string_view policy) {
+  throw input_error{fmt::format("--gather: not with {}, which chooses its own rule", policy)};
+}
+
 std::vector<policy> parse(std::string_view list, const policy_options& o, const name_list& names) {
   std::optional<std::size_t> chosen;
   if (o.gather) chosen = gather_names().choose("--gather", *o.gather).row;
@@ -148,8 +152,7 @@ std::vector<policy> parse(std::string_view list, const policy_options& o, const 
     if (is_rival) c.row -= policy_names().all().size();
     const row_gather own = is_rival ? row_gather{0, true} : gather_of(c.row);
     if (chosen && own.is_fixed) {
-      fail("--gather", *o.gather,
-           fmt::format("no --gather with {}, which has a rule of its own", c.name));
+      refuse_gather(c.name);
     }
     policy& p = out.emplace_back(policy{std::move(c), is_rival});
     p.gather = chosen.value_or(own.row);
@@ -181,8 +184,7 @@ std::vector<policy> parse_searched_policies(std::string_view list, const policy_
   if (!asked && (o.gather || out.size() == 1)) return out;
   for (policy& p : out) p.tries_gathers = !p.is_rival && !gather_of(p.row).is_fixed;
   if (asked && std::ranges::none_of(out, &policy::tries_gathers)) {
-    fail("--gather", best_gather,
-         fmt::format("no --gather with {}, which has a rule of its own", out.front().name));
+    refuse_gather(out.front().name);
   }
   return out;
 }

@@ -363,7 +363,7 @@ std::variant<infer_request, protocol_error> infer_parser::parse(std::string_view
     dom::element root;
     const auto error = state_->parser.parse(state_->padded.data(), length, false).get(root);
     if (error != simdjson::SUCCESS) {
-      reject(fmt::format("the body is not valid JSON: {}", simdjson::error_message(error)));
+      reject("the body is not valid JSON");
     }
     return request_reader{model, state_->max_rows, length, body.substr(length)}.read(
         object(root, {}, "the body"));

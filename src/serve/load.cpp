@@ -74,8 +74,11 @@ std::string get(const load_options& o, const std::string& host, const std::strin
         fmt::format("cannot read http://{}:{}{}: {}", host, port, path, failed.message())};
   }
   if (answer.result() != http::status::ok) {
-    const std::string what = fmt::format("http://{}:{}{} answers {}: {}", host, port, path,
-                                         answer.result_int(), answer.body().substr(0, 200));
+    const bool is_other = path == "/v2" && answer.result() == http::status::not_found;
+    const std::string what =
+        fmt::format("http://{}:{}{} answers {}: {}", host, port, path, answer.result_int(),
+                    is_other ? "not a server of the Open Inference Protocol (llm_server is not)"
+                             : answer.body().substr(0, 200));
     if (answer.result_int() >= 500) throw resource_error{what};
     throw config_error{what};
   }

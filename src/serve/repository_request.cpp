@@ -64,7 +64,7 @@ std::variant<repository_request, protocol_error> parse_repository_request(reposi
     dom::element root;
     if (const auto error = parser.parse(simdjson::padded_string{body}).get(root);
         error != simdjson::SUCCESS) {
-      reject(fmt::format("the body is not valid JSON: {}", simdjson::error_message(error)));
+      reject("the body is not valid JSON");
     }
     return read(call, object(root, {}, "the body"));
   } catch (rejected& r) {

@@ -809,16 +809,17 @@ TEST_CASE("bad options end the server with status 2 and one line" *
           doctest::skip(test::is_thread_sanitized)) {
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--slots", "0"}, "--slots: bad value"},
-      {{"--random", "huge"}, "--random: "},
+      {{"--random", "huge"}, "--random: bad value"},
       {{"--model", "x", "--random", "tiny"}, "--random: not with --model"},
       {{"--model", "/nonexistent"}, "/nonexistent/config.json"},
-      {{"--executor", "tpu"}, "--executor: "},
+      {{"--executor", "tpu"}, "--executor: bad value"},
       {{"--dtype", "f32"}, "--dtype: only with --executor cuda or auto"},
       {{"--executor", "host", "--device", "1"}, "--device: only with --executor cuda or auto"},
-      {{"--executor", "auto", "--dtype", "int8"}, "--dtype: "},
+      {{"--executor", "auto", "--dtype", "int8"}, "--dtype: bad value"},
+      {{"--bogus"}, "\"--bogus\": unknown option or argument: llm_server --help lists them"},
       {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
       {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
-      {{"--chat-template", "vicuna"}, "--chat-template: "},
+      {{"--chat-template", "vicuna"}, "--chat-template: bad value"},
       {{"--host", "somewhere"}, "--host: bad value"}};
   for (const auto& [options, message] : bad) {
     child c{options};

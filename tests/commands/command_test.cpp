@@ -284,6 +284,21 @@ TEST_CASE("models with fewer than 1000 requests are warned of, on standard error
   CHECK(std::ranges::count(goodput.err, '\n') == 1);
 }
 
+TEST_CASE("a policy whose goodput falls since batches run longer than their profiles is told of") {
+  const std::string longer =
+      R"({"devices":2,"models":[{"name":"m","alpha_ms":5,"beta_ms":1,"slo_ms":25}],"warmup_s":1,)"
+      R"("duration_s":5,"reality":{"noise":{"bias":1.2,"sigma":0.1}}})";
+  const auto r = cohort_command("goodput - --policy deferred --precision 0.1 --seeds 1", longer);
+  CAPTURE(r.err);
+  CHECK(r.err.starts_with("cohort: warning: deferred (drop-head) at "));
+  CHECK(r.err.ends_with(
+      " r/s: batches run longer than their profiles, and this policy does not learn how long: try "
+      "adaptive\n"));
+  const auto learns =
+      cohort_command("goodput - --policy adaptive --precision 0.1 --seeds 1", longer);
+  CHECK(learns.err.find("try adaptive") == std::string::npos);
+}
+
 TEST_CASE("what was repaired in a profile is said on standard error or in the JSON") {
   // 3 and 2 make 2.5.
   const std::string falls =
@@ -485,6 +500,7 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"simulate - --rate 10",
        R"({"devices":8,"policy":{"name":"best"},"models":[{"name":"m","alpha_ms":1,"beta_ms":1,"slo_ms":9}]})",
        "standard input: $.policy: --policy: bad value"},
+      {"goodput - --policy eager --quantile 0.9", brief, "--quantile: only with --policy adaptive"},
       {"simulate - --policy deferred --rate 10 --devices 0", brief, "--devices: bad value"},
       {"goodput - --policy deferred --devices 1.5", brief, "--devices: bad value"},
       {"simulate - --policy deferred", brief, "--rate: missing"},
@@ -500,11 +516,13 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"simulate - --policy deferred --rate 10 --seed -1", brief, "--seed: bad value"},
       {"simulate - --policy deferred --rate 10 --duration-s 0", brief, "--duration-s: bad value"},
       {"simulate - --policy deferred --rate 10 --gather tail", brief, "--gather: bad value"},
-      {"simulate - --policy adaptive --rate 10 --gather head", brief, "--gather: bad value"},
+      {"simulate - --policy adaptive --rate 10 --gather head", brief,
+       "--gather: not with adaptive, which chooses its own rule"},
       {"simulate - --policy deferred,eager --rate 10", brief, "--policy: bad value"},
       {"simulate - --policy best --rate 10", brief, "--policy: bad value"},
       {"simulate - --policy clockwork:-1 --rate 10", brief, "--policy clockwork: bad value"},
-      {"goodput - --policy shepherd --gather head", brief, "--gather: bad value"},
+      {"goodput - --policy shepherd --gather head", brief,
+       "--gather: not with shepherd, which chooses its own rule"},
       {"simulate - --policy nexus --rate 10", failing, "--policy: bad value"},
       {"simulate - --policy timeout:2 --rate 10", brief, "--policy timeout: bad value"},
       {"simulate - --policy deferred --rate 10 --json=no", brief, "--json"},
@@ -521,7 +539,8 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
       {"goodput - --policy deferred --judge all", brief, "--judge: bad value"},
       {"min-devices - --policy deferred --rate 10 --judge each", brief, "--judge: bad value"},
       {"goodput - --policy eager --gather both", brief, "--gather: bad value"},
-      {"goodput - --policy adaptive --gather best", brief, "--gather: bad value"},
+      {"goodput - --policy adaptive --gather best", brief,
+       "--gather: not with adaptive, which chooses its own rule"},
       {"simulate - --policy eager --rate 10 --gather best", brief, "--gather: bad value"},
       {"goodput - --policy deferred --seeds 0", brief, "--seeds: bad value"},
       {"goodput - --policy deferred,deferred", brief, "--policy: bad value"},
@@ -557,6 +576,20 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
     CHECK(std::ranges::count(got.err, '\n') == 1);
     CHECK(test::gist(got.err).find(r.message) != std::string::npos);
   }
+}
+
+TEST_CASE("what is missing is named with all that it may be") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"workload", "--zoo: missing: expected a100 or 1080ti"},
+      {"workload --zoo a100 --devices", "--devices: missing: expected a value"},
+      {"simulate", "WORKLOAD: missing: expected a file, or - for standard input"}};
+  for (const auto& [arguments, message] : rows) {
+    CHECK(cohort_command(arguments).err == fmt::format("cohort: {}\n", message));
+  }
+  CHECK(cohort_command("decode x.csv --batch 2 --method").err ==
+        "cohort: --method: missing: expected " + cohort::registry::decode_methods.list().names() + "\n");
+  CHECK(cohort_command("simulate - --rate 10", brief)
+            .err.starts_with("cohort: --policy: missing, and the workload has none: expected "));
 }
 
 TEST_CASE("a trace has its own rate, and searches over rates refuse it") {

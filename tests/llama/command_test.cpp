@@ -121,16 +121,19 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
     CHECK(r.err.starts_with("cohort-llm: "));
     CHECK(r.err.find(message) != std::string::npos);
   };
-  expect("", "subcommand");
-  expect("dance", "subcommand");
-  expect("generate", "prompt");
+  expect("dance", "\"dance\" is not a subcommand: expected generate, make-model or compare");
+  expect("generate", "prompt: missing: expected a text");
+  expect("generate x --bogus",
+         "\"--bogus\": unknown option or argument: cohort-llm generate --help");
+  expect("generate x --seed -1", "--seed: got -1, expected a number from 0 to ");
   expect("generate x --max-tokens 0", "--max-tokens");
   expect("generate x --slots none", "--slots");
   expect("generate x --temperature nan", "temperature");
-  expect("generate x --temperature -1", "temperature");
+  expect("generate x --temperature -1", "--temperature: got -1, expected a number from 0 to 100");
   expect("generate x --top-p 0", "top_p");
+  expect("generate x --top-p 3", "--top-p: got 3, expected a number from 0 to 1");
   expect("generate x --random huge", "huge");
-  expect("generate x --executor tpu", "--executor");
+  expect("generate x --executor tpu", "--executor: got \"tpu\", expected host, cuda or auto");
   expect("generate x --dtype int8", "--dtype");
   expect("generate x --model /nonexistent", "/nonexistent/config.json: is not a file");
   expect("generate x \"$(printf 'y%.0s' $(seq 2100))\" --max-tokens 1", "prompt 2: ");
@@ -141,7 +144,7 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
   expect("compare --set 3", "--set");
   expect("make-model", "directory");
   expect("make-model " + (model / "config.json"), "config.json");
-  expect("make-model /proc/nothing", "/proc/nothing");
+  expect("make-model /proc/nothing", "cohort-llm: /proc/nothing: cannot be written: No such file");
   expect("make-model " + test::scratch("none") + " --size huge", "huge");
   CHECK_FALSE(std::filesystem::exists(test::scratch("none")));
   expect("make-model x --shards 0", "--shards");
@@ -171,6 +174,10 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
 }
 
 TEST_CASE("help names the subcommands") {
+  CHECK(run("--version").out == "cohort-llm 0.1.0\n");
+  const command_result none = run("");
+  CHECK(none.status == 2);
+  CHECK(none.err.find("Usage: cohort-llm") != std::string::npos);
   const command_result r = run("--help");
   CHECK(r.status == 0);
   for (const char* sub : {"generate", "make-model", "compare"}) {

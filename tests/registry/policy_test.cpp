@@ -58,7 +58,7 @@ TEST_CASE("a search tries both gather rules where policies are compared, or if t
   CHECK(tried("deferred,eager", {.gather = "head"}) == "deferred head; eager head; ");
   CHECK(test::gist_of<input_error>([&] {
           (void)parse_searched_policies("adaptive", {.gather = "best"});
-        }) == "--gather: bad value");
+        }) == "--gather: not with adaptive, which chooses its own rule");
   CHECK(test::gist_of<input_error>([&] {
           (void)parse_searched_policies("eager", {.gather = "tail"});
         }) == "--gather: bad value");
@@ -118,10 +118,10 @@ TEST_CASE("what is simulated may also be a rival, with a rule of its own") {
   }
   CHECK(test::gist_of<input_error>([&] {
           (void)parse_simulated_policies("nexus", {.gather = "head"});
-        }) == "--gather: bad value");
+        }) == "--gather: not with nexus, which chooses its own rule");
   CHECK(test::gist_of<input_error>([&] {
           (void)parse_simulated_policies("nexus", {.tune = "on"});
-        }) == "--tune: bad value");
+        }) == "--tune: only with --policy adaptive");
 }
 
 TEST_CASE("adaptive alone tunes itself, unless told not to") {
@@ -139,9 +139,9 @@ TEST_CASE("adaptive alone tunes itself, unless told not to") {
     CHECK(test::gist_of<input_error>([&] { (void)parse_policies(policy, o); }) == why);
   };
   refused("adaptive", {.tune = "yes"}, "--tune: bad value");
-  refused("eager,deferred", {.tune = "on"}, "--tune: bad value");
-  refused("eager", {.fairness = "1"}, "--fairness: bad value");
-  refused("adaptive", {.tune = "off", .fairness = "1"}, "--fairness: bad value");
+  refused("eager,deferred", {.tune = "on"}, "--tune: only with --policy adaptive");
+  refused("eager", {.fairness = "1"}, "--fairness: only with --policy adaptive");
+  refused("adaptive", {.tune = "off", .fairness = "1"}, "--fairness: not with --tune off");
   const auto given =
       parse_policies("adaptive", {.tune = "off", .window = "deferred", .quantile = "0.97"});
   CHECK(given[0].tuning->initial ==

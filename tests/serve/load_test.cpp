@@ -162,6 +162,13 @@ TEST_CASE("a model that is not served is the caller's error, a server that canno
   }};
   CHECK_THROWS_WITH_AS((void)run_load(options_for(other)), doctest::Contains("/m answers 404"),
                        config_error);
+  fake_server text{
+      [](const std::string&) { return "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"; }};
+  CHECK_THROWS_WITH_AS(
+      (void)run_load(options_for(text)),
+      doctest::Contains(
+          "/v2 answers 404: not a server of the Open Inference Protocol (llm_server is not)"),
+      config_error);
   fake_server busy{[](const std::string&) {
     return "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
   }};

@@ -57,8 +57,8 @@ TEST_CASE("what is not of the protocol is named") {
   CHECK(why_not(unload, R"({"parameters": {"unload_dependents": "yes"}})") ==
         "parameters.unload_dependents must be a boolean, not a string");
   CHECK(why_not(load, "[]") == "the body must be an object, not an array");
-  CHECK(why_not(load, "{").starts_with("the body is not valid JSON: "));
-  CHECK(why_not(load, std::string(100'000, '[')).starts_with("the body is not valid JSON: "));
+  CHECK(why_not(load, "{") == "the body is not valid JSON");
+  CHECK(why_not(load, std::string(100'000, '[')) == "the body is not valid JSON");
 }
 
 TEST_CASE("a body that is too long to be what a call may ask is not parsed") {

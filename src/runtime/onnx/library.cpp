@@ -45,9 +45,8 @@ std::shared_ptr<const library> library::open(const std::string& path) {
   if (asked.empty()) {
     const char* set = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nobody sets it.
     if (set != nullptr) asked = set;
-    source = asked.empty()
-                 ? fmt::format(" (where the system's loader looks; {} is not set)", variable)
-                 : fmt::format(" (of {})", variable);
+    source = asked.empty() ? fmt::format(" ({} is not set)", variable)
+                           : fmt::format(" (of {})", variable);
   }
   if (asked.empty()) asked = file_name;
   const auto refuse = [&](std::string_view why) {
@@ -58,8 +57,10 @@ std::shared_ptr<const library> library::open(const std::string& path) {
   (void)setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // NOLINT(concurrency-mt-unsafe): as dlopen.
   void* const handle = dlopen(asked.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
-    refuse(detail::one_line(why == nullptr ? "cannot be loaded" : why));
+    const char* const told = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
+    std::string why = detail::one_line(told == nullptr ? "cannot be loaded" : told);
+    if (why.starts_with(asked + ": ")) why.erase(0, asked.size() + 2);  // Which is said already.
+    refuse(why);
   }
   void* const entry = dlsym(handle, detail::entry_point);
   if (entry == nullptr)

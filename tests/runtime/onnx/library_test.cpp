@@ -29,8 +29,9 @@ bool has(const std::string& text, const std::string& part) {
 
 TEST_CASE("a path that is not there is named in the refusal") {
   const std::string text = refusal("/nowhere/libonnxruntime.so.1");
-  CHECK(has(text, "ONNX Runtime: /nowhere/libonnxruntime.so.1: "));
-  CHECK(has(text, "No such file"));
+  CHECK(text ==
+        "ONNX Runtime: /nowhere/libonnxruntime.so.1: cannot open shared object file: No such file "
+        "or directory");
   CHECK_FALSE(has(text, "\n"));
 }
 
@@ -62,7 +63,9 @@ TEST_CASE("without a path the environment names the library") {
             "ONNX Runtime: " OLD_LIBRARY " (of COHORT_ONNXRUNTIME): its version is 1.4.0"));
   setenv("COHORT_ONNXRUNTIME", "", 1);  // As if it were not set.
   const std::string text = refusal("");
-  if (text != "opened") CHECK(has(text, "libonnxruntime.so.1 (where the system's loader looks"));
+  if (text != "opened")
+    CHECK(has(text,
+              "ONNX Runtime: libonnxruntime.so.1 (COHORT_ONNXRUNTIME is not set): cannot open"));
   unsetenv("COHORT_ONNXRUNTIME");
 }
 
