@@ -71,8 +71,7 @@ struct policy_row {
 };
 
 inline constexpr name_table policies{
-    policy_row{"deferred",
-               "start a batch when one more request would no longer fit; needs exact latencies",
+    policy_row{"deferred", "start when one more request would no longer fit; needs exact latencies",
                usually<deferred::drop_head>{}, [](const policy&) { return deferred::frontrun{}; }},
     policy_row{"adaptive", "learn latencies; retune on recent traffic",
                always<deferred::drop_head>{},
