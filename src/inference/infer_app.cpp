@@ -103,6 +103,10 @@ serve::http_reply infer_app::ready() {
   if (!is_started_) return {.status = 503, .body = serve::error_body("starting")};
   if (http_.is_leaving()) return {.status = 503, .body = serve::error_body("draining")};
   if (!models_->has_device()) return {.status = 503, .body = serve::error_body(no_device)};
+  if (const std::size_t n = models_->models_to_come(); n > 0) {
+    return {.status = 503,
+            .body = serve::error_body(fmt::format("starting: models still loading: {}", n))};
+  }
   return {.body = R"({"ready":true})"};
 }
 

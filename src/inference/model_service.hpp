@@ -94,6 +94,8 @@ class model_service {
   [[nodiscard]] virtual std::uint32_t waiting(model_id id) const noexcept = 0;
   /// Waits for the engine's thread, which copies it between two turns. Not once it drains.
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
+  /// Models that were there at the start and are still being loaded. Any thread.
+  [[nodiscard]] virtual std::size_t models_to_come() const noexcept { return 0; }
   /// Whether some device works, as far as is known. Any thread.
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }
   /// Whether one that may run this model does.

@@ -35,7 +35,11 @@ void repository_service::load_all(const std::vector<std::string>& names) {
   };
   for (const std::string& name : names) {
     const auto told = std::make_shared<std::promise<void>>();
-    load(name, true, [told](int /*status*/, const std::string& /*why*/) { told->set_value(); });
+    ++to_come_;
+    load(name, true, [this, told](int /*status*/, const std::string& /*why*/) {
+      --to_come_;
+      told->set_value();
+    });
     std::erase_if(slow, has_ended);
     slow.push_back(told->get_future());
     if (slow.size() <= load_limits{}.at_once) slow.back().wait_for(load_limits{}.slow);

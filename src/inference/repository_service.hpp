@@ -92,6 +92,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] std::optional<service_state> inspect() override { return engine_->inspect(); }
   [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
   [[nodiscard]] std::size_t hanging_loads() const noexcept override { return abandoned_; }
+  [[nodiscard]] std::size_t models_to_come() const noexcept override { return to_come_; }
   void await_loads() override;
   void drain() noexcept override;
 
@@ -202,6 +203,7 @@ class repository_service final : public model_service, public model_repository {
   std::shared_ptr<measurement> measuring_;
   std::uint64_t measuring_job_ = 0;        // The batch of it that runs; 0: none.
   time_point measuring_since_{};           // From when it does.
+  std::atomic<std::size_t> to_come_{0};    // Models of the start that are still being loaded.
   std::atomic<std::size_t> abandoned_{0};  // Jobs that were given up and have not ended.
   time_point given_up_{};                  // When the last one was.
   bool is_leaving_ = false;

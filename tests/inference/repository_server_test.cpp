@@ -414,7 +414,10 @@ TEST_CASE("a model that hangs at the start is named, and holds up neither others
   test::connection c{s.port()};
   CHECK(c.ask("POST", "/v2/models/good/infer", two_by_two_body).first == 200);
   CHECK(is_loading(c, "endless"));
+  CHECK(c.ask("GET", "/v2/health/ready") ==
+        std::pair{503, std::string{R"({"error":"starting: models still loading: 1"})"}});
   CHECK(unload(c, "endless").empty());
+  CHECK(test::soon([&] { return c.ask("GET", "/v2/health/ready").first == 200; }));
   CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
   CHECK(unload(c, "good").empty());
   CHECK(s.stop() == 0);
