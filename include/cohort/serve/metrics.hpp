@@ -56,7 +56,8 @@ class metrics : public metric_page {
                   to_string(refusal::no_device), to_string(refusal::model_suspended)}}};
   counter shed{*this,
                {.name = "cohort_shed_total",
-                .help = "Infer requests refused before their body was read because they would be late, by reason",
+                .help = "Infer requests refused before their body was read because they would be "
+                        "late, by reason",
                 .by = counted_by::model,
                 .label = "reason",
                 .values = {"expected_wait", "waited", "served_in_vain"}}};
