@@ -25,7 +25,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -131,12 +130,16 @@ class management_app final : public http_app {
   std::map<managed_page, http_reply> last_;
 };
 
-/// Lets signals that come between the end of a life and that of its process do nothing: without
-/// another set of them the system's own way to handle them would be back.
+/// The signals that come between the end of a life and that of its process, which do nothing:
+/// without a set of them the system's own way to handle them would be back. Another life begins
+/// without it, so that its own set is what handles them. Never destroyed.
+std::unique_ptr<asio::signal_set>& kept_signals() {
+  static auto& kept = *new std::unique_ptr<asio::signal_set>;
+  return kept;
+}
 void keep_signals() {
   static asio::io_context& never_run = *new asio::io_context{1};
-  static asio::signal_set& all = *new asio::signal_set{never_run, SIGTERM, SIGINT, SIGHUP};
-  std::ignore = &all;
+  kept_signals() = std::make_unique<asio::signal_set>(never_run, SIGTERM, SIGINT, SIGHUP);
 }
 
 }  // namespace
@@ -164,6 +167,7 @@ struct server_life::state {
   state(http_server& s, http_app& a, managed& p, life_options o)
       : settings{std::move(o)}, service{s}, app{a}, pages{p}, management{p} {
     // Before a thread is there to be killed by one, and a port that says that the server lives.
+    kept_signals().reset();
     signals.add(SIGTERM);
     signals.add(SIGINT);
     signals.add(SIGHUP);

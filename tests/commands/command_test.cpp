@@ -587,7 +587,8 @@ TEST_CASE("what is missing is named with all that it may be") {
     CHECK(cohort_command(arguments).err == fmt::format("cohort: {}\n", message));
   }
   CHECK(cohort_command("decode x.csv --batch 2 --method").err ==
-        "cohort: --method: missing: expected " + cohort::registry::decode_methods.list().names() + "\n");
+        "cohort: --method: missing: expected " + cohort::registry::decode_methods.list().names() +
+            "\n");
   CHECK(cohort_command("simulate - --rate 10", brief)
             .err.starts_with("cohort: --policy: missing, and the workload has none: expected "));
 }

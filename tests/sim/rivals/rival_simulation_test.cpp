@@ -79,9 +79,11 @@ void check_runs(Make make) {
       if (d.finish < d.exec_at) continue;  // Stopped before it began.
       CHECK(d.exec_at >= free_at[d.device]);
       free_at[d.device] = d.finish;
-      busy += std::max(duration{0}, std::min(d.finish, begin + w.measured) - std::max(d.exec_at, begin));
+      busy += std::max(duration{0},
+                       std::min(d.finish, begin + w.measured) - std::max(d.exec_at, begin));
     }
-    CHECK(r.busy_fraction == doctest::Approx(to_seconds(busy) / (to_seconds(w.measured) * w.devices)));
+    CHECK(r.busy_fraction ==
+          doctest::Approx(to_seconds(busy) / (to_seconds(w.measured) * w.devices)));
   }
 }
 
