@@ -337,12 +337,14 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return !clock_.is_late(now);
   }
   /// Leaves its place to another connection.
-  /// @returns Whether it did. Not if its client has only just sent or taken something.
+  /// @returns Whether it did. Not, once, if bytes of its client are unread, or if that takes
+  /// enough.
   bool make_way(time_point now) {
     if (clock_.waits_for() == awaited::taking) {
       if (look(0, now)) return false;
-    } else if (has_unread()) {
-      waits(now);
+    } else if (!is_spared_ && has_unread()) {  // It may be this process that is late, which reads.
+      is_spared_ = true;
+      server_.places.awaits(place_, now);
       return false;
     }
     leave_place();
@@ -714,6 +716,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// The client is to send or to take something from now on.
   void waits(time_point now) {
     progress_ = 0;
+    is_spared_ = false;
     server_.places.awaits(place_, now);
   }
   /// It has sent or taken bytes. It is as slow as one that does nothing until it begins another
@@ -1012,6 +1015,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_waiting_to_go_on_ = false;
   std::size_t header_size_ = 0;
   double progress_ = 0;      // Bytes since the client was last not slow.
+  bool is_spared_ = false;   // It did not make way since then, as bytes of it were unread.
   std::size_t held_ = 0;     // Bytes of those that bodies share.
   std::size_t untaken_ = 0;  // Bytes sent that the client had not taken at the last look.
   held_bytes request_memory_;

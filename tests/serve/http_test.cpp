@@ -541,8 +541,14 @@ TEST_CASE("a slow client of the address that holds most places makes way for ano
 }
 
 TEST_CASE("a byte now and then, of a header or a body, does not save a place") {
-  http_server server{
-      {.timeouts = patient, .max_connections = 3, .probe_connections = 0, .slow_after_s = 0.05}};
+  http_timeouts fast = patient;  // However fast these clients send, it is less than this.
+  fast.min_rate_kib = 1 << 24;
+  http_server server{{.header_limit = std::size_t{1} << 28U,
+                      .body_limit = std::size_t{1} << 30U,
+                      .timeouts = fast,
+                      .max_connections = 3,
+                      .probe_connections = 0,
+                      .slow_after_s = 0.05}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
@@ -552,13 +558,13 @@ TEST_CASE("a byte now and then, of a header or a body, does not save a place") {
   waits.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   for (const std::string begun :
        {"GET /a HTTP/1.1\r\nHost: x\r\nX: ",
-        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"}) {
+        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"}) {
     CAPTURE(begun);
     test::connection drips{server.port(), 0, "127.0.0.2"};
     drips.send(begun);
     std::atomic<bool> is_over = false;
     std::thread dripping{[&] {
-      while (!is_over && drips.send("x")) std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      while (!is_over && drips.send("x")) std::this_thread::yield();
     }};
     test::connection other{server.port(), 0, "127.0.0.3"};  // On the spare place.
     other.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");

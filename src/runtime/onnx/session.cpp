@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -428,7 +429,7 @@ class session::state {
   /// @returns How many rows at most run at once.
   [[nodiscard]] std::uint32_t most_rows() const noexcept {
     if (!described_.has_batch) return 1;
-    return batch_sizes_.empty() ? ~0U : batch_sizes_.back();
+    return batch_sizes_.empty() ? std::numeric_limits<std::uint32_t>::max() : batch_sizes_.back();
   }
 
   /// @param rows At most `most_rows()`.
