@@ -211,6 +211,54 @@ TEST_CASE("a batch that hangs is given up, though one before it was kept where i
   backend.unbind();
 }
 
+/// Counts the launches of stages.
+struct counting_gate {
+  static void pass(float, const std::atomic<bool>*) {}
+  void launch() { ++launches; }
+  void interrupt() noexcept {}
+  int launches = 0;
+};
+struct probe_ends : ends {
+  void complete_probe(device_id, bool has_failed) noexcept {
+    failed = has_failed;
+    ++seen;
+  }
+  bool failed = false;
+};
+TEST_CASE("a probe that is given up between two stages begins no other") {
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  counting_gate gate;
+  using backend_type =
+      executor_backend<runtime::host_executor, test_support::doubling<counting_gate>, staged<>>;
+  probe_ends told;
+  backend_type backend{executor};
+  backend.bind(told);
+  const device_id d{0};
+  backend.add_device(d);
+  backend.add_model(model_id{0}, d,
+                    test_support::host_model<backend_type::model_type>(executor, gate));
+  const time_point now{};
+  backend.probe(d, model_id{0});
+  backend.advance(now);  // Its row is copied in.
+  CHECK(gate.launches == 0);
+  backend.abandon_probe(d, model_id{0});
+  while (told.seen == 0) {
+    backend.advance(now);
+    std::this_thread::yield();
+  }
+  CHECK(told.failed);
+  CHECK(gate.launches == 0);
+  // The next one finds a device that works.
+  backend.probe(d, model_id{0});
+  while (told.seen == 1) {
+    backend.advance(now);
+    std::this_thread::yield();
+  }
+  CHECK_FALSE(told.failed);
+  CHECK(gate.launches == 2);
+  backend.unbind();
+}
+
 TEST_CASE("of a pipeline that hangs, requests that wait for it are told from those at work") {
   runtime::host_executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
   latch_gate gate;

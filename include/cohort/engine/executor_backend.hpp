@@ -40,7 +40,7 @@ concept batch_pipeline =
       { x.launch(l, b, now) } noexcept;
       { x.abandon(l, b, now) } noexcept -> std::same_as<bool>;
       x.warm_up(l, done, now);
-      { x.abandon_warm_up() } noexcept;
+      { x.abandon_warm_up(now) } noexcept;
     };
 
 /// Runs batches of an engine on executors: a device of the engine is a share of one of them, and
@@ -163,7 +163,7 @@ class executor_backend {
   void abandon_probe(device_id id, model_id with) noexcept {
     device& d = *devices_[id.index()];
     const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
-    if (has_it) d.models[with.index()]->abandon_warm_up();
+    if (has_it) d.models[with.index()]->abandon_warm_up(now_);
   }
   /// Of the stream of a device, where streams are threads of this process.
   [[nodiscard]] runtime::thread_load load_of(device_id id) const noexcept

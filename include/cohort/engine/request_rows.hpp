@@ -130,9 +130,14 @@ class request_rows {
     records_[tag].of = nullptr;
     records_[tag].is_given_up = true;
   }
-  /// The same of rows of zeros, but for `done`.
-  void abandon_zeros() noexcept {
-    for (record& r : records_) r.is_given_up |= r.done != nullptr;
+  /// The same of rows of zeros, but for `done`; `cancel(tag)` has each end as soon as it can.
+  template <class Cancel>
+  void abandon_zeros(Cancel cancel) noexcept {
+    for (std::size_t tag = 0; tag < records_.size(); ++tag) {
+      record& r = records_[tag];
+      if (r.done == nullptr || std::exchange(r.is_given_up, true)) continue;
+      cancel(tag);
+    }
   }
   [[nodiscard]] bool is_given_up(std::uint64_t tag) const noexcept {
     return records_[tag].is_given_up;
@@ -152,8 +157,11 @@ class request_rows {
     const record r = std::exchange(records_[request.tag], {});
     free_.push_back(static_cast<std::uint32_t>(request.tag));
     const bool failed = how == outcome::failed || r.is_unfit || r.is_unknown;
-    // Where zeros alone cannot be computed the device works.
-    if (r.done != nullptr) return r.done->invoke(*r.done, how == outcome::failed);
+    if (r.done != nullptr) {
+      // Where zeros alone cannot be computed the device works; of a row given up it is not known.
+      const bool is_uncomputed = how == outcome::cancelled && (r.is_unfit || r.is_unknown);
+      return r.done->invoke(*r.done, how != outcome::completed && !is_uncomputed);
+    }
     if (r.of != nullptr && r.is_unfit) r.of->is_unfit = true;
     if (r.of != nullptr && !failed && how == outcome::completed) {
       std::memcpy(r.of->output.data(), staging_.out() + request.tag * output_bytes_, output_bytes_);

@@ -157,9 +157,9 @@ class pipeline_instance {
         1, {.tag = requests_.add_zeros(done), .arrival = now, .bucket = profile_.buckets() - 1});
     stages_.on_arrival(group_, now);
   }
-  /// Has the model end that row, if it can.
-  void abandon_warm_up() noexcept {
-    requests_.abandon_zeros();
+  /// Has that row end before its next stage, and the model end it in this one, if it can.
+  void abandon_warm_up(time_point now) noexcept {
+    requests_.abandon_zeros([&](std::uint64_t tag) { stages_.on_cancel(tag, now, driver_); });
     give_up();
   }
 

@@ -237,7 +237,7 @@ class whole_batch::instance {
     l.executor_->notify(l.stream_, done);
   }
   /// Asks the model to end the row that runs.
-  void abandon_warm_up() noexcept {
+  void abandon_warm_up(time_point /*now*/) noexcept {
     warm_up_given_up_.store(true);
     if constexpr (requires { model_->interrupt(); }) model_->interrupt();
   }
