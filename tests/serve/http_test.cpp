@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -426,19 +427,17 @@ TEST_CASE("each time-out ends what it is for, and says so") {
 }
 
 TEST_CASE("a drip ends at the least rate though every byte is in time; a long upload goes on") {
-  // The drip has two seconds and 1/1024 s for each byte, the upload as long as it sends.
+  // The drip has half a second and 1/1024 s for each KiB, the upload as long as it sends.
   http_server drips{{.timeouts = {.read_s = 0.5, .min_rate_kib = 1024}}};
   http_server uploads{{.timeouts = {.read_s = 2, .min_rate_kib = 1}}};
-  echo app;
+  std::array<echo, 2> apps;  // Each is its server's thread's.
   std::vector<std::thread> threads;
   for (http_server* s : {&drips, &uploads}) {
     s->listen();
-    threads.emplace_back([&app, s] { s->run(app); });
+    threads.emplace_back([&app = apps[threads.size()], s] { s->run(app); });
   }
   test::connection drip{drips.port()};
   drip.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
-  test::connection upload{uploads.port()};
-  upload.send("POST /stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   test::connection paces{drips.port()};
   int dripped = 0;
   while (drip.send("x")) {
@@ -447,9 +446,12 @@ TEST_CASE("a drip ends at the least rate though every byte is in time; a long up
   }
   CHECK(dripped < 1'000'000);
   CHECK(drip.answer().first == 408);
+  test::connection upload{uploads.port()};
+  upload.send("POST /stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "40\r\n" + std::string(64, 'x') + "\r\n";
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{2500};
   while (std::chrono::steady_clock::now() < end) {  // Longer than any time without a byte may be.
-    CHECK(upload.send("4\r\nmore\r\n"));
+    CHECK(upload.send(chunk));
     CHECK(paces.ask("GET", "/b").first == 202);
   }
   upload.send("0\r\n\r\n");
@@ -582,7 +584,7 @@ TEST_CASE("a byte now and then, of a header or a body, does not save a place") {
 TEST_CASE(
     "a client that takes nothing of its answer makes way, too; one that takes it slowly not") {
   http_server server{
-      {.timeouts = patient, .max_connections = 3, .probe_connections = 0, .slow_after_s = 0.5}};
+      {.timeouts = patient, .max_connections = 3, .probe_connections = 0, .slow_after_s = 1.5}};
   server.listen();
   echo app;
   std::thread thread{[&] { server.run(app); }};
