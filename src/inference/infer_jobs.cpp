@@ -243,7 +243,7 @@ void infer_app::finish(infer_job& j) {
 void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, time_point now) {
   lane& from = lane_of(*j.model);
   if (!worst || *worst == outcome::late) {
-    watch_.returned(now - j.arrival, now - j.ended);
+    watch_.returned(now - j.ended);
     from.rest.add(now - j.taken);
   }
   // Who has less time than the SLO says nothing of those who have that.

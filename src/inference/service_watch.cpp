@@ -84,9 +84,8 @@ void service_watch::start(model_service& s) {
   for (const served_model& m : s.models()) meet(m.id);
 }
 
-void service_watch::returned(duration latency, duration after) noexcept {
+void service_watch::returned(duration after) noexcept {
   const std::lock_guard lock{mutex_};
-  latencies_.add(to_seconds(latency));
   returned_ = std::min(returned_ + 1, 256.0);
   way_back_ns_ += (static_cast<double>(after.count()) - way_back_ns_) / returned_;
 }
@@ -152,15 +151,12 @@ void service_watch::show_advice(serve::metrics& on, const service_state& known) 
 }
 
 void service_watch::show_models(serve::metrics& on, const service_state& known) {
-  std::vector<std::pair<serve::metric_labels, serve::percentile_gauges::values>> corrections;
   serve::metric_values factors;
   serve::metric_values batches;
   const std::map<model_id, double> told = std::exchange(shifts_, {});
   for (const auto& [row, i] : by_row(known)) {
     const serve::metric_labels model{{"model", known.models[i].name}};
     const deferred::learned_state::model& m = known.learned.models[i];
-    const auto quantile = [&](double q) { return m.learned.quantile(q); };
-    corrections.emplace_back(model, serve::percentile_gauges::of(quantile));
     factors.emplace_back(model, m.in_use);
     batches.emplace_back(model, static_cast<double>(m.learned.count()));
     // A model that was loaded again has had none yet.
@@ -170,7 +166,6 @@ void service_watch::show_models(serve::metrics& on, const service_state& known) 
     on.latency_shifts.add(shifts - before, row.index());
     shifts_[row] = shifts;
   }
-  on.latency_correction.show(corrections);
   on.latency_factor.show(factors);
   on.latency_batches.show(batches);
 }
@@ -178,8 +173,6 @@ void service_watch::show_models(serve::metrics& on, const service_state& known) 
 void service_watch::show(serve::metrics& on) {
   const std::optional<service_state> known = surveyor_.ask();
   const std::lock_guard lock{mutex_};
-  on.latency_seconds.show(
-      {{{}, serve::percentile_gauges::of([&](double q) { return latencies_.quantile(q); })}});
   if (!known) return;
   show_models(on, *known);
   show_advice(on, *known);
@@ -195,11 +188,7 @@ void service_watch::show(serve::metrics& on) {
                           s == known->health[i] ? 1 : 0);
     }
   }
-  const deferred::wake_lateness& late = known->learned.lateness;
-  on.wake_late_seconds.show({{{}, serve::percentile_gauges::of([&](double q) {
-                                return late.distribution().quantile(q) / 1e9;
-                              })}});
-  on.wake_margin_seconds.set({}, to_seconds(late.margin()));
+  on.wake_margin_seconds.set({}, to_seconds(known->learned.lateness.margin()));
   on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));
   on.handover_seconds.set({{"way", "back"}}, way_back_ns_ / 1e9);
   const auto& tuned = known->learned.tuned;

@@ -5,7 +5,6 @@
 
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/ids.hpp>
-#include <cohort/core/quantile_sketch.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/serve/metrics.hpp>
@@ -85,8 +84,8 @@ class service_watch {
     const std::lock_guard lock{mutex_};
     loads_[m.index()].add(now, rows);
   }
-  /// A client's request that ran, `latency` after it came and `after` its end in the engine.
-  void returned(duration latency, duration after) noexcept;
+  /// A client's request that ran, `after` its end in the engine.
+  void returned(duration after) noexcept;
 
   /// WORKLOAD.json: the server as it is. Nothing, if models lie where a plan says, for which the
   /// format has no place. Waits for the engine, but not for one that hangs: then it is as it was.
@@ -108,7 +107,6 @@ class service_watch {
   surveyor surveyor_;
   std::mutex mutex_;  // Of what is below.
   std::vector<arrival_meter> loads_;
-  quantile_sketch latencies_{{.lowest = 1e-5, .highest = 1e3}, 16384};  // Seconds, of all models.
   double way_back_ns_ = 0;  // On average over about the last 256.
   double returned_ = 0;
   std::map<model_id, double> shifts_;  // As was told, of those that are served.

@@ -91,22 +91,18 @@ TEST_CASE("under load the workload has rates and corrected profiles, and can be 
   for (const char* line :
        {R"(cohort_setting_window{window="reserved"} )", "cohort_setting_quantile 0.",
         R"(cohort_tuning_rounds_total{result="kept"} )", "cohort_tuning_cpu_seconds_total ",
-        R"(cohort_latency_correction_p50{model="BERT"} 1)",
-        R"(cohort_latency_batches{model="BERT"} 0)",
+        R"(cohort_latency_factor{model="BERT"} 1)", R"(cohort_latency_batches{model="BERT"} 0)",
         R"(cohort_latency_shifts_total{model="BERT"} 0)", R"(cohort_device_factor{device="0"} )",
-        "cohort_wake_late_p99_seconds ", "cohort_devices_advised ", "cohort_wake_margin_seconds ",
-        R"(cohort_handover_seconds{way="back"} )", "cohort_request_latency_p50_seconds "}) {
+        "cohort_devices_advised ", "cohort_wake_margin_seconds ",
+        R"(cohort_handover_seconds{way="back"} )"}) {
     CAPTURE(std::string{line});
     CHECK(metrics.find("\n" + std::string{line}) != std::string::npos);
   }
   // Batches take 1.5 times as long as profiled, or more where the machine is busy.
-  for (const std::string name : {R"(cohort_latency_correction_p90{model="ResNet50"} )",
-                                 R"(cohort_latency_factor{model="ResNet50"} )"}) {
-    CAPTURE(name);
-    const std::size_t at = metrics.find("\n" + name);
-    REQUIRE(at != std::string::npos);
-    CHECK(std::stod(metrics.substr(at + 1 + name.size())) > 1);
-  }
+  const std::string name = R"(cohort_latency_factor{model="ResNet50"} )";
+  const std::size_t at = metrics.find("\n" + name);
+  REQUIRE(at != std::string::npos);
+  CHECK(std::stod(metrics.substr(at + 1 + name.size())) > 1);
   CHECK(server.stop() == 0);
 }
 

@@ -5,7 +5,6 @@
 
 #include <cohort/serve/http.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -230,37 +229,6 @@ class changing_gauge {
  private:
   prometheus::Family<prometheus::Gauge>* family_;
   std::set<metric_labels> shown_;
-};
-
-/// The 50th, 90th and 99th percentile of a distribution that is kept elsewhere, a gauge each.
-class percentile_gauges {
- public:
-  /// @param name, unit Their names are "NAME_p50UNIT" and so on.
-  percentile_gauges(metric_page& page, const std::string& name, const std::string& unit,
-                    const char* help)
-      : p50_{page, {.name = (name + "_p50" + unit).c_str(), .help = help}},
-        p90_{page, {.name = (name + "_p90" + unit).c_str(), .help = help}},
-        p99_{page, {.name = (name + "_p99" + unit).c_str(), .help = help}} {}
-  using values = std::array<double, 3>;
-  /// @param quantile Called with 0.5, 0.9 and 0.99.
-  template <class Quantile>
-  [[nodiscard]] static values of(Quantile quantile) {
-    return {quantile(0.5), quantile(0.9), quantile(0.99)};
-  }
-  /// As `changing_gauge::show`.
-  void show(const std::vector<std::pair<metric_labels, values>>& all) {
-    changing_gauge* const gauges[] = {&p50_, &p90_, &p99_};
-    for (std::size_t i = 0; i < std::size(gauges); ++i) {
-      metric_values one;
-      for (const auto& [labels, three] : all) one.emplace_back(labels, three[i]);
-      gauges[i]->show(one);
-    }
-  }
-
- private:
-  changing_gauge p50_;
-  changing_gauge p90_;
-  changing_gauge p99_;
 };
 
 }  // namespace cohort::serve

@@ -84,8 +84,6 @@ class metrics : public metric_page {
                                      "the longest of an infer request",
                              .by = counted_by::model,
                              .buckets = part_seconds()}};
-  percentile_gauges latency_seconds{*this, "cohort_request_latency", "_seconds",
-                                    "Latency percentile of the last 16,000 requests that ran"};
   gauge waiting{*this,
                 {.name = "cohort_waiting_requests",
                  .help = "Requests waiting for a batch",
@@ -108,8 +106,6 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_placed_requests_per_second",
        .help = "Planned request rate of a model on a partition; 0 while it is not served there"}};
-  percentile_gauges latency_correction{*this, "cohort_latency_correction", "",
-                                       "Percentile of recent batch times over profiled times"};
   changing_gauge latency_factor{
       *this,
       {.name = "cohort_latency_factor",
@@ -159,11 +155,10 @@ class metrics : public metric_page {
   counter stray_ends{*this,
                      {.name = "cohort_stray_ends_total",
                       .help = "Repeated ends of batches, requests and probes, which are ignored"}};
-  percentile_gauges wake_late_seconds{*this, "cohort_wake_late", "_seconds",
-                                      "Percentile of the lateness of the scheduler's timers"};
-  changing_gauge wake_margin_seconds{*this,
-                                     {.name = "cohort_wake_margin_seconds",
-                                      .help = "Lead with which the scheduler's timers are set"}};
+  changing_gauge wake_margin_seconds{
+      *this,
+      {.name = "cohort_wake_margin_seconds",
+       .help = "Lead with which the scheduler's timers are set: nine in ten fire less late"}};
   changing_gauge setting_window{
       *this,
       {.name = "cohort_setting_window",
