@@ -209,6 +209,84 @@ TEST_CASE_TEMPLATE("a row that cannot be computed fails alone, once, and no devi
   });
 }
 
+/// y = 2 x of each row, less the number of rows of its slice. Negative rows are unfit.
+struct counting_model {
+  runtime::host_executor* on;
+  static std::string_view name() { return "counting"; }
+  static std::size_t stages() { return 1; }
+  static std::size_t boundary_bytes(std::size_t) { return sizeof(float); }
+  void enqueue(std::size_t, runtime::host_executor::stream& s, const runtime::slice& x) {
+    on->launch(s, [x] {
+      const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
+      auto* out = reinterpret_cast<float*>(x.output) + x.first;
+      for (std::uint32_t i = 0; i < x.count; ++i) {
+        out[i] = 2 * in[i] - static_cast<float>(x.count) - (x.is_whole ? 0 : 1000);
+        if (in[i] < 0 && x.unfit != nullptr) x.unfit[i] = runtime::slot_state::unfit;
+      }
+    });
+  }
+};
+TEST_CASE_TEMPLATE("a request of several rows runs as one, without others, and fails as one",
+                   Executor, runtime::host_executor, pinned_executor) {
+  struct rows_request : tensor_request {
+    void set(std::vector<float> values) {
+      in = std::move(values);
+      rows = static_cast<std::uint32_t>(in.size());
+      input = std::as_bytes(std::span{in}.first(1));
+      for (std::size_t i = 1; i < in.size(); ++i) {
+        pieces.push_back({i * sizeof(float), std::as_bytes(std::span{in}.subspan(i, 1))});
+      }
+      more = pieces;
+      out.resize(in.size());
+      output = std::as_writable_bytes(std::span{out});
+    }
+    std::vector<float> in, out;
+    std::vector<row_piece> pieces;
+    outcome how = outcome::dropped;
+  };
+  constexpr std::size_t n = 40;
+  std::latch left{n};
+  Executor executor{runtime::host_options{.pool_bytes = 1 << 20}};
+  executor_backend<Executor, counting_model> backend{executor};
+  using eager = deferred::basic_scheduler<deferred::eager, deferred::head>;
+  basic_engine engine{basic_engine_core<eager>{}, backend,
+                      inline_completion{[&](request& r, outcome how) {
+                        static_cast<rows_request&>(r).how = how;
+                        left.count_down();
+                      }}};
+  backend.bind(engine);
+  const device_id d = engine.add_device([&](device_id id) { backend.add_device(id); });
+  const model_id m = engine.add_model(
+      {.scheduling = {.latency = latency_curve{linear_latency{1ms, 0ms}, 1}, .slo = 1h}},
+      [&](model_id id) {
+        backend.add_model(
+            id, d,
+            {.batch_max = 5,
+             .instance = std::make_unique<counting_model>(counting_model{&executor})});
+      });
+  std::deque<rows_request> requests(n);
+  const steady_clock clock;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::vector<float> values(1 + i % 5, static_cast<float>(i));
+    if (i == 7) values[2] = -1;  // Of 3 rows.
+    requests[i].set(std::move(values));
+    requests[i].model = m;
+    requests[i].arrival = clock.now();
+    requests[i].deadline = clock.now() + 1h;
+    REQUIRE_FALSE(engine.submit(requests[i]));
+  }
+  left.wait();
+  for (std::size_t i = 0; i < n; ++i) {
+    const rows_request& r = requests[i];
+    CHECK(r.how == (i == 7 ? outcome::failed : outcome::completed));
+    CHECK(r.is_unfit == (i == 7));
+    const float expected = i == 7 ? 0 : 2 * static_cast<float>(i) - static_cast<float>(r.rows);
+    CHECK(r.out == std::vector<float>(r.rows, expected));
+  }
+  engine.inspect(
+      [&](const auto& loop) { CHECK(loop.core().health().state(d) == device_state::healthy); });
+}
+
 /// Fails rows of 13, and counts them.
 struct unlucky_gate {
   void pass(float x) {

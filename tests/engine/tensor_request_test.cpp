@@ -22,7 +22,7 @@ std::string row(const std::string& input,
   r.input = std::as_bytes(std::span{input});
   r.more = pieces;
   std::string out(9, 'x');
-  copy_row(reinterpret_cast<std::byte*>(out.data()), 8, r);
+  copy_rows(reinterpret_cast<std::byte*>(out.data()), 8, r);
   for (char& c : out) {
     if (c == 0) c = '.';
   }
@@ -36,6 +36,19 @@ TEST_CASE("a row is put together from its pieces, and zero where there is none")
   CHECK(row("ab", {{2, "c"}, {4, "efgh"}}) == "abc.efghx");
   CHECK(row("", {{4, "e"}, {7, "h"}}) == "....e..hx");
   CHECK(row("abc", {{3, ""}, {8, ""}}) == "abc.....x");
+}
+
+TEST_CASE("rows lie one behind the other") {
+  const std::string text = "abcdef";
+  const auto bytes = std::as_bytes(std::span{text});
+  const std::vector<row_piece> pieces{{4, bytes.subspan(2, 2)}, {10, bytes.subspan(4, 1)}};
+  tensor_request r;
+  r.rows = 3;
+  r.input = bytes.first(2);
+  r.more = pieces;
+  std::string out(13, 'x');
+  copy_rows(reinterpret_cast<std::byte*>(out.data()), 4, r);
+  CHECK(out == std::string{"ab\0\0cd\0\0\0\0e\0x", 13});
 }
 
 struct with_buffers {

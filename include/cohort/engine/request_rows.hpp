@@ -116,7 +116,7 @@ class request_rows {
   /// A request of the batch in place `batch` of an entry. @returns Its tag.
   std::uint64_t add(const tensor_request& r, std::uint32_t entry, std::uint32_t batch) noexcept {
     const std::uint64_t tag = take({.of = &r, .entry = entry, .batch = batch});
-    copy_row(staging_.in() + tag * input_bytes_, input_bytes_, r);
+    copy_rows(staging_.in() + tag * input_bytes_, input_bytes_, r);
     return tag;
   }
   /// A row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its tag.

@@ -21,13 +21,16 @@ struct row_piece {
   std::span<const std::byte> bytes;
 };
 
-/// A request with its data: one row in, one row out, in host memory of the caller's. A row of
-/// several tensors lies as `runtime::row_layout` says.
+/// A request with its data: its rows in and as many out, in host memory of the caller's. A row of
+/// several tensors lies as `runtime::row_layout` says, and rows lie one behind the other.
 struct tensor_request : request {
-  std::span<const std::byte> input;  ///< The begin of the row; at most as long as it.
-  /// Its pieces behind that, in ascending order, none in another. What no piece covers is zero.
+  /// More than one run together, none without the others, and in a batch without other requests:
+  /// only for models whose largest batch is one request. Pipelines take one.
+  std::uint32_t rows = 1;
+  std::span<const std::byte> input;  ///< The begin of the rows; at most as long as they.
+  /// Their pieces behind that, in ascending order, none in another. What no piece covers is zero.
   std::span<const row_piece> more;
-  /// The row, or its begin, if that is all that is wanted.
+  /// The rows, or their begin, if that is all that is wanted.
   std::span<std::byte> output;
   /// Of the model's outputs, by bit: those that are wanted; what else is in the row may be
   /// anything. The last bit stands for all from there on.
@@ -37,18 +40,19 @@ struct tensor_request : request {
   bool was_failed = false;  ///< One of them had a batch with it, which failed.
 };
 
-/// Puts a request's input together, its only copy. @param to `row_bytes` of memory.
-inline void copy_row(std::byte* to, std::size_t row_bytes, const tensor_request& r) noexcept {
+/// Puts a request's input together, its only copy. @param to Memory for its rows.
+inline void copy_rows(std::byte* to, std::size_t row_bytes, const tensor_request& r) noexcept {
+  const std::size_t all = r.rows * row_bytes;
   std::size_t end = 0;
   const auto put = [&](std::size_t offset, std::span<const std::byte> piece) {
-    COHORT_ASSERT(offset >= end && offset <= row_bytes && piece.size() <= row_bytes - offset);
+    COHORT_ASSERT(offset >= end && offset <= all && piece.size() <= all - offset);
     if (offset > end) std::memset(to + end, 0, offset - end);
     if (!piece.empty()) std::memcpy(to + offset, piece.data(), piece.size());
     end = offset + piece.size();
   };
   put(0, r.input);
   for (const row_piece& p : r.more) put(p.offset, p.bytes);
-  if (end < row_bytes) std::memset(to + end, 0, row_bytes - end);
+  if (end < all) std::memset(to + end, 0, all - end);
 }
 
 /// An executor with host memory of its own, `allocate_pinned(bytes)`, that copies should use: with

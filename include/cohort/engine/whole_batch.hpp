@@ -50,7 +50,9 @@ struct whole_batch_model {
 /// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
 /// and handed to their requests on the executor's thread, before the batch is reported, unless it
 /// was abandoned. Where buffers are host memory (`has_host_buffers`) they are gathered in the first
-/// one and handed over from the last, and not copied on the way. A pipeline of `executor_backend`.
+/// one and handed over from the last, and not copied on the way. A request of several rows is a
+/// batch of its own, one slice that is computed as a whole or not at all. A pipeline of
+/// `executor_backend`.
 struct whole_batch {
   static constexpr bool is_driven = false;
   template <class Model>
@@ -70,10 +72,23 @@ struct whole_batch {
     staging_rows<Executor> staging;  // None where the executor has host buffers.
     std::byte* in = nullptr;         // Where the host writes inputs, of it or of `rows`,
     std::byte* out = nullptr;        // and reads outputs.
-    std::vector<const tensor_request*> requests;  // In the order of the rows.
+    std::vector<const tensor_request*> requests;  // In the order of the rows: each has one, or one
+                                                  // request has all.
     std::vector<std::span<std::byte>> outputs;    // Of theirs.
-    std::vector<std::uint8_t> unfit;              // Whose values cannot be computed.
+    std::vector<std::uint8_t> unfit;              // By row: whose values cannot be computed.
     std::size_t output_bytes = 0;                 // Of a row.
+
+    [[nodiscard]] bool is_one_request() const noexcept { return requests.size() == 1; }
+    /// Of request i: if it has all rows, unfit if one of them is.
+    [[nodiscard]] std::uint8_t state_of(std::size_t i) const noexcept {
+      if (!is_one_request()) return unfit[i];
+      std::uint8_t state = runtime::slot_state::fit;
+      for (const std::uint8_t x : unfit) {
+        if (x == runtime::slot_state::unfit) return x;
+        if (x != runtime::slot_state::fit) state = x;
+      }
+      return state;
+    }
   };
 };
 
@@ -129,10 +144,11 @@ class whole_batch::lane {
   void hand_over(const batch_rows<Executor>& of, batch_ticket at) const noexcept {
     const std::byte* row = of.out;
     for (std::size_t i = 0; i < of.outputs.size(); ++i, row += of.output_bytes) {
-      if (of.unfit[i] == runtime::slot_state::fit) {
+      const std::uint8_t state = of.state_of(i);
+      if (state == runtime::slot_state::fit) {
         std::memcpy(of.outputs[i].data(), row, of.outputs[i].size());
       } else {
-        of.requests[i]->is_unfit = of.unfit[i] == runtime::slot_state::unfit;
+        of.requests[i]->is_unfit = state == runtime::slot_state::unfit;
         report_->request_ended(at, *of.requests[i], true);
       }
     }
@@ -257,11 +273,14 @@ class whole_batch::instance {
       set.requests.push_back(static_cast<const tensor_request*>(&r));
     }
     if (sizes_ == row_sizes::equal) std::ranges::sort(set.requests, {}, &tensor_request::size);
-    set.unfit.assign(set.requests.size(), 0);
+    const bool is_one = set.is_one_request();
+    COHORT_ASSERT(is_one ||
+                  std::ranges::all_of(set.requests, [](auto* r) { return r->rows == 1; }));
+    set.unfit.assign(is_one ? set.requests.front()->rows : set.requests.size(), 0);
   }
   /// The end of the slice that begins with row `first`.
   [[nodiscard]] std::size_t slice_end(const rows_type& set, std::size_t first) const noexcept {
-    if (sizes_ != row_sizes::equal) return set.requests.size();
+    if (sizes_ != row_sizes::equal || set.is_one_request()) return set.unfit.size();
     std::size_t end = first + 1;
     while (end < set.requests.size() && set.requests[end]->size == set.requests[first]->size) ++end;
     return end;
@@ -270,13 +289,14 @@ class whole_batch::instance {
   void run_stages(lane<Executor>& l, typename lane<Executor>::slot& s) {
     rows_type& set = *s.rows;
     for (std::size_t i = 0; i < model_->stages(); ++i) {
-      for (std::size_t first = 0; first < set.requests.size();) {
+      for (std::size_t first = 0; first < set.unfit.size();) {
         const std::size_t end = slice_end(set, first);
         std::uint32_t size = 0;
         for (std::size_t k = first; sizes_ != row_sizes::one && k < end; ++k) {
-          size = std::max(size, set.requests[k]->size);
+          size = std::max(size, set.requests[set.is_one_request() ? 0 : k]->size);
         }
         runtime::slice part = slice_of(set, i, first, end - first, size);
+        part.is_whole = set.is_one_request();
         part.unfit = &set.unfit[first];
         part.given_up = &s.given_up;
         model_->enqueue(i, l.stream_, part);
@@ -298,25 +318,25 @@ class whole_batch::instance {
     const std::size_t bytes = input_bytes();
     std::byte* to = s.in;
     for (const tensor_request* r : s.requests) {
-      copy_row(to, bytes, *r);
+      copy_rows(to, bytes, *r);
       to += bytes;
     }
     if constexpr (!has_host_buffers<Executor>) {
-      l.executor_->copy(l.stream_, {.destination = s.rows[0].data(),
-                                    .source = s.in,
-                                    .row_bytes = bytes * s.requests.size()});
+      l.executor_->copy(
+          l.stream_,
+          {.destination = s.rows[0].data(), .source = s.in, .row_bytes = bytes * s.unfit.size()});
     }
   }
   void copy_out(lane<Executor>& l, rows_type& s) {
     const std::size_t bytes = output_bytes();
     s.outputs.clear();
     for (const tensor_request* r : s.requests) {
-      s.outputs.push_back(r->output.first(std::min(bytes, r->output.size())));
+      s.outputs.push_back(r->output.first(std::min(bytes * r->rows, r->output.size())));
     }
     if constexpr (!has_host_buffers<Executor>) {
       l.executor_->copy(
           l.stream_,
-          {.destination = s.out, .source = last_rows(s), .row_bytes = bytes * s.requests.size()});
+          {.destination = s.out, .source = last_rows(s), .row_bytes = bytes * s.unfit.size()});
     }
   }
   [[nodiscard]] std::byte* last_rows(rows_type& s) const {

@@ -154,6 +154,8 @@ struct slice {
   /// The row is a sample that only shows whether the device works: a model that cannot compute it
   /// may compute another one.
   bool is_sample = false;
+  /// The slots are one request's: if some cannot be computed all are unfit, and none is run apart.
+  bool is_whole = false;
 };
 
 namespace requirement {

@@ -30,6 +30,7 @@ struct model_meta {
   std::string version = "1";
   bool batches =
       true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
+  bool runs_alone = false;  ///< A request's rows run at once, without those of other requests.
   /// The most rows of one request, where the model's configuration says so: its max_batch_size. 0:
   /// it does not.
   std::uint32_t max_rows = 0;

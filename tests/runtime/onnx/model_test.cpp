@@ -199,6 +199,7 @@ TEST_CASE("however many rows cannot be computed, so many runs look for them, and
   host_model m{e, load(test::encoder(), {.max_size = 16}), n};
   const std::size_t in_row = std::size_t{16} * 8;
   const std::size_t out_row = std::size_t{16} * 32;
+  bool is_whole = false;
   const auto unfit_of = [&](auto is_bad) {
     std::vector<std::byte> in(n * in_row);
     std::vector<std::byte> out(n * out_row);
@@ -214,7 +215,8 @@ TEST_CASE("however many rows cannot be computed, so many runs look for them, and
                .first = 0,
                .count = n,
                .size = 4,
-               .unfit = unfit.data()}) == "");
+               .unfit = unfit.data(),
+               .is_whole = is_whole}) == "");
     return unfit;
   };
   for (const auto& [a, b] : {std::pair{0U, 63U}, {31U, 32U}, {62U, 63U}, {5U, 5U}}) {
@@ -222,6 +224,13 @@ TEST_CASE("however many rows cannot be computed, so many runs look for them, and
     expected[a] = expected[b] = slot_state::unfit;
     CHECK(unfit_of([&](std::uint32_t i) { return i == a || i == b; }) == expected);
   }
+  // Those of one request are unfit together.
+  is_whole = true;
+  CHECK(unfit_of([](std::uint32_t i) { return i == 5; }) ==
+        std::vector<std::uint8_t>(n, slot_state::unfit));
+  CHECK(unfit_of([](std::uint32_t) { return false; }) ==
+        std::vector<std::uint8_t>(n, slot_state::fit));
+  is_whole = false;
   // 24 runs: 6 lead to the first row, and then there are at most 3 for two rows.
   const std::vector<std::uint8_t> all = unfit_of([](std::uint32_t) { return true; });
   CHECK(std::ranges::count(all, slot_state::fit) == 0);

@@ -206,6 +206,10 @@ class onnx_model {
       const bool is_well = runs_zeros(size) || runs_computed() || runs_zeros(largest);
       if (is_given_up() || !is_well) throw;
     }
+    if (s.is_whole) {
+      std::fill_n(s.unfit, s.count, slot_state::unfit);
+      return;
+    }
     // Enough for two, wherever they are.
     const auto levels = static_cast<std::uint32_t>(std::bit_width(s.count - 1));
     std::uint32_t parts = std::max(1U, 4 * levels);
