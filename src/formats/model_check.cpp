@@ -42,9 +42,17 @@ class checker {
     complete("output", c.outputs, out_.interface.outputs, false);
     choose_length();
     naming(facts_.file, [&] {
-      (void)runtime::row_layout{out_.interface.inputs, out_.interface.max_size};
-      (void)runtime::row_layout{out_.interface.outputs, out_.interface.max_size};
+      const runtime::row_layout in{out_.interface.inputs, out_.interface.max_size};
+      const runtime::row_layout out{out_.interface.outputs, out_.interface.max_size};
+      if (!bounds_rows_) return;
+      const std::size_t fit =
+          default_bytes_alone / std::max({in.bytes(), out.bytes(), std::size_t{1}});
+      out_.most_rows = std::min<std::uint32_t>(
+          out_.most_rows,
+          static_cast<std::uint32_t>(std::clamp<std::size_t>(fit, 1, default_rows_alone)));
     });
+    out_.client_inputs = shapes_of(c.inputs, out_.interface.inputs);
+    out_.client_outputs = shapes_of(c.outputs, out_.interface.outputs);
     check_batching();
     for (std::size_t i = 0; i < c.warmups.size(); ++i) check_warmup(i);
     return std::move(out_);
@@ -59,32 +67,40 @@ class checker {
   }
 
   void choose_batch() {
-    std::optional<std::uint32_t>& most = out_.config.max_batch_size;
+    model_config& c = out_.config;
     const std::uint32_t limit = facts_.batch_limit == 0 ? most_batch : facts_.batch_limit;
-    if (!most) most = facts_.has_batch ? std::min(default_max_batch, limit) : 0;
-    out_.batches = *most > 0;
-    if (*most > 0 && !facts_.has_batch) {
-      fail(at("max_batch_size"), fmt::format("{}", *most),
+    if (!c.max_batch_size) {
+      const bool batches = facts_.has_batch && !has_config_;
+      c.max_batch_size = batches ? std::min(default_max_batch, limit) : 0;
+    }
+    const std::uint32_t most = *c.max_batch_size;
+    const bool is_stated = has_config_ && most > 0;
+    if (most > 0 && !facts_.has_batch) {
+      fail(at("max_batch_size"), fmt::format("{}", most),
            fmt::format("0, since {} has no batch dimension", facts_.file));
     }
-    if (*most > limit) {
-      fail(at("max_batch_size"), fmt::format("{}", *most),
+    if (most > limit) {
+      fail(at("max_batch_size"), fmt::format("{}", most),
            fmt::format("at most {}, the rows that {} takes", limit, facts_.file));
     }
-    if (out_.batches || !facts_.has_batch) return;
-    // Requests bring whole tensors: the number of rows is a dimension like others.
-    const std::int64_t rows = facts_.batch_limit == 0 ? size_dimension : facts_.batch_limit;
-    for (auto* tensors : {&out_.interface.inputs, &out_.interface.outputs}) {
-      for (tensor_info& t : *tensors) t.shape.insert(t.shape.begin(), rows);
+    out_.batches = facts_.has_batch;
+    out_.runs_alone =
+        out_.batches && (most == 0 || (has_config_ ? !c.batching : facts_.mixes_rows));
+    names_rows_ = out_.batches && most == 0;
+    bounds_rows_ = out_.runs_alone && !is_stated;
+    if (out_.batches) out_.most_rows = bounds_rows_ ? limit : most;
+    if (names_rows_ && c.max_length && !out_.interface.has_sizes()) {
+      out_.most_rows = std::min(*c.max_length, limit);
+      bounds_rows_ = false;
     }
   }
 
   /// Compares what the config says of each tensor, and completes it.
   void complete(std::string_view field, std::vector<config_tensor>& said,
-                std::vector<tensor_info>& tensors, bool all) const {
+                std::vector<tensor_info>& tensors, bool all) {
     if (said.empty()) {
       for (const tensor_info& t : tensors) {
-        said.push_back({.name = t.name, .type = t.type, .dims = t.shape});
+        said.push_back({.name = t.name, .type = t.type, .dims = with_rows(t.shape)});
       }
       return;
     }
@@ -96,7 +112,7 @@ class checker {
         fail(at(place + "name"), quote_short(said[i].name), as_model_has(names_of(tensors)));
       }
       named[static_cast<std::size_t>(found - tensors.begin())] = true;
-      compare(place, said[i], *found);
+      compare(place, said[i], *found, all);
     }
     for (std::size_t i = tensors.size(); i-- > 0;) {
       if (named[i]) continue;
@@ -116,29 +132,66 @@ class checker {
     if (tensors.empty()) return "none";
     return tensors.size() > most ? out + " or another" : out;
   }
-  void compare(const std::string& place, config_tensor& said, tensor_info& t) const {
+  /// A row's shape as the config has it: with `max_batch_size` 0 it names the rows, too.
+  [[nodiscard]] std::vector<std::int64_t> with_rows(std::vector<std::int64_t> shape) const {
+    if (names_rows_) shape.insert(shape.begin(), size_dimension);
+    return shape;
+  }
+  /// Of outputs the config may leave a length open that each run has.
+  void compare(const std::string& place, config_tensor& said, tensor_info& t, bool is_input) {
     if (!said.type) said.type = t.type;
     if (*said.type != t.type) {
       fail(at(place + "data_type"), fmt::format("TYPE_{}", runtime::name_of(*said.type)),
            as_model_has(fmt::format("TYPE_{}", runtime::name_of(t.type))));
     }
-    if (said.dims.empty()) said.dims = t.shape;
-    const bool fits = std::ranges::equal(said.dims, t.shape, [](auto mine, auto models) {
-      return models == size_dimension || mine == models;
+    const std::vector<std::int64_t> has = with_rows(t.shape);
+    if (said.dims.empty()) said.dims = has;
+    const std::vector<std::int64_t>& dims = said.reshape ? *said.reshape : said.dims;
+    const bool fits = std::ranges::equal(dims, has, [&](auto mine, auto models) {
+      return models == size_dimension || mine == models || (!is_input && mine == size_dimension);
     });
     if (!fits) {
-      fail(
-          at(place + "dims"), shape_text(said.dims),
-          as_model_has(shape_text(t.shape) + (out_.batches ? " without its batch dimension" : "")));
+      fail(at(place + (said.reshape ? "reshape.shape" : "dims")), shape_text(dims),
+           as_model_has(shape_text(has) +
+                        (names_rows_ ? ", whose first is the number of rows, as max_batch_size is 0"
+                         : out_.batches ? " without its batch dimension"
+                                        : "")));
     }
-    t.shape = said.dims;
+    const std::size_t before = names_rows_ ? 1 : 0;
+    if (names_rows_ && dims.front() != size_dimension) {
+      out_.most_rows = std::min(out_.most_rows, static_cast<std::uint32_t>(dims.front()));
+    }
+    for (std::size_t d = 0; d < t.shape.size(); ++d) {
+      if (t.shape[d] == size_dimension) t.shape[d] = dims[before + d];
+    }
+    if (!said.reshape || !names_rows_) return;
+    // What clients give has no dimension for rows: there is one.
+    if (dims.front() != 1) {
+      fail(at(place + "reshape.shape"), shape_text(dims),
+           "1 as its first, the number of rows, as max_batch_size is 0");
+    }
+    out_.batches = false;
+  }
+
+  /// Of each tensor, for clients.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes_of(
+      const std::vector<config_tensor>& said, const std::vector<tensor_info>& tensors) const {
+    std::vector<std::vector<std::int64_t>> all;
+    for (const tensor_info& t : tensors) {
+      const auto mine = std::ranges::find(said, t.name, &config_tensor::name);
+      const bool is_other = mine != said.end() && mine->reshape;
+      all.push_back(is_other ? mine->dims : t.shape);
+      // Where one tensor has no dimension for rows the others' is 1.
+      if (!is_other && names_rows_ && !out_.batches) all.back().insert(all.back().begin(), 1);
+    }
+    return all;
   }
 
   void choose_length() {
     runtime::model_interface& i = out_.interface;
     const std::optional<std::uint32_t>& most = out_.config.max_length;
     if (!i.has_sizes()) {
-      if (most) {
+      if (most && !names_rows_) {
         fail(at("parameters[\"max_length\"]"), fmt::format("{}", *most),
              "none, since no input has a dimension of -1");
       }
@@ -192,19 +245,25 @@ class checker {
         fail(at(here + "data_type"), fmt::format("TYPE_{}", runtime::name_of(in.tensor.type)),
              fmt::format("TYPE_{}, the input's", runtime::name_of(found->type)));
       }
-      bool fits = in.tensor.shape.size() == found->shape.size();
-      for (std::size_t d = 0; fits && d < found->shape.size(); ++d) {
-        const std::int64_t n = in.tensor.shape[d];
-        if (found->shape[d] == size_dimension) {
+      const std::vector<std::int64_t>& shape =
+          out_.client_inputs[static_cast<std::size_t>(found - inputs.begin())];
+      const std::size_t before = names_rows_ && out_.batches ? 1 : 0;
+      bool fits = in.tensor.shape.size() == shape.size() + before;
+      if (fits && before == 1) {
+        fits = in.tensor.shape.front() >= 1 && in.tensor.shape.front() <= out_.most_rows;
+      }
+      for (std::size_t d = 0; fits && d < shape.size(); ++d) {
+        const std::int64_t n = in.tensor.shape[before + d];
+        if (shape[d] == size_dimension) {
           if (!size) size = n;
           fits = n == *size && n <= out_.interface.max_size;
         } else {
-          fits = n == found->shape[d];
+          fits = n == shape[d];
         }
       }
       if (!fits) {
         fail(at(here + "dims"), shape_text(in.tensor.shape),
-             fmt::format("{}, the input's{}", shape_text(found->shape),
+             fmt::format("{}, the input's{}", shape_text(before == 1 ? with_rows(shape) : shape),
                          found->has_size() ? fmt::format(", with one length from 1 to {} for -1",
                                                          out_.interface.max_size)
                                            : ""));
@@ -220,6 +279,8 @@ class checker {
   const std::string& file_;
   const model_facts& facts_;
   bool has_config_;
+  bool names_rows_ = false;   // Dims of the config begin with the number of rows.
+  bool bounds_rows_ = false;  // Nobody says how many rows a request has at most.
   checked_model out_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <cohort/runtime/tensor.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,23 +21,35 @@ struct model_facts {
   runtime::model_interface interface;  ///< Without the batch dimension; `max_size` may be 1.
   bool has_batch = false;              ///< Tensors have a first dimension, the number of rows.
   std::uint32_t batch_limit = 0;       ///< Most rows of a batch; 0: any. Only with `has_batch`.
+  bool mixes_rows = false;  ///< What is computed for a row depends on the others of its batch.
 };
 
 /// The rows of a batch where the model takes any and the config does not say.
 inline constexpr std::uint32_t default_max_batch = 16;
+/// The same of a request that runs alone: fewer where its inputs, or its outputs, were more bytes.
+inline constexpr std::uint32_t default_rows_alone = 64;
+inline constexpr std::size_t default_bytes_alone = std::size_t{16} << 20U;
 /// The longest that a dimension of -1 may be where nobody says.
 inline constexpr std::uint32_t default_max_length = 512;
 
 /// A model that can be served.
 struct checked_model {
   model_config config;                 ///< Complete: name, batch size, all tensors.
-  runtime::model_interface interface;  ///< One request's row. In the model's order.
-  /// Requests are rows of batches of up to `config.max_batch_size`. Else a request's tensors are
-  /// the model's, its batch dimension among theirs, if it has one, and run alone.
+  runtime::model_interface interface;  ///< One row of a request, as the model has it, in its order.
+  /// The shapes of `interface.inputs` and `interface.outputs` that clients give and get: others
+  /// where the config says `reshape`, of as many elements.
+  std::vector<std::vector<std::int64_t>> client_inputs, client_outputs;
+  /// Requests' tensors have a first dimension, the number of rows. Else they are one row.
   bool batches = false;
+  /// Each request runs by itself, all of its rows at once: what Triton does without
+  /// `dynamic_batching`. Else rows are batched, whosever they are.
+  bool runs_alone = false;
+  std::uint32_t most_rows = 1;  ///< Of a batch, or of a request that runs alone.
 };
 
-/// Compares and completes. Without a config the model's facts suffice.
+/// Compares and completes. Without a config the model's facts suffice: its rows are batched if it
+/// has a batch dimension and does not mix them. With one, what it does not say is as Triton has it:
+/// an absent `max_batch_size` is 0, and without `dynamic_batching` requests run alone.
 /// @param config_file Named in errors.
 /// @throws input_error One line: the config's field, what it says, and what the model's file has;
 /// or that the model's tensors cannot be rows of requests.

@@ -4,6 +4,7 @@
 #include "text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
@@ -325,6 +326,15 @@ class config_maker {
     }
     return out;
   }
+  /// Elements of a shape; -1 if one of its dimensions is open.
+  static std::int64_t count(const std::vector<std::int64_t>& shape) {
+    std::int64_t elements = 1;
+    for (const std::int64_t d : shape) {
+      if (d == runtime::size_dimension) return -1;
+      elements *= d;
+    }
+    return elements;
+  }
   template <class List>
   void read_tensors(const char* field, const List& list, std::vector<config_tensor>& out) const {
     std::set<std::string> names;
@@ -338,6 +348,16 @@ class config_maker {
       }
       c.type = type(place + "data_type", t.has_data_type(), t.data_type());
       c.dims = dims(place + "dims", t.dims(), true);
+      if (t.has_reshape()) {
+        const std::string shape = place + "reshape.shape";
+        c.reshape = dims(shape, t.reshape().shape(), false);
+        const std::int64_t elements = count(c.dims);
+        if (c.dims.empty() || elements != count(*c.reshape)) {
+          fail(at(shape), fmt::format("[{}]", fmt::join(*c.reshape, ", ")),
+               c.dims.empty() || elements < 0 ? std::string{"dims beside it that are numbers"}
+                                              : fmt::format("{} elements, as dims has", elements));
+        }
+      }
       out.push_back(std::move(c));
     }
   }

@@ -28,6 +28,8 @@ struct config_tensor {
   std::optional<runtime::data_type> type{};  ///< None: as the model has it.
   std::vector<std::int64_t>
       dims{};  ///< Of one row, as in `tensor_info`; empty: as the model has it.
+  /// The model's shape, where clients' is another one: as many elements, and no -1 in either.
+  std::optional<std::vector<std::int64_t>> reshape{};
 
   friend bool operator==(const config_tensor&, const config_tensor&) = default;
 };

@@ -32,6 +32,11 @@ void write_tensors(json_writer& w, std::string_view name,
     w.begin_object(line).field("name", t.name);
     if (t.type) write_type(w, *t.type);
     write_list(w, "dims", t.dims);
+    if (t.reshape) {
+      w.key("reshape").begin_object();
+      write_list(w, "shape", *t.reshape);
+      w.end_object();
+    }
     w.end_object();
   }
   w.end_array();

@@ -50,10 +50,11 @@ std::uint64_t wanted_by(const serve::infer_request& asked) {
 
 }  // namespace
 
-/// One infer request: its rows, each a request of the engine, whose input is where it came: in the
-/// body that the client holds, or was parsed to. Belongs to itself until the last row has ended.
+/// One infer request: its rows, each a request of the engine, or all of them one, whose input is
+/// where it came: in the body that the client holds, or was parsed to. Belongs to itself until the
+/// last of its parts has ended.
 struct infer_app::infer_job {
-  struct row : engine::tensor_request {
+  struct part : engine::tensor_request {
     infer_job* owner = nullptr;
     outcome how = outcome::failed;
   };
@@ -63,18 +64,18 @@ struct infer_app::infer_job {
   std::unique_ptr<std::byte[], free_memory> output;
   std::size_t output_bytes = 0;
   serve::held_bytes memory;               // Of what it takes beside its body.
-  std::vector<engine::row_piece> pieces;  // Of all rows, behind their first.
-  std::vector<row> rows;
+  std::vector<engine::row_piece> pieces;  // Of all parts, behind their first.
+  std::vector<part> parts;                // Of as many rows each.
   std::atomic<std::size_t> left{0};
   std::optional<refusal> why_refused;
   bool abandoned = false;  // The client has gone.
   time_point arrival;      // Here; it waited then, and became a request of the engine.
   time_point taken;        // To be parsed.
   time_point submitted;    // Parsed.
-  time_point ended;        // In the engine, its last row; set before this thread is told.
+  time_point ended;        // In the engine, its last part; set before this thread is told.
 
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
-  void make_rows(const runtime::row_layout& in, const runtime::row_layout& out);
+  void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
 };
 
 /// An answer that is written while its client takes it.
@@ -105,32 +106,38 @@ struct infer_app::large_answer final : serve::http_body {
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
   std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
   for (const auto& in : asked.inputs) values += in.size();
-  const std::size_t more = asked.inputs.size() - 1;
   return (asked.parsed ? values : 0) +
-         asked.rows * (out.bytes() + sizeof(row) + more * sizeof(engine::row_piece));
+         asked.rows *
+             (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
 }
 
 /// All but their id, model and times.
-void infer_app::infer_job::make_rows(const runtime::row_layout& in,
-                                     const runtime::row_layout& out) {
-  const std::uint32_t n = asked.rows;
-  const std::size_t more = asked.inputs.size() - 1;
+void infer_app::infer_job::make_parts(const runtime::row_layout& in,
+                                      const runtime::row_layout& out) {
+  const std::uint32_t rows = model->meta.runs_alone ? asked.rows : 1;  // Of a part.
+  const std::uint32_t n = asked.rows / rows;
+  const std::size_t tensors = asked.inputs.size();
   const std::uint64_t wanted = wanted_by(asked);
-  output_bytes = out.bytes() * n;
+  output_bytes = out.bytes() * asked.rows;
   output = zeroed(output_bytes);
-  rows = std::vector<row>(n);
-  pieces.reserve(more * n);
+  parts = std::vector<part>(n);
+  pieces.reserve(tensors * asked.rows);
   left = n;
   for (std::uint32_t i = 0; i < n; ++i) {
-    row& r = rows[i];
-    r.owner = this;
-    r.wanted = wanted;
-    r.input = asked.row(0, i);
-    for (std::size_t k = 1; k <= more; ++k) pieces.push_back({in.offset(k), asked.row(k, i)});
-    r.more = std::span<const engine::row_piece>{pieces}.last(more);
-    r.size = model->has_sizes ? models::sequence_length(r.input) : asked.size;
-    r.output =
-        std::span<std::byte>{output.get(), output_bytes}.subspan(i * out.bytes(), out.bytes());
+    part& p = parts[i];
+    p.owner = this;
+    p.wanted = wanted;
+    p.rows = rows;
+    p.input = asked.row(0, i * rows);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      for (std::size_t k = row == 0 ? 1 : 0; k < tensors; ++k) {
+        pieces.push_back({row * in.bytes() + in.offset(k), asked.row(k, i * rows + row)});
+      }
+    }
+    p.more = std::span<const engine::row_piece>{pieces}.last(rows * tensors - 1);
+    p.size = model->has_sizes ? models::sequence_length(p.input) : asked.size;
+    const std::size_t bytes = rows * out.bytes();
+    p.output = std::span<std::byte>{output.get(), output_bytes}.subspan(i * bytes, bytes);
   }
 }
 
@@ -163,12 +170,12 @@ void infer_app::infer(const unread& u, time_point arrival) {
     return say(u.client, status, fmt::format("model '{}': {}", model.meta.name, why),
                std::move(fields));
   }
-  j->make_rows(model.input, model.output);
-  const std::uint32_t n = j->asked.rows;
+  j->make_parts(model.input, model.output);
+  const auto n = static_cast<std::uint32_t>(j->parts.size());
   watch_.arrived(model.row, n, taken);
   const time_point deadline = arrival + j->asked.timeout.value_or(model.meta.slo);
   for (std::uint32_t i = 0; i < n; ++i) {
-    infer_job::row& r = j->rows[i];
+    infer_job::part& r = j->parts[i];
     r.id = request_id{i};
     r.model = model.id;
     r.arrival = taken;
@@ -176,22 +183,22 @@ void infer_app::infer(const unread& u, time_point arrival) {
   }
   j->submitted = clock_.now();
   make_room_for_ends();
-  // Its rows may end before the loop is over; `finish` comes later, on this thread.
+  // Its parts may end before the loop is over; `finish` comes later, on this thread.
   infer_job* mine = j.release();
-  l.inside += n;
+  l.inside += mine->asked.rows;
   has_submitted_ = true;
   std::uint32_t accepted = 0;
   for (; accepted < n; ++accepted) {
-    mine->why_refused = models_->submit(mine->rows[accepted]);
+    mine->why_refused = models_->submit(mine->parts[accepted]);
     if (mine->why_refused) break;
   }
   counters_.in_flight.set(static_cast<double>(l.inside), model.row.index());
   if (mine->why_refused) {
-    // All or nothing: rows already accepted are taken back. Where that fails they run: they are in
+    // All or nothing: parts already accepted are taken back. Where that fails they run: they are in
     // the body, so no answer may come before their end.
-    serve::guarded("inference_server", "rows of a refused request may run", [&] {
+    serve::guarded("inference_server", "parts of a refused request may run", [&] {
       counters_.refused(model.row, *mine->why_refused);
-      for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->rows[i]);
+      for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->parts[i]);
     });
     const std::size_t never = n - accepted;
     if (mine->left.fetch_sub(never) == never) {
@@ -205,7 +212,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
 /// The client is gone: its requests need not run.
 void infer_app::abandon(infer_job& j) {
   j.abandoned = true;
-  for (infer_job::row& r : j.rows) models_->cancel(r);
+  for (infer_job::part& r : j.parts) models_->cancel(r);
 }
 
 /// One more job is under way: there is memory for its end. @throws std::bad_alloc
@@ -220,20 +227,22 @@ void infer_app::make_room_for_ends() {
   ++jobs_;
 }
 
-/// All rows have ended: answers, unless nobody is there any more.
+/// All parts have ended: answers, unless nobody is there any more.
 void infer_app::finish(infer_job& j) {
   --jobs_;
   j.client->on_gone([] {});  // There is nothing more to cancel, and soon no job.
   const time_point now = clock_.now();
   std::optional<outcome> worst;
-  for (const infer_job::row& r : j.rows) {
+  for (const infer_job::part& r : j.parts) {
     if (j.why_refused) break;
-    counters_.ended(j.model->row, r.how, now - j.arrival);
+    for (std::uint32_t i = 0; i < r.rows; ++i) {
+      counters_.ended(j.model->row, r.how, now - j.arrival);
+    }
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
   if (!j.why_refused) learn_from(j, worst, now);
   lane& l = lane_of(*j.model);
-  l.inside -= j.rows.size();
+  l.inside -= j.asked.rows;
   counters_.in_flight.set(static_cast<double>(l.inside), j.model->row.index());
   if (!j.abandoned) answer(j, worst);
   count(j, !j.why_refused && (!worst || *worst == outcome::late), now);
@@ -249,11 +258,11 @@ void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, tim
   // Who has less time than the SLO says nothing of those who have that.
   const bool asked_for_less = j.asked.timeout && *j.asked.timeout < j.model->meta.slo;
   if (!worst) {
-    from.window.completed(from.inside, j.rows.size());
+    from.window.completed(from.inside, j.asked.rows);
   } else if (*worst == outcome::late && !asked_for_less) {
     from.window.late(from.inside, now, j.model->meta.slo);
   } else if ((*worst == outcome::dropped || *worst == outcome::refused) && !asked_for_less) {
-    from.window.wasted(from.inside, j.rows.size());
+    from.window.wasted(from.inside, j.asked.rows);
   }
 }
 
@@ -262,12 +271,12 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
   if (j.why_refused) return say_refused(j.client, *j.model, *j.why_refused);
   if (worst == outcome::refused) {
     duration longest{0};
-    for (const infer_job::row& r : j.rows) {
+    for (const infer_job::part& r : j.parts) {
       if (r.how == outcome::refused) longest = std::max(longest, r.retry_after);
     }
     return say_refused(j.client, *j.model, refusal::overloaded, longest);
   }
-  if (worst == outcome::failed && std::ranges::any_of(j.rows, &infer_job::row::is_unfit)) {
+  if (worst == outcome::failed && std::ranges::any_of(j.parts, &infer_job::part::is_unfit)) {
     return say(j.client, 400,
                fmt::format("model '{}' cannot compute these input values: check for ids out of "
                            "range and for lengths that it does not take",
@@ -334,11 +343,12 @@ void infer_app::count(const infer_job& j, bool is_success, time_point answering)
   to.compute_output.add(now - answering);
   duration waited = j.taken - j.arrival;
   duration computed{0};
-  for (const infer_job::row& r : j.rows) {
+  for (const infer_job::part& r : j.parts) {
     const time_point start = std::clamp(r.starts, j.submitted, j.ended);
     waited = std::max(waited, start - j.submitted + (j.taken - j.arrival));
     computed = std::max(computed, j.ended - start);
-    to.ran(r.batch, j.ended - start);
+    const std::uint32_t in_run = j.model->meta.runs_alone ? r.rows : r.batch;
+    for (std::uint32_t i = 0; i < r.rows; ++i) to.ran(in_run, j.ended - start);
   }
   to.queue.add(waited);
   to.compute_infer.add(computed);
@@ -347,9 +357,9 @@ void infer_app::count(const infer_job& j, bool is_success, time_point answering)
 }
 
 void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
-  auto& row = static_cast<infer_job::row&>(r);
-  row.how = how;
-  infer_job* j = row.owner;
+  auto& part = static_cast<infer_job::part&>(r);
+  part.how = how;
+  infer_job* j = part.owner;
   if (j->left.fetch_sub(1) != 1) return;
   j->ended = steady_clock{}.now();
   bool is_told = false;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -46,33 +47,34 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
 /// least.
 duration cost_of_change(const loaded_version& v, runtime::host_executor& e, models::run_stop* stop,
                         duration& run) {
-  models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0, stop};
+  models::measured_model<runtime::host_executor> model{e, *v.factory, v.most_rows, 0, stop};
   runtime::host_executor::stream stream = e.make_stream();
   duration least = duration::max();
   run = duration::max();
   for (int k = 0; k < 6; ++k) {  // The first two meet their sizes for the first time.
-    const std::uint32_t rows = k % 2 == 0 ? v.max_batch : 1;
+    const std::uint32_t rows = k % 2 == 0 ? v.most_rows : 1;
     const duration first = model.run(stream, rows).whole;
     const duration second = model.run(stream, rows).whole;
-    if (rows == v.max_batch) run = std::min(run, second);
+    if (rows == v.most_rows) run = std::min(run, second);
     if (k >= 2) least = std::min(least, first - second);
   }
   return least;
 }
 
-/// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
-/// first meets it, which takes it 0.1 to 2 s.
+/// On a GPU also runs each number of rows once, of requests that run alone 1, 2, 4, ...: ONNX
+/// Runtime chooses how to compute a shape when it first meets it, which takes it 0.1 to 2 s.
 void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
           models::run_stop* stop) {
   if (v.config.warmups.empty() && !is_on_gpu) return;
-  models::measured_model<runtime::host_executor> model{e, *v.factory, v.max_batch, 0, stop};
+  models::measured_model<runtime::host_executor> model{e, *v.factory, v.most_rows, 0, stop};
   runtime::host_executor::stream stream = e.make_stream();
-  for (std::uint32_t rows = 1; is_on_gpu && rows <= v.max_batch; ++rows) {
+  for (std::uint32_t rows = 1; is_on_gpu && rows <= v.most_rows;
+       rows += v.meta.runs_alone ? rows : 1) {
     (void)model.run(stream, rows);
   }
   for (const formats::model_warmup& w : v.config.warmups) {
     for (std::uint32_t k = 0; k < w.count; ++k) {
-      (void)model.run(stream, std::clamp(w.batch_size, 1U, v.max_batch));
+      (void)model.run(stream, std::clamp(w.batch_size, 1U, v.most_rows));
     }
   }
 }
@@ -100,14 +102,20 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
   return all;
 }
 
+std::vector<runtime::tensor_info> with_shapes(std::vector<runtime::tensor_info> tensors,
+                                              std::vector<std::vector<std::int64_t>>& shapes) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].shape = std::move(shapes[i]);
+  return tensors;
+}
+
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
                     const files& of, std::uint32_t max_size, const onnx_backend& with,
-                    runtime::host_executor& e, models::run_stop* stop) {
+                    runtime::host_executor& e, bool may_run_alone, models::run_stop* stop) {
   onnx::session_options how{
       .name = m.name, .max_size = max_size, .cuda_device = with.cuda_device, .below = m.dir};
   if (m.config) {
     how.max_size = m.config->max_length.value_or(how.max_size);
-    if (m.config->max_batch_size) how.has_batch = *m.config->max_batch_size > 0;
+    if (m.config->max_batch_size.value_or(0) > 0) how.has_batch = true;
     if (m.config->padding == formats::padding_rule::zeros) how.pads = onnx::padding::zeros;
   }
   onnx::run_end end{with.library};
@@ -121,10 +129,16 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   watch_loading();
   models::onnx_factory::sessions sessions = open(with.library, of, how);
   runtime::model_interface whole = onnx::interface_of(sessions);
+  // Who has a configuration says there whether rows are batched.
+  const bool mixes_rows = !m.config && std::ranges::any_of(of, [&](const auto& file) {
+    return models::is_in_file("DynamicQuantize", file.string(), m.dir);
+  });
   const auto check = [&] {
-    return formats::check_model(
-        m.config_file, m.config,
-        {.file = v.file, .interface = whole, .has_batch = sessions.front()->has_batch()});
+    return formats::check_model(m.config_file, m.config,
+                                {.file = v.file,
+                                 .interface = whole,
+                                 .has_batch = sessions.front()->has_batch(),
+                                 .mixes_rows = mixes_rows});
   };
   formats::checked_model checked = check();
   // Rows are to be as the configuration says: of its size, and with the outputs that it names
@@ -147,15 +161,20 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   out.pads = onnx::pads(whole, how.pads);
   const bool has_sizes = checked.interface.has_sizes();
   out.factory = std::make_unique<models::onnx_factory>(e, std::move(sessions), has_sizes);
-  out.max_batch = out.factory->batches() ? std::max(1U, *checked.config.max_batch_size) : 1;
+  const bool runs_alone = may_run_alone && checked.runs_alone;
+  const bool is_stated = m.config && *checked.config.max_batch_size > 0;
+  out.most_rows = runs_alone || is_stated ? checked.most_rows
+                                          : std::min(checked.most_rows, formats::default_max_batch);
+  out.max_batch = runs_alone ? 1 : out.most_rows;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
-              .inputs = std::move(checked.interface.inputs),
-              .outputs = std::move(checked.interface.outputs),
+              .inputs = with_shapes(std::move(checked.interface.inputs), checked.client_inputs),
+              .outputs = with_shapes(std::move(checked.interface.outputs), checked.client_outputs),
               .slo = checked.config.slo.value_or(duration{0}),
               .max_size = whole.max_size,
-              .batches = out.factory->batches(),
-              .max_rows = m.config ? m.config->max_batch_size.value_or(0) : 0};
+              .batches = checked.batches,
+              .runs_alone = runs_alone,
+              .max_rows = runs_alone || is_stated ? checked.most_rows : 0};
   out.config = std::move(checked.config);
   out.key = {
       {"model", m.name},
@@ -167,11 +186,17 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       {"largest_batch", fmt::to_string(out.max_batch)},
       {"largest_size", fmt::to_string(whole.max_size)},
       {key_machine, runtime::describe_host({})}};
-  if (with.cuda_device && out.max_batch > 1) {
+  if (mixes_rows && runs_alone) {
+    out.note = fmt::format(
+        "model '{}': quantises each run by its values, so each request runs alone (a config.pbtxt "
+        "with max_batch_size and dynamic_batching batches them)",
+        m.name);
+  }
+  if (with.cuda_device && out.most_rows > 1) {
     duration run{};
     const duration change = cost_of_change(out, e, stop, run);
     how.batch_sizes = sizes_to_load(
-        change, run, out.max_batch,
+        change, run, out.most_rows,
         out.config.batching ? out.config.batching->preferred : std::vector<std::uint32_t>{});
     if (!how.batch_sizes.empty()) {
       out.factory.reset();
@@ -179,7 +204,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       try {
         sessions = open(with.library, of, how);
       } catch (const config_error&) {  // No memory for all: what is filled up changes no less.
-        how.batch_sizes = {out.max_batch};
+        how.batch_sizes = {out.most_rows};
         sessions = open(with.library, of, how);
       }
       watch.reset();
@@ -189,7 +214,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       out.note = fmt::format(
           "model '{}': another batch size takes {:.0f} ms more and a batch of {} takes {:.1f}: "
           "loaded for batches of {}, with memory for each",
-          m.name, to_ms(change), out.max_batch, to_ms(run), sizes);
+          m.name, to_ms(change), out.most_rows, to_ms(run), sizes);
     }
   }
   warm(out, with.cuda_device.has_value(), e, stop);
@@ -268,7 +293,7 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
                             const onnx_backend& with, runtime::host_executor& e,
                             models::run_stop* stop) {
   check_readable(m, v);
-  return load(m, v, {v.file}, formats::default_max_length, with, e, stop);
+  return load(m, v, {v.file}, formats::default_max_length, with, e, true, stop);
 }
 
 loaded_version load_stages(const formats::repository_model& m, const formats::model_version& v,
@@ -288,7 +313,8 @@ loaded_version load_stages(const formats::repository_model& m, const formats::mo
       file = std::filesystem::path{v.file}.parent_path() / "stages" / file.filename();
     }
   }
-  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e, nullptr);
+  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e, false,
+              nullptr);
 }
 
 }  // namespace cohort::inference

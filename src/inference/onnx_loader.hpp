@@ -30,8 +30,9 @@ struct loaded_version {
   std::unique_ptr<models::host_model_factory> factory;
   formats::model_config config;  ///< Complete.
   serve::model_meta meta;        ///< Without an SLO, unless the configuration says one.
-  std::uint32_t max_batch = 1;
-  std::size_t stages = 1;  ///< Of the factory's models.
+  std::uint32_t max_batch = 1;   ///< Requests of a batch: 1 if each runs alone.
+  std::uint32_t most_rows = 1;   ///< Of a batch.
+  std::size_t stages = 1;        ///< Of the factory's models.
   bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
   std::string note{};      ///< What an operator should know of how it was loaded; or empty.
@@ -91,7 +92,8 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
                                           runtime::host_executor& e,
                                           models::run_stop* stop = nullptr);
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
-/// have these. Of the file if there are none.
+/// have these. Of the file if there are none. Rows are batched, whatever the configuration says:
+/// who wants a pipeline wants that.
 /// @param max_size Of requests, unless the configuration says it; 0: the default.
 [[nodiscard]] loaded_version load_stages(const formats::repository_model& m,
                                          const formats::model_version& v, std::uint32_t max_size,

@@ -28,6 +28,11 @@ void follow_configs(served_plan& p, const std::string& repository) {
       p.most_batch[*m] = std::min(p.max_batch, *c.max_batch_size);
     }
     p.longest_wait[*m] = c.longest_wait();
+    if (!c.batching) {
+      p.notes +=
+          fmt::format("plan: model '{}' is batched as planned, though {} has no dynamic_batching\n",
+                      r.name, r.config_file);
+    }
     const double slo_ms = p.profiles.models[*m].slo_ms;
     if (c.slo && std::abs(to_ms(*c.slo) - slo_ms) > 1e-6) {
       p.notes += fmt::format("plan: model '{}': SLO {} ms, as slo.csv says: {} says {} ms\n",

@@ -240,9 +240,10 @@ repository_service::instance repository_service::instance_of(opened_version v) {
                      .latency = latency_curve{table_latency{expected}, batch_max},
                      .slo = {},
                      .queue_capacity = options_.queue_capacity,
-                     .batch_max = batch_max},
+                     .batch_max = loaded.meta.runs_alone ? loaded.most_rows : batch_max},
              .memory = std::move(v.memory),
              .max_batch = loaded.max_batch,
+             .most_rows = loaded.most_rows,
              .slo = loaded.config.slo,
              .points = std::move(v.points),
              .key = std::move(loaded.key)};
@@ -275,7 +276,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     meta.slo = *i.slo;
   } else {
     const auto facts = [](const instance& x) {
-      const std::uint32_t most = x.how.batch_max;
+      const std::uint32_t most = x.how.latency.max_batch();
       return slo_model{x.how.latency(std::max(1U, most / 2)), x.how.latency(most),
                        x.how.latency(1)};
     };
@@ -446,7 +447,7 @@ void repository_service::measured(const name_and_version& which,
   instance fresh = old;
   fresh.is_started = false;
   fresh.points = points;
-  fresh.how.batch_max = old.max_batch;
+  fresh.how.batch_max = old.most_rows;
   fresh.how.latency =
       latency_curve{table_latency{medians(points, options_.profile_margin)}, old.max_batch};
   served_model shown = *old.shown;
@@ -455,8 +456,11 @@ void repository_service::measured(const name_and_version& which,
   start(fresh);
   catalog_.publish(fresh.shown);
   retire(std::exchange(old, std::move(fresh)));
-  serve::log_line(serve::severity::info, fmt::format("model '{}': measured, batches of up to {}",
-                                                     which.first, old.max_batch));
+  serve::log_line(
+      serve::severity::info,
+      fmt::format("model '{}': measured, {}", which.first,
+                  old.shown->meta.runs_alone ? "each request runs alone"
+                                             : fmt::format("batches of up to {}", old.max_batch)));
 }
 
 }  // namespace cohort::inference

@@ -112,6 +112,7 @@ class repository_service final : public model_service, public model_repository {
     live_model how;
     memory_account::share memory{};
     std::uint32_t max_batch = 1;                ///< Once it is measured.
+    std::uint32_t most_rows = 1;                ///< Then, too.
     std::optional<duration> slo{};              ///< That the configuration says.
     std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
     formats::start_key key{};

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,11 +22,9 @@ std::string describe(const tensor_info& t) {
   return fmt::format("{} {} [{}]", t.name, name_of(t.type), fmt::join(t.shape, ","));
 }
 
-}  // namespace
-
-std::string fingerprint::text() const { return fmt::format("{:016x}", state_); }
-
-std::string fingerprint_of_file(const std::string& path, const std::string& below) {
+/// Gives a file's content to `take(std::string_view)`, piece by piece.
+template <class Take>
+void read(const std::string& path, const std::string& below, Take take) {
   namespace files = runtime::detail;
   const auto open = [&] {
     if (below.empty()) return files::regular_file{path};
@@ -32,13 +32,33 @@ std::string fingerprint_of_file(const std::string& path, const std::string& belo
     return files::regular_file{top, path, files::open_below(top, path.substr(0, path.find('/')))};
   };
   files::regular_file file = open();
-  fingerprint f;
   std::vector<char> chunk(std::size_t{1} << 20U);
   while (const std::size_t n = file.read(chunk.data(), chunk.size())) {
-    f.add(std::string_view{chunk.data(), n});
+    take(std::string_view{chunk.data(), n});
   }
   if (!file.problem().empty()) throw config_error{fmt::format("{}: {}", path, file.problem())};
+}
+
+}  // namespace
+
+std::string fingerprint::text() const { return fmt::format("{:016x}", state_); }
+
+std::string fingerprint_of_file(const std::string& path, const std::string& below) {
+  fingerprint f;
+  read(path, below, [&](std::string_view chunk) { f.add(chunk); });
   return f.text();
+}
+
+bool is_in_file(std::string_view bytes, const std::string& path, const std::string& below) {
+  bool is_there = false;
+  std::string seen;  // With the end of the chunk before.
+  read(path, below, [&](std::string_view chunk) {
+    if (is_there) return;
+    seen += chunk;
+    is_there = seen.find(bytes) != std::string::npos;
+    seen.erase(0, seen.size() - std::min(seen.size(), bytes.size()));
+  });
+  return is_there;
 }
 
 model_identity identify(const std::string& name, std::uint64_t seed, const std::string& path) {

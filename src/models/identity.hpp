@@ -36,6 +36,9 @@ class fingerprint {
 /// `runtime::onnx::session_options` says. @throws config_error If it cannot be read.
 [[nodiscard]] std::string fingerprint_of_file(const std::string& path,
                                               const std::string& below = {});
+/// Whether a file has these bytes somewhere. As above.
+[[nodiscard]] bool is_in_file(std::string_view bytes, const std::string& path,
+                              const std::string& below = {});
 
 /// A model's content, in words.
 struct model_identity {

@@ -76,7 +76,8 @@ TEST_CASE("a model without a batch dimension serves whole tensors") {
 TEST_CASE("a batch is at most what the model takes") {
   model_facts f = image();
   f.batch_limit = 8;
-  CHECK(check("", f).config.max_batch_size == 8);
+  CHECK(check_model("m/config.pbtxt", std::nullopt, f).config.max_batch_size == 8);
+  CHECK(check("", f).most_rows == 8);
   CHECK(check("max_batch_size: 8", f).config.max_batch_size == 8);
   CHECK(complaint("max_batch_size: 9", f) == "max_batch_size: bad value");
   CHECK(check("max_batch_size: 4096").config.max_batch_size == 4096);
@@ -85,15 +86,48 @@ TEST_CASE("with a batch size of 0 the batch dimension is the request's") {
   const checked_model m = check(
       "max_batch_size: 0 parameters { key: 'max_length' value { "
       "string_value: '32' } }");
-  CHECK_FALSE(m.batches);
-  CHECK(m.interface.inputs.at(0).shape == shape{-1, 784});
-  CHECK(m.interface.outputs.at(1).shape == shape{-1});
-  CHECK(m.interface.max_size == 32);
+  CHECK(m.batches);
+  CHECK(m.runs_alone);
+  CHECK(m.most_rows == 32);
+  CHECK(m.interface.inputs.at(0).shape == shape{784});
+  CHECK(m.interface.max_size == 1);
   CHECK(m.config.inputs.at(0).dims == shape{-1, 784});
-  model_facts four = image();
-  four.batch_limit = 4;
-  CHECK(check("max_batch_size: 0", four).interface.inputs.at(0).shape == shape{4, 784});
+  CHECK(m.config.outputs.at(1).dims == shape{-1});
+  CHECK(m.config.max_batch_size == 0);
+  CHECK(check("").runs_alone);  // Absent it is 0.
+  CHECK(check("").most_rows == 64);
+  CHECK(check("input { name: 'x' dims: [-1, 784] }").interface.inputs.at(0).shape == shape{784});
+  CHECK(check("input { name: 'x' dims: [3, 784] }").most_rows == 3);
   CHECK(complaint("max_batch_size: 0 input { name: 'x' dims: 784 }") == "input[0].dims: bad value");
+  CHECK(complaint("input { name: 'x' dims: [0, 784] }") == "input[0].dims[0]: bad value");
+  // Beside another open dimension, too, which max_length is then of.
+  const checked_model t = check(
+      "input { name: 'ids' dims: [-1, -1] } input { name: 'mask' }"
+      "parameters { key: 'max_length' value { string_value: '32' } }",
+      tokens());
+  CHECK(t.runs_alone);
+  CHECK(t.most_rows == 64);
+  CHECK(t.interface.max_size == 32);
+  CHECK(t.interface.inputs == tokens().interface.inputs);
+  CHECK(t.config.inputs.at(1).dims == shape{-1, -1});
+}
+TEST_CASE("requests are batched where the config says so, else each runs alone") {
+  CHECK(check("max_batch_size: 8").runs_alone);
+  CHECK(check("max_batch_size: 8").batches);
+  CHECK(check("max_batch_size: 8").most_rows == 8);
+  CHECK_FALSE(check("max_batch_size: 8 dynamic_batching { }").runs_alone);
+  CHECK(check("max_batch_size: 8 dynamic_batching { }").most_rows == 8);
+  CHECK_FALSE(check_model("m/config.pbtxt", std::nullopt, image()).runs_alone);
+  model_facts mixes = image();
+  mixes.mixes_rows = true;
+  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).runs_alone);
+  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 64);
+  mixes.interface.inputs.at(0).shape = {3, 224, 224};  // 588 KiB: 27 rows are 15.5 MiB.
+  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 27);
+  mixes.interface.outputs.at(0).shape = {std::int64_t{1} << 30U};
+  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 1);
+  CHECK_FALSE(check("max_batch_size: 8 dynamic_batching { }", mixes).runs_alone);
+  CHECK_FALSE(check("", no_batch()).runs_alone);
 }
 TEST_CASE("the config's name comes before the model's own") {
   const checked_model m = check("name: 'other'");
@@ -110,6 +144,38 @@ TEST_CASE("outputs that the config does not name are not served") {
   REQUIRE(m.interface.outputs.size() == 1);
   CHECK(m.interface.outputs.at(0).name == "z");
 }
+TEST_CASE("an output's length may be left open where the model has one, an input's not") {
+  const checked_model m = check("max_batch_size: 4 output { name: 'y' dims: -1 }");
+  CHECK(m.interface.outputs.at(0).shape == shape{10});
+  CHECK(m.config.outputs.at(0).dims == shape{-1});
+  CHECK(check("output { name: 'y' dims: [-1, -1] }").interface.outputs.at(0).shape == shape{10});
+}
+TEST_CASE("clients may give and get tensors in another shape than the model's") {
+  const checked_model m = check(
+      "max_batch_size: 4 input { name: 'x' dims: [28, 28] reshape { shape: 784 } }"
+      "output { name: 'z' dims: 1 reshape { shape: [ ] } } output { name: 'y' }");
+  CHECK(m.client_inputs == std::vector<shape>{{28, 28}});
+  CHECK(m.client_outputs == std::vector<shape>{{10}, {1}});
+  CHECK(m.interface.inputs == image().interface.inputs);
+  CHECK(m.interface.outputs == image().interface.outputs);
+  CHECK(m.batches);
+  CHECK(complaint(
+            "max_batch_size: 4 input { name: 'x' dims: [28, 28] reshape { shape: [1, 784] } }") ==
+        "input[0].reshape.shape: bad value");
+  // Without a batch dimension: that of the model is 1, if it has one.
+  const std::string one = "input { name: 'x' dims: [28, 28] reshape { shape: [1, 784] } }";
+  const checked_model whole = check(one);
+  CHECK_FALSE(whole.batches);
+  CHECK(whole.most_rows == 1);
+  CHECK(whole.client_inputs == std::vector<shape>{{28, 28}});
+  CHECK(whole.client_outputs == std::vector<shape>{{1, 10}, {1}});
+  CHECK(complaint("input { name: 'x' dims: [56, 28] reshape { shape: [2, 784] } }") ==
+        "input[0].reshape.shape: bad value");
+  model_facts fixed = no_batch();
+  fixed.interface.inputs.at(0).shape = {1, 784};
+  CHECK(check(one, fixed).client_inputs == std::vector<shape>{{28, 28}});
+  CHECK(check(one, fixed).client_outputs == std::vector<shape>{{10}, {}});
+}
 TEST_CASE("tensors stay in the model's order") {
   const checked_model m = check("output { name: 'z' } output { name: 'y' }");
   CHECK(m.interface.outputs == image().interface.outputs);
@@ -124,7 +190,7 @@ TEST_CASE("names, types and shapes that disagree are named with both") {
       {"input { name: 'x' data_type: TYPE_FP16 }", "input[0].data_type: bad value"},
       {"input { name: 'x' dims: [28, 28] }", "input[0].dims: bad value"},
       {"input { name: 'x' dims: -1 }", "input[0].dims: bad value"},
-      {"output { name: 'z' dims: 1 }", "output[0].dims: bad value"},
+      {"max_batch_size: 4 output { name: 'z' dims: 1 }", "output[0].dims: bad value"},
   };
   for (const auto& w : wrong) {
     CAPTURE(w.text);
@@ -140,10 +206,11 @@ TEST_CASE("a length is at most what the config, the model or the default says, i
   f.interface.max_size = 128;
   CHECK(check("", f).interface.max_size == 128);
   CHECK(check(longest, f).interface.max_size == 64);
-  CHECK(complaint(longest) == "parameters[\"max_length\"]: bad value");
+  CHECK(complaint("max_batch_size: 4" + longest) == "parameters[\"max_length\"]: bad value");
 }
 TEST_CASE("a config may fix the model's lengths, in all tensors") {
-  const std::string fixed = "input { name: 'ids' dims: 16 } input { name: 'mask' dims: 16 }";
+  const std::string fixed =
+      "max_batch_size: 4 input { name: 'ids' dims: 16 } input { name: 'mask' dims: 16 }";
   const checked_model m = check(fixed + " output { name: 'y' dims: [16, 8] }", tokens());
   CHECK(m.interface.max_size == 1);
   CHECK(m.interface.inputs.at(1).shape == shape{16});
@@ -165,8 +232,9 @@ TEST_CASE("a model whose rows would be too large is refused by its own name") {
         "m/1/model.onnx: bad value");
 }
 TEST_CASE("preferred batches are at most the largest") {
-  CHECK(check("dynamic_batching { preferred_batch_size: [16] }").config.batching);
-  CHECK(complaint("dynamic_batching { preferred_batch_size: [4, 17] }") ==
+  CHECK(
+      check("max_batch_size: 16 dynamic_batching { preferred_batch_size: [16] }").config.batching);
+  CHECK(complaint("max_batch_size: 16 dynamic_batching { preferred_batch_size: [4, 17] }") ==
         "dynamic_batching.preferred_batch_size: bad value");
   CHECK(complaint("dynamic_batching { preferred_batch_size: 1 }", no_batch()) ==
         "dynamic_batching.preferred_batch_size: bad value");
@@ -177,7 +245,7 @@ TEST_CASE("preferred batches are at most the largest") {
 TEST_CASE("a warm-up is a request that the model takes") {
   const auto warmup = [](const std::string& ids, const std::string& mask,
                          const std::string& more = "") {
-    return "model_warmup { " + more +
+    return "max_batch_size: 16 model_warmup { " + more +
            " inputs { key: 'ids' value { data_type: TYPE_INT64 dims: " + ids +
            " zero_data: true } } inputs { key: 'mask' value { data_type: TYPE_INT64 dims: " + mask +
            " random_data: true } } }";
@@ -192,10 +260,15 @@ TEST_CASE("a warm-up is a request that the model takes") {
   CHECK(complaint(warmup("9", "9", "batch_size: 17"), tokens()) ==
         "model_warmup[0].batch_size: bad value");
   CHECK(complaint("model_warmup {}") == "model_warmup[0].inputs: missing");
+  const std::string whole =
+      "model_warmup { inputs { key: 'x' value { data_type: TYPE_FP32 zero_data: true dims: ";
+  CHECK(check(whole + "[2, 784] } } }").config.warmups.size() == 1);
+  CHECK(complaint(whole + "784 } } }").starts_with("model_warmup[0].inputs[\"x\"].dims"));
+  CHECK(complaint(whole + "[17, 784] } } }").starts_with("model_warmup[0].inputs[\"x\"].dims"));
   CHECK(
       complaint("model_warmup { inputs { key: 'q' value { data_type: TYPE_FP32 zero_data: true } } "
                 "}") == "model_warmup[0].inputs.key: bad value");
-  CHECK(complaint("model_warmup { inputs { key: 'x' value { data_type: TYPE_INT8 dims: 784 "
+  CHECK(complaint("model_warmup { inputs { key: 'x' value { data_type: TYPE_INT8 dims: [1, 784] "
                   "zero_data: true } } }") == "model_warmup[0].inputs[\"x\"].data_type: bad value");
 }
 

@@ -87,6 +87,22 @@ const cases& used() {
       {"input.dims",
        {"input { name: 'x' dims: [ -1, 3 ] }",
         [](const auto& c) { return c.inputs.at(0).dims == std::vector<std::int64_t>{-1, 3}; }}},
+      {"input.reshape.shape",
+       {"input { name: 'x' dims: 1 reshape { shape: [ ] } }",
+        [](const auto& c) {
+          return c.inputs.at(0).reshape == std::vector<std::int64_t>{} &&
+                 complaint("input { name: 'x' dims: 2 reshape { shape: 3 } }") ==
+                     "input[0].reshape.shape: bad value" &&
+                 complaint("input { name: 'x' dims: -1 reshape { shape: [ ] } }") ==
+                     "input[0].reshape.shape: bad value" &&
+                 complaint("input { name: 'x' reshape { shape: [ ] } }") ==
+                     "input[0].reshape.shape: bad value" &&
+                 complaint("input { name: 'x' dims: 1 reshape { shape: -1 } }") ==
+                     "input[0].reshape.shape[0]: bad value";
+        }}},
+      {"output.reshape.shape",
+       {"output { name: 'y' dims: 6 reshape: { shape: [2, 3] } }",
+        [](const auto& c) { return c.outputs.at(0).reshape == std::vector<std::int64_t>{2, 3}; }}},
       {"output.name",
        {"output { name: 'y' }", [](const auto& c) { return c.outputs.at(0).name == "y"; }}},
       {"output.data_type",
@@ -147,13 +163,11 @@ const cases& used() {
 const std::map<std::string, std::string>& others() {
   static const std::map<std::string, std::string> all{
       {"input.format", "input { name: 'x' format: FORMAT_NCHW }"},
-      {"input.reshape", "input { name: 'x' dims: [1] reshape { shape: [ ] } }"},
       {"input.is_shape_tensor", "input { name: 'x' is_shape_tensor: true }"},
       {"input.allow_ragged_batch", "input { name: 'x' allow_ragged_batch: true }"},
       {"input.optional", "input { name: 'x' optional: true }"},
       {"input.is_non_linear_format_io", "input { name: 'x' is_non_linear_format_io: true }"},
       {"output.label_filename", "output { name: 'y' label_filename: 'labels.txt' }"},
-      {"output.reshape", "output { name: 'y' reshape: { shape: [1, 2] } }"},
       {"output.is_shape_tensor", "output { name: 'y' is_shape_tensor: true }"},
       {"output.is_non_linear_format_io", "output { name: 'y' is_non_linear_format_io: true }"},
       {"instance_group.gpus", "instance_group { gpus: [ 0, 1 ] }"},

@@ -390,7 +390,7 @@ TEST_CASE("rows of several tensors go to the engine without a copy, and come bac
       CHECK((at >= body.data() && at < body.data() + body.size()));
       // A row: 3 of 2 bytes at 0, 2 of 1 byte at 8.
       std::string row(16, 'x');
-      engine::copy_row(reinterpret_cast<std::byte*>(row.data()), row.size(), *r);
+      engine::copy_rows(reinterpret_cast<std::byte*>(row.data()), row.size(), *r);
       rows.push_back(row);
       // Of the answers: 3 of 1 byte at 0, of which 2 count, and 1 of 2 bytes at 8.
       REQUIRE(r->output.size() == 16);

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -80,6 +81,11 @@ TEST_CASE("models of a folder are served with the tensors that they have") {
   CAPTURE(body);
   CHECK(answered == 200);
   CHECK(body.find("[4.5,5,5.5]") != std::string::npos);
+  const std::string two =
+      R"({"inputs":[{"name":"b","datatype":"INT32","shape":[2,5],"data":[1,-2,3,-4,5,0,0,0,0,7]},)"
+      R"({"name":"a","datatype":"FP32","shape":[2,3],"data":[1.5,2,2.5,-1,0,1]}]})";
+  CHECK(c.ask("POST", "/v2/models/pair/infer", two).second.find("[4.5,5,5.5,6,7,8]") !=
+        std::string::npos);
   CHECK(body.find("[true,false,true,false,true]") != std::string::npos);
   CHECK(s.stop() == 0);
 }
@@ -718,7 +724,8 @@ TEST_CASE("a folder that vanishes, or has too many models, is no end of what is 
 
 TEST_CASE("requests whose outputs the memory does not hold are refused, and the server lives on") {
   const repository r;
-  r.add(wide(1 << 20), "wide", slow_slo);  // 4 MiB a row, 256 MiB a request of 64.
+  // 4 MiB a row, 256 MiB a request of 64.
+  r.add(wide(1 << 20), "wide", slow_slo + "max_batch_size: 64 dynamic_batching { }\n");
   // First as a ledger of 300 MiB counts it; then as the system says it, without one.
   for (const std::string memory : {"300", "1000000"}) {
     CAPTURE(memory);
@@ -761,7 +768,7 @@ TEST_CASE("requests whose outputs the memory does not hold are refused, and the 
 TEST_CASE(
     "a large answer is written while its client takes it, and others are answered meanwhile") {
   const repository r;
-  r.add(wide(1 << 20), "wide", slow_slo);
+  r.add(wide(1 << 20), "wide", slow_slo + "max_batch_size: 16 dynamic_batching { }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection large{s.port()};
@@ -832,7 +839,7 @@ TEST_CASE("the series of a model are there while it is served, and no longer") {
 
 TEST_CASE("a model that is unloaded while a client takes its answer is counted until that ends") {
   const repository r;
-  r.add(wide(1 << 20), "wide", slow_slo);
+  r.add(wide(1 << 20), "wide", slow_slo + "max_batch_size: 16 dynamic_batching { }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};
@@ -854,10 +861,76 @@ TEST_CASE("a model that is unloaded while a client takes its answer is counted u
   CHECK(s.stop() == 0);
 }
 
+/// Rows of `quantised`: of each 4 values up to its number.
+std::string quantised_body(const std::vector<double>& rows) {
+  std::string values;
+  for (const double x : rows) {
+    for (int i = 1; i <= 4; ++i) {
+      values += (values.empty() ? "" : ",") + std::to_string(x * i / 4);
+    }
+  }
+  return R"({"inputs":[{"name":"x","datatype":"FP32","shape":[)" + std::to_string(rows.size()) +
+         R"(,4],"data":[)" + values + "]}]}";
+}
+TEST_CASE("without dynamic_batching each request runs alone and whole, whoever else asks") {
+  const repository r;
+  r.add(test::quantised(), "stated", slow_slo + "max_batch_size: 4\n");
+  r.add(test::quantised(), "absent", slow_slo);
+  r.add(test::quantised(), "plain");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(s.told_before.find("model 'plain': quantises each run by its values") != std::string::npos);
+  test::connection c{s.port()};
+  const auto outputs = [](const std::string& answer) {
+    const std::size_t at = answer.find("\"outputs\"");
+    return at == std::string::npos ? answer : answer.substr(at);
+  };
+  for (const std::string name : {"stated", "absent", "plain"}) {
+    CAPTURE(name);
+    const std::string path = "/v2/models/" + name + "/infer";
+    // What is small beside 1000 is 0 where both run together, as they are to.
+    CHECK(c.ask("POST", path, quantised_body({0.5, 1000})).second.find("[0,0,0,0,") !=
+          std::string::npos);
+    std::map<double, std::string> alone;
+    for (const double x : {0.5, 1000.0}) {
+      const auto [status, answer] = c.ask("POST", path, quantised_body({x}));
+      CHECK(status == 200);
+      alone[x] = outputs(answer);
+    }
+    std::atomic<int> differ{0};
+    std::vector<std::thread> clients;
+    for (int k = 0; k < 8; ++k) {
+      clients.emplace_back([&, k] {
+        test::connection mine{s.port()};
+        const double x = k % 2 == 0 ? 0.5 : 1000;
+        const std::string body = quantised_body({x});
+        for (int i = 0; i < 50; ++i) {
+          if (outputs(mine.ask("POST", path, body).second) != alone.at(x)) ++differ;
+        }
+      });
+    }
+    for (std::thread& t : clients) t.join();
+    CHECK(differ == 0);
+  }
+  CHECK(c.ask("GET", "/v2/models/absent").second.find(R"("shape":[-1,4])") != std::string::npos);
+  const std::string config = c.ask("GET", "/v2/models/absent/config").second;
+  CAPTURE(config);
+  CHECK(config.find(R"("max_batch_size": 0)") != std::string::npos);
+  CHECK(config.find(R"("dims": [-1, 4])") != std::string::npos);
+  CHECK(config.find("dynamic_batching") == std::string::npos);
+  // As many rows as there may be, in one run.
+  const std::vector<double> most(64, 1);
+  CHECK(c.ask("POST", "/v2/models/absent/infer", quantised_body(most)).first == 200);
+  CHECK(c.ask("POST", "/v2/models/stated/infer", quantised_body(most)).first == 400);
+  CHECK(c.ask("GET", "/v2/models/absent/stats").second.find(R"({"batch_size":64,)") !=
+        std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("a request has no more rows than max_batch_size of its model, where that is stated") {
   const repository r;
   r.add(wide(2), "stated", slow_slo + "max_batch_size: 3\n");
-  r.add(wide(2), "usual", slow_slo);
+  r.add(wide(2), "usual");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};

@@ -271,6 +271,16 @@ onnx_model plus(float value) {
   return b.done();
 }
 
+onnx_model quantised() {
+  onnx_builder b{"quantised"};
+  const std::string x = b.input("x", data_type::f32, {batch, of(4)});
+  b.node("DynamicQuantizeLinear", {x}, {}, "q");
+  b.model().nodes.back().outputs = {"q", "scale", "zero"};
+  b.node("DequantizeLinear", {"q", "scale", "zero"}, {}, "y");
+  b.output("y", data_type::f32, {batch, of(4)});
+  return b.done();
+}
+
 /// The graph of a model in ONNX's form.
 std::string graph_of(const onnx_model& m) {
   const std::string all = formats::to_bytes(m);
