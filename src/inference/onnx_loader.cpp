@@ -192,7 +192,8 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
         "with max_batch_size and dynamic_batching batches them)",
         m.name);
   }
-  if (with.cuda_device && out.most_rows > 1) {
+  // Rows that fill a batch up would be a part of a run that is to be a request's alone.
+  if (with.cuda_device && out.max_batch > 1) {
     duration run{};
     const duration change = cost_of_change(out, e, stop, run);
     how.batch_sizes = sizes_to_load(
