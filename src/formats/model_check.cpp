@@ -70,7 +70,7 @@ class checker {
     model_config& c = out_.config;
     const std::uint32_t limit = facts_.batch_limit == 0 ? most_batch : facts_.batch_limit;
     if (!c.max_batch_size) {
-      const bool batches = facts_.has_batch && !has_config_;
+      const bool batches = facts_.has_batch && !has_config_ && !facts_.mixes_rows;
       c.max_batch_size = batches ? std::min(default_max_batch, limit) : 0;
     }
     const std::uint32_t most = *c.max_batch_size;
@@ -84,8 +84,7 @@ class checker {
            fmt::format("at most {}, the rows that {} takes", limit, facts_.file));
     }
     out_.batches = facts_.has_batch;
-    out_.runs_alone =
-        out_.batches && (most == 0 || (has_config_ ? !c.batching : facts_.mixes_rows));
+    out_.runs_alone = out_.batches && (most == 0 || (has_config_ && !c.batching));
     names_rows_ = out_.batches && most == 0;
     bounds_rows_ = out_.runs_alone && !is_stated;
     if (out_.batches) out_.most_rows = bounds_rows_ ? limit : most;

@@ -28,7 +28,7 @@ struct model_facts {
 inline constexpr std::uint32_t default_max_batch = 16;
 /// The same of a request that runs alone: fewer where its inputs, or its outputs, were more bytes.
 inline constexpr std::uint32_t default_rows_alone = 64;
-inline constexpr std::size_t default_bytes_alone = std::size_t{16} << 20U;
+inline constexpr std::size_t default_bytes_alone = std::size_t{8} << 20U;
 /// The longest that a dimension of -1 may be where nobody says.
 inline constexpr std::uint32_t default_max_length = 512;
 

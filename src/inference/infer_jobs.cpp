@@ -127,7 +127,7 @@ void infer_app::infer_job::make_parts(const runtime::row_layout& in,
     part& p = parts[i];
     p.owner = this;
     p.wanted = wanted;
-    p.rows = rows;
+    p.rows = static_cast<std::uint16_t>(rows);  // At most `formats::most_batch`.
     p.input = asked.row(0, i * rows);
     for (std::uint32_t row = 0; row < rows; ++row) {
       for (std::size_t k = row == 0 ? 1 : 0; k < tensors; ++k) {
@@ -172,7 +172,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   }
   j->make_parts(model.input, model.output);
   const auto n = static_cast<std::uint32_t>(j->parts.size());
-  watch_.arrived(model.row, n, taken);
+  watch_.arrived(model.row, j->asked.rows, taken);
   const time_point deadline = arrival + j->asked.timeout.value_or(model.meta.slo);
   for (std::uint32_t i = 0; i < n; ++i) {
     infer_job::part& r = j->parts[i];

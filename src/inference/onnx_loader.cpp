@@ -61,20 +61,23 @@ duration cost_of_change(const loaded_version& v, runtime::host_executor& e, mode
   return least;
 }
 
-/// On a GPU also runs each number of rows once, of requests that run alone 1, 2, 4, ...: ONNX
-/// Runtime chooses how to compute a shape when it first meets it, which takes it 0.1 to 2 s.
+/// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
+/// first meets it, which takes it 0.1 to 2 s.
 void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
           models::run_stop* stop) {
   if (v.config.warmups.empty() && !is_on_gpu) return;
   models::measured_model<runtime::host_executor> model{e, *v.factory, v.most_rows, 0, stop};
   runtime::host_executor::stream stream = e.make_stream();
-  for (std::uint32_t rows = 1; is_on_gpu && rows <= v.most_rows;
-       rows += v.meta.runs_alone ? rows : 1) {
+  for (std::uint32_t rows = 1; is_on_gpu && rows <= v.most_rows; ++rows) {
     (void)model.run(stream, rows);
   }
   for (const formats::model_warmup& w : v.config.warmups) {
     for (std::uint32_t k = 0; k < w.count; ++k) {
-      (void)model.run(stream, std::clamp(w.batch_size, 1U, v.most_rows));
+      std::uint32_t rows = w.batch_size;
+      if (v.meta.runs_alone && v.config.max_batch_size == 0U) {  // They are in the shape.
+        rows = static_cast<std::uint32_t>(w.inputs.front().tensor.shape.front());
+      }
+      (void)model.run(stream, std::clamp(rows, 1U, v.most_rows));
     }
   }
 }
@@ -106,6 +109,18 @@ std::vector<runtime::tensor_info> with_shapes(std::vector<runtime::tensor_info> 
                                               std::vector<std::vector<std::int64_t>>& shapes) {
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].shape = std::move(shapes[i]);
   return tensors;
+}
+
+/// Whether the outputs of two rows are twice those of one.
+bool runs_two_rows(const models::onnx_factory::sessions& sessions, runtime::host_executor& e,
+                   models::run_stop* stop) try {
+  models::onnx_factory factory{e, sessions};
+  models::measured_model<runtime::host_executor> model{e, factory, 2, 0, stop};
+  runtime::host_executor::stream stream = e.make_stream();
+  (void)model.run(stream, 2);
+  return true;
+} catch (const device_error&) {
+  return false;
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
@@ -140,6 +155,13 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
                                  .has_batch = sessions.front()->has_batch(),
                                  .mixes_rows = mixes_rows});
   };
+  // That the first dimension is the number of rows is a guess where nobody says so.
+  if (m.config && how.has_batch != true && sessions.front()->has_batch() &&
+      !runs_two_rows(sessions, e, stop)) {
+    how.has_batch = false;
+    sessions = open(with.library, of, how);
+    whole = onnx::interface_of(sessions);
+  }
   formats::checked_model checked = check();
   // Rows are to be as the configuration says: of its size, and with the outputs that it names
   // alone.

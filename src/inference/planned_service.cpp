@@ -2,6 +2,7 @@
 // Services with a plan on the host and on emulated devices.
 #include "planned_service.hpp"
 
+#include <cohort/core/error.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/runtime/blas.hpp>
 
@@ -28,7 +29,14 @@ void follow_configs(served_plan& p, const std::string& repository) {
       p.most_batch[*m] = std::min(p.max_batch, *c.max_batch_size);
     }
     p.longest_wait[*m] = c.longest_wait();
-    if (!c.batching) {
+    for (const auto* tensors : {&c.inputs, &c.outputs}) {
+      for (const formats::config_tensor& t : *tensors) {
+        if (!t.reshape) continue;
+        throw config_error{fmt::format("{}: reshape of '{}' is not done with --plan: expected none",
+                                       r.config_file, t.name)};
+      }
+    }
+    if (!c.batching && c.max_batch_size.value_or(0) > 0) {
       p.notes +=
           fmt::format("plan: model '{}' is batched as planned, though {} has no dynamic_batching\n",
                       r.name, r.config_file);

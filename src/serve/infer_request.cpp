@@ -220,12 +220,13 @@ class request_reader {
       reject(fmt::format("{} is [{}], expected [{}]", at.of("shape"), fmt::join(shape_, ","),
                          expected_shape(t)));
     }
-    const bool is_models = model_.max_rows > 0 && model_.max_rows < max_rows_;
+    const bool is_models =
+        model_.max_rows > 0 && (model_.runs_alone || model_.max_rows < max_rows_);
     const std::int64_t most = is_models ? model_.max_rows : max_rows_;
     if (shape_[0] < 1 || shape_[0] > most) {
-      reject(
-          fmt::format("{}[0] is {}, expected 1 to {}{}", at.of("shape"), shape_[0], most,
-                      is_models ? fmt::format(", max_batch_size of model '{}'", model_.name) : ""));
+      reject(fmt::format(
+          "{}[0] is {}, expected 1 to {}{}", at.of("shape"), shape_[0], most,
+          is_models ? fmt::format(", the rows that model '{}' takes", model_.name) : ""));
     }
     agree(r_.rows, shape_[0], inputs_.empty(), at, 0);
     for (std::size_t i = 1; i < shape_.size(); ++i) {

@@ -86,6 +86,20 @@ TEST_CASE_TEMPLATE("what batches take moves windows, expected ends and admission
   CHECK(to_ms(x.expected) == doctest::Approx(6).epsilon(0.02));
 }
 
+TEST_CASE_TEMPLATE("a request of several rows is taken to last as many times one", S, scheduler,
+                   pooled_scheduler) {
+  server<S> x{true};
+  x.r.rows = 10;
+  x.serve(1);
+  CHECK(x.expected == 60ms);
+  for (int i = 0; i < 200; ++i) x.serve(0.5);
+  CHECK(x.s.models().latency(x.m).correction(1) == doctest::Approx(0.5).epsilon(0.01));
+  CHECK(to_ms(x.expected) == doctest::Approx(30).epsilon(0.01));
+  x.r.rows = 1;
+  x.serve(1);
+  CHECK(to_ms(x.expected) == doctest::Approx(3).epsilon(0.01));
+}
+
 TEST_CASE("batches that fail teach nothing") {
   server<scheduler> x{true};
   for (int i = 0; i < 100; ++i) x.serve(0.01, 0ms, true);

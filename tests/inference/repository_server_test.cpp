@@ -937,7 +937,7 @@ TEST_CASE("a request has no more rows than max_batch_size of its model, where th
   CHECK(c.ask("POST", "/v2/models/stated/infer", wide_body(3)).first == 200);
   const auto [status, why] = c.ask("POST", "/v2/models/stated/infer", wide_body(4));
   CHECK(status == 400);
-  CHECK(why.find("inputs[0].shape[0] is 4, expected 1 to 3, max_batch_size of model 'stated'") !=
+  CHECK(why.find("inputs[0].shape[0] is 4, expected 1 to 3, the rows that model 'stated' takes") !=
         std::string::npos);
   CHECK(c.ask("POST", "/v2/models/usual/infer", wide_body(64)).first == 200);  // In batches.
   CHECK(s.stop() == 0);

@@ -450,7 +450,7 @@ TEST_CASE("rows are bounded by the server's limit and by that of the model") {
   m.max_rows = 3;  // Of 4 that the server allows.
   CHECK(complaint(with("[3,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m).empty());
   CHECK(complaint(with("[4,2,2]", "[1]", "FP32", ""), m) ==
-        "inputs[0].shape[0] is 4, expected 1 to 3, max_batch_size of model 'm'");
+        "inputs[0].shape[0] is 4, expected 1 to 3, the rows that model 'm' takes");
   m.max_rows = 5;
   CHECK(complaint(with("[5,2,2]", "[1]", "FP32", ""), m) ==
         "inputs[0].shape[0] is 5, expected 1 to 4");

@@ -55,6 +55,9 @@ struct alignas(64) request {
   boost::intrusive::list_member_hook<> hook;
   std::uint32_t size = 1;     ///< Input length, in units of the model (tokens, rows); at least 1.
   std::uint8_t priority = 0;  ///< Class of service; 0 is the most important.
+  /// Rows that run together; at least 1. A request of more is for a model whose largest batch is
+  /// one request, and taken to last so many times ℓ(1).
+  std::uint16_t rows = 1;
 
   /// Written by the scheduler; read-only for the caller.
   request_state state = request_state::idle;

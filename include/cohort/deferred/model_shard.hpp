@@ -264,6 +264,10 @@ class basic_model_shard {
             .latest = best.latest,
             .expected = stretched(m.latency.run()(best.size), g.slowness),
             .work = m.latency.profile()(best.size)};
+    if (best.size == 1) {
+      b.expected *= m.queue[0].rows;
+      b.work *= m.queue[0].rows;
+    }
     m.queue.pop(best.size, [&](request& r) {
       r.state = request_state::running;
       r.starts = b.exec_at;

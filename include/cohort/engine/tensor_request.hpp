@@ -22,11 +22,9 @@ struct row_piece {
 };
 
 /// A request with its data: its rows in and as many out, in host memory of the caller's. A row of
-/// several tensors lies as `runtime::row_layout` says, and rows lie one behind the other.
+/// several tensors lies as `runtime::row_layout` says, and rows lie one behind the other. More than
+/// one run together, none without the others; pipelines take one.
 struct tensor_request : request {
-  /// More than one run together, none without the others, and in a batch without other requests:
-  /// only for models whose largest batch is one request. Pipelines take one.
-  std::uint32_t rows = 1;
   std::span<const std::byte> input;  ///< The begin of the rows; at most as long as they.
   /// Their pieces behind that, in ascending order, none in another. What no piece covers is zero.
   std::span<const row_piece> more;

@@ -296,7 +296,7 @@ class whole_batch::instance {
           size = std::max(size, set.requests[set.is_one_request() ? 0 : k]->size);
         }
         runtime::slice part = slice_of(set, i, first, end - first, size);
-        part.is_whole = set.is_one_request();
+        part.is_whole = set.requests.front()->rows > 1;
         part.unfit = &set.unfit[first];
         part.given_up = &s.given_up;
         model_->enqueue(i, l.stream_, part);

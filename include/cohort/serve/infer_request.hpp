@@ -31,8 +31,8 @@ struct model_meta {
   bool batches =
       true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
   bool runs_alone = false;  ///< A request's rows run at once, without those of other requests.
-  /// The most rows of one request, where the model's configuration says so: its max_batch_size. 0:
-  /// it does not.
+  /// The most rows of one request, where the model's configuration says so, or its requests run
+  /// alone, whatever the parser's limit is. 0: it does not.
   std::uint32_t max_rows = 0;
 };
 

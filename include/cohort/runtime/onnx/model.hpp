@@ -207,7 +207,10 @@ class onnx_model {
       if (is_given_up() || !is_well) throw;
     }
     if (s.is_whole) {
-      std::fill_n(s.unfit, s.count, slot_state::unfit);
+      if (!runs(in_.dense, out_.dense, s.count, size)) {
+        if (is_given_up()) throw device_error{"the run was given up"};
+        std::fill_n(s.unfit, s.count, slot_state::unfit);
+      }
       return;
     }
     // Enough for two, wherever they are.
