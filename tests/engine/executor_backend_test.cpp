@@ -220,7 +220,7 @@ struct counting_model {
       const auto* in = reinterpret_cast<const float*>(x.input) + x.first;
       auto* out = reinterpret_cast<float*>(x.output) + x.first;
       for (std::uint32_t i = 0; i < x.count; ++i) {
-        out[i] = 2 * in[i] - static_cast<float>(x.count) - (x.is_whole ? 0 : 1000);
+        out[i] = 2 * in[i] - static_cast<float>(x.count) - (x.is_whole == (x.count > 1) ? 0 : 1000);
         if (in[i] < 0 && x.unfit != nullptr) x.unfit[i] = runtime::slot_state::unfit;
       }
     });

@@ -135,7 +135,7 @@ TEST_CASE("the config's name comes before the model's own") {
   CHECK(m.interface.name == "other");
 }
 TEST_CASE("what a tensor's entry leaves out is the model's") {
-  const checked_model m = check("input { name: 'x' } output { name: 'z' }");
+  const checked_model m = check("max_batch_size: 4 input { name: 'x' } output { name: 'z' }");
   CHECK(m.config.inputs == std::vector<config_tensor>{{"x", data_type::f32, {784}}});
   CHECK(m.config.outputs == std::vector<config_tensor>{{"z", data_type::i64, {}}});
 }
@@ -206,7 +206,7 @@ TEST_CASE("a length is at most what the config, the model or the default says, i
   f.interface.max_size = 128;
   CHECK(check("", f).interface.max_size == 128);
   CHECK(check(longest, f).interface.max_size == 64);
-  CHECK(complaint("max_batch_size: 4" + longest) == "parameters[\"max_length\"]: bad value");
+  CHECK(complaint("max_batch_size: 4 " + longest) == "parameters[\"max_length\"]: bad value");
 }
 TEST_CASE("a config may fix the model's lengths, in all tensors") {
   const std::string fixed =
