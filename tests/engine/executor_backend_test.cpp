@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("a request of several rows runs as one, without others, and f
   struct rows_request : tensor_request {
     void set(std::vector<float> values) {
       in = std::move(values);
-      rows = static_cast<std::uint32_t>(in.size());
+      rows = static_cast<std::uint16_t>(in.size());
       input = std::as_bytes(std::span{in}.first(1));
       for (std::size_t i = 1; i < in.size(); ++i) {
         pieces.push_back({i * sizeof(float), std::as_bytes(std::span{in}.subspan(i, 1))});
