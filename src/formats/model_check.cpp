@@ -164,7 +164,7 @@ class checker {
       if (t.shape[d] == size_dimension) t.shape[d] = dims[before + d];
     }
     if (!said.reshape || !names_rows_) return;
-    // What clients give has no dimension for rows: there is one.
+    // Clients' tensors have no dimension for rows: a request is one row.
     if (dims.front() != 1) {
       fail(at(place + "reshape.shape"), shape_text(dims),
            "1 as its first, the number of rows, as max_batch_size is 0");

@@ -144,7 +144,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   watch_loading();
   models::onnx_factory::sessions sessions = open(with.library, of, how);
   runtime::model_interface whole = onnx::interface_of(sessions);
-  // Who has a configuration says there whether rows are batched.
+  // A configuration says itself whether rows are batched.
   const bool mixes_rows = !m.config && std::ranges::any_of(of, [&](const auto& file) {
     return models::is_in_file("DynamicQuantize", file.string(), m.dir);
   });
@@ -155,8 +155,9 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
                                  .has_batch = sessions.front()->has_batch(),
                                  .mixes_rows = mixes_rows});
   };
-  // That the first dimension is the number of rows is a guess where nobody says so.
-  if (m.config && how.has_batch != true && sessions.front()->has_batch() &&
+  // Without a max_batch_size it is a guess that the first dimension is the number of rows. Beside
+  // another open dimension it has to be.
+  if (m.config && how.has_batch != true && sessions.front()->has_batch() && !whole.has_sizes() &&
       !runs_two_rows(sessions, e, stop)) {
     how.has_batch = false;
     sessions = open(with.library, of, how);

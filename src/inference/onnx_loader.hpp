@@ -93,7 +93,7 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
                                           models::run_stop* stop = nullptr);
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
 /// have these. Of the file if there are none. Rows are batched, whatever the configuration says:
-/// who wants a pipeline wants that.
+/// pipelines are for that.
 /// @param max_size Of requests, unless the configuration says it; 0: the default.
 [[nodiscard]] loaded_version load_stages(const formats::repository_model& m,
                                          const formats::model_version& v, std::uint32_t max_size,

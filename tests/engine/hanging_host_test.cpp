@@ -242,18 +242,18 @@ TEST_CASE("a probe that is given up between two stages begins no other") {
   backend.advance(now);  // Its row is copied in.
   CHECK(gate.launches == 0);
   backend.abandon_probe(d, model_id{0});
-  while (told.seen == 0) {
-    backend.advance(now);
-    std::this_thread::yield();
-  }
+  const auto wait_for = [&](int ends) {
+    while (told.seen < ends) {
+      backend.advance(now);
+      std::this_thread::yield();
+    }
+  };
+  wait_for(1);
   CHECK(told.failed);
   CHECK(gate.launches == 0);
   // The next one finds a device that works.
   backend.probe(d, model_id{0});
-  while (told.seen == 1) {
-    backend.advance(now);
-    std::this_thread::yield();
-  }
+  wait_for(2);
   CHECK_FALSE(told.failed);
   CHECK(gate.launches == 2);
   backend.unbind();

@@ -927,6 +927,35 @@ TEST_CASE("without dynamic_batching each request runs alone and whole, whoever e
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("without max_batch_size tensors are whole, in the shapes that the configuration has") {
+  const repository r;
+  r.add(test::quantised(), "flat",
+        slow_slo +
+            "input { name: 'x' dims: [2, 2] reshape { shape: [1, 4] } }"
+            "output { name: 'y' dims: 4 reshape { shape: [1, 4] } }\n");
+  r.add(test::sum_of_rows(), "sum", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto infer = [&](const std::string& name, const std::string& shape,
+                         const std::string& data) {
+    return c.ask("POST", "/v2/models/" + name + "/infer",
+                 R"({"inputs":[{"name":"x","datatype":"FP32","shape":)" + shape + R"(,"data":)" +
+                     data + "}]}");
+  };
+  const auto [status, flat] = infer("flat", "[2,2]", "[0,51,102,255]");
+  CAPTURE(flat);
+  CHECK(status == 200);
+  CHECK(flat.find(R"("shape":[4],"data":[0,51,102,255])") != std::string::npos);
+  CHECK(infer("flat", "[1,4]", "[0,51,102,255]").first == 400);
+  // The first dimension of its input is no number of rows: its output does not have it.
+  const auto [worked, sum] = infer("sum", "[3,4]", "[1,2,3,4,2,3,4,5,6,7,8,9]");
+  CAPTURE(sum);
+  CHECK(worked == 200);
+  CHECK(sum.find(R"("shape":[1,4],"data":[9,12,15,18])") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("a request has no more rows than max_batch_size of its model, where that is stated") {
   const repository r;
   r.add(wide(2), "stated", slow_slo + "max_batch_size: 3\n");

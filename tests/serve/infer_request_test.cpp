@@ -454,6 +454,11 @@ TEST_CASE("rows are bounded by the server's limit and by that of the model") {
   m.max_rows = 5;
   CHECK(complaint(with("[5,2,2]", "[1]", "FP32", ""), m) ==
         "inputs[0].shape[0] is 5, expected 1 to 4");
+  m.runs_alone = true;  // Then the model's limit is the only one.
+  CHECK(complaint(with("[5,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m)
+            .empty());
+  CHECK(complaint(with("[6,2,2]", "[1]", "FP32", ""), m) ==
+        "inputs[0].shape[0] is 6, expected 1 to 5, the rows that model 'm' takes");
 }
 TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");

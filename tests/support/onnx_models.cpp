@@ -281,6 +281,14 @@ onnx_model quantised() {
   return b.done();
 }
 
+onnx_model sum_of_rows() {
+  onnx_builder b{"sum_of_rows"};
+  const std::string x = b.input("x", data_type::f32, {length, of(4)});
+  b.node("ReduceSum", {x, b.integers({1}, {0})}, {{"keepdims", std::int64_t{1}}}, "y");
+  b.output("y", data_type::f32, {batch, of(4)});
+  return b.done();
+}
+
 /// The graph of a model in ONNX's form.
 std::string graph_of(const onnx_model& m) {
   const std::string all = formats::to_bytes(m);

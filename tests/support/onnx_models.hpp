@@ -45,6 +45,8 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// x [batch, 4] -> y [batch, 4]: x as it is after dynamic quantisation, by the least and the
 /// largest element of the whole batch.
 [[nodiscard]] formats::onnx_model quantised();
+/// x [length, 4] -> y [1, 4]: the sum of its rows. The file leaves the first length of y open.
+[[nodiscard]] formats::onnx_model sum_of_rows();
 /// x [batch, 4] -> y [batch, 4]: its sines of sines, as often as the largest x says.
 [[nodiscard]] formats::onnx_model looping();
 /// The same, without an end whatever x is.
@@ -55,7 +57,7 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// x [batch, length] -> y [batch, length]: itself, by way of pairs. Odd lengths fail.
 [[nodiscard]] formats::onnx_model in_pairs();
 
-/// All but the last seven.
+/// All but the last eight.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.
