@@ -7,6 +7,7 @@
 #include <formats/model_json.hpp>
 #include <formats/text.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -17,17 +18,26 @@
 namespace {
 
 /// A model with the tensors that the config names: those of the config alone are then in question.
+/// Without `max_batch_size` their dims begin with the number of rows, which is -1 of some models.
 cohort::formats::model_facts facts_for(const cohort::formats::model_config& c) {
   using namespace cohort;
-  formats::model_facts f{
-      .file = "model.onnx", .interface = {}, .has_batch = c.max_batch_size != 0U};
+  const bool names_rows = c.max_batch_size.value_or(0) == 0;
+  const auto is_open = [](const formats::config_tensor& t) {
+    return !t.dims.empty() && t.dims.front() == runtime::size_dimension;
+  };
+  formats::model_facts f{.file = "model.onnx",
+                         .interface = {},
+                         .has_batch = !names_rows || std::ranges::any_of(c.inputs, is_open)};
+  const std::size_t rows = names_rows && f.has_batch ? 1 : 0;
   f.interface.name = "m";
   for (const auto& [from, to] :
        {std::pair{&c.inputs, &f.interface.inputs}, std::pair{&c.outputs, &f.interface.outputs}}) {
     for (const formats::config_tensor& t : *from) {
+      const std::size_t dims = (t.reshape ? *t.reshape : t.dims).size();
       to->push_back({.name = t.name,
                      .type = t.type.value_or(runtime::data_type::f32),
-                     .shape = std::vector<std::int64_t>(t.dims.size(), runtime::size_dimension)});
+                     .shape = std::vector<std::int64_t>(dims - std::min(dims, rows),
+                                                        runtime::size_dimension)});
     }
   }
   if (f.interface.inputs.empty()) f.interface.inputs.push_back({.name = "x", .shape = {4}});
@@ -44,11 +54,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (c.max_batch_size && *c.max_batch_size > formats::most_batch) std::abort();
     if (c.versions.latest == 0 || c.file.find('/') != std::string::npos) std::abort();
     (void)formats::parse_json("config.json", formats::to_json(c));
-    const formats::checked_model m = formats::check_model("config.pbtxt", c, facts_for(c));
+    const formats::model_facts facts = facts_for(c);
+    const formats::checked_model m = formats::check_model("config.pbtxt", c, facts);
     if (!m.config.max_batch_size || m.config.inputs.size() != m.interface.inputs.size()) {
       std::abort();
     }
-    if (m.interface.max_size == 0 || m.batches != (*m.config.max_batch_size > 0)) std::abort();
+    if (m.interface.max_size == 0 || m.most_rows == 0) std::abort();
+    if (m.batches ? !facts.has_batch : *m.config.max_batch_size > 0) std::abort();
+    if (*m.config.max_batch_size == 0 && m.batches && !m.runs_alone) std::abort();
     (void)formats::parse_json("config.json", formats::to_json(m.config));
   } catch (const formats::input_error& e) {
     const std::string_view what = e.what();
