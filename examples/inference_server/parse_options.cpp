@@ -259,6 +259,7 @@ options parse_options(int argc, char** argv) {
   }
   o.lame_duck_s = lame_duck_ms < 0 ? std::min(1.0, o.drain_timeout_s / 4) : lame_duck_ms / 1e3;
   o.has_max_batch = app.count("--max-batch") > 0;
+  o.has_body_limit = app.count("--body-limit") > 0;
   if (app.count("--plan") > 0) {
     if (o.plan.empty()) fail("--plan: got an empty name, expected a file");
     if (o.profile_dir.empty())

@@ -190,6 +190,7 @@
 #include <cohort/runtime/emulated.hpp>
 #include <cohort/runtime/executor.hpp>
 #include <cohort/runtime/host.hpp>
+#include <cohort/runtime/shaped_tensor.hpp>
 #include <cohort/runtime/tensor.hpp>
 #include <cohort/runtime/thread_load.hpp>
 #include <cohort/sim/arrivals.hpp>

@@ -40,8 +40,13 @@ class checker {
     choose_batch();
     complete("input", c.inputs, out_.interface.inputs, true);
     complete("output", c.outputs, out_.interface.outputs, false);
-    choose_length();
+    if (facts_.is_open) {
+      refuse_length();
+    } else {
+      choose_length();
+    }
     naming(facts_.file, [&] {
+      if (facts_.is_open) return;
       const runtime::row_layout in{out_.interface.inputs, out_.interface.max_size};
       const runtime::row_layout out{out_.interface.outputs, out_.interface.max_size};
       if (!bounds_rows_) return;
@@ -84,7 +89,8 @@ class checker {
            fmt::format("at most {}, the rows that {} takes", limit, facts_.file));
     }
     out_.batches = facts_.has_batch;
-    out_.runs_alone = out_.batches && (most == 0 || (has_config_ && !c.batching));
+    out_.runs_alone =
+        facts_.is_open || (out_.batches && (most == 0 || (has_config_ && !c.batching)));
     names_rows_ = out_.batches && most == 0;
     bounds_rows_ = out_.runs_alone && !is_stated;
     if (out_.batches) out_.most_rows = bounds_rows_ ? limit : most;
@@ -146,9 +152,11 @@ class checker {
     const std::vector<std::int64_t> has = with_rows(t.shape);
     if (said.dims.empty()) said.dims = has;
     const std::vector<std::int64_t>& dims = said.reshape ? *said.reshape : said.dims;
-    const bool fits = std::ranges::equal(dims, has, [&](auto mine, auto models) {
-      return models == size_dimension || mine == models || (!is_input && mine == size_dimension);
-    });
+    const bool is_any = facts_.is_open && !is_input && has.empty();  // Its rank is not known.
+    const bool fits = is_any || std::ranges::equal(dims, has, [&](auto mine, auto models) {
+                        return models == size_dimension || mine == models ||
+                               (!is_input && mine == size_dimension);
+                      });
     if (!fits) {
       fail(at(place + (said.reshape ? "reshape.shape" : "dims")), shape_text(dims),
            as_model_has(shape_text(has) +
@@ -156,6 +164,7 @@ class checker {
                          : out_.batches ? " without its batch dimension"
                                         : "")));
     }
+    if (is_any) t.shape = dims;
     const std::size_t before = names_rows_ ? 1 : 0;
     if (names_rows_ && dims.front() != size_dimension) {
       out_.most_rows = std::min(out_.most_rows, static_cast<std::uint32_t>(dims.front()));
@@ -184,6 +193,13 @@ class checker {
       if (!is_other && names_rows_ && !out_.batches) all.back().insert(all.back().begin(), 1);
     }
     return all;
+  }
+
+  void refuse_length() {
+    out_.interface.max_size = 1;
+    if (!out_.config.max_length) return;
+    fail(at("parameters[\"max_length\"]"), fmt::format("{}", *out_.config.max_length),
+         fmt::format("none, since the shapes of {} are open", facts_.file));
   }
 
   void choose_length() {
@@ -219,6 +235,10 @@ class checker {
            most == 0 ? "none, since max_batch_size is 0"
                      : fmt::format("1 to {}, max_batch_size", most));
     }
+    if (most > 0 && facts_.is_open) {
+      out_.config.ignored.push_back(
+          at("dynamic_batching is ignored: each request has shapes of its own, and runs alone"));
+    }
     if (most == 0) {
       out_.config.ignored.push_back(at("dynamic_batching is ignored: max_batch_size is 0"));
     }
@@ -253,7 +273,9 @@ class checker {
       }
       for (std::size_t d = 0; fits && d < shape.size(); ++d) {
         const std::int64_t n = in.tensor.shape[before + d];
-        if (shape[d] == size_dimension) {
+        if (shape[d] == size_dimension && facts_.is_open) {
+          fits = n >= 1;
+        } else if (shape[d] == size_dimension) {
           if (!size) size = n;
           fits = n == *size && n <= out_.interface.max_size;
         } else {
@@ -262,10 +284,11 @@ class checker {
       }
       if (!fits) {
         fail(at(here + "dims"), shape_text(in.tensor.shape),
-             fmt::format("{}, the input's{}", shape_text(before == 1 ? with_rows(shape) : shape),
-                         found->has_size() ? fmt::format(", with one length from 1 to {} for -1",
-                                                         out_.interface.max_size)
-                                           : ""));
+             fmt::format(
+                 "{}, the input's{}", shape_text(before == 1 ? with_rows(shape) : shape),
+                 found->has_size() && !facts_.is_open
+                     ? fmt::format(", with one length from 1 to {} for -1", out_.interface.max_size)
+                     : ""));
       }
     }
     if (w.inputs.size() != inputs.size()) {

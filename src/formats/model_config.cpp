@@ -477,10 +477,10 @@ class config_maker {
     for (const auto& entry : in_.parameters()) {
       const std::string key = text("parameters.key", entry.key());
       const std::string& value = entry.value().string_value();
-      if (!out_.parameters.emplace(key, value).second) {
-        fail(at("parameters.key"), quote_short(key), "each key once");
-      }
       const std::string place = at(fmt::format("parameters[{}]", quote_short(key)));
+      if (!out_.parameters.insert_or_assign(key, value).second) {
+        out_.ignored.push_back(fmt::format("{} is given twice: the last one counts", place));
+      }
       if (key == "slo_ms") {
         out_.slo = from_ms(parse_number(place, value, {.low = 0, .high = 1e7, .above_low = true}));
         if (*out_.slo <= duration{0}) fail(place, value, "at least a nanosecond");

@@ -31,6 +31,7 @@ constexpr std::chrono::microseconds longest_unwoken{100};
 constexpr const char* no_device = "every device hangs or fails";
 constexpr std::string_view workload_path = "/debug/workload";
 constexpr std::string_view repository_path = "/v2/repository/";
+constexpr std::string_view model_path = "/v2/models/";
 constexpr std::string_view control_path = "/v2/repository/models/";
 
 /// Whether a path's method is allowed; answers if not.
@@ -184,6 +185,11 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     if (gets()) client->answer({.body = metadata()});
   } else if (path.starts_with("/debug/")) {
     say(client, 404, fmt::format("{} is on the management port (--management-port)", path));
+  } else if (path == "/v2/trace/setting" || path == "/v2/logging") {
+    if (gets()) {
+      client->answer({.body = std::string{path == "/v2/logging" ? serve::log_settings()
+                                                                : serve::trace_settings()}});
+    }
   } else if (path == "/v2/models/stats") {
     if (gets()) client->answer({.body = statistics(catalog_->all())});
   } else if (path.starts_with(repository_path)) {
@@ -192,8 +198,8 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     ask_repository(request, [held](serve::http_reply r) {
       if (const client_ptr c = std::exchange(*held, nullptr)) c->answer(std::move(r));
     });
-  } else if (path.starts_with("/v2/models/")) {
-    ask_model(path.substr(11), request, client);
+  } else if (path.starts_with(model_path)) {
+    ask_model(path.substr(model_path.size()), request, client);
   } else {
     say(client, 404, fmt::format("{} is unknown", path));
   }
@@ -205,16 +211,46 @@ void infer_app::ask_workload(const serve::http_answer& answer) {
               : error_reply(501, "the workload format cannot describe --plan or --repository"));
 }
 
+/// Takes the name off the rest of a path, and the version; empty if none is named. @returns Whether
+/// one stands where the path says so.
+bool infer_app::take_model(std::string_view& rest, std::string_view& name,
+                           std::string_view& version) {
+  name = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(name.size());
+  version = {};
+  if (!rest.starts_with("/versions/")) return true;
+  rest.remove_prefix(10);
+  version = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(version.size());
+  return !version.empty();
+}
+
+std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t usual) {
+  if (settings_.has_body_limit || !is_started_ || !head.path.starts_with(model_path)) return usual;
+  if (!keys_.is_empty() && !keys_.admits(head.authorization)) return usual;
+  std::string_view rest = head.path.substr(model_path.size());
+  std::string_view name;
+  std::string_view version;
+  if (!take_model(rest, name, version) || rest != "/infer") return usual;
+  const model_catalog::entry model = catalog_->find(name, version);
+  return model == nullptr ? usual : std::max(usual, largest_body(*model));
+}
+
+/// With its inputs as binary data behind the JSON.
+std::size_t infer_app::largest_body(const served_model& model) const noexcept {
+  constexpr std::size_t json = std::size_t{1} << 20U;
+  constexpr std::size_t most = std::size_t{64} << 20U;  // A quarter of what all bodies share.
+  if (model.open) return most;
+  const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
+  return std::min(most, rows * model.input.bytes() + json);
+}
+
 void infer_app::ask_model(std::string_view rest, const serve::http_request& request,
                           const client_ptr& client) {
-  const std::string_view name = rest.substr(0, rest.find('/'));
-  rest.remove_prefix(name.size());
+  std::string_view name;
   std::string_view version;
-  if (rest.starts_with("/versions/")) {
-    rest.remove_prefix(10);
-    version = rest.substr(0, rest.find('/'));
-    rest.remove_prefix(version.size());
-    if (version.empty()) return say(client, 404, "a version is missing behind /versions/");
+  if (!take_model(rest, name, version)) {
+    return say(client, 404, "a version is missing behind /versions/");
   }
   const model_catalog::entry found = catalog_->find(name, version);
   if (found == nullptr) {
@@ -269,7 +305,7 @@ std::string infer_app::metadata() const {
   }
   const char* repository = models_->repository() != nullptr ? R"(,"model_repository")" : "";
   return fmt::format(
-      R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
+      R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
       version_string, repository, serve::json_string(models_->description()),
       serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
@@ -312,6 +348,13 @@ serve::time_budget infer_app::budget_of(const served_model& model) {
 void infer_app::offer(const model_catalog::entry& found, std::string_view version,
                       const serve::http_request& request, const client_ptr& client) {
   const served_model& model = *found;
+  // Its own limit is for binary data. What is parsed is parsed at once.
+  if (serve::json_bytes(request.inference_header_length, request.body.size()) >
+      settings_.body_limit) {
+    return say(client, 413,
+               fmt::format("the JSON is over {} bytes: expected large tensors as binary data",
+                           settings_.body_limit));
+  }
   if (settings_.plan.empty() && models_->waiting(model.id) >= settings_.queue_capacity) {
     counters_.refused(model.row, refusal::queue_full);
     return say_refused(client, model, refusal::queue_full);

@@ -47,6 +47,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   /// Asks nothing of the service any more, which may go. No request may come any more.
   void end() { watch_.end(); }
 
+  /// Of an infer request as much as its model may need, unless the operator has set a limit.
+  [[nodiscard]] std::size_t body_limit(const serve::http_request& head, std::size_t usual) override;
   [[nodiscard]] std::optional<serve::http_reply> early_answer(
       const serve::http_request& head) override;
   void asked(const serve::http_request& request,
@@ -86,6 +88,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   }
 
  private:
+  [[nodiscard]] static bool take_model(std::string_view& rest, std::string_view& name,
+                                       std::string_view& version);
+  [[nodiscard]] std::size_t largest_body(const served_model& model) const noexcept;
   struct infer_job;
   struct delete_job {
     void operator()(infer_job* j) const noexcept;

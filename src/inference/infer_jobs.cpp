@@ -2,7 +2,11 @@
 // What becomes of infer requests whose turn has come.
 #include "infer_app.hpp"
 
+#include <cohort/runtime/onnx/open_model.hpp>
+#include <cohort/runtime/shaped_tensor.hpp>
+
 #include <fmt/format.h>
+#include <formats/model_config.hpp>
 #include <models/registry.hpp>
 
 #include <algorithm>
@@ -54,6 +58,13 @@ std::uint64_t wanted_by(const serve::infer_request& asked) {
 /// where it came: in the body that the client holds, or was parsed to. Belongs to itself until the
 /// last of its parts has ended.
 struct infer_app::infer_job {
+  infer_job() = default;
+  infer_job(const infer_job&) = delete;
+  infer_job& operator=(const infer_job&) = delete;
+  ~infer_job() {
+    if (run) model->open->runs.leave(number);
+  }
+
   struct part : engine::tensor_request {
     infer_job* owner = nullptr;
     outcome how = outcome::failed;
@@ -66,6 +77,11 @@ struct infer_app::infer_job {
   serve::held_bytes memory;               // Of what it takes beside its body.
   std::vector<engine::row_piece> pieces;  // Of all parts, behind their first.
   std::vector<part> parts;                // Of as many rows each.
+  // Of a model that is open: its tensors, by a number which is what the engine gets.
+  std::shared_ptr<runtime::onnx::open_run> run;
+  std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
+  std::uint64_t number = 0;
+  std::uint64_t row_out = 0;  // Nobody reads it.
   std::atomic<std::size_t> left{0};
   std::optional<refusal> why_refused;
   bool abandoned = false;  // The client has gone.
@@ -76,6 +92,11 @@ struct infer_app::infer_job {
 
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
   void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
+  void make_run();
+  /// Rows of the client's in a part.
+  [[nodiscard]] std::uint32_t rows_of_part() const noexcept {
+    return asked.rows / static_cast<std::uint32_t>(parts.size());
+  }
 };
 
 /// An answer that is written while its client takes it.
@@ -86,10 +107,14 @@ struct infer_app::large_answer final : serve::http_body {
         asked{std::move(j.asked)},
         output{std::move(j.output)},
         memory{std::move(j.memory)},
-        writer{model->meta, model->output, asked, {output.get(), j.output_bytes}} {
+        run{j.run},
+        outputs{std::move(j.outputs)},
+        writer{run ? serve::infer_writer{model->meta, asked, outputs}
+                   : serve::infer_writer{
+                         model->meta, model->output, asked, {output.get(), j.output_bytes}}} {
     asked.inputs.clear();
     asked.parsed.reset();
-    memory.set(j.output_bytes);
+    memory.set(j.output_bytes + (run ? run->input_bytes() : 0));
   }
   [[nodiscard]] std::optional<std::size_t> size() const override { return writer.size(); }
   bool append_to(std::string& out) override { return writer.append_to(out, serve::http_piece); }
@@ -99,6 +124,8 @@ struct infer_app::large_answer final : serve::http_body {
   serve::infer_request asked;
   std::unique_ptr<std::byte[], free_memory> output;
   serve::held_bytes memory;
+  std::shared_ptr<const runtime::onnx::open_run> run;  // An output may be an input itself.
+  std::vector<runtime::shaped_tensor> outputs;
   serve::infer_writer writer;
 };
 
@@ -106,6 +133,7 @@ struct infer_app::large_answer final : serve::http_body {
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
   std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
   for (const auto& in : asked.inputs) values += in.size();
+  if (model->open) return (asked.parsed ? 2 : 1) * values + sizeof(part);
   return (asked.parsed ? values : 0) +
          asked.rows *
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
@@ -114,6 +142,7 @@ std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) c
 /// All but their id, model and times.
 void infer_app::infer_job::make_parts(const runtime::row_layout& in,
                                       const runtime::row_layout& out) {
+  if (model->open) return make_run();
   const std::uint32_t rows = model->meta.runs_alone ? asked.rows : 1;  // Of a part.
   const std::uint32_t n = asked.rows / rows;
   const std::size_t tensors = asked.inputs.size();
@@ -139,6 +168,43 @@ void infer_app::infer_job::make_parts(const runtime::row_layout& in,
     const std::size_t bytes = rows * out.bytes();
     p.output = std::span<std::byte>{output.get(), output_bytes}.subspan(i * bytes, bytes);
   }
+}
+
+/// The only part of a request with shapes of its own. Its tensors are copied: a run that hangs may
+/// read them when the client has gone.
+void infer_app::infer_job::make_run() {
+  open_requests& of = *model->open;
+  constexpr std::size_t line = 64;  // Each tensor is aligned to.
+  std::size_t bytes = line;
+  for (const auto& in : asked.inputs) bytes += (in.size() + line - 1) / line * line;
+  const std::shared_ptr<std::byte[]> block{new std::byte[bytes]};
+  void* free = block.get();
+  std::align(line, 1, free, bytes);
+  auto* to = static_cast<std::byte*>(free);
+  std::vector<runtime::shaped_tensor> inputs;
+  std::size_t values = 0;
+  for (std::size_t i = 0; i < asked.inputs.size(); ++i) {
+    const auto in = asked.inputs[i];
+    std::ranges::copy(in, to);
+    inputs.push_back({other_shape(asked.shapes[i], of.inputs[i]), {to, in.size()}, block});
+    to += (in.size() + line - 1) / line * line;
+    values += in.size();
+  }
+  parts = std::vector<part>(1);
+  left = 1;
+  auto made = std::make_shared<runtime::onnx::open_run>(std::move(inputs));
+  number = of.runs.enter(made);
+  run = std::move(made);
+  part& p = parts.front();
+  p.owner = this;
+  p.input = std::as_bytes(std::span{&number, 1});
+  p.output = std::as_writable_bytes(std::span{&row_out, 1});
+  p.size = 1;
+  // It is expected to last by its length.
+  const std::size_t unit = std::max<std::size_t>(of.runs.sample_bytes(), 1);
+  p.rows = unit == 1 ? std::uint16_t{1}
+                     : static_cast<std::uint16_t>(std::clamp<std::size_t>(
+                           (values + unit - 1) / unit, 1, formats::most_batch));
 }
 
 /// @param arrival From when its deadline counts; now it is taken.
@@ -235,7 +301,7 @@ void infer_app::finish(infer_job& j) {
   std::optional<outcome> worst;
   for (const infer_job::part& r : j.parts) {
     if (j.why_refused) break;
-    for (std::uint32_t i = 0; i < r.rows; ++i) {
+    for (std::uint32_t i = 0; i < j.rows_of_part(); ++i) {
       counters_.ended(j.model->row, r.how, now - j.arrival);
     }
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
@@ -276,6 +342,9 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
     }
     return say_refused(j.client, *j.model, refusal::overloaded, longest);
   }
+  if (worst == outcome::failed && j.run && j.parts.front().is_unfit) {
+    return say(j.client, 400, fmt::format("these inputs cannot be computed: {}", j.run->error()));
+  }
   if (worst == outcome::failed && std::ranges::any_of(j.parts, &infer_job::part::is_unfit)) {
     return say(j.client, 400,
                fmt::format("model '{}' cannot compute these input values: check for ids out of "
@@ -292,13 +361,26 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
         fmt::format("model '{}': {}", name,
                     failed ? "the device failed the batch" : "the deadline could not be met"));
   }
-  const serve::infer_writer w{
-      j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
+  if (j.run) {
+    j.outputs = j.run->outputs();
+    if (j.outputs.size() != j.model->meta.outputs.size()) {  // A device given up was first to end.
+      return say(j.client, 500, fmt::format("model '{}': the device failed the batch", name));
+    }
+    for (std::size_t i = 0; i < j.outputs.size(); ++i) {
+      runtime::shaped_tensor& t = j.outputs[i];
+      const auto& [clients, models] = j.model->open->outputs[i];
+      t.shape = other_shape(t.shape, {models, clients});
+      j.output_bytes += t.bytes.size();
+    }
+  }
+  serve::infer_writer w =
+      j.run ? serve::infer_writer{j.model->meta, j.asked, j.outputs}
+            : serve::infer_writer{
+                  j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
   if (w.value_bytes() > serve::http_piece) {
     return answer_large(std::make_shared<large_answer>(j));
   }
-  auto written = serve::write_infer_response(j.model->meta, j.model->output, j.asked,
-                                             {j.output.get(), j.output_bytes});
+  auto written = serve::write_infer_response(w);
   if (const auto* e = std::get_if<serve::protocol_error>(&written)) {
     return say(j.client, e->status, e->message);
   }
@@ -347,8 +429,9 @@ void infer_app::count(const infer_job& j, bool is_success, time_point answering)
     const time_point start = std::clamp(r.starts, j.submitted, j.ended);
     waited = std::max(waited, start - j.submitted + (j.taken - j.arrival));
     computed = std::max(computed, j.ended - start);
-    const std::uint32_t in_run = j.model->meta.runs_alone ? r.rows : r.batch;
-    for (std::uint32_t i = 0; i < r.rows; ++i) to.ran(in_run, j.ended - start);
+    const std::uint32_t rows = j.rows_of_part();
+    const std::uint32_t in_run = j.model->meta.runs_alone ? rows : r.batch;
+    for (std::uint32_t i = 0; i < rows; ++i) to.ran(in_run, j.ended - start);
   }
   to.queue.add(waited);
   to.compute_infer.add(computed);

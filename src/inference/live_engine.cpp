@@ -97,7 +97,8 @@ class live_engine_of final : public live_engine {
                                              .slo = m.slo,
                                              .queue_capacity = m.queue_capacity,
                                              .longest_wait = m.longest_wait},
-                              .is_repeatable = true},
+                              .is_repeatable = true,
+                              .longest_run = m.longest_run},
                              [&](model_id added) {
                                suspended_.add(added, m.name);
                                for (std::size_t i = 0; i < ids_.size(); ++i) {

@@ -32,6 +32,7 @@ struct live_model {
   duration longest_wait = unbounded;  ///< As `deferred::model_config` has it.
   std::uint32_t queue_capacity = 1024;
   std::uint32_t batch_max = 1;
+  duration longest_run{0};  ///< As `engine::model_config` has it.
 };
 
 /// Each device runs each model. A model here is what was added: who replaces a model adds the new

@@ -6,7 +6,11 @@
 
 #include <models/timed_model.hpp>
 
+#include <algorithm>
 #include <formats/zoo/zoo.hpp>
+#include <functional>
+#include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "emulated_backend.hpp"
@@ -129,6 +133,26 @@ std::unique_ptr<model_service> make_service(const options& o, outcome_listener& 
   }
   return executors.visit(chosen.row,
                          [&](const auto& row) { return row.make(o, listener, counters); });
+}
+
+std::vector<std::int64_t> other_shape(const std::vector<std::int64_t>& given,
+                                      const open_requests::shapes& between) {
+  const auto& [from, to] = between;
+  if (from == to || given.size() != from.size()) return given;
+  std::vector<std::int64_t> open;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i] == runtime::size_dimension) open.push_back(given[i]);
+  }
+  if (std::ranges::count(to, runtime::size_dimension) != std::ssize(open)) return given;
+  std::vector<std::int64_t> other = to;
+  auto next = open.begin();
+  for (std::int64_t& d : other) {
+    if (d == runtime::size_dimension) d = *next++;
+  }
+  const auto count = [](const std::vector<std::int64_t>& shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
+  };
+  return count(other) == count(given) ? other : given;
 }
 
 }  // namespace cohort::inference

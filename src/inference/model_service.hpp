@@ -11,6 +11,7 @@
 #include <cohort/deferred/twin/settings.hpp>
 #include <cohort/engine/device_health.hpp>
 #include <cohort/engine/tensor_request.hpp>
+#include <cohort/runtime/onnx/open_model.hpp>
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <formats/warm_start_file.hpp>
@@ -35,6 +37,24 @@ class outcome_listener {
   ~outcome_listener() = default;
 };
 
+/// What is there of a model whose requests have shapes of their own.
+struct open_requests {
+  explicit open_requests(std::shared_ptr<const runtime::onnx::session> of) : runs{std::move(of)} {}
+
+  /// A tensor's shape for clients and for the model, -1 where it is open. They differ where the
+  /// model's configuration says `reshape`.
+  struct shapes {
+    std::vector<std::int64_t> clients, models;
+  };
+  runtime::onnx::open_runs runs;
+  std::vector<shapes> inputs, outputs;
+};
+
+/// A shape of a client's as the model has it: the lengths of open dimensions stay, in their order.
+/// As it is where that does not give as many elements.
+[[nodiscard]] std::vector<std::int64_t> other_shape(const std::vector<std::int64_t>& given,
+                                                    const open_requests::shapes& between);
+
 /// A model that is served.
 struct served_model {
   model_id id;
@@ -43,6 +63,8 @@ struct served_model {
   model_id row{};               ///< What it is counted as, and whose lane its requests go by.
   runtime::row_layout input{};  ///< How its rows lie.
   runtime::row_layout output{};
+  /// Of one whose requests have shapes of their own; else null.
+  std::shared_ptr<open_requests> open{};
   std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
   std::shared_ptr<const serve::metric_owner> counted{};  ///< Whose number `row` is, if it may go.
 };

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -105,6 +106,28 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
   return all;
 }
 
+/// What is wrong with an output that the configuration does not name is no matter.
+models::onnx_factory::sessions open_with(const formats::repository_model& m,
+                                         const std::shared_ptr<const onnx::library>& with,
+                                         const files& of, onnx::session_options& how) {
+  std::vector<std::string> named;
+  if (m.config) {
+    for (const formats::config_tensor& t : m.config->outputs) named.push_back(t.name);
+  }
+  try {
+    return open(with, of, how);
+  } catch (const config_error&) {
+    if (named.empty()) throw;
+    const std::exception_ptr first = std::current_exception();
+    how.outputs = std::move(named);
+    try {
+      return open(with, of, how);
+    } catch (const config_error&) {
+      std::rethrow_exception(first);
+    }
+  }
+}
+
 std::vector<runtime::tensor_info> with_shapes(std::vector<runtime::tensor_info> tensors,
                                               std::vector<std::vector<std::int64_t>>& shapes) {
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].shape = std::move(shapes[i]);
@@ -121,6 +144,147 @@ bool runs_two_rows(const models::onnx_factory::sessions& sessions, runtime::host
   return true;
 } catch (const device_error&) {
   return false;
+}
+
+/// Of what its profile is the same.
+formats::start_key key_of(const std::string& model, const formats::model_version& v,
+                          const files& of, const std::filesystem::path& below,
+                          const onnx_backend& with, std::uint32_t largest_batch,
+                          std::uint32_t largest_size) {
+  std::string prints;
+  for (const std::filesystem::path& file : of) {
+    prints += models::fingerprint_of_file(file.string(), below);
+  }
+  return {
+      {"model", model},
+      {"version", fmt::to_string(v.number)},
+      {"file", std::move(prints)},
+      {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
+                                    : onnx_platform},
+      {"onnxruntime", with.library->version()},
+      {"largest_batch", fmt::to_string(largest_batch)},
+      {"largest_size", fmt::to_string(largest_size)},
+      {key_machine, runtime::describe_host({})}};
+}
+
+/// The shapes of inputs that a configuration says, of all dimensions. A first one that is the
+/// number of rows is open.
+std::vector<onnx::stated_shape> stated_shapes(const formats::model_config& c) {
+  std::vector<onnx::stated_shape> all;
+  const bool has_rows = c.max_batch_size.value_or(0) > 0;
+  for (const formats::config_tensor& t : c.inputs) {
+    all.push_back({t.name, t.reshape ? *t.reshape : t.dims});
+    if (has_rows) all.back().shape.insert(all.back().shape.begin(), runtime::size_dimension);
+  }
+  return all;
+}
+
+/// Outputs of the model that a configuration names; empty: all.
+std::vector<std::string> named_outputs(const formats::model_config& c,
+                                       const runtime::model_interface& of) {
+  std::vector<std::string> all;
+  for (const runtime::tensor_info& t : of.outputs) {
+    const bool is_named =
+        std::ranges::find(c.outputs, t.name, &formats::config_tensor::name) != c.outputs.end();
+    if (is_named) all.push_back(t.name);
+  }
+  return all;
+}
+
+/// @param has_rows Their first dimension is the number of rows, which `clients` and `models` lack.
+std::vector<open_requests::shapes> both_shapes(
+    const std::vector<std::vector<std::int64_t>>& clients,
+    const std::vector<runtime::tensor_info>& models, bool has_rows) {
+  std::vector<open_requests::shapes> all;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    open_requests::shapes& s = all.emplace_back(clients[i], models[i].shape);
+    if (!has_rows) continue;
+    s.clients.insert(s.clients.begin(), runtime::size_dimension);
+    s.models.insert(s.models.begin(), runtime::size_dimension);
+  }
+  return all;
+}
+
+/// Runs the warm-ups, of which the last is what the model is measured by.
+void warm(open_requests& r, const formats::model_config& c, const std::string& config_file,
+          models::run_stop* stop) {
+  onnx::run_end end{r.runs.of()};
+  const models::run_stop::watch watch{stop, [&end] { end.ask(); }};
+  const runtime::model_interface& m = r.runs.of().interface();
+  for (std::size_t i = 0; i < c.warmups.size(); ++i) {
+    const formats::model_warmup& w = c.warmups[i];
+    std::vector<runtime::shaped_tensor> inputs;
+    for (std::size_t k = 0; k < m.inputs.size(); ++k) {
+      const auto in = std::ranges::find(w.inputs, m.inputs[k].name,
+                                        [](const auto& x) -> auto& { return x.tensor.name; });
+      runtime::tensor_info t = in->tensor;  // There is one for each input.
+      if (c.max_batch_size.value_or(0) > 0) t.shape.insert(t.shape.begin(), w.batch_size);
+      const auto values = std::make_shared<const std::vector<std::byte>>(
+          in->random ? models::sample_input({.name = {}, .inputs = {t}, .outputs = {}}, i)
+                     : std::vector<std::byte>(t.bytes()));
+      inputs.push_back(
+          {other_shape(t.shape, r.inputs[k]), std::span{*values}.first(t.bytes()), values});
+    }
+    const auto run = std::make_shared<const onnx::open_run>(std::move(inputs));
+    try {
+      for (std::uint32_t n = 0; n < w.count; ++n) {
+        static_cast<void>(r.runs.of().run_shaped(run->inputs(), end,
+                                                 stop == nullptr ? nullptr : stop->given_up()));
+      }
+    } catch (const device_error& e) {
+      throw config_error{fmt::format("{}: model_warmup[{}]: {}", config_file, i, e.what())};
+    }
+    r.runs.use(run);
+  }
+}
+
+/// A model whose requests have shapes of their own.
+loaded_version load_open(const formats::repository_model& m, const formats::model_version& v,
+                         const std::shared_ptr<const onnx::session>& session, bool has_rows,
+                         const onnx_backend& with, runtime::host_executor& e,
+                         models::run_stop* stop) {
+  runtime::model_interface rows = session->interface();
+  for (auto* side : {&rows.inputs, &rows.outputs}) {
+    for (runtime::tensor_info& t : *side) {
+      if (has_rows && !t.shape.empty()) t.shape.erase(t.shape.begin());
+    }
+  }
+  formats::checked_model checked = formats::check_model(
+      m.config_file, m.config,
+      {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
+  loaded_version out;
+  out.open = std::make_shared<open_requests>(session);
+  out.open->inputs = both_shapes(checked.client_inputs, checked.interface.inputs, has_rows);
+  out.open->outputs = both_shapes(checked.client_outputs, checked.interface.outputs, has_rows);
+  out.factory = std::make_unique<models::open_factory>(
+      e, std::shared_ptr<onnx::open_runs>{out.open, &out.open->runs});
+  out.most_rows = formats::most_batch;  // That a large request may be expected to last.
+  out.meta = {.name = m.name,
+              .platform = onnx_platform,
+              .inputs = with_shapes(std::move(checked.interface.inputs), checked.client_inputs),
+              .outputs = with_shapes(std::move(checked.interface.outputs), checked.client_outputs),
+              .slo = checked.config.slo.value_or(duration{0}),
+              .batches = checked.batches,
+              .is_open = true,
+              .runs_alone = true,
+              .max_rows = has_rows ? checked.most_rows : 0};
+  out.config = std::move(checked.config);
+  warm(*out.open, out.config, m.config_file, stop);
+  out.key = key_of(m.name, v, {v.file}, m.dir, with, out.max_batch, 0);
+  const auto sample = out.open->runs.sample();
+  std::string shapes;  // What the profile is of.
+  for (std::size_t i = 0; sample != nullptr && i < sample->inputs().size(); ++i) {
+    shapes += fmt::format("[{}]", fmt::join(sample->inputs()[i].shape, ","));
+  }
+  out.key.emplace_back("shapes", shapes);
+  for (const runtime::tensor_info& t : out.meta.outputs) out.key.emplace_back("output", t.name);
+  out.note = fmt::format(
+      "model '{}': {}: each of its requests has shapes of its own, and runs alone{}", m.name,
+      session->why_open(),
+      sample != nullptr ? ""
+                        : ". No zeros of the shapes that were tried could be computed: how long it "
+                          "takes is learned from its requests");
+  return out;
 }
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
@@ -142,7 +306,18 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     watch.emplace(stop, [&end] { end.ask(); });
   };
   watch_loading();
-  models::onnx_factory::sessions sessions = open(with.library, of, how);
+  how.may_be_open = may_run_alone;
+  models::onnx_factory::sessions sessions = open_with(m, with.library, of, how);
+  if (sessions.front()->is_open() && m.config) {  // Perhaps not with what the configuration says.
+    how.shapes = stated_shapes(*m.config);
+    how.outputs = named_outputs(*m.config, sessions.front()->interface());
+    sessions = open(with.library, of, how);
+  }
+  if (sessions.front()->is_open()) {
+    watch.reset();
+    return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);
+  }
+  how.may_be_open = false;
   runtime::model_interface whole = onnx::interface_of(sessions);
   // A configuration says itself whether rows are batched.
   const bool mixes_rows = !m.config && std::ranges::any_of(of, [&](const auto& file) {
@@ -169,16 +344,13 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   const auto fixed = fixed_size(whole, checked.interface);
   if (fixed || checked.interface.outputs.size() < whole.outputs.size()) {
     how.max_size = fixed.value_or(how.max_size);
+    how.outputs.clear();
     for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
     sessions = open(with.library, of, how);
     whole = onnx::interface_of(sessions);
     checked = check();
   }
   watch.reset();
-  std::string prints;
-  for (const std::filesystem::path& file : of) {
-    prints += models::fingerprint_of_file(file.string(), m.dir);
-  }
   loaded_version out;
   out.stages = of.size();
   out.pads = onnx::pads(whole, how.pads);
@@ -199,16 +371,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .runs_alone = runs_alone,
               .max_rows = runs_alone || is_stated ? checked.most_rows : 0};
   out.config = std::move(checked.config);
-  out.key = {
-      {"model", m.name},
-      {"version", fmt::to_string(v.number)},
-      {"file", std::move(prints)},
-      {"executor", with.cuda_device ? fmt::format("{} on GPU {}", onnx_platform, *with.cuda_device)
-                                    : onnx_platform},
-      {"onnxruntime", with.library->version()},
-      {"largest_batch", fmt::to_string(out.max_batch)},
-      {"largest_size", fmt::to_string(whole.max_size)},
-      {key_machine, runtime::describe_host({})}};
+  out.key = key_of(m.name, v, of, m.dir, with, out.max_batch, whole.max_size);
   if (mixes_rows && runs_alone) {
     out.note = fmt::format(
         "model '{}': quantises each run by its values, so each request runs alone (a config.pbtxt "

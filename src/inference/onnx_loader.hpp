@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "model_service.hpp"
 #include "options.hpp"
 
 namespace cohort::inference {
@@ -35,7 +36,8 @@ struct loaded_version {
   std::size_t stages = 1;        ///< Of the factory's models.
   bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
-  std::string note{};      ///< What an operator should know of how it was loaded; or empty.
+  std::shared_ptr<open_requests> open{};  ///< As `served_model` has it.
+  std::string note{};  ///< What an operator should know of how it was loaded; or empty.
 };
 
 /// The batch sizes that a model is to be loaded for, each by a copy, where a batch of another size

@@ -51,6 +51,7 @@ struct options {
   double wake_margin_us = -1;  ///< Below 0: measured.
   double http_margin_us = 2000;
   std::size_t body_limit = std::size_t{16} << 20U;
+  bool has_body_limit = false;         ///< It was given: then it holds for every model.
   std::size_t request_memory_mib = 0;  ///< 0: `serve::default_request_memory()`.
   engine::health_options health;
   engine::refusal_options refusals;

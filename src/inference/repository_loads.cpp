@@ -25,6 +25,12 @@
 #include "warm_start.hpp"
 
 namespace cohort::inference {
+namespace {
+
+/// What a request is taken to last of which nothing is known, until some have run.
+constexpr double unknown_ms = 10;
+
+}  // namespace
 
 /// One at a time, as they are timed; but one that is slow holds up neither another one nor the
 /// start. With as many slow ones as may run the rest are queued behind them.
@@ -223,6 +229,10 @@ repository_service::opened_version repository_service::open(const formats::repos
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }
   if (!o.loaded.note.empty()) serve::log_line(serve::severity::info, o.loaded.note);
+  if (o.loaded.open && o.loaded.open->runs.sample() == nullptr) {
+    o.points = {{1, unknown_ms, unknown_ms}};  // There is nothing to measure.
+    return o;
+  }
   o.points = kept_profile(o.loaded, stop);
   if (o.points.empty()) o.row_ms = row_ms(*o.loaded.factory, v.file, stop);
   return o;

@@ -21,6 +21,9 @@
 namespace cohort::inference {
 namespace {
 
+/// Of models whose requests may have any shapes: nobody knows what their largest takes.
+constexpr duration open_slo = std::chrono::seconds{60};
+
 /// As long as each row took alone: of a model that nobody has measured yet.
 std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
   std::vector<latency_point> all{{1, from_ms(row_ms)}};
@@ -246,7 +249,8 @@ repository_service::instance repository_service::instance_of(opened_version v) {
              .most_rows = loaded.most_rows,
              .slo = loaded.config.slo,
              .points = std::move(v.points),
-             .key = std::move(loaded.key)};
+             .key = std::move(loaded.key),
+             .is_known = !loaded.open || loaded.open->runs.sample() != nullptr};
   i.how.longest_wait = loaded.config.longest_wait();
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
@@ -258,6 +262,7 @@ repository_service::instance repository_service::instance_of(opened_version v) {
                    .row = model_id{static_cast<std::uint32_t>(counted->index())},
                    .input = runtime::row_layout{io.inputs, io.max_size},
                    .output = runtime::row_layout{io.outputs, io.max_size},
+                   .open = std::move(loaded.open),
                    .config = formats::to_json(loaded.config),
                    .counted = std::move(counted)});
   return i;
@@ -266,14 +271,20 @@ repository_service::instance repository_service::instance_of(opened_version v) {
 /// What the configuration says; else by the rule of default SLOs, among those that are served.
 void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   const duration possible = engine_->least_slo(i.how.latency);
+  // Of one that nothing is known of any promise may be kept.
   if (i.slo) {
-    if (*i.slo < possible) {
+    if (i.is_known && *i.slo < possible) {
       throw config_error{
           fmt::format("model '{}': slo_ms: got {}, expected at least {:.3f}, the time of one "
                       "request",
                       meta.name, to_ms(*i.slo), to_ms(possible))};
     }
     meta.slo = *i.slo;
+  } else if (meta.is_open) {
+    meta.slo = std::max(open_slo, possible);
+    serve::log_line(
+        serve::severity::info,
+        fmt::format("model '{}': SLO {} ms: requests of any shape", meta.name, to_ms(meta.slo)));
   } else {
     const auto facts = [](const instance& x) {
       const std::uint32_t most = x.how.latency.max_batch();
@@ -293,6 +304,10 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
                     d.slo >= least ? d.reason : "ten times --http-margin-us, the least"));
   }
   i.how.slo = meta.slo;
+  // A request of any shape may take what it is given, before its device is taken to hang.
+  const engine::health_options& h = options_.health;
+  if (meta.is_open)
+    i.how.longest_run = meta.slo / std::max<std::int64_t>(1, std::llround(h.factor * h.patience));
 }
 
 /// Adds it to the engine and sends requests there.

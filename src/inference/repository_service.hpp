@@ -116,6 +116,7 @@ class repository_service final : public model_service, public model_repository {
     std::optional<duration> slo{};              ///< That the configuration says.
     std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
     formats::start_key key{};
+    bool is_known = true;  ///< Something can be run to measure it.
   };
   using name_and_version = std::pair<std::string, std::uint64_t>;
   /// What a load found on its thread.

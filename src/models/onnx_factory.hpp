@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/runtime/host.hpp>
+#include <cohort/runtime/onnx/open_model.hpp>
 #include <cohort/runtime/onnx/session.hpp>
 #include <cohort/runtime/onnx/staged.hpp>
 #include <cohort/runtime/tensor.hpp>
@@ -79,6 +80,45 @@ class onnx_factory final : public host_model_factory {
   sessions sessions_;
   runtime::model_interface info_;
   engine::row_sizes sizes_;
+};
+
+/// Of a session whose requests have shapes of their own: rows of its models are their numbers.
+class open_factory final : public host_model_factory {
+ public:
+  using open_runs = runtime::onnx::open_runs;
+
+  /// @param e Outlives it and its models.
+  open_factory(runtime::host_executor& e, std::shared_ptr<open_runs> runs)
+      : executor_{e}, runs_{std::move(runs)}, info_{runs_->row()} {}
+
+  [[nodiscard]] const runtime::model_interface& info() const noexcept override { return info_; }
+  [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t /*max_batch*/) override {
+    return std::make_unique<model>(executor_, runs_);
+  }
+
+ private:
+  class model final : public host_model {
+   public:
+    model(runtime::host_executor& e, std::shared_ptr<open_runs> runs)
+        : model_{e, std::move(runs)} {}
+    [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
+    [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
+    [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
+      return model_.boundary_bytes(i);
+    }
+    void enqueue(std::size_t stage, runtime::host_executor::stream& s,
+                 const runtime::slice& x) override {
+      model_.enqueue(stage, s, x);
+    }
+    void interrupt() noexcept override { model_.interrupt(); }
+
+   private:
+    runtime::onnx::open_model<runtime::host_executor> model_;
+  };
+
+  runtime::host_executor& executor_;
+  std::shared_ptr<open_runs> runs_;
+  runtime::model_interface info_;
 };
 
 /// Whether a model is one of ONNX's, by the end of its name: a file .onnx, or a folder called

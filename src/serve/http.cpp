@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -282,7 +283,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void read() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
-    parser_->body_limit(server_.settings.body_limit);
+    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // Until the header tells.
     parser_->eager(false);  // One step ends with the header.
     header_size_ = 0;
     let_go();
@@ -705,7 +706,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (e == http::error::body_limit) {
       return refuse(http::status::payload_too_large,
-                    fmt::format("the body is over {} bytes", server_.settings.body_limit));
+                    fmt::format("the body is over {} bytes", body_limit_));
     }
     if (e.category() == http::make_error_code(http::error::bad_method).category()) {
       return refuse(http::status::bad_request, fmt::format("not valid HTTP: {}", e.message()));
@@ -835,12 +836,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
     version_ = request.version();
     keep_alive_ = request.keep_alive() && !is_extra_;
     head_only_ = request.method() == http::verb::head;
-    if (const auto length = parser_->content_length();
-        length && *length > server_.settings.body_limit) {
+    asked_ = described();
+    body_limit_ = server_.app->body_limit(asked_, server_.settings.body_limit);
+    parser_->body_limit(body_limit_);
+    if (const auto length = parser_->content_length(); length && *length > body_limit_) {
       return on_bad_read(http::make_error_code(http::error::body_limit));
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
-    asked_ = described();
     if (auto denied = server_.app->early_answer(asked_)) return deny(*std::move(denied));
     // Before it sends what would be refused. What is announced is not held for it.
     const auto announced = static_cast<std::size_t>(parser_->content_length().value_or(0));
@@ -1014,10 +1016,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   std::size_t header_size_ = 0;
-  double progress_ = 0;      // Bytes since the client was last not slow.
-  bool is_spared_ = false;   // It did not make way since then, as bytes of it were unread.
-  std::size_t held_ = 0;     // Bytes of those that bodies share.
-  std::size_t untaken_ = 0;  // Bytes sent that the client had not taken at the last look.
+  std::size_t body_limit_ = 0;  // Of the request whose header came last.
+  double progress_ = 0;         // Bytes since the client was last not slow.
+  bool is_spared_ = false;      // It did not make way since then, as bytes of it were unread.
+  std::size_t held_ = 0;        // Bytes of those that bodies share.
+  std::size_t untaken_ = 0;     // Bytes sent that the client had not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
   std::shared_ptr<http_body> pieces_;  // Of the answer, those to come.

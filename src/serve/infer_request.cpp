@@ -22,6 +22,9 @@ using runtime::size_dimension;
 using runtime::tensor_info;
 
 constexpr int bad_request = 400;
+constexpr std::int64_t most_length = INT32_MAX;  // Of a dimension that a model leaves open.
+constexpr std::uint64_t most_ranked = 100'000;   // Values of an output that are ranked.
+constexpr std::uint64_t most_ranked_of_row = 1000;
 
 [[noreturn]] void not_supported(const place& at, std::string_view name) {
   reject(fmt::format("{} is not supported", at.of(name)));
@@ -73,10 +76,7 @@ class request_reader {
  private:
   void read_parameters(const dom::object& p, const place& at) {
     for (const auto& [key, value] : p) {
-      if (key == "priority" || key == "sequence_id" || key == "sequence_start" ||
-          key == "sequence_end" || key.starts_with("triton_")) {
-        not_supported(at, key);
-      }
+      if (key.starts_with("triton_")) not_supported(at, key);
     }
     if (const auto t = field(p, "timeout", at)) read_timeout(*t);
     if (const auto b = field(p, "binary_data_output", at)) {
@@ -91,10 +91,10 @@ class request_reader {
           fmt::format("parameters.timeout must be an integer of microseconds, not {}", kind_of(e)));
     }
     constexpr std::int64_t most = 3'600'000'000;
-    if (us < 1 || us > most) {
-      reject(fmt::format("parameters.timeout is {}, expected 1 to {} microseconds", us, most));
+    if (us < 0 || us > most) {
+      reject(fmt::format("parameters.timeout is {}, expected 0 to {} microseconds", us, most));
     }
-    r_.timeout = std::chrono::microseconds{us};
+    if (us > 0) r_.timeout = std::chrono::microseconds{us};  // 0: none of its own.
   }
 
   /// @param list None, or an empty one: all that the model has.
@@ -124,8 +124,25 @@ class request_reader {
       if (const auto b = field(p, "binary_data", at.parameters())) {
         wanted.is_binary = boolean(*b, at.parameters(), "binary_data");
       }
+      if (const auto n = field(p, "classification", at.parameters())) {
+        wanted.classes =
+            classes(as<std::uint64_t>(*n, at.parameters(), "classification", "a number of classes"),
+                    model_.outputs[*index]);
+      }
     }
     want(wanted);
+  }
+  [[nodiscard]] std::uint32_t classes(std::uint64_t n, const tensor_info& t) const {
+    if (n > 0 && !is_json_type(t.type)) {
+      reject(
+          fmt::format("output '{}' is {}, which has no classification", t.name, name_of(t.type)));
+    }
+    const std::uint64_t most = std::min(most_ranked_of_row, most_ranked / r_.rows);
+    if (n > most) {
+      reject(fmt::format("output '{}': classification is {}, expected 0 to {} with {} rows", t.name,
+                         n, most, r_.rows));
+    }
+    return static_cast<std::uint32_t>(n);
   }
   void want(const wanted_output& o) {
     const tensor_info& t = model_.outputs[o.index];
@@ -141,7 +158,7 @@ class request_reader {
   /// Of a tensor.
   static void refuse_unsupported(const dom::object& p, const place& at) {
     for (const auto& [key, value] : p) {
-      if (key == "classification" || key.starts_with("shared_memory_")) not_supported(at, key);
+      if (key.starts_with("shared_memory_")) not_supported(at, key);
     }
   }
 
@@ -173,7 +190,7 @@ class request_reader {
       reject(fmt::format("{} is {}, expected {}", at.of("datatype"), datatype, name_of(t.type)));
     }
     read_shape(array(needed(o, "shape", at), at, "shape"), t, at);
-    in.values = r_.rows * t.count(r_.size);
+    in.values = model_.is_open ? count_open(*index, at) : r_.rows * t.count(r_.size);
     if (const auto parameters = field(o, "parameters", at)) {
       const dom::object p = object(*parameters, at, "parameters");
       refuse_unsupported(p, at.parameters());
@@ -220,8 +237,7 @@ class request_reader {
       reject(fmt::format("{} is [{}], expected [{}]", at.of("shape"), fmt::join(shape_, ","),
                          expected_shape(t)));
     }
-    const bool is_models =
-        model_.max_rows > 0 && (model_.runs_alone || model_.max_rows < max_rows_);
+    const bool is_models = model_.max_rows > 0;
     const std::int64_t most = is_models ? model_.max_rows : max_rows_;
     if (shape_[0] < 1 || shape_[0] > most) {
       reject(fmt::format(
@@ -231,12 +247,31 @@ class request_reader {
     agree(r_.rows, shape_[0], inputs_.empty(), at, 0);
     for (std::size_t i = 1; i < shape_.size(); ++i) {
       if (t.shape[i - 1] != size_dimension) continue;
-      if (shape_[i] < 1 || shape_[i] > model_.max_size) {
+      const std::int64_t longest = model_.is_open ? most_length : model_.max_size;
+      if (shape_[i] < 1 || shape_[i] > longest) {
         reject(fmt::format("{}[{}] is {}, expected 1 to {}", at.of("shape"), i - before, shape_[i],
-                           model_.max_size));
+                           longest));
       }
+      if (model_.is_open) continue;
       agree(r_.size, shape_[i], !std::exchange(has_size_, true), at, i - before);
     }
+  }
+  /// Keeps the shape that was read. @returns How many elements it has.
+  std::size_t count_open(std::uint32_t input, const place& at) {
+    constexpr std::size_t most = std::size_t{1} << 40U;  // Each is at least 1.
+    shape_.erase(shape_.begin(), shape_.begin() + (model_.batches ? 0 : 1));
+    std::size_t n = 1;
+    for (const std::int64_t d : shape_) {
+      const auto times = static_cast<std::size_t>(d);
+      if (n > most / times) {
+        reject(fmt::format("{} is [{}], expected at most 2^40 elements", at.of("shape"),
+                           fmt::join(shape_, ",")));
+      }
+      n *= times;
+    }
+    r_.shapes.resize(model_.inputs.size());
+    r_.shapes[input] = shape_;
+    return n;
   }
   static void agree(std::uint32_t& known, std::int64_t given, bool is_first, const place& at,
                     std::size_t i) {
@@ -249,7 +284,9 @@ class request_reader {
     std::string s = model_.batches ? "N" : "";
     for (const std::int64_t d : t.shape) {
       if (!s.empty()) s += ',';
-      s += d == size_dimension ? fmt::format("1..{}", model_.max_size) : fmt::format("{}", d);
+      s += d != size_dimension ? fmt::format("{}", d)
+           : model_.is_open    ? "any"
+                               : fmt::format("1..{}", model_.max_size);
     }
     return s;
   }
@@ -320,22 +357,33 @@ class request_reader {
   std::vector<std::int64_t> shape_;
 };
 
-/// How many bytes of a body are JSON. @throws rejected
-std::size_t read_json_length(std::string_view given, std::size_t body) {
+/// As `json_bytes`; nothing if the field is wrong.
+std::optional<std::size_t> json_length_of(std::string_view given, std::size_t body) noexcept {
   if (given.empty()) return body;
   std::size_t n = 0;
   const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
-  if (error != std::errc{} || end != given.data() + given.size() || n > body) {
-    reject(fmt::format("{} is {}, expected an integer from 1 to {}, the length of the body",
-                       json_length_field, given, body));
-  }
-  if (n == 0) {
-    reject(fmt::format("{} is 0: raw binary requests are not supported", json_length_field));
-  }
+  if (error != std::errc{} || end != given.data() + given.size() || n > body) return std::nullopt;
   return n;
 }
 
+/// How many bytes of a body are JSON. @throws rejected
+std::size_t read_json_length(std::string_view given, std::size_t body) {
+  const std::optional<std::size_t> n = json_length_of(given, body);
+  if (!n) {
+    reject(fmt::format("{} is {}, expected an integer from 1 to {}, the length of the body",
+                       json_length_field, given, body));
+  }
+  if (*n == 0 && !given.empty()) {
+    reject(fmt::format("{} is 0: raw binary requests are not supported", json_length_field));
+  }
+  return *n;
+}
+
 }  // namespace
+
+std::size_t json_bytes(std::string_view field, std::size_t body) noexcept {
+  return json_length_of(field, body).value_or(body);
+}
 
 struct infer_parser::state {
   dom::parser parser;

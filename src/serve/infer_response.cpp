@@ -19,30 +19,101 @@ constexpr std::size_t slice = 8192;
 /// Bytes of values that are looked at, and of JSON whose length is counted, in one step.
 constexpr std::size_t looked_at_once = std::size_t{4} << 20U;
 constexpr std::size_t counted_at_once = std::size_t{64} << 10U;
+/// Values of a row that may be ranked, in one step.
+constexpr std::size_t most_ranked_from = 1'000'000;
 
 }  // namespace
 
 infer_writer::infer_writer(const model_meta& model, const runtime::row_layout& layout,
                            const infer_request& request, std::span<const std::byte> output)
-    : model_{model}, layout_{layout}, request_{request}, output_{output} {
-  if (model.outputs.empty()) return;  // An emulated one.
-  for (const wanted_output& o : request.outputs) {
-    const std::size_t bytes = model.outputs[o.index].bytes(request.size) * request.rows;
+    : model_{model}, layout_{&layout}, request_{request}, output_{output}, rows_{request.rows} {
+  count_values();
+}
+
+infer_writer::infer_writer(const model_meta& model, const infer_request& request,
+                           std::span<const runtime::shaped_tensor> outputs)
+    : model_{model}, request_{request}, shaped_{outputs} {
+  count_values();
+}
+
+/// Rows that an output has where it is ranked: those of an open model need not be the request's.
+std::uint32_t infer_writer::rows_of(std::size_t output) const noexcept {
+  if (!model_.batches) return 1;
+  if (layout_ != nullptr) return request_.rows;
+  const std::vector<std::int64_t>& shape = shaped_[request_.outputs[output].index].shape;
+  return !shape.empty() && shape.front() == request_.rows ? request_.rows : 1;
+}
+
+/// Ranks some more rows: as the model has them, whatever their shape. @returns Whether it is done.
+bool infer_writer::rank_some() {
+  for (std::size_t left = looked_at_once; ranked_.output < request_.outputs.size();) {
+    const wanted_output& o = request_.outputs[ranked_.output];
+    const std::uint32_t rows = rows_of(ranked_.output);
+    if (o.classes == 0 || ranked_.row == rows) {
+      ranked_ = {.output = ranked_.output + 1};
+      continue;
+    }
+    if (left == 0) return false;
+    const std::size_t width = bytes_of(model_.outputs[o.index].type);
+    std::span<const std::byte> row = values_of(o.index, layout_ == nullptr ? 0 : ranked_.row);
+    if (layout_ == nullptr) {
+      const std::size_t bytes = row.size() / rows / width * width;
+      row = row.subspan(ranked_.row * bytes, bytes);
+    }
+    if (row.size() / width > most_ranked_from) {
+      error_ = {400,
+                fmt::format("output '{}' has {} values in a row: classification takes up to {}",
+                            model_.outputs[o.index].name, row.size() / width, most_ranked_from)};
+      return true;
+    }
+    left -= std::min(left, row.size() + width);
+    rankings_.resize(request_.outputs.size());
+    ranking& to = rankings_[ranked_.output];
+    for (std::string& v : largest_values(model_.outputs[o.index].type, row, o.classes)) {
+      const auto length = static_cast<std::uint32_t>(v.size());
+      for (unsigned shift = 0; shift < 32; shift += 8) {
+        to.bytes += static_cast<char>(length >> shift & 0xFFU);
+      }
+      to.bytes += v;
+      to.values.push_back(std::move(v));
+    }
+    to.of_row = to.values.size() / ++ranked_.row;
+  }
+  return true;
+}
+
+void infer_writer::count_values() {
+  if (model_.outputs.empty()) return;  // An emulated one.
+  for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
+    const std::size_t bytes = bytes_of_output(i);
     value_bytes_ += bytes;
-    if (o.is_binary) binary_bytes_ += bytes;
+    if (request_.outputs[i].is_binary) binary_bytes_ += bytes;
   }
 }
 
+std::size_t infer_writer::bytes_of_output(std::size_t output) const noexcept {
+  const wanted_output& o = request_.outputs[output];
+  if (o.classes > 0 && !rankings_.empty()) return rankings_[output].bytes.size();
+  if (layout_ == nullptr) return shaped_[o.index].bytes.size();
+  return model_.outputs[o.index].bytes(request_.size) * rows_;
+}
+
 std::span<const std::byte> infer_writer::row_of(const place& p) const noexcept {
-  const std::uint32_t index = request_.outputs[p.output].index;
-  return output_.subspan(p.row * layout_.bytes() + layout_.offset(index),
-                         model_.outputs[index].bytes(request_.size));
+  if (is_ranked(p)) return std::as_bytes(std::span{rankings_[p.output].bytes});
+  return values_of(request_.outputs[p.output].index, p.row);
+}
+
+std::span<const std::byte> infer_writer::values_of(std::uint32_t output,
+                                                   std::uint32_t row) const noexcept {
+  if (layout_ == nullptr) return shaped_[output].bytes;
+  return output_.subspan(row * layout_->bytes() + layout_->offset(output),
+                         model_.outputs[output].bytes(request_.size));
 }
 
 /// Behind a row. @returns Whether its output has another one.
 bool infer_writer::advance(place& p) const noexcept {
   p.at = 0;
-  if (++p.row < request_.rows) return true;
+  if (!is_ranked(p) && ++p.row < rows_) return true;
   p.row = 0;
   p.is_open = false;
   ++p.output;
@@ -51,7 +122,13 @@ bool infer_writer::advance(place& p) const noexcept {
 
 bool infer_writer::check() {
   if (model_.outputs.empty()) return true;
-  if (binary_bytes_ == 0) return scan();
+  if (ranked_.output < request_.outputs.size()) {
+    if (!rank_some()) return false;
+    if (error_) return true;
+    value_bytes_ = binary_bytes_ = 0;
+    count_values();
+  }
+  if (std::ranges::none_of(request_.outputs, &wanted_output::is_binary)) return scan();
   // What is in front of binary data must be counted to the byte.
   std::string some;
   const bool has_more = write_json(some, counted_at_once, looking_);
@@ -65,6 +142,10 @@ bool infer_writer::scan() {
     const runtime::tensor_info& t = model_.outputs[request_.outputs[looking_.output].index];
     const std::span<const std::byte> row = row_of(looking_);
     if (left == 0) return false;
+    if (is_ranked(looking_)) {
+      advance(looking_);
+      continue;
+    }
     const std::size_t bytes = std::min({row.size() - looking_.at, left, looked_at_once});
     if (const auto bad = find_not_finite(t.type, row.subspan(looking_.at, bytes))) {
       const std::size_t i = looking_.at / bytes_of(t.type) + *bad;
@@ -114,19 +195,25 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
     if (text.size() >= bytes) return done(true);
     const wanted_output& o = request_.outputs[p.output];
     const runtime::tensor_info& t = model_.outputs[o.index];
+    if (is_ranked(p)) {
+      text.append(ranked(p));
+      advance(p);
+      continue;
+    }
     if (!std::exchange(p.is_open, true)) {
       if (p.output > 0) text.push_back(',');
       fmt::format_to(to, FMT_COMPILE("{{\"name\":{},\"datatype\":\"{}\",\"shape\":["),
                      json_string(t.name), name_of(t.type));
-      bool is_first = !model_.batches;
-      if (model_.batches) fmt::format_to(to, FMT_COMPILE("{}"), request_.rows);
-      for (const std::int64_t d : t.shape) {
+      const bool has_rows = model_.batches && layout_ != nullptr;
+      bool is_first = !has_rows;
+      if (has_rows) fmt::format_to(to, FMT_COMPILE("{}"), rows_);
+      for (const std::int64_t d : layout_ == nullptr ? shaped_[o.index].shape : t.shape) {
         if (!std::exchange(is_first, false)) text.push_back(',');
         fmt::format_to(to, FMT_COMPILE("{}"), d == runtime::size_dimension ? request_.size : d);
       }
       if (o.is_binary) {
         fmt::format_to(to, FMT_COMPILE("],\"parameters\":{{\"binary_data_size\":{}}}}}"),
-                       t.bytes(request_.size) * request_.rows);
+                       bytes_of_output(p.output));
         p.is_open = false;
         ++p.output;
         continue;
@@ -146,6 +233,28 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
   }
   text.append(std::string_view{"]}"});
   return done(false);
+}
+
+/// One output, its values with it, which are few.
+std::string infer_writer::ranked(const place& p) const {
+  const wanted_output& o = request_.outputs[p.output];
+  const ranking& r = rankings_[p.output];
+  const std::uint32_t rows = rows_of(p.output);
+  std::string text;
+  const auto to = std::back_inserter(text);
+  fmt::format_to(to, "{}{{\"name\":{},\"datatype\":\"BYTES\",\"shape\":[{}{}],",
+                 p.output > 0 ? "," : "", json_string(model_.outputs[o.index].name),
+                 rows == request_.rows && model_.batches ? fmt::format("{},", rows) : "", r.of_row);
+  if (o.is_binary) {
+    fmt::format_to(to, "\"parameters\":{{\"binary_data_size\":{}}}}}", r.bytes.size());
+  } else {
+    text += "\"data\":[";
+    for (std::size_t i = 0; i < r.values.size(); ++i) {
+      fmt::format_to(to, "{}\"{}\"", i > 0 ? "," : "", r.values[i]);
+    }
+    text += "]}";
+  }
+  return text;
 }
 
 /// The data behind the JSON. @returns Whether there is more.
@@ -171,6 +280,10 @@ std::variant<infer_answer, protocol_error> write_infer_response(const model_meta
                                                                 const infer_request& request,
                                                                 std::span<const std::byte> output) {
   infer_writer w{model, layout, request, output};
+  return write_infer_response(w);
+}
+
+std::variant<infer_answer, protocol_error> write_infer_response(infer_writer& w) {
   while (!w.check()) continue;
   if (w.error()) return *w.error();
   infer_answer answer{{}, w.json_length()};

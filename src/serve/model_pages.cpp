@@ -88,7 +88,8 @@ std::string write_model_metadata(const model_meta& model, std::span<const std::s
     }
     return s + '}';
   };
-  const bool has_sizes = std::ranges::any_of(model.inputs, &tensor_info::has_size);
+  const bool has_sizes =
+      !model.is_open && std::ranges::any_of(model.inputs, &tensor_info::has_size);
   std::string numbers = versions.empty() ? json_string(model.version) : "";
   for (const std::string& v : versions) {
     if (!numbers.empty()) numbers += ',';
@@ -109,6 +110,14 @@ std::string write_model_config(const model_meta& model, std::uint32_t max_rows) 
       "\"dynamic_batching\":{{}},\"parameters\":{{\"slo_ms\":{{\"string_value\":\"{}\"}}}}}}",
       json_string(model.name), json_string(model.platform), max_rows,
       join(model.inputs, config_tensor), join(model.outputs, config_tensor), to_ms(model.slo));
+}
+
+std::string_view trace_settings() noexcept {
+  return R"({"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","log_frequency":"0","trace_file":"","trace_mode":"triton"})";
+}
+
+std::string_view log_settings() noexcept {
+  return R"({"log_file":"","log_info":true,"log_warning":true,"log_error":true,"log_verbose_level":0,"log_format":"default"})";
 }
 
 }  // namespace cohort::serve

@@ -3,6 +3,7 @@
 
 #include <fmt/compile.h>
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -202,6 +203,42 @@ std::optional<std::size_t> find_not_finite(data_type type, std::span<const std::
       return first;
     }
     return std::nullopt;
+  });
+}
+
+std::vector<std::string> largest_values(data_type type, std::span<const std::byte> values,
+                                        std::size_t most) {
+  return with_type(type, [&]<class T>(T) {
+    const auto at = [&](std::size_t i) { return load<T>(values.data() + i * sizeof(T)); };
+    const auto is_before = [&](std::size_t a, std::size_t b) {
+      const T x = at(a);
+      const T y = at(b);
+      if constexpr (std::is_floating_point_v<T>) {
+        if (std::isnan(x) != std::isnan(y)) return std::isnan(y);
+        if (std::isnan(x)) return a < b;
+      }
+      return x != y ? x > y : a < b;
+    };
+    std::vector<std::size_t> places;  // A heap, at its front the last of those kept.
+    for (std::size_t i = 0; i < values.size() / sizeof(T) && most > 0; ++i) {
+      if (places.size() == most) {
+        if (!is_before(i, places.front())) continue;
+        std::ranges::pop_heap(places, is_before);
+        places.pop_back();
+      }
+      places.push_back(i);
+      std::ranges::push_heap(places, is_before);
+    }
+    std::ranges::sort_heap(places, is_before);
+    std::vector<std::string> all;
+    for (const std::size_t i : places) {
+      if constexpr (std::is_floating_point_v<T>) {
+        all.push_back(fmt::format("{:f}:{}", at(i), i));
+      } else {
+        all.push_back(fmt::format("{}:{}", +at(i), i));
+      }
+    }
+    return all;
   });
 }
 

@@ -389,12 +389,15 @@ TEST_CASE("a device that fails is taken out, its texts end with an error, and it
       wait_until([&] { return texts.submit(j); });
       listener.wait_for(++ended);
     }
-    // Who comes before it is known to be out, once more, is turned away.
-    wait_until([&] {
-      return value_of(counters, "cohort_llm_device_changes_total{to=\"quarantined\"}") == 2;
-    });
     fails = false;
-    goes_on(texts, listener, ended);
+    // The watchdog may be late: whoever comes before it has taken the device out is turned away
+    // then, also behind a text that was computed.
+    for (int computed = 0; computed < 2;) {
+      const auto j = job_of({5}, 3);
+      wait_until([&] { return texts.submit(j); });
+      listener.wait_for(++ended);
+      if (listener.last_of(j)[0].finished == kv::finish_reason::length) ++computed;
+    }
   });
 }
 

@@ -72,6 +72,23 @@ TEST_CASE(
   CHECK(f.state() == device_state::healthy);
 }
 
+TEST_CASE(
+    "a batch that may last longer than is expected of it has that time, and its device's probe has "
+    "not") {
+  fixture f;
+  f.health.on_dispatch(first, at(0ms), 10ms, 100ms);
+  CHECK(f.health.next() == at(350ms));  // 3 · 100 + 50.
+  CHECK_FALSE(f.health.take_due(at(350ms)));
+  CHECK(f.health.next() == at(1400ms));  // 4 · 350.
+  CHECK(f.health.take_due(at(1400ms)));
+  CHECK_FALSE(f.health.on_complete(first, true, at(3s)));
+  CHECK(f.health.take_due(f.health.next())->what == kind::probe);
+  CHECK(f.health.next() == at(3080ms));  // 3 · 10 + 50.
+  fixture g;
+  g.health.on_dispatch(first, at(0ms), 100ms, 10ms);  // Less says nothing.
+  CHECK(g.health.next() == at(350ms));
+}
+
 TEST_CASE("a batch sent ahead has its time from the end of the one before it") {
   fixture f;
   f.health.on_dispatch(first, at(0ms), 10ms);

@@ -30,6 +30,7 @@ cohort::formats::model_facts facts_for(const cohort::formats::model_config& c) {
                          .has_batch = !names_rows || std::ranges::any_of(c.inputs, is_open)};
   const std::size_t rows = names_rows && f.has_batch ? 1 : 0;
   f.interface.name = "m";
+  f.is_open = c.name.size() % 2 == 1;
   for (const auto& [from, to] :
        {std::pair{&c.inputs, &f.interface.inputs}, std::pair{&c.outputs, &f.interface.outputs}}) {
     for (const formats::config_tensor& t : *from) {
@@ -62,6 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (m.interface.max_size == 0 || m.most_rows == 0) std::abort();
     if (m.batches ? !facts.has_batch : *m.config.max_batch_size > 0) std::abort();
     if (*m.config.max_batch_size == 0 && m.batches && !m.runs_alone) std::abort();
+    if (facts.is_open && !m.runs_alone) std::abort();
     (void)formats::parse_json("config.json", formats::to_json(m.config));
   } catch (const formats::input_error& e) {
     const std::string_view what = e.what();

@@ -477,7 +477,6 @@ TEST_CASE("values out of range are named by their field") {
       {parameter("max_length", "0"), "parameters[\"max_length\"]: bad value"},
       {parameter("padding", "yes"), "parameters[\"padding\"]: bad value"},
       {parameter("memory_mb", "-4"), "parameters[\"memory_mb\"]: bad value"},
-      {parameter("padding", "none") + parameter("padding", "none"), "parameters.key: bad value"},
       {parameter("", "1"), "parameters.key: bad value"},
   };
   for (const auto& w : wrong) {
@@ -485,6 +484,15 @@ TEST_CASE("values out of range are named by their field") {
     CHECK(complaint(w.text) == w.expected);
   }
 }
+TEST_CASE("of a parameter that is given twice the last one counts, and a note says so") {
+  const model_config c = parse(parameter("slo_ms", "5") + parameter("slo_ms", "7"));
+  CHECK(c.slo == from_ms(7));
+  CHECK(c.parameters.at("slo_ms") == "7");
+  CHECK(c.ignored ==
+        std::vector<std::string>{
+            "m/config.pbtxt: parameters[\"slo_ms\"] is given twice: the last one counts"});
+}
+
 TEST_CASE("long, deep and many are refused in one line") {
   CHECK(complaint(std::string(most_config_bytes + 1, ' ')) == "bad value");
   CHECK(parse(std::string(most_config_bytes, ' ')).name.empty());

@@ -457,9 +457,10 @@ TEST_CASE("a model's configuration and the extensions are told") {
   const serve::http_reply config = f.get("/v2/models/m/config");
   CHECK(config.status == 200);
   CHECK(config.body == serve::write_model_config(pair, f.o.max_rows));
-  CHECK(f.get("/v2").body.find(
-            R"("extensions":["binary_tensor_data","model_configuration","statistics"])") !=
-        std::string::npos);
+  CHECK(
+      f.get("/v2").body.find(
+          R"("extensions":["binary_tensor_data","classification","model_configuration","statistics"])") !=
+      std::string::npos);
 }
 
 TEST_CASE("a large answer that fails as it begins is one that failed") {

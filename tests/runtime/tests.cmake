@@ -44,7 +44,7 @@ if(TARGET cohort_onnx_models)
     endforeach()
   endif()
   # With it.
-  cohort_add_tests(runtime NAMES onnx/session onnx/model onnx/requests onnx/staged LIBS cohort_onnx cohort_onnx_models cohort_host
+  cohort_add_tests(runtime NAMES onnx/session onnx/model onnx/open_model onnx/requests onnx/staged LIBS cohort_onnx cohort_onnx_models cohort_host
                    LABELS onnx)
 endif()
 if(TARGET cohort_cuda)

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cohort;
@@ -16,7 +18,25 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                        {{"y", runtime::data_type::f32, {2}}},
                                        duration{1}};
   static serve::infer_parser parser{4};
-  const auto r = parser.parse({reinterpret_cast<const char*>(data), size}, model);
+  static const serve::model_meta open{.name = "o",
+                                      .platform = "test",
+                                      .inputs = {{"x", runtime::data_type::f32, {-1, 2, -1}}},
+                                      .outputs = {{"y", runtime::data_type::f32, {-1}}},
+                                      .batches = false,
+                                      .is_open = true,
+                                      .runs_alone = true};
+  const std::string_view body{reinterpret_cast<const char*>(data), size};
+  const auto shaped = parser.parse(body, open);
+  if (const auto* request = std::get_if<serve::infer_request>(&shaped)) {
+    std::size_t bytes = 4;
+    for (const std::int64_t d : request->shapes.at(0)) bytes *= static_cast<std::size_t>(d);
+    if (request->inputs[0].size() != bytes || request->shapes[0][1] != 2) std::abort();
+    const std::vector<runtime::shaped_tensor> y{
+        {{2, 1}, std::as_bytes(std::span{data, size}).first(size / 8 * 8), {}}};
+    serve::infer_writer w{open, *request, y};
+    static_cast<void>(serve::write_infer_response(w));
+  }
+  const auto r = parser.parse(body, model);
   if (const auto* request = std::get_if<serve::infer_request>(&r)) {
     if (request->rows < 1 || request->rows > 4 || request->inputs[0].size() != request->rows * 8) {
       std::abort();

@@ -129,8 +129,8 @@ TEST_CASE("every mistake is answered by one line that names it") {
         "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
   CHECK(complaint(with("[1,2]", "[1,3000000000]", "INT32"), integers) ==
         "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
-  CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":0},)")) ==
-        "parameters.timeout is 0, expected 1 to 3600000000 microseconds");
+  CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":-1},)")) ==
+        "parameters.timeout is -1, expected 0 to 3600000000 microseconds");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":"1"},)")) ==
         "parameters.timeout must be an integer of microseconds, not a string");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("outputs":[{"name":"q"}],)")) ==
@@ -146,15 +146,15 @@ TEST_CASE(
     return complaint(
         with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{\"" + parameter + "\":1},"));
   };
+  CHECK(asks("triton_final_response") == "parameters.triton_final_response is not supported");
   for (const std::string p :
-       {"priority", "sequence_id", "sequence_start", "sequence_end", "triton_final_response"}) {
-    CHECK(asks(p) == "parameters." + p + " is not supported");
+       {"my_own", "priority", "sequence_id", "sequence_start", "sequence_end"}) {
+    CHECK(asks(p).empty());
   }
-  CHECK(asks("my_own").empty());
   const std::string good =
       with("[1,2,2]", "[1,2,3,4]", "FP32", R"("outputs":[{"name":"y","parameters":{}}],)");
   CHECK(complaint(good).empty());
-  for (const std::string p : {"classification", "shared_memory_region", "shared_memory_offset"}) {
+  for (const std::string p : {"shared_memory_region", "shared_memory_offset"}) {
     CHECK(complaint(replaced(good, "{}", "{\"" + p + "\":1}")) ==
           "outputs[0].parameters." + p + " is not supported");
   }
@@ -397,6 +397,147 @@ TEST_CASE("values of every datatype are written as they are read") {
     CHECK(std::get<infer_answer>(out).body.ends_with("\"data\":[" + text + "]}]}"));
   }
 }
+TEST_CASE("of a ranked output the largest values of each row are given, with their places") {
+  const model_meta m{"m",
+                     "test",
+                     {{"x", data_type::f32, {1}}},
+                     {{"y", data_type::f32, {2, 2}}, {"n", data_type::i8, {3}}},
+                     20ms};
+  const auto ask = [&](const std::string& rest) {
+    infer_parser p{4};
+    const std::string body =
+        R"({"inputs":[{"name":"x","datatype":"FP32","shape":[2,1],"data":[1,2]}],"outputs":[)" +
+        rest + "]}";
+    auto r = p.parse(body, m);
+    REQUIRE(std::holds_alternative<infer_request>(r));
+    const runtime::row_layout layout{m.outputs, 1};
+    std::vector<std::byte> rows(2 * layout.bytes());
+    const float y[2][4] = {{0.25F, -1, 2, 2}, {NAN, -INFINITY, -3, -2.5F}};
+    const std::int8_t n[2][3] = {{-1, 5, 0}, {7, 7, 7}};
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::memcpy(rows.data() + i * layout.bytes(), y[i], sizeof(y[i]));
+      std::memcpy(rows.data() + i * layout.bytes() + layout.offset(1), n[i], sizeof(n[i]));
+    }
+    auto a = write_infer_response(m, layout, std::get<infer_request>(r), rows);
+    REQUIRE(std::holds_alternative<infer_answer>(a));
+    return std::get<infer_answer>(a);
+  };
+  const std::string two = R"({"name":"y","parameters":{"classification":2}})";
+  CHECK(ask(two).body ==
+        R"({"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"BYTES",)"
+        R"("shape":[2,2],"data":["2.000000:2","2.000000:3","-2.500000:3","-3.000000:2"]}]})");
+  // More than there are; beside one that has all; and as binary data, each with its length before.
+  const infer_answer all =
+      ask(R"({"name":"n","parameters":{"classification":9}},)"
+          R"({"name":"y","parameters":{"classification":1,"binary_data":true}})");
+  CHECK(all.body.starts_with(
+      R"({"model_name":"m","model_version":"1","outputs":[{"name":"n","datatype":"BYTES",)"
+      R"("shape":[2,3],"data":["5:1","0:2","-1:0","7:0","7:1","7:2"]},{"name":"y","datatype":)"
+      R"("BYTES","shape":[2,1],"parameters":{"binary_data_size":29}}]})"));
+  REQUIRE(all.json_length);
+  CHECK(all.body.substr(*all.json_length) ==
+        std::string{"\x0a\0\0\0", 4} + "2.000000:2" + std::string{"\x0b\0\0\0", 4} + "-2.500000:3");
+  CHECK(ask(R"({"name":"n","parameters":{"classification":0}})").body.find("[-1,5,0,7,7,7]") !=
+        std::string::npos);
+  CHECK(complaint(with("[2,2,2]", "[1,2,3,4,5,6,7,8]", "FP32",
+                       R"("outputs":[{"name":"y","parameters":{"classification":1001}}],)")) ==
+        "output 'y': classification is 1001, expected 0 to 1000 with 2 rows");
+  infer_parser p{4};
+  const auto half = p.parse(
+      with("[1,2,2]", "[1,2,3,4]", "FP32",
+           R"("outputs":[{"name":"y","parameters":{"classification":1,"binary_data":true}}],)"),
+      {"m", "test", floats.inputs, {{"y", data_type::f16, {2}}}, 20ms});
+  REQUIRE(std::holds_alternative<protocol_error>(half));
+  CHECK(std::get<protocol_error>(half).message ==
+        "output 'y' is FP16, which has no classification");
+}
+
+TEST_CASE("of an open model each tensor has the shape that it has") {
+  const model_meta m{.name = "m",
+                     .platform = "test",
+                     .inputs = {{"x", data_type::u8, {-1, 2, -1}}, {"n", data_type::i32, {}}},
+                     .outputs = {{"y", data_type::u8, {-1, -1}}, {"z", data_type::f32, {}}},
+                     .batches = false,
+                     .is_open = true,
+                     .runs_alone = true};
+  const auto body = [](const std::string& shape, const std::string& data) {
+    return R"({"inputs":[{"name":"x","datatype":"UINT8","shape":)" + shape + R"(,"data":)" + data +
+           R"(},{"name":"n","datatype":"INT32","shape":[],"data":[7]}]})";
+  };
+  infer_parser p{4};
+  const std::string sent = body("[1,2,3]", "[1,2,3,4,5,6]");
+  auto r = p.parse(sent, m);
+  REQUIRE(std::holds_alternative<infer_request>(r));
+  const auto& q = std::get<infer_request>(r);
+  CHECK(q.rows == 1);
+  CHECK(q.shapes == std::vector<std::vector<std::int64_t>>{{1, 2, 3}, {}});
+  CHECK(values<std::uint8_t>(q.inputs[0]) == std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6});
+  CHECK(values<std::int32_t>(q.inputs[1]) == std::vector<std::int32_t>{7});
+  const std::uint8_t y[] = {8, 9};
+  std::vector<runtime::shaped_tensor> out{{{2, 1}, std::as_bytes(std::span{y}), {}},
+                                          {{0, 4}, {}, {}}};
+  infer_writer w{m, q, out};
+  CHECK(w.value_bytes() == 2);
+  const auto a = write_infer_response(w);
+  REQUIRE(std::holds_alternative<infer_answer>(a));
+  CHECK(std::get<infer_answer>(a).body ==
+        R"({"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"UINT8",)"
+        R"("shape":[2,1],"data":[8,9]},{"name":"z","datatype":"FP32","shape":[0,4],"data":[]}]})");
+  // Ranked: as binary data beside one of no bytes; and one whose first dimension is no number of
+  // rows.
+  infer_request asked;
+  asked.rows = 1;
+  asked.outputs = {{0, true, 1}, {1, true, 0}};
+  infer_writer ranked{m, asked, out};
+  const auto b = write_infer_response(ranked);
+  REQUIRE(std::holds_alternative<infer_answer>(b));
+  REQUIRE(std::get<infer_answer>(b).json_length);
+  CHECK(std::get<infer_answer>(b).body.find(R"("datatype":"BYTES","shape":[1],)") !=
+        std::string::npos);
+  CHECK(std::get<infer_answer>(b).body.substr(*std::get<infer_answer>(b).json_length) ==
+        std::string{"\x03\0\0\0", 4} + "9:1");
+  asked.outputs = {{1, true, 0}};
+  infer_writer none{m, asked, out};
+  const auto nothing = write_infer_response(none);
+  REQUIRE(std::holds_alternative<infer_answer>(nothing));
+  CHECK(std::get<infer_answer>(nothing).json_length == std::get<infer_answer>(nothing).body.size());
+  asked.outputs = {{0, true, 1}};
+  model_meta with_rows = m;
+  with_rows.batches = true;
+  asked.rows = 3;  // Of y there are two.
+  infer_writer other{with_rows, asked, out};
+  const auto d = write_infer_response(other);
+  REQUIRE(std::holds_alternative<infer_answer>(d));
+  CHECK(std::get<infer_answer>(d).body.find(R"("datatype":"BYTES","shape":[1],)") !=
+        std::string::npos);
+  const std::vector<std::byte> long_row(1'000'001);
+  out[0] = {{1, 1'000'001}, long_row, {}};
+  infer_writer far{m, asked, out};
+  const auto e = write_infer_response(far);
+  REQUIRE(std::holds_alternative<protocol_error>(e));
+  CHECK(std::get<protocol_error>(e).message ==
+        "output 'y' has 1000001 values in a row: classification takes up to 1000000");
+  CHECK(complaint(body("[0,2,9]", "[]"), m) == "inputs[0].shape[0] is 0, expected 1 to 2147483647");
+  CHECK(complaint(body("[1,3,1]", "[1,2,3]"), m) ==
+        "inputs[0].shape is [1,3,1], expected [any,2,any]");
+  CHECK(complaint(body("[1,2]", "[1,2]"), m) == "inputs[0].shape is [1,2], expected [any,2,any]");
+  CHECK(complaint(body("[1048576,2,1048576]", "[1]"), m) ==
+        "inputs[0].shape is [1048576,2,1048576], expected at most 2^40 elements");
+  CHECK(complaint(body("[1,2,4000000000000]", "[1]"), m) ==
+        "inputs[0].shape[2] is 4000000000000, expected 1 to 2147483647");
+  // With rows, which the limits bound as of any model.
+  model_meta rows = m;
+  rows.inputs = {{"x", data_type::u8, {-1, -1}}};
+  rows.batches = true;
+  rows.max_rows = 2;
+  const auto two = p.parse(with("[2,1,3]", "[1,2,3,4,5,6]", "UINT8"), rows);
+  REQUIRE(std::holds_alternative<infer_request>(two));
+  CHECK(std::get<infer_request>(two).rows == 2);
+  CHECK(std::get<infer_request>(two).shapes[0] == std::vector<std::int64_t>{2, 1, 3});
+  CHECK(complaint(with("[3,1,1]", "[1,2,3]", "UINT8"), rows) ==
+        "inputs[0].shape[0] is 3, expected 1 to 2, the rows that model 'm' takes");
+}
+
 TEST_CASE("an answer in pieces is the same, however small they are") {
   std::vector<std::byte> rows(96);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -451,10 +592,7 @@ TEST_CASE("rows are bounded by the server's limit and by that of the model") {
   CHECK(complaint(with("[3,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m).empty());
   CHECK(complaint(with("[4,2,2]", "[1]", "FP32", ""), m) ==
         "inputs[0].shape[0] is 4, expected 1 to 3, the rows that model 'm' takes");
-  m.max_rows = 5;
-  CHECK(complaint(with("[5,2,2]", "[1]", "FP32", ""), m) ==
-        "inputs[0].shape[0] is 5, expected 1 to 4");
-  m.runs_alone = true;  // Then the model's limit is the only one.
+  m.max_rows = 5;  // The model's limit is the only one, where it has one.
   CHECK(complaint(with("[5,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m)
             .empty());
   CHECK(complaint(with("[6,2,2]", "[1]", "FP32", ""), m) ==

@@ -371,6 +371,49 @@ onnx_model in_pairs() {
   return b.done();
 }
 
+onnx_model pooled() {
+  onnx_builder b{"pooled"};
+  const onnx_builder::declared shape{batch, of(2), {.name = "height"}, {.name = "width"}};
+  const std::string x = b.input("x", data_type::f32, shape);
+  b.node("MaxPool", {x}, {{"kernel_shape", integers{2, 2}}, {"strides", integers{2, 2}}}, "y");
+  b.node("Gather", {x, b.integers({}, {1})}, {{"axis", std::int64_t{3}}}, "second");
+  b.output("y", data_type::f32, {{}, {}, {}, {}});
+  b.output("second", data_type::f32, {{}, {}, {}});
+  return b.done();
+}
+
+onnx_model recurrent() {
+  onnx_builder b{"recurrent"};
+  const std::string audio = b.input("audio", data_type::f32, {batch, {.name = "samples"}});
+  const std::string state = b.input("state", data_type::f32, {of(2), batch, of(3)});
+  const std::string rate = b.input("rate", data_type::i64, {});
+  b.node("ReduceSum", {audio, b.integers({1}, {1})}, {{"keepdims", std::int64_t{1}}}, "level");
+  b.node("Add", {state, b.node("Cast", {rate}, {{"to", std::int64_t{1}}})}, {}, "next");
+  b.output("level", data_type::f32, {batch, of(1)});
+  b.output("next", data_type::f32, {of(2), batch, of(3)});
+  return b.done();
+}
+
+onnx_model from_minus_ten() {
+  onnx_builder b{"from_minus_ten"};
+  const onnx_builder::declared shape{batch, {.name = "height"}, {.name = "width"}};
+  const std::string ids = b.input("ids", data_type::i64, shape);
+  const std::string places = b.node("Add", {ids, b.integers({}, {10})});
+  b.node("Gather", {b.constant({4}, {1.5F, 2.5F, 3.5F, 4.5F}), places}, {}, "y");
+  b.output("y", data_type::f32, shape);
+  return b.done();
+}
+
+onnx_model with_count() {
+  onnx_builder b{"with_count"};
+  const std::string x = b.input("x", data_type::f32, {batch, of(4)});
+  b.node("Abs", {x}, {}, "y");
+  b.node("NonZero", {x}, {}, "places");
+  b.output("y", data_type::f32, {batch, of(4)});
+  b.output("places", data_type::i64, {of(2), {.name = "count"}});
+  return b.done();
+}
+
 std::vector<onnx_model> all_onnx_models() {
   return {mlp(),        convolutions(), encoder(),      masked_encoder(),
           two_by_two(), with_exit(),    without_batch()};

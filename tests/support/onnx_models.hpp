@@ -57,7 +57,20 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// x [batch, length] -> y [batch, length]: itself, by way of pairs. Odd lengths fail.
 [[nodiscard]] formats::onnx_model in_pairs();
 
-/// All but the last eight.
+/// x [batch, 2, height, width] -> y [batch, 2, half the height, half the width]: the largest of
+/// each four, and second [batch, 2, height], what is at width 1: images of width 1 fail.
+[[nodiscard]] formats::onnx_model pooled();
+/// audio [batch, samples], state [2, batch, 3], rate INT64 [] -> level [batch, 1], the sum of the
+/// samples, and next [2, batch, 3], the state and the rate.
+[[nodiscard]] formats::onnx_model recurrent();
+/// ids INT64 [batch, height, width] -> y of that shape: of -10 to -7 one of 1.5 to 4.5. Zeros fail.
+[[nodiscard]] formats::onnx_model from_minus_ten();
+
+/// x [batch, 4] -> y [batch, 4], its absolute values, and places INT64 [2, count], where it is not
+/// 0.
+[[nodiscard]] formats::onnx_model with_count();
+
+/// All but the last twelve.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

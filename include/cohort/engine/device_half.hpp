@@ -59,13 +59,15 @@ class device_half {
     service_.remove_device(d, matcher, now);
   }
 
-  /// A batch is sent. @returns Where it is kept until its end.
+  /// A batch is sent. @param models `begin_work(id)` and `[id].longest_run`, as `model_lives`.
+  /// @returns Where it is kept until its end.
   template <class Models>
   const deferred::batch& on_dispatch(deferred::batch&& b, Models& models) noexcept {
     const deferred::batch& sent = at_work_.add(std::move(b));
     models.begin_work(sent.model);
     costs_.ran(sent.model);
-    service_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected);
+    service_.health().on_dispatch(sent.at(), sent.exec_at, sent.expected,
+                                  models[sent.model].longest_run);
     return sent;
   }
   /// A batch ended. Batches of an entry end in order; of one that ended before its turn, as its

@@ -142,12 +142,14 @@ class device_health {
   }
 
   /// A batch was sent. @param start At the earliest. @param expected How long it runs at most.
-  void on_dispatch(device_entry at, time_point start, duration expected) noexcept {
+  /// @param allowed As if that were expected, if it is more; not of other work of the device.
+  void on_dispatch(device_entry at, time_point start, duration expected,
+                   duration allowed = duration{0}) noexcept {
     lane& l = lane_of(at);
     COHORT_ASSERT(l.count < l.sent.size());
     device& d = devices_[at.device.index()];
     d.longest = std::max(d.longest, expected);
-    l.sent[l.count++] = {start, expected};
+    l.sent[l.count++] = {start, std::max(expected, allowed)};
     if (l.count == 1) begin(l, start);
     refresh(at.device);
   }

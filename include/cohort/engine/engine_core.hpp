@@ -77,7 +77,8 @@ class basic_engine_core {
     const model_id id = scheduler_.add_model(config.scheduling, where...);
     devices_.add_pool(pool_among(where...));
     admission_.add_model(id, config.scheduling.slo, pool_among(where...));
-    models_.add(id, {config.max_request_size, config.is_repeatable, pool_among(where...)});
+    models_.add(id, {config.max_request_size, config.is_repeatable, pool_among(where...),
+                     config.longest_run});
     devices_.add_model(id, config.counts_as);
     return id;
   }

@@ -27,10 +27,14 @@ struct model_config {
   /// count the devices that their requests cost together, and suspend all of them at once. By
   /// default a model counts alone. With several threads (`sharded_engine`) nothing is suspended.
   std::optional<model_id> counts_as{};
+  /// What a batch may last although less is expected of it: the health rules take it to be expected
+  /// where that is more. For models whose requests differ more than their sizes say.
+  duration longest_run{0};
 
   /// Of what is not the scheduler's.  @throws config_error If a field is outside its range.
   void validate() const {
     expects(max_request_size > 0, "model_config: max_request_size must be at least 1");
+    expects(longest_run >= duration{0}, "model_config: longest_run must be at least 0");
   }
 };
 
@@ -44,6 +48,7 @@ class model_lives {
     std::uint32_t max_request_size = UINT32_MAX;
     bool is_repeatable = false;
     deferred::pool_id pool{};  ///< Whose devices run it.
+    duration longest_run{0};
   };
   struct model : traits {
     bool accepting = false;

@@ -148,6 +148,10 @@ class http_app {
   [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
     return std::nullopt;
   }
+  /// The largest body of a request, by its header. @param usual `http_options::body_limit`.
+  [[nodiscard]] virtual std::size_t body_limit(const http_request& /*head*/, std::size_t usual) {
+    return usual;
+  }
   /// Must lead to one answer, now or later.
   virtual void asked(const http_request& request, const std::shared_ptr<http_client>& client) = 0;
   /// The body of an answer to what is no valid request (JSON).

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cohort/core/time.hpp>
+#include <cohort/runtime/shaped_tensor.hpp>
 #include <cohort/runtime/tensor.hpp>
 
 #include <cstddef>
@@ -30,19 +31,29 @@ struct model_meta {
   std::string version = "1";
   bool batches =
       true;  ///< Clients' tensors have rows, their first dimension; else one row, without.
+  /// Each of its requests has shapes of its own, where the tensors' are `size_dimension`, in any
+  /// number of dimensions; it runs alone then.
+  bool is_open = false;
   bool runs_alone = false;  ///< A request's rows run at once, without those of other requests.
   /// The most rows of one request, where the model's configuration says so, or its requests run
-  /// alone, whatever the parser's limit is. 0: it does not.
+  /// alone: whatever the parser's limit is. 0: that holds.
   std::uint32_t max_rows = 0;
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
 inline constexpr const char* json_length_field = "Inference-Header-Content-Length";
 
+/// How many bytes of a body are JSON. @param field The value of `json_length_field`; empty: all.
+/// @returns The body's where the field is wrong, which the parser refuses.
+[[nodiscard]] std::size_t json_bytes(std::string_view field, std::size_t body) noexcept;
+
 /// An output that a client wants.
 struct wanted_output {
   std::uint32_t index = 0;  ///< In the model's outputs.
   bool is_binary = false;   ///< Else JSON.
+  /// So many of the largest values of each row, as strings ("VALUE:PLACE"), in place of all; 0:
+  /// all.
+  std::uint32_t classes = 0;
 
   friend bool operator==(const wanted_output&, const wanted_output&) = default;
 };
@@ -54,6 +65,8 @@ struct infer_request {
   std::uint32_t size = 1;  ///< How long its `runtime::size_dimension`s are; 1 if there are none.
   /// By the model's inputs: `rows` rows, dense, of `size`, as long as `parsed` or the body lives.
   std::vector<std::span<const std::byte>> inputs;
+  /// Of a model that is open: their shapes, with the rows if it has such.
+  std::vector<std::vector<std::int64_t>> shapes;
   std::vector<wanted_output> outputs;   ///< In the order of the answer.
   std::optional<duration> timeout;      ///< From arrival to deadline, above 0.
   std::unique_ptr<std::byte[]> parsed;  ///< Of inputs that were JSON.
@@ -111,8 +124,11 @@ class infer_writer {
   /// All are referred to. @param output As of `write_infer_response`.
   infer_writer(const model_meta& model, const runtime::row_layout& layout,
                const infer_request& request, std::span<const std::byte> output);
+  /// Of a model that is open: all its outputs, each of its own shape.
+  infer_writer(const model_meta& model, const infer_request& request,
+               std::span<const runtime::shaped_tensor> outputs);
 
-  /// Bytes of the values that the client asked for.
+  /// Bytes of the values that the client asked for; before `check` is done, of all that are ranked.
   [[nodiscard]] std::size_t value_bytes() const noexcept { return value_bytes_; }
   /// Looks at some more: about a millisecond's work. @returns Whether it is done.
   bool check();
@@ -139,13 +155,33 @@ class infer_writer {
   bool scan();
   bool write_json(std::string& out, std::size_t bytes, place& p);
   bool write_binary(std::string& out, std::size_t bytes);
+  void count_values();
+  bool rank_some();
+  [[nodiscard]] std::uint32_t rows_of(std::size_t output) const noexcept;
+  [[nodiscard]] std::span<const std::byte> values_of(std::uint32_t output,
+                                                     std::uint32_t row) const noexcept;
+  [[nodiscard]] std::size_t bytes_of_output(std::size_t output) const noexcept;
+  [[nodiscard]] bool is_ranked(const place& p) const noexcept {
+    return !rankings_.empty() && request_.outputs[p.output].classes > 0;
+  }
+  [[nodiscard]] std::string ranked(const place& p) const;
   [[nodiscard]] std::span<const std::byte> row_of(const place& p) const noexcept;
   bool advance(place& p) const noexcept;
 
   const model_meta& model_;
-  const runtime::row_layout& layout_;
+  const runtime::row_layout* layout_ = nullptr;  // None of a model that is open.
   const infer_request& request_;
   std::span<const std::byte> output_;
+  std::span<const runtime::shaped_tensor> shaped_;  // Of a model that is open, one row each.
+  std::uint32_t rows_ = 1;
+  /// Of an output of which the largest values alone are wanted: those, of a row.
+  struct ranking {
+    std::vector<std::string> values;  ///< Of all rows.
+    std::string bytes;                ///< As binary data.
+    std::size_t of_row = 0;
+  };
+  std::vector<ranking> rankings_;  // By the outputs asked for; empty if none is ranked.
+  place ranked_;                   // What is to be ranked next.
   std::size_t value_bytes_ = 0;
   std::size_t binary_bytes_ = 0;
   std::optional<protocol_error> error_;
@@ -161,6 +197,9 @@ class infer_writer {
 [[nodiscard]] std::variant<infer_answer, protocol_error> write_infer_response(
     const model_meta& model, const runtime::row_layout& layout, const infer_request& request,
     std::span<const std::byte> output);
+
+/// Of a writer that has written nothing.
+[[nodiscard]] std::variant<infer_answer, protocol_error> write_infer_response(infer_writer& w);
 
 /// `{"error":"..."}`.
 [[nodiscard]] std::string error_body(std::string_view message);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace cohort::serve {
 
@@ -20,5 +21,10 @@ namespace cohort::serve {
 /// The body of GET /v2/models/NAME/config, as Triton has it.
 /// @param max_rows Of a request.
 [[nodiscard]] std::string write_model_config(const model_meta& model, std::uint32_t max_rows);
+
+/// The body of GET /v2/trace/setting: nothing is traced.
+[[nodiscard]] std::string_view trace_settings() noexcept;
+/// The body of GET /v2/logging.
+[[nodiscard]] std::string_view log_settings() noexcept;
 
 }  // namespace cohort::serve

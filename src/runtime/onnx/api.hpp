@@ -55,7 +55,9 @@ struct ort_api {
   ort_status* (*create_session_options)(ort_session_options**);
   not_used<2> to_13;
   ort_status* (*set_execution_mode)(ort_session_options*, int);
-  not_used<8> to_22;
+  not_used<3> to_17;
+  ort_status* (*disable_memory_plans)(ort_session_options*);
+  not_used<4> to_22;
   ort_status* (*set_log_severity)(ort_session_options*, int);
   not_used<1> to_24;
   ort_status* (*set_intra_op_threads)(ort_session_options*, int);
@@ -78,7 +80,9 @@ struct ort_api {
   ort_status* (*create_tensor_with_data)(const ort_memory_info*, void*, std::size_t bytes,
                                          const std::int64_t* shape, std::size_t rank, int element,
                                          ort_value**);
-  not_used<5> to_55;
+  not_used<1> to_51;
+  ort_status* (*tensor_data)(ort_value*, void**);
+  not_used<3> to_55;
   ort_status* (*as_tensor_info)(const ort_type_info*, const ort_tensor_info**);  // Not released.
   ort_status* (*kind_of)(const ort_type_info*, int*);
   not_used<3> to_60;
@@ -123,6 +127,7 @@ static_assert(is_at(offsetof(ort_api, error_message), 2));
 static_assert(is_at(offsetof(ort_api, create_session), 7));
 static_assert(is_at(offsetof(ort_api, run), 9));
 static_assert(is_at(offsetof(ort_api, set_execution_mode), 13));
+static_assert(is_at(offsetof(ort_api, disable_memory_plans), 17));
 static_assert(is_at(offsetof(ort_api, set_log_severity), 22));
 static_assert(is_at(offsetof(ort_api, set_intra_op_threads), 24));
 static_assert(is_at(offsetof(ort_api, input_count), 30));
@@ -132,6 +137,7 @@ static_assert(is_at(offsetof(ort_api, create_run_options), 39));
 static_assert(is_at(offsetof(ort_api, set_terminate), 46));
 static_assert(is_at(offsetof(ort_api, unset_terminate), 47));
 static_assert(is_at(offsetof(ort_api, create_tensor_with_data), 49));
+static_assert(is_at(offsetof(ort_api, tensor_data), 51));
 static_assert(is_at(offsetof(ort_api, as_tensor_info), 55));
 static_assert(is_at(offsetof(ort_api, element_of), 60));
 static_assert(is_at(offsetof(ort_api, tensor_info_of), 65));

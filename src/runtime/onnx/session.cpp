@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -88,6 +89,9 @@ std::string_view name_of_kind(int kind) {
   return at < names.size() ? names[at] : names[0];
 }
 
+/// Whether ONNX Runtime plans its memory, anew for each shape of inputs.
+enum class memory_plans : std::uint8_t { no, yes };
+
 /// A session's functions and what is released with it.
 class loaded {
  public:
@@ -103,13 +107,16 @@ class loaded {
 
   /// @param place Where the model's file lies, and `name`, its name; null: it is of no file.
   void load(std::span<const std::byte> model, const model_place* place,
-            const std::filesystem::path& name, const session_options& o) {
+            const std::filesystem::path& name, const session_options& o,
+            memory_plans plans = memory_plans::yes) {
+    session_.reset();
     ort_session_options* made = nullptr;
     check(api_->create_session_options(&made));
     const owned<ort_session_options> options{made, api_->release_session_options};
     check(api_->set_log_severity(made, fatal_log));
     check(api_->set_intra_op_threads(made, static_cast<int>(o.threads)));
     check(api_->set_inter_op_threads(made, 1));
+    if (plans == memory_plans::no) check(api_->disable_memory_plans(made));
     check(api_->set_execution_mode(made, in_sequence));
     // Devices beside this one need the cores that it would wait on.
     check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
@@ -405,7 +412,8 @@ class session::state {
         const model_place* place, const std::filesystem::path& name, const session_options& options)
       : loaded_{std::move(runtime)} {
     loaded_.load(model, place, name, options);
-    const std::vector<declared_tensor> inputs = loaded_.inputs();
+    std::vector<declared_tensor> inputs = loaded_.inputs();
+    for (const stated_shape& s : options.shapes) state_shape(inputs, s);
     const std::vector<declared_tensor> outputs = chosen(loaded_.outputs(), options.outputs);
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
     for (const declared_tensor& t : outputs) names_.push_back(t.name);
@@ -415,6 +423,12 @@ class session::state {
         describe(inputs, outputs, options,
                  [&](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
                      std::uint32_t size) { return probe(of, has_batch, rows, size, options); });
+    if (!described_.why_open.empty()) {
+      // ONNX Runtime would keep a plan of its memory for each shape that it ever meets.
+      loaded_.load(model, place, name, options, memory_plans::no);
+      declared_ = inputs;
+      find_sample(inputs, options);
+    }
     if (described_.has_batch) batch_sizes_ = options.batch_sizes;
     while (copies_.size() + 1 < batch_sizes_.size()) {
       copies_.emplace_back(loaded_.runtime()).load(model, place, name, options);
@@ -422,6 +436,9 @@ class session::state {
   }
 
   [[nodiscard]] const described_model& described() const noexcept { return described_; }
+  [[nodiscard]] const std::vector<std::vector<std::int64_t>>& sample() const noexcept {
+    return sample_;
+  }
   [[nodiscard]] const std::shared_ptr<const library>& runtime() const noexcept {
     return loaded_.runtime();
   }
@@ -464,7 +481,117 @@ class session::state {
     }
   }
 
+  [[nodiscard]] std::vector<shaped_tensor> run_shaped(std::span<const shaped_tensor> inputs,
+                                                      const ort_run_options* how) const {
+    const model_interface& m = described_.interface;
+    check_shapes(inputs);
+    values in{loaded_.api(), inputs.size()};
+    values out{loaded_.api(), m.outputs.size()};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      // It reads alone, though it takes a pointer that one could write by.
+      auto* const data = const_cast<std::byte*>(  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+          inputs[i].bytes.data());
+      check(failure_of(loaded_.api(), loaded_.make_tensor(m.inputs[i].type, inputs[i].shape, data,
+                                                          inputs[i].bytes.size(), &in.all()[i])));
+    }
+    check(loaded_.run(name_pointers_.data(), in.all(), name_pointers_.data() + inputs.size(),
+                      out.all(), how));
+    std::vector<shaped_tensor> all;
+    for (std::size_t i = 0; i < m.outputs.size(); ++i) {
+      all.push_back(taken(out.all()[i], m.outputs[i]));
+    }
+    return all;
+  }
+
  private:
+  /// ONNX Runtime looks at ranks and constants alone, and some operators end the process by lengths
+  /// that are 0 or do not agree.
+  void check_shapes(std::span<const shaped_tensor> inputs) const {
+    std::map<std::string_view, std::int64_t> named;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const declared_tensor& t = declared_[i];
+      const std::vector<std::int64_t>& shape = inputs[i].shape;
+      const auto wrong = [&](std::size_t d, std::int64_t expected) {
+        throw device_error{fmt::format("model '{}': input '{}', dimension {} is {}: expected {}",
+                                       described_.interface.name, t.name, d, shape[d],
+                                       expected == -1 ? "at least 1" : fmt::to_string(expected))};
+      };
+      if (shape.size() != t.shape.size()) {
+        throw device_error{fmt::format("model '{}': input '{}' has {} dimensions: expected {}",
+                                       described_.interface.name, t.name, shape.size(),
+                                       t.shape.size())};
+      }
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        std::int64_t expected = t.shape[d].value;
+        if (expected == -1 && !t.shape[d].name.empty()) {
+          expected = named.emplace(t.shape[d].name, shape[d]).first->second;
+        }
+        if (shape[d] < 1) wrong(d, -1);
+        if (expected != -1 && shape[d] != expected) wrong(d, expected);
+      }
+    }
+  }
+
+  /// What ONNX Runtime has made, with its memory. @param value Set to null.
+  [[nodiscard]] shaped_tensor taken(ort_value*& value, const tensor_info& t) const {
+    if (value == nullptr) {
+      throw device_error{fmt::format("model '{}': it did not compute output '{}'",
+                                     described_.interface.name, t.name)};
+    }
+    ort_value* const mine = std::exchange(value, nullptr);
+    shaped_tensor made;
+    made.owner = std::shared_ptr<ort_value>{
+        mine, [library = loaded_.runtime()](ort_value* v) { library->api().release_value(v); }};
+    void* data = nullptr;
+    try {
+      made.shape = loaded_.shape_of(mine);
+      loaded_.check(loaded_.api().tensor_data(mine, &data));
+    } catch (const config_error& e) {
+      throw device_error{fmt::format("model '{}': {}", described_.interface.name, e.what())};
+    }
+    std::size_t bytes = bytes_of(t.type);
+    for (const std::int64_t d : made.shape) bytes *= static_cast<std::size_t>(d);
+    made.bytes = {static_cast<const std::byte*>(data), bytes};
+    return made;
+  }
+
+  static void state_shape(std::vector<declared_tensor>& inputs, const stated_shape& s) {
+    const auto t = std::ranges::find(inputs, s.input, &declared_tensor::name);
+    if (t == inputs.end() || t->shape.size() != s.shape.size()) return;
+    for (std::size_t i = 0; i < s.shape.size(); ++i) {
+      if (t->shape[i].value == -1 && s.shape[i] >= 1) t->shape[i] = {.value = s.shape[i]};
+    }
+  }
+
+  /// Looks for shapes that it computes: models want images of some size, of a multiple of 32, ...
+  void find_sample(const std::vector<declared_tensor>& inputs, const session_options& o) {
+    constexpr std::size_t most = std::size_t{4} << 20U;  // Elements of an input.
+    for (const std::int64_t length : {64, 512, 16, 224, 1}) {
+      auto shapes = detail::sample_shapes(inputs, length);
+      std::vector<tensor_info> of;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        of.push_back({.name = inputs[i].name, .type = inputs[i].type, .shape = shapes[i]});
+      }
+      const bool is_small = std::ranges::all_of(shapes, [](const std::vector<std::int64_t>& s) {
+        std::size_t n = 1;
+        return std::ranges::all_of(s, [&](std::int64_t d) {
+          return n <= most && (n *= static_cast<std::size_t>(d)) <= most;
+        });
+      });
+      if (!is_small || !can_run(of, o)) continue;
+      sample_ = std::move(shapes);
+      return;
+    }
+  }
+  [[nodiscard]] bool can_run(std::span<const tensor_info> of, const session_options& o) const {
+    try {
+      static_cast<void>(probe(of, false, 1, 1, o));
+      return true;
+    } catch (const config_error&) {
+      return false;
+    }
+  }
+
   [[nodiscard]] const loaded& copy_for(std::vector<std::uint32_t>::const_iterator at) const {
     const auto i = at == batch_sizes_.end() ? 0 : at - batch_sizes_.begin();
     return i == 0 ? loaded_ : copies_[static_cast<std::size_t>(i) - 1];
@@ -516,7 +643,7 @@ class session::state {
         shapes_on_zeros(loaded_, of, std::span{name_pointers_}.subspan(of.size()), has_batch, rows,
                         size, why, &loaded::shape_of, run ? o.end->state_->options() : nullptr);
     if (why.empty()) return found;
-    throw config_error{
+    throw no_rows_error{
         fmt::format("shapes of its outputs are not declared, and running it on zeros ({} rows of "
                     "size {}) failed: {}",
                     rows, size, why)};
@@ -549,6 +676,8 @@ class session::state {
   std::vector<std::size_t> computed_;  // The other outputs.
   std::vector<const char*> computed_names_;
   described_model described_;
+  std::vector<declared_tensor> declared_;          // Inputs of one that is open.
+  std::vector<std::vector<std::int64_t>> sample_;  // And shapes of them.
 };
 
 session::session(std::shared_ptr<const library> runtime, const std::filesystem::path& file,
@@ -620,6 +749,10 @@ std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const l
 const model_interface& session::interface() const noexcept { return state_->described().interface; }
 bool session::has_batch() const noexcept { return state_->described().has_batch; }
 bool session::pads() const noexcept { return state_->described().pads; }
+const std::string& session::why_open() const noexcept { return state_->described().why_open; }
+const std::vector<std::vector<std::int64_t>>& session::sample_shapes() const noexcept {
+  return state_->sample();
+}
 
 run_end::run_end(std::shared_ptr<const library> of)
     : state_{std::make_unique<state>(std::move(of))} {}
@@ -641,6 +774,20 @@ void session::run(std::span<const std::byte* const> inputs, std::span<std::byte*
   run_rows(inputs, outputs, rows, size, nullptr);
 }
 
+std::vector<shaped_tensor> session::run_shaped(std::span<const shaped_tensor> inputs, run_end& end,
+                                               const std::atomic<bool>* given_up) const {
+  const model_interface& m = interface();
+  if (!is_open()) {
+    throw config_error{fmt::format("model '{}': it has rows: expected one that is open", m.name)};
+  }
+  if (inputs.size() != m.inputs.size()) {
+    throw config_error{fmt::format("model '{}': the number of inputs is {}: expected {}", m.name,
+                                   inputs.size(), m.inputs.size())};
+  }
+  const run_end::state::run under_way{*end.state_, given_up};
+  return state_->run_shaped(inputs, end.state_->options());
+}
+
 void session::run_rows(std::span<const std::byte* const> inputs,
                        std::span<std::byte* const> outputs, std::uint32_t rows, std::uint32_t size,
                        const run_end* end) const {
@@ -650,6 +797,9 @@ void session::run_rows(std::span<const std::byte* const> inputs,
     throw config_error{
         fmt::format("model '{}': {} is {}: expected {}{}", m.name, what, is, range, most)};
   };
+  if (is_open()) {
+    throw config_error{fmt::format("model '{}': it is open: expected one that has rows", m.name)};
+  }
   if (inputs.size() != m.inputs.size())
     refuse("the number of inputs", inputs.size(), "", m.inputs.size());
   if (outputs.size() != m.outputs.size()) {

@@ -80,7 +80,7 @@ std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs,
       } else if (own.empty() || own != *name) {
         const std::string is = own.empty() ? "has no name" : fmt::format("is called '{}'", own);
         const std::string why = first == 1 ? "" : fmt::format("; no batch, as {}", no_batch);
-        throw config_error{
+        throw no_rows_error{
             fmt::format("{} is dynamic and {}: expected one dynamic dimension beside the "
                         "batch's, or one name for all ('{}'){}",
                         place("input", t, i), is, *name, why)};
@@ -149,7 +149,7 @@ struct probes {
     const std::int64_t b = large.found[output][i];
     if (a == b && a >= 1) return a;
     if (a == small.size && b == large.size) return size_dimension;
-    throw config_error{
+    throw no_rows_error{
         fmt::format("{} was {} for a request of size {} and {} for one of size {}: expected a "
                     "constant of at least 1, or the size",
                     place("output", t, i), a, small.size, b, large.size)};
@@ -168,7 +168,7 @@ std::optional<std::string> complete(std::vector<tensor_info>& to,
     const std::size_t rank = seen.small.found[k].size();
     const bool has_rank = !t.shape.empty();
     if (rank != seen.large.found[k].size() || (has_rank && rank != t.shape.size())) {
-      throw config_error{
+      throw no_rows_error{
           fmt::format("output '{}' has not always the same number of dimensions", t.name)};
     }
     to[k].shape.clear();
@@ -218,12 +218,11 @@ bool pads(const model_interface& m, padding asked) {
 
 namespace detail {
 
-described_model describe(const std::vector<declared_tensor>& inputs,
-                         const std::vector<declared_tensor>& outputs,
-                         const session_options& options, const probe_run& probe) {
-  expects(!inputs.empty(), "it has no inputs: expected at least one");
-  check_values("input", inputs);
-  check_values("output", outputs);
+namespace {
+
+described_model describe_rows(const std::vector<declared_tensor>& inputs,
+                              const std::vector<declared_tensor>& outputs,
+                              const session_options& options, const probe_run& probe) {
   std::optional<std::string> no_batch = why_no_batch(inputs, outputs);
   const auto require = [&] {
     if (!options.has_batch.value_or(false) || !no_batch) return;
@@ -261,6 +260,46 @@ described_model describe(const std::vector<declared_tensor>& inputs,
   const row_layout is_allowed{made.interface.outputs, made.interface.max_size};
   made.pads = pads(made.interface, options.pads);
   return made;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::int64_t>> sample_shapes(const std::vector<declared_tensor>& inputs,
+                                                     std::int64_t length) {
+  const auto names_rows = [&](const dimension& d) {
+    return !d.name.empty() && std::ranges::any_of(inputs, [&](const declared_tensor& t) {
+      return is_dynamic(t, 0) && t.shape[0].name == d.name;
+    });
+  };
+  std::vector<std::vector<std::int64_t>> all;
+  for (const declared_tensor& t : inputs) {
+    std::vector<std::int64_t>& shape = all.emplace_back();
+    for (const dimension& d : t.shape) {
+      const bool is_first = shape.empty();
+      shape.push_back(d.value != -1 ? d.value : is_first || names_rows(d) ? 1 : length);
+    }
+  }
+  return all;
+}
+
+described_model describe(const std::vector<declared_tensor>& inputs,
+                         const std::vector<declared_tensor>& outputs,
+                         const session_options& options, const probe_run& probe) {
+  expects(!inputs.empty(), "it has no inputs: expected at least one");
+  check_values("input", inputs);
+  check_values("output", outputs);
+  if (!options.may_be_open) return describe_rows(inputs, outputs, options, probe);
+  try {
+    return describe_rows(inputs, outputs, options, probe);
+  } catch (const no_rows_error& e) {
+    described_model open;
+    open.interface = {.name = options.name,
+                      .inputs = without_batch(inputs, false),
+                      .outputs = without_batch(outputs, false)};
+    const std::string_view why = e.what();
+    open.why_open = why.substr(0, why.find(": expected "));
+    return open;
+  }
 }
 
 }  // namespace detail

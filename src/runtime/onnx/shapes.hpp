@@ -4,6 +4,7 @@
 /// size.
 #pragma once
 
+#include <cohort/core/error.hpp>
 #include <cohort/runtime/onnx/session.hpp>
 #include <cohort/runtime/tensor.hpp>
 
@@ -35,7 +36,19 @@ struct described_model {
   model_interface interface;
   bool has_batch = false;
   bool pads = false;
+  std::string why_open{};  ///< Why it has no rows; empty: it has.
 };
+
+/// A model's tensors cannot be rows of requests.
+class no_rows_error : public config_error {
+ public:
+  using config_error::config_error;
+};
+
+/// Shapes of all inputs for a run on zeros, where whatever is the number of rows (a first
+/// dimension, and those of its name) is 1, and what else is open has this length.
+[[nodiscard]] std::vector<std::vector<std::int64_t>> sample_shapes(
+    const std::vector<declared_tensor>& inputs, std::int64_t length);
 
 /// The rules are those of `session`. Runs probes only where outputs' shapes leave a question.
 /// @throws config_error If a shape is out of range or not understood: names tensor and dimension.

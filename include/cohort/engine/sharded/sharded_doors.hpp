@@ -29,6 +29,7 @@ class sharded_doors {
     std::uint32_t max_request_size = UINT32_MAX;
     bool is_repeatable = false;
     duration least_time{};  ///< From arrival to deadline.
+    duration longest_run{0};
   };
 
   /// @param emptied `emptied(id)` is called when the last request of a model has left that is

@@ -150,7 +150,8 @@ class basic_sharded_engine {
         parts_.doors.open(id, {.capacity = config.scheduling.queue_capacity,
                                .max_request_size = config.max_request_size,
                                .is_repeatable = config.is_repeatable,
-                               .least_time = least_time});
+                               .least_time = least_time,
+                               .longest_run = config.longest_run});
       });
     } catch (...) {
       scheduler_.remove_model(id);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cohort/runtime/onnx/library.hpp>
+#include <cohort/runtime/shaped_tensor.hpp>
 #include <cohort/runtime/tensor.hpp>
 
 #include <atomic>
@@ -28,6 +29,12 @@ enum class padding : std::uint8_t {
 
 class run_end;
 
+/// What somebody says of an input's shape.
+struct stated_shape {
+  std::string input;
+  std::vector<std::int64_t> shape;  ///< Of all dimensions; -1: nothing.
+};
+
 /// How a model is loaded.
 struct session_options {
   std::string name{};            ///< Of the interface; empty: the file's, without its suffix.
@@ -37,6 +44,11 @@ struct session_options {
   std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; what ONNX can have.
   std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
   padding pads = padding::by_name;
+  /// A model whose tensors cannot be rows of requests is no error, but `is_open`.
+  bool may_be_open = false;
+  /// Lengths of dimensions that the file leaves open: as if it said them. Others, and inputs that
+  /// it does not have or that have another rank, are as the file says.
+  std::vector<stated_shape> shapes{};
   /// The GPU that computes, by CUDA's number, with ONNX Runtime's CUDA provider; none: the CPU.
   /// What the provider lacks runs on the CPU. Matrix products may round to TF32, as ONNX Runtime's
   /// do.
@@ -90,6 +102,10 @@ class run_end {
 /// be constant or the size. Elements are numbers of 8 to 64 bits or booleans. Strings, sequences,
 /// maps and what else is no such tensor are refused.
 ///
+/// A model with other dynamic dimensions, or one that cannot be run on zeros, has no rows. It is
+/// refused, unless it may be open: its interface then has all dimensions of its tensors, -1 where
+/// they are open or not known, and each run has shapes of its own (`run_shaped`).
+///
 /// Thread safety: immutable; `run` from any threads at once. With `threads` of 1 it computes on its
 /// caller alone, with more also on its own, which sleep between runs.
 class session {
@@ -114,6 +130,14 @@ class session {
   /// Whether rows may be shorter than the size that they are run at, with zeros behind them.
   [[nodiscard]] bool pads() const noexcept;
 
+  /// Whether each run has shapes of its own: it has no rows, and `run` refuses it.
+  [[nodiscard]] bool is_open() const noexcept { return !why_open().empty(); }
+  /// Why it has no rows, in a line; empty: it has.
+  [[nodiscard]] const std::string& why_open() const noexcept;
+  /// Of one that is open: shapes of its inputs that it could compute, on zeros, when it was loaded;
+  /// empty if it could not compute any of those that were tried.
+  [[nodiscard]] const std::vector<std::vector<std::int64_t>>& sample_shapes() const noexcept;
+
   /// Computes `rows` rows of `size` on the calling thread; returns when done. Each tensor is dense,
   /// rows × `tensor_info::bytes(size)`, in memory of the caller's, aligned for its elements;
   /// outputs are written there by the model, without a copy. Allocates as ONNX Runtime does.
@@ -128,6 +152,15 @@ class session {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size, run_end& end,
            const std::atomic<bool>* given_up) const;
+  /// Runs a model that is open on inputs in the interface's order, each dense, aligned for its
+  /// elements, and of a shape that has as many. @returns All outputs, in memory that ONNX Runtime
+  /// made for them, or that of an input.
+  /// @throws config_error If it is not open, or the number of inputs is another.
+  /// @throws device_error If an input has another rank or length than the file says, a length of 0,
+  /// or another length than one of the same name; or if the run fails, with ONNX Runtime's words.
+  [[nodiscard]] std::vector<shaped_tensor> run_shaped(std::span<const shaped_tensor> inputs,
+                                                      run_end& end,
+                                                      const std::atomic<bool>* given_up) const;
 
  private:
   friend class run_end;

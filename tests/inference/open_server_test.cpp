@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models whose requests have shapes of their own, as clients see them.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <support/child_server.hpp>
+#include <support/onnx_models.hpp>
+#include <support/profile_folder.hpp>
+#include <support/soon.hpp>
+#include "inference/onnx_repository.hpp"
+
+namespace cohort::inference::open_server_test {
+namespace {
+
+using repository = test::onnx_repository;
+
+std::string input(const std::string& name, const std::string& type, const std::string& shape,
+                  const std::string& data) {
+  return R"({"name":")" + name + R"(","datatype":")" + type + R"(","shape":)" + shape +
+         R"(,"data":)" + data + "}";
+}
+std::pair<int, std::string> infer(test::connection& c, const std::string& model,
+                                  const std::string& inputs, const std::string& more = "") {
+  return c.ask("POST", "/v2/models/" + model + "/infer",
+               R"({"inputs":[)" + inputs + "]" + more + "}");
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+/// So many zeros.
+std::string zeros(int n) {
+  std::string all = "[0";
+  for (int i = 1; i < n; ++i) all += ",0";
+  return all + "]";
+}
+
+TEST_CASE("requests of any shape are computed, several at a time, without a configuration") {
+  const repository r;
+  r.add(test::pooled(), "pooled");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before,
+            "model 'pooled': input 'x', dimension 3 is dynamic and is called 'width': each of its "
+            "requests has shapes of its own, and runs alone\n"));
+  test::connection c{s.port()};
+  const std::string meta = c.ask("GET", "/v2/models/pooled").second;
+  CHECK(has(meta, R"({"name":"x","datatype":"FP32","shape":[-1,2,-1,-1]})"));
+  CHECK_FALSE(has(meta, "max_size"));
+  const auto [status, body] = infer(
+      c, "pooled", input("x", "FP32", "[1,2,2,4]", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]"));
+  CAPTURE(body);
+  CHECK(status == 200);
+  CHECK(has(body, R"({"name":"y","datatype":"FP32","shape":[1,2,1,2],"data":[5,7,13,15]})"));
+  std::vector<std::thread> clients;
+  for (int k = 1; k <= 4; ++k) {
+    clients.emplace_back([&, k] {
+      test::connection mine{s.port()};
+      for (int i = 1; i <= 10; ++i) {
+        const std::string shape = std::to_string(2 * i) + "," + std::to_string(2 * k);
+        const auto [done, answer] = infer(
+            mine, "pooled", input("x", "FP32", "[1,2," + shape + "]", zeros(2 * 2 * i * 2 * k)));
+        CHECK(done == 200);
+        CHECK(has(answer, "\"shape\":[1,2," + std::to_string(i) + "," + std::to_string(k) + "]"));
+      }
+    });
+  }
+  for (std::thread& t : clients) t.join();
+  CHECK(has(c.ask("GET", "/v2/models/pooled/stats").second, R"("inference_count":41)"));
+  // Large enough for an answer in pieces.
+  const int side = 1024;
+  const auto [large, pieces] =
+      infer(c, "pooled", input("x", "FP32", "[1,2,1024,1024]", zeros(2 * side * side)));
+  CHECK(large == 200);
+  CHECK(has(pieces, "\"shape\":[1,2,512,512]"));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("what an open model cannot compute is the client's fault, in the runtime's words") {
+  const repository r;
+  r.add(test::pooled(), "pooled");
+  r.add(test::from_minus_ten(), "ids");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "how long it takes is learned from its requests"));
+  test::connection c{s.port()};
+  for (int i = 0; i < 8; ++i) {  // More than make a device or a model suspect.
+    const auto [status, body] = infer(c, "pooled", input("x", "FP32", "[1,2,1,1]", "[0,0]"));
+    CHECK(status == 400);
+    CHECK(has(body, "these inputs cannot be computed: model 'pooled': "));
+    const auto [wrong, why] = infer(c, "ids", input("ids", "INT64", "[1,1,1]", "[0]"));
+    CHECK(wrong == 400);
+    CHECK(has(why, "these inputs cannot be computed: model 'ids': "));
+  }
+  const std::pair<std::string, std::string> refused[] = {
+      {"[1,3,2,2]", "shape is [1,3,2,2], expected [any,2,any,any]"},
+      {"[2,2,2]", "shape is [2,2,2], expected [any,2,any,any]"},
+      {"[1,2,2,3]", "data has 8 values, but its shape says 12"},
+      {"[4294967296,2,1,1]", "shape[0] is 4294967296, expected 1 to 2147483647"},
+      {"[2147483647,2,2147483647,1]", "expected at most 2^40 elements"},
+      {"[1,2,0,2]", "shape[2] is 0, expected 1 to 2147483647"},
+      {"[1,2,-2,2]", "shape must hold integers of at least 0"}};
+  for (const auto& [shape, why] : refused) {
+    CAPTURE(shape);
+    const auto [status, body] = infer(c, "pooled", input("x", "FP32", shape, "[0,1,2,3,4,5,6,7]"));
+    CHECK(status == 400);
+    CHECK(has(body, why));
+  }
+  CHECK(infer(c, "pooled", input("x", "FP32", "[1,2,2,2]", "[0,1,2,3,4,5,6,7]")).first == 200);
+  CHECK(has(infer(c, "ids", input("ids", "INT64", "[1,2,1]", "[-10,-8]")).second, "[1.5,3.5]"));
+  CHECK(infer(c, "ids", input("ids", "INT64", "[1,1,1]", "[0]")).first == 400);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("rows of any dimension, states and single numbers go as they are") {
+  const repository r;
+  r.add(test::recurrent(), "recurrent");
+  r.add(test::recurrent(), "shaped",
+        "input { name: \"rate\" data_type: TYPE_INT64 dims: [ 1 ] reshape: { shape: [ ] } }\n"
+        "input { name: \"audio\" dims: [ 1, -1 ] }\n"
+        "input { name: \"state\" dims: [ 2, -1, 3 ] }\n"
+        "output { name: \"level\" dims: [ 1 ] reshape: { shape: [ 1, 1 ] } }\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string state = input("state", "FP32", "[2,1,3]", "[1,1,1,2,2,2]");
+  const auto [status, body] = infer(c, "recurrent",
+                                    input("rate", "INT64", "[]", "[5]") + "," + state + "," +
+                                        input("audio", "FP32", "[1,4]", "[1,2,3,4]"));
+  CAPTURE(body);
+  CHECK(status == 200);
+  CHECK(has(body, R"({"name":"level","datatype":"FP32","shape":[1,1],"data":[10]})"));
+  CHECK(has(body, R"({"name":"next","datatype":"FP32","shape":[2,1,3],"data":[6,6,6,7,7,7]})"));
+  const auto [done, shaped] = infer(c, "shaped",
+                                    state + "," + input("audio", "FP32", "[1,2]", "[1,2]") + "," +
+                                        input("rate", "INT64", "[1]", "[5]"));
+  CAPTURE(shaped);
+  CHECK(done == 200);
+  CHECK(has(shaped, R"("outputs":[{"name":"level","datatype":"FP32","shape":[1],"data":[3]}])"));
+  CHECK(infer(c, "shaped",
+              state + "," + input("audio", "FP32", "[2,1]", "[1,2]") + "," +
+                  input("rate", "INT64", "[1]", "[5]"))
+            .first == 400);  // Its configuration says 1.
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a configuration bounds an open model's rows, or closes it") {
+  const repository r;
+  const auto config = [](const std::string& dims) {
+    return "max_batch_size: 3\ninput { name: \"x\" data_type: TYPE_FP32 dims: " + dims +
+           " }\noutput { name: \"y\" dims: [ 2, -1, -1 ] }\n" + test::parameter("slo_ms", "60000");
+  };
+  r.add(test::pooled(), "open", config("[ 2, -1, -1 ]"));
+  r.add(test::pooled(), "closed", config("[ 2, 2, 2 ]") + "dynamic_batching { }\n");
+  r.add(test::pooled(), "half", config("[ 2, 2, -1 ]"));
+  r.add(test::pooled(), "wrong", config("[ 4, -1, -1 ]"));
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "wrong/config.pbtxt: input[0].dims: got [4, -1, -1]"));
+  test::connection c{s.port()};
+  const auto ask = [&](const std::string& model, const std::string& shape, int elements) {
+    const auto [status, body] = infer(c, model, input("x", "FP32", shape, zeros(elements)));
+    if (status != 200) return body;
+    const std::size_t at = body.find("\"shape\":") + 8;
+    return body.substr(at, body.find(']', at) + 1 - at);
+  };
+  CHECK(ask("open", "[1,2,2,4]", 16) == "[1,2,1,2]");
+  CHECK(ask("open", "[3,2,4,2]", 48) == "[3,2,2,1]");
+  CHECK(has(ask("open", "[4,2,2,2]", 32), "shape[0] is 4, expected 1 to 3"));
+  CHECK(ask("closed", "[1,2,2,2]", 8) == "[1,2,1,1]");
+  CHECK(ask("closed", "[2,2,2,2]", 16) == "[2,2,1,1]");
+  CHECK(has(ask("closed", "[1,2,2,4]", 16), "expected [N,2,2,2]"));
+  CHECK(ask("half", "[2,2,2,6]", 48) == "[2,2,1,3]");
+  CHECK(has(ask("half", "[2,2,4,6]", 96), "expected [N,2,2,"));
+  std::string shown = c.ask("GET", "/v2/models/open/config").second;
+  std::erase_if(shown, [](char x) { return x == ' ' || x == '\n'; });
+  CHECK(has(shown, R"("dims":[2,-1,-1])"));
+  CHECK(s.stop() == 0);
+}
+
+/// An infer request with one input as binary data.
+std::string binary(const std::string& model, const std::string& shape, std::size_t bytes) {
+  const std::string json = R"({"inputs":[{"name":"x","datatype":"FP32","shape":)" + shape +
+                           R"(,"parameters":{"binary_data_size":)" + std::to_string(bytes) +
+                           R"(}}],"outputs":[)" +
+                           R"({"name":"y","parameters":{"binary_data":true}}]})";
+  return "POST /v2/models/" + model +
+         "/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: " +
+         std::to_string(json.size()) +
+         "\r\nContent-Length: " + std::to_string(json.size() + bytes) + "\r\n\r\n" + json +
+         std::string(bytes, '\0');
+}
+
+TEST_CASE("how large a request may be follows from its model") {
+  const repository r;
+  r.add(test::pooled(), "open");
+  r.add(test::mlp(), "many",
+        "max_batch_size: 128\ndynamic_batching { }\n" + test::parameter("slo_ms", "60000"));
+  constexpr int side = 1450;
+  const std::size_t large = std::size_t{2} * side * side * 4;
+  REQUIRE(large > std::size_t{16} << 20U);
+  const std::string shape = "[1,2," + std::to_string(side) + "," + std::to_string(side) + "]";
+  {
+    test::child_server s{INFERENCE_SERVER, r.options()};
+    REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+    test::connection c{s.port()};
+    const auto [status, body] = infer(c, "many", input("x", "FP32", "[100,32]", zeros(3200)));
+    CHECK(status == 200);
+    CHECK(has(body, R"("shape":[100,10])"));
+    CHECK(has(infer(c, "many", input("x", "FP32", "[129,32]", "[0]")).second,
+              "shape[0] is 129, expected 1 to 128"));
+    c.send(binary("open", shape, large));
+    const auto [done, answer] = c.answer();
+    CHECK(done == 200);
+    CHECK(has(answer, "\"shape\":[1,2,725,725]"));
+    const auto [refused, why] =
+        test::connection{s.port()}.ask("POST", "/v2/models/open/infer", std::string(large, ' '));
+    CHECK(refused == 413);
+    CHECK(has(why, "the JSON is over 16777216 bytes"));
+    // What is no infer request of a model that is there has the usual limit.
+    CHECK(test::connection{s.port()}
+              .ask("POST", "/v2/models/none/infer", std::string(large, ' '))
+              .first == 413);
+    CHECK(s.stop() == 0);
+  }
+  test::child_server s{INFERENCE_SERVER, r.options({"--body-limit", "65536"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  c.send(binary("open", "[1,2,100,100]", 80000));
+  CHECK(c.answer().first == 413);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("an open model has no place in a plan, which says why") {
+  const repository r;
+  r.add(test::pooled(), "a");
+  r.add(test::mlp(), "b");
+  const test::profile_folder profile;
+  profile.write("slo.csv", "model,slo_ms,mem_mb\na,9000,600\nb,9000,700\n");
+  profile.write("plan.json", R"({"algorithm":"elastic","schedulable":true,"gpus":2,
+    "sizes":[20,50,100],"slo_ms":{"a":9000,"b":9000},"demand":{"a":10,"b":10},"gpulets":[
+    {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]},
+    {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"b","batch":2,"rate":10}]}]})");
+  test::child_server s{INFERENCE_SERVER,
+                       {"--repository", r.folder, "--cache", "off", "--profile", profile.path(),
+                        "--plan", profile.path() + "/plan.json"}};
+  CHECK(s.port() == 0);
+  CHECK(s.wait() != 0);
+  const std::string told = s.told_before + s.first_line;
+  CAPTURE(told);
+  CHECK(has(told,
+            "'width': each of its requests has shapes of its own, and runs alone, which is "
+            "not done with --plan"));
+}
+
+TEST_CASE("an open model has no place in a pipeline, which says why") {
+  const repository r;
+  r.add(test::pooled(), "pooled");
+  test::child_server s{INFERENCE_SERVER, r.options({"--pipeline", "auto"})};
+  CHECK(s.port() == 0);
+  CHECK(s.wait() == 2);
+  CHECK(has(s.told_before + s.first_line, "input 'x', dimension 3 is dynamic"));
+}
+
+TEST_CASE("an output that is not named opens no model") {
+  const repository r;
+  // Of the rows alone, though the file's other output has no row for each.
+  r.add(test::with_count(), "rows",
+        test::parameter("slo_ms", "60000") +
+            "max_batch_size: 4\ndynamic_batching { }\noutput { name: \"y\" dims: [ 4 ] }\n");
+  r.add(test::with_count(), "all");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string two = input("x", "FP32", "[2,4]", "[1,0,2,0,0,3,0,0]");
+  const auto [status, rows] = infer(c, "rows", two);
+  CAPTURE(rows);
+  CHECK(status == 200);
+  CHECK(has(rows, R"("outputs":[{"name":"y","datatype":"FP32","shape":[2,4],)"
+                  R"("data":[1,0,2,0,0,3,0,0]}])"));
+  CHECK(has(c.ask("GET", "/v2/models/rows").second,
+            R"("inputs":[{"name":"x","datatype":"FP32","shape":[-1,4]}])"));
+  const auto [done, all] = infer(c, "all", two);
+  CAPTURE(all);
+  CHECK(done == 200);
+  CHECK(has(all, R"({"name":"places","datatype":"INT64","shape":[2,3],"data":[0,0,1,0,2,1]})"));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("warm-ups of an open model run with their shapes, and one that fails is said") {
+  const repository r;
+  const auto config = [](const std::string& dims) {
+    return "max_batch_size: 2\nmodel_warmup { name: \"w\" batch_size: 2 count: 2 inputs { key: "
+           "\"x\" value { data_type: TYPE_FP32 dims: " +
+           dims + " random_data: true } } }\n";
+  };
+  r.add(test::pooled(), "good", config("[ 2, 6, 4 ]"));
+  r.add(test::pooled(), "bad", config("[ 2, 6, 1 ]"));
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "bad/config.pbtxt: model_warmup[0]: model 'bad': "));
+  test::connection c{s.port()};
+  CHECK(c.ask("GET", "/v2/models/bad").first == 404);
+  CHECK(infer(c, "good", input("x", "FP32", "[1,2,2,2]", zeros(8))).first == 200);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("what Triton's clients read of logs and traces is there, and stays") {
+  const repository r;
+  r.add(test::mlp(), "mlp");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(has(c.ask("GET", "/v2/logging").second, R"("log_verbose_level":0)"));
+  CHECK(has(c.ask("GET", "/v2/trace/setting").second, R"("trace_level":["OFF"])"));
+  for (const std::string path : {"/v2/logging", "/v2/trace/setting"}) {
+    CHECK(c.ask("POST", path, "{}").first == 405);
+  }
+  CHECK(s.stop() == 0);
+}
+
+}  // namespace
+}  // namespace cohort::inference::open_server_test

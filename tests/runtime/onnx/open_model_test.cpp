@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cohort/runtime/onnx/open_model.hpp>
+
+#include <doctest/doctest.h>
+#include <cohort/core/error.hpp>
+#include <cohort/runtime/host.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <support/complaint.hpp>
+#include "onnx_fixture.hpp"
+
+namespace cohort::runtime::onnx::open_model_test {
+namespace {
+
+using host_model = open_model<host_executor>;
+static_assert(staged_model<host_model, host_executor::stream>);
+using shape = std::vector<std::int64_t>;
+
+std::shared_ptr<const session> load_open(const formats::onnx_model& m,
+                                         session_options options = {}) {
+  options.may_be_open = true;
+  return load(m, std::move(options));
+}
+
+template <class T>
+shaped_tensor tensor(shape s, const std::vector<T>& values) {
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(bytes_of(values));
+  return {std::move(s), *bytes, bytes};
+}
+
+std::vector<shaped_tensor> run(const session& s, const std::vector<shaped_tensor>& inputs) {
+  run_end end{s};
+  return s.run_shaped(inputs, end, nullptr);
+}
+
+/// An image of `pooled` whose elements are 0, 1, 2, ...
+shaped_tensor image(std::int64_t rows, std::int64_t height, std::int64_t width) {
+  std::vector<float> values(static_cast<std::size_t>(rows * 2 * height * width));
+  std::iota(values.begin(), values.end(), 0.0F);
+  return tensor({rows, 2, height, width}, values);
+}
+
+TEST_CASE("a model with several open dimensions is open where it may be, and an error where not") {
+  CHECK(test::gist_of<config_error>([] {
+          static_cast<void>(load(test::pooled()));
+        }).find("dimension 3 is dynamic") != std::string::npos);
+  const auto s = load_open(test::pooled());
+  CHECK(s->is_open());
+  CHECK_FALSE(s->has_batch());
+  CHECK_FALSE(s->pads());
+  REQUIRE(s->interface().inputs.size() == 1);
+  CHECK(s->interface().inputs[0].shape == shape{-1, 2, -1, -1});
+  CHECK(s->interface().outputs[0].shape == shape{-1, 2, -1, -1});  // ONNX Runtime knows the 2.
+  CHECK(s->sample_shapes() == std::vector<shape>{{1, 2, 64, 64}});
+  std::byte some{};
+  const std::byte* in = &some;
+  std::byte* out = &some;
+  CHECK(test::gist_of<config_error>([&] { s->run({&in, 1}, {&out, 1}, 1); }) ==
+        "model 'pooled': it is open: expected one that has rows");
+  // What has rows has them as before.
+  const auto rows = load_open(test::mlp());
+  CHECK_FALSE(rows->is_open());
+  CHECK(rows->has_batch());
+  CHECK(test::gist_of<config_error>([&] { static_cast<void>(run(*rows, {})); }) ==
+        "model 'mlp': it has rows: expected one that is open");
+  CHECK(test::gist_of<config_error>([&] { static_cast<void>(run(*s, {})); }) ==
+        "model 'pooled': the number of inputs is 0: expected 1");
+}
+
+TEST_CASE("each run has its own shapes, and outputs as long as they are") {
+  const auto s = load_open(test::pooled());
+  const auto small = run(*s, {image(1, 2, 4)});
+  REQUIRE(small.size() == 2);
+  CHECK(small[0].shape == shape{1, 2, 1, 2});
+  CHECK(values_of<float>(small[0].bytes) == std::vector<float>{5, 7, 13, 15});
+  CHECK(small[1].shape == shape{1, 2, 2});
+  CHECK(values_of<float>(small[1].bytes) == std::vector<float>{1, 5, 9, 13});
+  const auto large = run(*s, {image(2, 5, 2)});  // The fifth line has no pair.
+  CHECK(large[0].shape == shape{2, 2, 2, 1});
+  CHECK(values_of<float>(large[0].bytes) == std::vector<float>{3, 7, 13, 17, 23, 27, 33, 37});
+  CHECK_THROWS_AS(static_cast<void>(run(*s, {image(1, 4, 1)})), device_error);
+  CHECK_THROWS_AS(static_cast<void>(run(*s, {tensor<float>({1, 2, 2, 4}, {1, 2})})), device_error);
+}
+
+TEST_CASE("rows may be any dimension, and tensors single numbers") {
+  const auto s = load_open(test::recurrent());
+  REQUIRE(s->is_open());
+  CHECK(s->interface().inputs[1].shape == shape{2, -1, 3});
+  CHECK(s->interface().inputs[2].shape == shape{});
+  CHECK(s->sample_shapes() == std::vector<shape>{{1, 64}, {2, 1, 3}, {}});
+  const auto out = run(
+      *s, {tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6}),
+           tensor<float>({2, 2, 3}, std::vector<float>(12, 0.5F)), tensor<std::int64_t>({}, {7})});
+  CHECK(values_of<float>(out[0].bytes) == std::vector<float>{6, 15});
+  CHECK(out[1].shape == shape{2, 2, 3});
+  CHECK(values_of<float>(out[1].bytes) == std::vector<float>(12, 7.5F));
+  // Lengths of 0, and those of one name that differ: some operators do not survive them.
+  const auto refused = [&](const shape& audio, const shape& state, const shape& rate) {
+    const auto zeros = [](const shape& of) {
+      std::size_t n = 1;
+      for (const std::int64_t d : of) n *= static_cast<std::size_t>(d);
+      return n;
+    };
+    return test::gist_of<device_error>([&] {
+      static_cast<void>(run(*s, {tensor(audio, std::vector<float>(zeros(audio))),
+                                 tensor(state, std::vector<float>(zeros(state))),
+                                 tensor(rate, std::vector<std::int64_t>(zeros(rate)))}));
+    });
+  };
+  CHECK(refused({1, 4}, {2, 1, 3}, {}) == "no error");
+  CHECK(refused({1, 0}, {2, 1, 3}, {}) ==
+        "model 'recurrent': input 'audio', dimension 1 is 0: expected at least 1");
+  CHECK(refused({2, 4}, {2, 1, 3}, {}) ==
+        "model 'recurrent': input 'state', dimension 1 is 1: expected 2");
+  CHECK(refused({1, 4}, {2, 1, 4}, {}) ==
+        "model 'recurrent': input 'state', dimension 2 is 4: expected 3");
+  CHECK(refused({1, 4}, {2, 1, 3}, {1}) ==
+        "model 'recurrent': input 'rate' has 1 dimensions: expected 0");
+}
+
+TEST_CASE("stated shapes close a model, and then it has rows") {
+  const auto s = load_open(test::pooled(), {.shapes = {{"x", {-1, -1, 4, 6}}}});
+  CHECK_FALSE(s->is_open());
+  CHECK(s->has_batch());
+  CHECK(s->interface().inputs[0].shape == shape{2, 4, 6});
+  CHECK(s->interface().outputs[0].shape == shape{2, 2, 3});
+  CHECK(s->interface().outputs[1].shape == shape{2, 4});
+  // Of others, of another rank, or of one that the file says itself: nothing.
+  for (const stated_shape& other : {stated_shape{"z", {1, 2, 4, 6}}, stated_shape{"x", {4, 6}},
+                                    stated_shape{"x", {-1, 3, 0, -1}}}) {
+    CHECK(load_open(test::pooled(), {.shapes = {other}})->interface().inputs[0].shape ==
+          shape{-1, 2, -1, -1});
+  }
+}
+
+/// The end of a stream's work, and what failed.
+struct end : completion {
+  end() {
+    invoke = [](completion& c, bool failed) noexcept {
+      auto& self = static_cast<end&>(c);
+      if (failed && c.error != nullptr) self.text = c.error;
+      self.state.store(failed ? 2 : 1);
+      self.state.notify_one();
+    };
+  }
+  std::atomic<int> state{0};
+  std::string text;
+};
+
+/// A model on a stream, and rows of numbers for it.
+struct device {
+  explicit device(std::shared_ptr<open_runs> r) : runs{std::move(r)} {}
+  struct how {
+    std::uint8_t* unfit = nullptr;
+    const std::atomic<bool>* given_up = nullptr;
+    bool is_sample = false;
+    bool is_whole = false;
+  };
+  /// @returns What failed; empty if nothing.
+  std::string run(std::vector<std::uint64_t> numbers, how h) {
+    std::vector<std::uint64_t> out(numbers.size());
+    const slice s{.input = reinterpret_cast<std::byte*>(numbers.data()),
+                  .output = reinterpret_cast<std::byte*>(out.data()),
+                  .input_stride = sizeof(std::uint64_t),
+                  .output_stride = sizeof(std::uint64_t),
+                  .first = 0,
+                  .count = static_cast<std::uint32_t>(numbers.size()),
+                  .unfit = h.unfit,
+                  .given_up = h.given_up,
+                  .is_sample = h.is_sample,
+                  .is_whole = h.is_whole};
+    end done;
+    model.enqueue(0, stream, s);
+    e.notify(stream, done);
+    done.state.wait(0);
+    return done.state == 2 ? "failed: " + done.text : "";
+  }
+  std::string run(std::vector<std::uint64_t> numbers) { return run(std::move(numbers), how{}); }
+
+  std::shared_ptr<open_runs> runs;
+  host_executor e{{.pool_bytes = 1U << 16U}};
+  host_executor::stream stream = e.make_stream();
+  host_model model{e, runs};
+};
+
+std::shared_ptr<open_run> request(std::vector<shaped_tensor> inputs) {
+  return std::make_shared<open_run>(std::move(inputs));
+}
+
+TEST_CASE("a row is a request's number, and a slice of one request is one run") {
+  const auto runs = std::make_shared<open_runs>(load_open(test::pooled()));
+  CHECK(runs->sample_bytes() == 2 * 64 * 64 * 4);
+  device d{runs};
+  CHECK(d.model.boundary_bytes(0) == 8);
+  const auto one = request({image(1, 2, 2)});
+  const auto two = request({image(1, 4, 2)});
+  const std::uint64_t first = runs->enter(one);
+  const std::uint64_t second = runs->enter(two);
+  CHECK(first != open_runs::sample_number);
+  CHECK(d.run({first, second}) == "");
+  CHECK(values_of<float>(one->outputs()[0].bytes) == std::vector<float>{3, 7});
+  CHECK(values_of<float>(two->outputs()[0].bytes) == std::vector<float>{3, 7, 11, 15});
+  const auto three = request({image(1, 2, 2)});
+  CHECK(d.run({runs->enter(three), 12345, 12345}, {.is_whole = true}) == "");
+  CHECK(three->outputs().size() == 2);
+  // What another device finds later changes nothing.
+  const std::byte* const at = three->outputs()[0].bytes.data();
+  CHECK(d.run({3}) == "");
+  three->end({}, "no");
+  CHECK(three->outputs()[0].bytes.data() == at);
+  CHECK(three->error().empty());
+  CHECK(d.run({open_runs::sample_number}) == "");
+  CHECK(d.run({12345}, {.is_sample = true}) == "");
+  runs->leave(second);
+  CHECK(runs->find(second) == nullptr);
+  CHECK(d.run({second}) == "failed: the request is not there any more");
+  runs->leave(second);
+}
+
+TEST_CASE("a request that cannot be computed is to blame for that itself, and says why") {
+  const auto runs = std::make_shared<open_runs>(load_open(test::pooled()));
+  device d{runs};
+  const auto good = request({image(1, 2, 2)});
+  const auto bad = request({image(1, 1, 1)});
+  const std::uint64_t a = runs->enter(good);
+  const std::uint64_t b = runs->enter(bad);
+  std::vector<std::uint8_t> unfit(2);
+  CHECK(d.run({a, b}, {.unfit = unfit.data()}) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{slot_state::fit, slot_state::unfit});
+  CHECK(good->outputs().size() == 2);
+  CHECK(bad->error().find("pooled") != std::string::npos);
+  unfit = {0, 0};
+  CHECK(d.run({b, b}, {.unfit = unfit.data(), .is_whole = true}) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{slot_state::unfit, slot_state::unfit});
+  CHECK(d.run({b}).starts_with("failed: model 'pooled': "));  // Nobody asks whose fault it is.
+  const std::atomic<bool> given_up{true};
+  unfit = {0, 0};
+  CHECK(d.run({b}, {.unfit = unfit.data(), .given_up = &given_up}) ==
+        "failed: the run was given up");
+  CHECK(unfit[0] == slot_state::fit);
+}
+
+TEST_CASE("where no zeros can be computed the first request that can is the sample") {
+  const auto s = load_open(test::from_minus_ten());
+  REQUIRE(s->is_open());
+  CHECK(s->sample_shapes().empty());
+  const auto runs = std::make_shared<open_runs>(s);
+  CHECK(runs->sample() == nullptr);
+  CHECK(runs->sample_bytes() == 0);
+  device d{runs};
+  CHECK(d.run({open_runs::sample_number}) == "");  // There is nothing to run.
+  const auto bad = request({tensor<std::int64_t>({1, 1, 1}, {0})});
+  std::uint8_t unfit = 0;
+  CHECK(d.run({runs->enter(bad)}, {.unfit = &unfit}) == "");
+  CHECK(unfit == slot_state::unfit);
+  CHECK(runs->sample() == nullptr);
+  const auto good = request({tensor<std::int64_t>({1, 3, 1}, {-10, -7, -9})});
+  CHECK(d.run({runs->enter(good)}) == "");
+  CHECK(values_of<float>(good->outputs()[0].bytes) == std::vector<float>{1.5, 4.5, 2.5});
+  CHECK(runs->sample_bytes() == 24);
+  CHECK(d.run({runs->enter(request({tensor<std::int64_t>({1, 1, 1}, {-8})}))}) == "");
+  CHECK(runs->sample_bytes() == 24);  // One is enough.
+  CHECK(d.run({open_runs::sample_number}) == "");
+}
+
+}  // namespace
+}  // namespace cohort::runtime::onnx::open_model_test
