@@ -133,7 +133,6 @@ TEST_CASE("the first prompt of all may hang, too: whoever waits behind it is tol
   child server{{"--random", "small", "--management-port", "0", "--slots", "1", "--max-prefilling",
                 "1", "--first-hang-s", "2", "--hang-timeout-s", "3600"}};
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
-  connection probe{server.management_port()};
   REQUIRE(streams_sleep(server));
   stream.block();
   connection first{server.port()};
@@ -149,6 +148,7 @@ TEST_CASE("the first prompt of all may hang, too: whoever waits behind it is tol
     CHECK(text.find("The device hangs: try later") != std::string::npos);
     CHECK(c->head.find("Retry-After: ") != std::string::npos);
   }
+  connection probe{server.management_port()};
   CHECK(probe.ask("GET", "/ready").first == 503);
   CHECK(is(probe, "quarantined"));
   stream.release();
