@@ -239,7 +239,7 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
 /// With its inputs as binary data behind the JSON.
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
-  constexpr std::size_t most = std::size_t{64} << 20U;  // A quarter of what all bodies share.
+  constexpr std::size_t most = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
   if (model.open) return most;
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
   return std::min(most, rows * model.input.bytes() + json);
@@ -348,7 +348,7 @@ serve::time_budget infer_app::budget_of(const served_model& model) {
 void infer_app::offer(const model_catalog::entry& found, std::string_view version,
                       const serve::http_request& request, const client_ptr& client) {
   const served_model& model = *found;
-  // Its own limit is for binary data. What is parsed is parsed at once.
+  // A model's own limit is for binary data: JSON is parsed in one go, and others wait.
   if (serve::json_bytes(request.inference_header_length, request.body.size()) >
       settings_.body_limit) {
     return say(client, 413,

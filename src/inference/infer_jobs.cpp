@@ -81,7 +81,7 @@ struct infer_app::infer_job {
   std::shared_ptr<runtime::onnx::open_run> run;
   std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
   std::uint64_t number = 0;
-  std::uint64_t row_out = 0;  // Nobody reads it.
+  std::uint64_t row_out = 0;  // An engine gives back a row, too.
   std::atomic<std::size_t> left{0};
   std::optional<refusal> why_refused;
   bool abandoned = false;  // The client has gone.
@@ -186,7 +186,8 @@ void infer_app::infer_job::make_run() {
   for (std::size_t i = 0; i < asked.inputs.size(); ++i) {
     const auto in = asked.inputs[i];
     std::ranges::copy(in, to);
-    inputs.push_back({other_shape(asked.shapes[i], of.inputs[i]), {to, in.size()}, block});
+    const auto& [clients, models] = of.inputs[i];
+    inputs.push_back({reshaped(asked.shapes[i], clients, models), {to, in.size()}, block});
     to += (in.size() + line - 1) / line * line;
     values += in.size();
   }
@@ -200,11 +201,11 @@ void infer_app::infer_job::make_run() {
   p.input = std::as_bytes(std::span{&number, 1});
   p.output = std::as_writable_bytes(std::span{&row_out, 1});
   p.size = 1;
-  // It is expected to last by its length.
-  const std::size_t unit = std::max<std::size_t>(of.runs.sample_bytes(), 1);
-  p.rows = unit == 1 ? std::uint16_t{1}
-                     : static_cast<std::uint16_t>(std::clamp<std::size_t>(
-                           (values + unit - 1) / unit, 1, formats::most_batch));
+  // It is expected to last by its length, where there is something to compare it with.
+  if (const std::size_t unit = of.runs.sample_bytes(); unit > 0) {
+    p.rows = static_cast<std::uint16_t>(
+        std::clamp<std::size_t>((values + unit - 1) / unit, 1, formats::most_batch));
+  }
 }
 
 /// @param arrival From when its deadline counts; now it is taken.
@@ -369,7 +370,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
     for (std::size_t i = 0; i < j.outputs.size(); ++i) {
       runtime::shaped_tensor& t = j.outputs[i];
       const auto& [clients, models] = j.model->open->outputs[i];
-      t.shape = other_shape(t.shape, {models, clients});
+      t.shape = reshaped(t.shape, models, clients);
       j.output_bytes += t.bytes.size();
     }
   }

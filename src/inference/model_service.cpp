@@ -135,9 +135,9 @@ std::unique_ptr<model_service> make_service(const options& o, outcome_listener& 
                          [&](const auto& row) { return row.make(o, listener, counters); });
 }
 
-std::vector<std::int64_t> other_shape(const std::vector<std::int64_t>& given,
-                                      const open_requests::shapes& between) {
-  const auto& [from, to] = between;
+std::vector<std::int64_t> reshaped(const std::vector<std::int64_t>& given,
+                                   const std::vector<std::int64_t>& from,
+                                   const std::vector<std::int64_t>& to) {
   if (from == to || given.size() != from.size()) return given;
   std::vector<std::int64_t> open;
   for (std::size_t i = 0; i < from.size(); ++i) {

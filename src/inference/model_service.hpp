@@ -37,7 +37,7 @@ class outcome_listener {
   ~outcome_listener() = default;
 };
 
-/// What is there of a model whose requests have shapes of their own.
+/// A model whose requests have shapes of their own: those that are under way, and its tensors.
 struct open_requests {
   explicit open_requests(std::shared_ptr<const runtime::onnx::session> of) : runs{std::move(of)} {}
 
@@ -50,10 +50,11 @@ struct open_requests {
   std::vector<shapes> inputs, outputs;
 };
 
-/// A shape of a client's as the model has it: the lengths of open dimensions stay, in their order.
-/// As it is where that does not give as many elements.
-[[nodiscard]] std::vector<std::int64_t> other_shape(const std::vector<std::int64_t>& given,
-                                                    const open_requests::shapes& between);
+/// A shape that fits `from`, as `to` has it: the lengths of open dimensions stay, in their order.
+/// @returns `given` where that would not have as many elements.
+[[nodiscard]] std::vector<std::int64_t> reshaped(const std::vector<std::int64_t>& given,
+                                                 const std::vector<std::int64_t>& from,
+                                                 const std::vector<std::int64_t>& to);
 
 /// A model that is served.
 struct served_model {

@@ -106,28 +106,6 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
   return all;
 }
 
-/// What is wrong with an output that the configuration does not name is no matter.
-models::onnx_factory::sessions open_with(const formats::repository_model& m,
-                                         const std::shared_ptr<const onnx::library>& with,
-                                         const files& of, onnx::session_options& how) {
-  std::vector<std::string> named;
-  if (m.config) {
-    for (const formats::config_tensor& t : m.config->outputs) named.push_back(t.name);
-  }
-  try {
-    return open(with, of, how);
-  } catch (const config_error&) {
-    if (named.empty()) throw;
-    const std::exception_ptr first = std::current_exception();
-    how.outputs = std::move(named);
-    try {
-      return open(with, of, how);
-    } catch (const config_error&) {
-      std::rethrow_exception(first);
-    }
-  }
-}
-
 std::vector<runtime::tensor_info> with_shapes(std::vector<runtime::tensor_info> tensors,
                                               std::vector<std::vector<std::int64_t>>& shapes) {
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].shape = std::move(shapes[i]);
@@ -179,16 +157,32 @@ std::vector<onnx::stated_shape> stated_shapes(const formats::model_config& c) {
   return all;
 }
 
-/// Outputs of the model that a configuration names; empty: all.
-std::vector<std::string> named_outputs(const formats::model_config& c,
-                                       const runtime::model_interface& of) {
-  std::vector<std::string> all;
-  for (const runtime::tensor_info& t : of.outputs) {
-    const bool is_named =
-        std::ranges::find(c.outputs, t.name, &formats::config_tensor::name) != c.outputs.end();
-    if (is_named) all.push_back(t.name);
+/// Opens a version. If it has no rows, or is refused, perhaps not with the lengths that its
+/// configuration states, and without the outputs that it does not name.
+/// @param how Set to how it was opened.
+models::onnx_factory::sessions open_as_configured(const std::optional<formats::model_config>& c,
+                                                  const std::shared_ptr<const onnx::library>& with,
+                                                  const files& of, onnx::session_options& how) {
+  models::onnx_factory::sessions plain;
+  std::exception_ptr refused;
+  try {
+    plain = open(with, of, how);
+    if (!c || !plain.front()->is_open()) return plain;
+  } catch (const config_error&) {
+    if (!c) throw;
+    refused = std::current_exception();
   }
-  return all;
+  onnx::session_options stated = how;
+  if (how.may_be_open) stated.shapes = stated_shapes(*c);
+  for (const formats::config_tensor& t : c->outputs) stated.outputs.push_back(t.name);
+  try {
+    models::onnx_factory::sessions all = open(with, of, stated);
+    how = std::move(stated);
+    return all;
+  } catch (const config_error&) {  // It may name what is not there, which is told later.
+    if (refused) std::rethrow_exception(refused);
+    return plain;
+  }
 }
 
 /// @param has_rows Their first dimension is the number of rows, which `clients` and `models` lack.
@@ -222,8 +216,8 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
       const auto values = std::make_shared<const std::vector<std::byte>>(
           in->random ? models::sample_input({.name = {}, .inputs = {t}, .outputs = {}}, i)
                      : std::vector<std::byte>(t.bytes()));
-      inputs.push_back(
-          {other_shape(t.shape, r.inputs[k]), std::span{*values}.first(t.bytes()), values});
+      inputs.push_back({reshaped(t.shape, r.inputs[k].clients, r.inputs[k].models),
+                        std::span{*values}.first(t.bytes()), values});
     }
     const auto run = std::make_shared<const onnx::open_run>(std::move(inputs));
     try {
@@ -307,12 +301,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   };
   watch_loading();
   how.may_be_open = may_run_alone;
-  models::onnx_factory::sessions sessions = open_with(m, with.library, of, how);
-  if (sessions.front()->is_open() && m.config) {  // Perhaps not with what the configuration says.
-    how.shapes = stated_shapes(*m.config);
-    how.outputs = named_outputs(*m.config, sessions.front()->interface());
-    sessions = open(with.library, of, how);
-  }
+  models::onnx_factory::sessions sessions = open_as_configured(m.config, with.library, of, how);
   if (sessions.front()->is_open()) {
     watch.reset();
     return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);

@@ -307,7 +307,8 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   // A request of any shape may take what it is given, before its device is taken to hang.
   const engine::health_options& h = options_.health;
   if (meta.is_open)
-    i.how.longest_run = meta.slo / std::max<std::int64_t>(1, std::llround(h.factor * h.patience));
+    i.how.longest_run = std::max(meta.slo, open_slo) /
+                        std::max<std::int64_t>(1, std::llround(h.factor * h.patience));
 }
 
 /// Adds it to the engine and sends requests there.

@@ -19,28 +19,6 @@
 
 namespace cohort::models {
 
-/// A model behind `any_model`.
-template <class Executor, class Model>
-class erased_model final : public any_model<Executor> {
-  using stream = typename Executor::stream;
-  static_assert(runtime::staged_model<Model, stream>);
-
- public:
-  template <class... Arguments>
-  explicit erased_model(Arguments&&... a) : model_{std::forward<Arguments>(a)...} {}
-  [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
-  [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
-  [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
-    return model_.boundary_bytes(i);
-  }
-  void enqueue(std::size_t stage, stream& s, const runtime::slice& x) override {
-    model_.enqueue(stage, s, x);
-  }
-
- private:
-  Model model_;
-};
-
 /// Makes models of one definition over a set of operations.
 template <ops Ops>
 class factory final : public any_model_factory<typename Ops::executor> {

@@ -46,36 +46,12 @@ class onnx_factory final : public host_model_factory {
   [[nodiscard]] engine::row_sizes sizes() const noexcept override { return sizes_; }
   [[nodiscard]] bool batches() const noexcept override { return sessions_.front()->has_batch(); }
   [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t max_batch) override {
-    return std::make_unique<model>(executor_, sessions_, max_batch);
+    using stages = runtime::onnx::onnx_stages<runtime::host_executor>;
+    return std::make_unique<erased_model<runtime::host_executor, stages>>(executor_, sessions_,
+                                                                          max_batch);
   }
 
  private:
-  class model final : public host_model {
-   public:
-    model(runtime::host_executor& e, const sessions& s, std::uint32_t max_batch)
-        : model_{e, s, max_batch} {}
-    [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
-    [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
-    [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
-      return model_.boundary_bytes(i);
-    }
-    void enqueue(std::size_t stage, runtime::host_executor::stream& s,
-                 const runtime::slice& x) override {
-      model_.enqueue(stage, s, x);
-    }
-    void interrupt() noexcept override { model_.interrupt(); }
-    [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept override {
-      return model_.outputs_after(stage);
-    }
-    void enqueue_exit(std::size_t stage, runtime::host_executor::stream& s,
-                      const runtime::slice& x) override {
-      model_.enqueue_exit(stage, s, x);
-    }
-
-   private:
-    runtime::onnx::onnx_stages<runtime::host_executor> model_;
-  };
-
   runtime::host_executor& executor_;
   sessions sessions_;
   runtime::model_interface info_;
@@ -93,29 +69,11 @@ class open_factory final : public host_model_factory {
 
   [[nodiscard]] const runtime::model_interface& info() const noexcept override { return info_; }
   [[nodiscard]] std::unique_ptr<host_model> make(std::uint32_t /*max_batch*/) override {
-    return std::make_unique<model>(executor_, runs_);
+    using model = runtime::onnx::open_model<runtime::host_executor>;
+    return std::make_unique<erased_model<runtime::host_executor, model>>(executor_, runs_);
   }
 
  private:
-  class model final : public host_model {
-   public:
-    model(runtime::host_executor& e, std::shared_ptr<open_runs> runs)
-        : model_{e, std::move(runs)} {}
-    [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
-    [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
-    [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
-      return model_.boundary_bytes(i);
-    }
-    void enqueue(std::size_t stage, runtime::host_executor::stream& s,
-                 const runtime::slice& x) override {
-      model_.enqueue(stage, s, x);
-    }
-    void interrupt() noexcept override { model_.interrupt(); }
-
-   private:
-    runtime::onnx::open_model<runtime::host_executor> model_;
-  };
-
   runtime::host_executor& executor_;
   std::shared_ptr<open_runs> runs_;
   runtime::model_interface info_;

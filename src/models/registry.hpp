@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model.hpp"
@@ -43,6 +44,38 @@ class any_model {
   /// Their rows have these outputs alone.
   virtual void enqueue_exit(std::size_t /*stage*/, typename Executor::stream& /*s*/,
                             const runtime::slice& /*x*/) {}
+};
+
+/// A model behind `any_model`, with what it has of a model's optional calls.
+template <class Executor, class Model>
+class erased_model final : public any_model<Executor> {
+  using stream = typename Executor::stream;
+  static_assert(runtime::staged_model<Model, stream>);
+
+ public:
+  template <class... Arguments>
+  explicit erased_model(Arguments&&... a) : model_{std::forward<Arguments>(a)...} {}
+  [[nodiscard]] std::string_view name() const noexcept override { return model_.name(); }
+  [[nodiscard]] std::size_t stages() const noexcept override { return model_.stages(); }
+  [[nodiscard]] std::size_t boundary_bytes(std::size_t i) const noexcept override {
+    return model_.boundary_bytes(i);
+  }
+  void enqueue(std::size_t stage, stream& s, const runtime::slice& x) override {
+    model_.enqueue(stage, s, x);
+  }
+  void interrupt() noexcept override {
+    if constexpr (requires { model_.interrupt(); }) model_.interrupt();
+  }
+  [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept override {
+    if constexpr (requires { model_.outputs_after(stage); }) return model_.outputs_after(stage);
+    return 0;
+  }
+  void enqueue_exit(std::size_t stage, stream& s, const runtime::slice& x) override {
+    if constexpr (requires { model_.enqueue_exit(stage, s, x); }) model_.enqueue_exit(stage, s, x);
+  }
+
+ private:
+  Model model_;
 };
 
 /// Parameters of a model, loaded once: makes instances of it.

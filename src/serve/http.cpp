@@ -1016,7 +1016,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   std::size_t header_size_ = 0;
-  std::size_t body_limit_ = 0;  // Of the request whose header came last.
+  std::size_t body_limit_ = 0;  // Of the present request.
   double progress_ = 0;         // Bytes since the client was last not slow.
   bool is_spared_ = false;      // It did not make way since then, as bytes of it were unread.
   std::size_t held_ = 0;        // Bytes of those that bodies share.

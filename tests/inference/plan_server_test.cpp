@@ -20,10 +20,7 @@ namespace cohort::serve::plan_server_test {
 namespace {
 
 /// Models `a` and `b` of `profile_folder`, a on half of a device and b on all of another one.
-const std::string good_plan = R"({"algorithm":"elastic","schedulable":true,"gpus":2,
-  "sizes":[20,50,100],"slo_ms":{"a":20,"b":40},"demand":{"a":10,"b":10},"gpulets":[
-  {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]},
-  {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"b","batch":2,"rate":10}]}]})";
+const std::string good_plan = test::plan_of_both();
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);

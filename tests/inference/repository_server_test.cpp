@@ -635,10 +635,7 @@ TEST_CASE(
   r.add(test::two_by_two(), "b");
   const test::profile_folder profile;  // Measured up to batches of 8.
   profile.write("slo.csv", "model,slo_ms,mem_mb\na,9000,600\nb,9000,700\n");
-  profile.write("plan.json", R"({"algorithm":"elastic","schedulable":true,"gpus":2,
-    "sizes":[20,50,100],"slo_ms":{"a":9000,"b":9000},"demand":{"a":10,"b":10},"gpulets":[
-    {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]},
-    {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"b","batch":2,"rate":10}]}]})");
+  profile.write("plan.json", test::plan_of_both(9000, 9000));
   test::child_server s{INFERENCE_SERVER,
                        {"--repository", r.folder, "--cache", "off", "--profile", profile.path(),
                         "--plan", profile.path() + "/plan.json"}};

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,9 @@ constexpr std::size_t large_size = std::size_t{16} << 20U;
 /// Says back what it was asked; streams for paths that begin with /stream.
 class echo final : public http_app {
  public:
+  std::size_t body_limit(const http_request& head, std::size_t usual) override {
+    return head.path == "/more" ? 2 * usual : usual;
+  }
   void asked(const http_request& q, const std::shared_ptr<http_client>& client) override {
     if (q.path == "/wait") {  // Never answers.
       client->on_gone([this] { ++gone; });
@@ -132,6 +136,21 @@ TEST_CASE("answers are whole or streamed, clients that go are noticed, and a dra
     CHECK(c.head.find("X-More: yes\r\n") != std::string::npos);
     CHECK(c.ask("POST", "/stream", "abc") == std::pair{200, std::string{"abc"}});
     CHECK(c.ask("GET", "/b").first == 202);  // The connection lives on.
+    // As large as the app says, announced or in chunks; behind one the next is as before.
+    CHECK(c.ask("POST", "/more", std::string(200, 'x')).first == 202);
+    const auto in_chunks = [](const std::string& path, const std::string& size, std::size_t n) {
+      return "POST " + path + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + size +
+             "\r\n" + std::string(n, 'x') + "\r\n0\r\n\r\n";
+    };
+    c.send(in_chunks("/more", "c8", 200));
+    CHECK(c.answer().first == 202);
+    for (const auto& [path, size, n] :
+         {std::tuple{"/more", "c9", 201}, std::tuple{"/b", "65", 101}}) {
+      test::connection other{server.port()};
+      other.send(in_chunks(path, size, static_cast<std::size_t>(n)));
+      CHECK(other.answer().first == 413);
+    }
+    CHECK(test::connection{server.port()}.ask("POST", "/more", std::string(201, 'x')).first == 413);
     CHECK(c.ask("POST", "/b", std::string(101, 'x')) == std::pair{413, std::string{"413"}});
     CHECK(c.is_closed_by_server());
   }

@@ -46,4 +46,13 @@ class profile_folder {
   std::string path_;
 };
 
+/// A plan for such a folder: half of GPU 0 runs `a`, all of GPU 1 `b`, 10 requests/s each.
+inline std::string plan_of_both(int slo_a_ms = 20, int slo_b_ms = 40) {
+  return R"({"algorithm":"elastic","schedulable":true,"gpus":2,"sizes":[20,50,100],"slo_ms":{"a":)" +
+         std::to_string(slo_a_ms) + R"(,"b":)" + std::to_string(slo_b_ms) +
+         R"(},"demand":{"a":10,"b":10},"gpulets":[
+  {"gpu":0,"size":50,"duty_ms":8,"models":[{"model":"a","batch":1,"rate":10}]},
+  {"gpu":1,"size":100,"duty_ms":20,"models":[{"model":"b","batch":2,"rate":10}]}]})";
+}
+
 }  // namespace cohort::test

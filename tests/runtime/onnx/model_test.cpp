@@ -25,27 +25,10 @@ namespace {
 using host_model = onnx_model<host_executor>;
 static_assert(staged_model<host_model, host_executor::stream>);
 
-/// The end of a stream's work, and what failed.
-struct end : completion {
-  end() {
-    invoke = [](completion& c, bool failed) noexcept {
-      auto& self = static_cast<end&>(c);
-      if (failed && c.error != nullptr) self.text = c.error;
-      self.state.store(failed ? 2 : 1);
-      self.state.notify_one();
-    };
-  }
-  std::atomic<int> state{0};
-  std::string text;
-};
-
 /// Enqueues a slice and waits. @returns What failed; empty if nothing.
 std::string run(host_executor& e, host_executor::stream& stream, host_model& m, const slice& s) {
-  end done;
   m.enqueue(0, stream, s);
-  e.notify(stream, done);
-  done.state.wait(0);
-  return done.state == 2 ? "failed: " + done.text : "";
+  return failure_of(e, stream);
 }
 
 template <class T>
@@ -299,7 +282,7 @@ TEST_CASE("a run that was given up ends before its next operator, and the next o
   // Given up before it begins it does not run at all: later and later, until it has begun.
   for (int looks = 1; text.find("terminate") == std::string::npos && looks < 1 << 28; looks *= 2) {
     std::atomic<bool> given_up{false};
-    end done;
+    stream_end done;
     m.enqueue(0, stream,
               {.input = in.data(),
                .output = out.data(),

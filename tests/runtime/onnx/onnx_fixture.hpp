@@ -3,9 +3,11 @@
 /// Sessions of models that tests make, and their answers on dense tensors.
 #pragma once
 
+#include <cohort/runtime/host.hpp>
 #include <cohort/runtime/onnx/session.hpp>
 #include <support/onnx_models.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,6 +56,32 @@ inline std::vector<std::vector<std::byte>> answers(
   for (auto& tensor : outputs) out.push_back(tensor.data());
   s.run(in, out, rows, size);
   return outputs;
+}
+
+/// The end of a stream's work.
+struct stream_end : completion {
+  stream_end() {
+    invoke = [](completion& c, bool failed) noexcept {
+      auto& self = static_cast<stream_end&>(c);
+      if (failed && c.error != nullptr) self.text = c.error;
+      self.state.store(failed ? 2 : 1);
+      self.state.notify_one();
+    };
+  }
+  /// Waits for it. @returns "failed: " and why; empty if it succeeded.
+  std::string failure() {
+    state.wait(0);
+    return state == 2 ? "failed: " + text : "";
+  }
+  std::atomic<int> state{0};
+  std::string text;
+};
+
+/// Waits for a stream's work. @returns As `stream_end::failure`.
+inline std::string failure_of(host_executor& e, host_executor::stream& stream) {
+  stream_end done;
+  e.notify(stream, done);
+  return done.failure();
 }
 
 }  // namespace cohort::runtime::onnx

@@ -143,20 +143,6 @@ TEST_CASE("stated shapes close a model, and then it has rows") {
   }
 }
 
-/// The end of a stream's work, and what failed.
-struct end : completion {
-  end() {
-    invoke = [](completion& c, bool failed) noexcept {
-      auto& self = static_cast<end&>(c);
-      if (failed && c.error != nullptr) self.text = c.error;
-      self.state.store(failed ? 2 : 1);
-      self.state.notify_one();
-    };
-  }
-  std::atomic<int> state{0};
-  std::string text;
-};
-
 /// A model on a stream, and rows of numbers for it.
 struct device {
   explicit device(std::shared_ptr<open_runs> r) : runs{std::move(r)} {}
@@ -179,11 +165,8 @@ struct device {
                   .given_up = h.given_up,
                   .is_sample = h.is_sample,
                   .is_whole = h.is_whole};
-    end done;
     model.enqueue(0, stream, s);
-    e.notify(stream, done);
-    done.state.wait(0);
-    return done.state == 2 ? "failed: " + done.text : "";
+    return failure_of(e, stream);
   }
   std::string run(std::vector<std::uint64_t> numbers) { return run(std::move(numbers), how{}); }
 

@@ -44,21 +44,6 @@ formats::onnx_model multiplies() {
   return b.done();
 }
 
-/// Waits for a stream's work. @returns Whether it succeeded.
-bool finish(host_executor& e, host_executor::stream& stream) {
-  struct end : completion {
-    std::atomic<int> state{0};
-  } done;
-  done.invoke = [](completion& c, bool failed) noexcept {
-    auto& self = static_cast<end&>(c);
-    self.state.store(failed ? 2 : 1);
-    self.state.notify_one();
-  };
-  e.notify(stream, done);
-  done.state.wait(0);
-  return done.state == 1;
-}
-
 std::string why_not(std::vector<std::shared_ptr<const session>> stages) {
   try {
     (void)interface_of(stages);
@@ -109,7 +94,7 @@ TEST_CASE("sessions are run as stages of one model, with rows of several tensors
              .output_stride = 12,
              .first = 0,
              .count = 2});
-  REQUIRE(finish(e, stream));
+  REQUIRE(failure_of(e, stream) == "");
   CHECK(values_of<float>(std::span<const std::byte>{out.data(), 24}) ==
         std::vector<float>{2, 6, 12, 20, 30, 42});
 }
@@ -202,7 +187,7 @@ TEST_CASE("an output that is there before the end is an exit, in its place of th
                   .output_stride = result.bytes(),
                   .first = 1,
                   .count = 2});
-  REQUIRE(finish(e, stream));
+  REQUIRE(failure_of(e, stream) == "");
   for (std::size_t r = 0; r < 4; ++r) {
     const std::byte* const row = out.data() + r * result.bytes();
     if (r == 0 || r == 3) {
