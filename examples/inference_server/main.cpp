@@ -52,8 +52,8 @@ int run(const options& o) {
   models = make_service(o, answers, counters);
   std::string names;
   for (const served_model& m : models->models()) {
-    names +=
-        fmt::format("{}{} (SLO {} ms)", names.empty() ? "" : ", ", m.meta.name, to_ms(m.meta.slo));
+    names += fmt::format("{}{} ({} {} ms)", names.empty() ? "" : ", ", m.meta.name,
+                         m.meta.has_deadline ? "SLO" : "aims at", to_ms(m.meta.slo));
   }
   if (models->models().size() > 6) names = fmt::format("{} models", models->models().size());
   life.become_ready([&] { answers.start(*models); });

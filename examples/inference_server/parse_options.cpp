@@ -101,11 +101,13 @@ options parse_options(int argc, char** argv) {
   option("--load-timeout-s", o.load_timeout_s, "S",
          "time after which a load of a model of --repository is abandoned, in seconds; 0: no limit")
       ->check(within(0, 86400.0));
+  app.add_flag("--ready-without-models", o.ready_without_models,
+               "tell probes that the server is ready though it serves no model of --repository");
   option("--weights", weights, "MODEL=FILE.safetensors",
          "read weights of a model; repeatable (default: generated)");
   option("--seed", o.seed, "N", "seed of generated weights")->check(within(0, 9e18));
   option("--slo-ms", slos, "MODEL=MS",
-         "SLO of a model, in milliseconds; repeatable (default: from its latencies)");
+         "SLO of a model, in milliseconds; repeatable (default: no request is given up)");
   option("--max-batch", o.max_batch, "N", "largest batch")->check(within(1, 256));
   heading(app, "Devices");
   option("--executor", o.executor, "E",
@@ -248,7 +250,8 @@ options parse_options(int argc, char** argv) {
       }
     }
   }
-  for (const char* onnx : {"--onnx-library", "--model-memory-mb", "--load-timeout-s"}) {
+  for (const char* onnx :
+       {"--onnx-library", "--model-memory-mb", "--load-timeout-s", "--ready-without-models"}) {
     if (app.count(onnx) > 0 && o.repository.empty()) {
       fail(fmt::format("{}: only with --repository", onnx));
     }

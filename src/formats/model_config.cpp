@@ -370,12 +370,21 @@ class config_maker {
                                    in.preferred_batch_size(i), 1, most_batch));
     }
     sort_once(b.preferred);
-    const std::uint64_t us = in.max_queue_delay_microseconds();
-    if (us > most_delay_us) {
-      fail(at("dynamic_batching.max_queue_delay_microseconds"), fmt::format("{}", us),
-           fmt::format("0 to {}", most_delay_us));
-    }
-    b.max_queue_delay = std::chrono::microseconds{us};
+    const auto microseconds = [&](const std::string& place, std::uint64_t us) {
+      if (us > most_delay_us) {
+        fail(at("dynamic_batching." + place), fmt::format("{}", us),
+             fmt::format("0 to {}", most_delay_us));
+      }
+      return std::chrono::microseconds{us};
+    };
+    b.max_queue_delay =
+        microseconds("max_queue_delay_microseconds", in.max_queue_delay_microseconds());
+    const schema::ModelQueuePolicy& policy = in.default_queue_policy();
+    const duration timeout = microseconds("default_queue_policy.default_timeout_microseconds",
+                                          policy.default_timeout_microseconds());
+    // Those that are late wait behind the others: they do so here, too.
+    if (policy.timeout_action() == schema::ModelQueuePolicy::REJECT) b.queue_timeout = timeout;
+    b.queue_size = policy.max_queue_size();
     out_.batching = std::move(b);
   }
   template <class T>

@@ -37,6 +37,8 @@ struct config_tensor {
 struct dynamic_batching {
   std::vector<std::uint32_t> preferred{};  ///< Batch sizes, ascending, each once; may be empty.
   duration max_queue_delay{};              ///< A request waits so long for others; 0 to 1 h.
+  duration queue_timeout{};  ///< One that waits longer to start is given up; 0 to 1 h, 0: none is.
+  std::uint32_t queue_size = 0;  ///< Most requests that wait; 0: as the server says.
 };
 
 enum class instance_kind : std::uint8_t { automatic, cpu, gpu };
@@ -100,6 +102,13 @@ struct model_config {
   [[nodiscard]] duration longest_wait() const noexcept {
     return batching && batching->max_queue_delay > duration{0} ? batching->max_queue_delay
                                                                : unbounded;
+  }
+  /// As `dynamic_batching` has them; 0: there is none.
+  [[nodiscard]] duration queue_timeout() const noexcept {
+    return batching ? batching->queue_timeout : duration{0};
+  }
+  [[nodiscard]] std::uint32_t queue_size() const noexcept {
+    return batching ? batching->queue_size : 0;
   }
 };
 

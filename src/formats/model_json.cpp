@@ -101,6 +101,9 @@ void write_warmup(json_writer& w, const model_warmup& m) {
 }  // namespace
 
 std::string to_json(const model_config& c) {
+  const auto in_microseconds = [](duration d) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(d).count();
+  };
   json_writer w;
   w.begin_object().field("name", c.name);
   w.field("platform", "onnxruntime_onnx").field("backend", "onnxruntime");
@@ -111,9 +114,12 @@ std::string to_json(const model_config& c) {
   if (c.batching) {
     w.key("dynamic_batching").begin_object();
     write_list(w, "preferred_batch_size", c.batching->preferred);
-    w.field(
-        "max_queue_delay_microseconds",
-        std::chrono::duration_cast<std::chrono::microseconds>(c.batching->max_queue_delay).count());
+    w.field("max_queue_delay_microseconds", in_microseconds(c.batching->max_queue_delay));
+    if (c.batching->queue_timeout > duration{0} || c.batching->queue_size > 0) {
+      w.key("default_queue_policy").begin_object();
+      w.field("default_timeout_microseconds", in_microseconds(c.batching->queue_timeout));
+      w.field("max_queue_size", c.batching->queue_size).end_object();
+    }
     w.end_object();
   }
   w.key("instance_group").begin_array();

@@ -108,6 +108,9 @@ serve::http_reply infer_app::ready() {
     return {.status = 503,
             .body = serve::error_body(fmt::format("starting: models still loading: {}", n))};
   }
+  if (catalog_->is_empty() && !settings_.ready_without_models) {
+    return {.status = 503, .body = serve::error_body("no model is served")};
+  }
   return {.body = R"({"ready":true})"};
 }
 
@@ -337,7 +340,7 @@ infer_app::lane& infer_app::lane_of(const served_model& model) {
 }
 
 serve::time_budget infer_app::budget_of(const served_model& model) {
-  const duration slo = model.meta.slo;
+  const duration slo = time_of(model.meta);
   // A cycle is what it may have waited in the socket before it was seen.
   const duration unseen = std::min(slo / 4, cycle_.mean());
   return {.limit = slo - std::min(slo / 10, from_ms(settings_.http_margin_us / 1e3)) - unseen,

@@ -240,7 +240,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   j->make_parts(model.input, model.output);
   const auto n = static_cast<std::uint32_t>(j->parts.size());
   watch_.arrived(model.row, j->asked.rows, taken);
-  const time_point deadline = arrival + j->asked.timeout.value_or(model.meta.slo);
+  const time_point deadline = arrival + j->asked.timeout.value_or(time_of(model.meta));
   for (std::uint32_t i = 0; i < n; ++i) {
     infer_job::part& r = j->parts[i];
     r.id = request_id{i};

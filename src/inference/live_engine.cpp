@@ -96,7 +96,8 @@ class live_engine_of final : public live_engine {
     return engine_.add_model({.scheduling = {.latency = m.latency,
                                              .slo = m.slo,
                                              .queue_capacity = m.queue_capacity,
-                                             .longest_wait = m.longest_wait},
+                                             .longest_wait = m.longest_wait,
+                                             .slo_steers = true},
                               .is_repeatable = true,
                               .longest_run = m.longest_run},
                              [&](model_id added) {

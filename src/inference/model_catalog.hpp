@@ -57,6 +57,10 @@ class model_catalog {
     }
     return all;
   }
+  [[nodiscard]] bool is_empty() const {
+    const std::lock_guard lock{mutex_};
+    return models_.empty();
+  }
   /// All, by name and version.
   [[nodiscard]] std::vector<entry> all() const {
     const std::lock_guard lock{mutex_};

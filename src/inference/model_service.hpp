@@ -15,6 +15,7 @@
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -49,6 +50,11 @@ struct open_requests {
   runtime::onnx::open_runs runs;
   std::vector<shapes> inputs, outputs;
 };
+
+/// From a request's arrival to its deadline, if it asks for nothing else. An hour stands for none.
+[[nodiscard]] inline duration time_of(const serve::model_meta& m) noexcept {
+  return m.has_deadline ? m.slo : std::chrono::hours{1};
+}
 
 /// A shape that fits `from`, as `to` has it: the lengths of open dimensions stay, in their order.
 /// @returns `given` where that would not have as many elements.

@@ -33,6 +33,7 @@ struct options {
   std::string onnx_library;  ///< libonnxruntime.so.1; empty: by the environment or the system.
   std::size_t model_memory_mb = 4096;  ///< Of a repository's models and their rows.
   double load_timeout_s = 300;         ///< Of a repository's models; 0: none.
+  bool ready_without_models = false;   ///< A server of a repository is ready though it serves none.
   std::string plan;  ///< As `cohort pack --json` prints it; empty: every model everywhere.
   double replan_period_s = 0;     ///< 0: the plan stays.
   double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.

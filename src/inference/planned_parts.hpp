@@ -42,7 +42,8 @@ inline engine::model_config configure(const served_plan& p, model_id model, devi
   return {.scheduling = {.latency = curve,
                          .slo = std::max(from_ms(p.profiles.models[model.index()].slo_ms), least),
                          .queue_capacity = queue_capacity,
-                         .longest_wait = p.longest_wait[model.index()]},
+                         .longest_wait = p.longest_wait[model.index()],
+                         .slo_steers = true},
           .is_repeatable = true};
 }
 

@@ -132,26 +132,23 @@ inline std::vector<latency_point> given_profile(const std::string& dir, const st
   }
 }
 
-/// Gives SLOs to those that have none. @param slower As `default_slo_of` has it.  @param least Of
+/// Gives SLOs to those that have none, which are aims: no request is given up for them. @param
+/// slower As `default_slo_of` has it.  @param least Of
 /// what is given.
 /// @returns Why, a line for each.
 inline std::string set_default_slos(std::vector<prepared_model>& models,
                                     const std::vector<profile_points>& points,
                                     std::uint32_t capacity, double slower,
                                     duration least = duration{0}) {
-  std::vector<slo_model> all;
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    const std::uint32_t most = models[i].latency.max_batch();
-    const latency_curve best{table_latency{at_best(points[i].least)}, most};
-    all.push_back({best(std::max(1U, most / 2)), best(most), models[i].latency(1)});
-  }
   std::string lines;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    if (models[i].meta.slo > duration{0}) continue;
-    const default_slo d = default_slo_of(i, all, capacity, slower);
-    models[i].meta.slo = std::max(d.slo, least);
-    lines += fmt::format("slo: {} {} ms: {}\n", models[i].meta.name, to_ms(models[i].meta.slo),
-                         d.slo >= least ? d.reason : "ten times --http-margin-us, the least");
+    serve::model_meta& m = models[i].meta;
+    if (m.slo > duration{0}) continue;
+    const std::uint32_t most = models[i].latency.max_batch();
+    const latency_curve best{table_latency{at_best(points[i].least)}, most};
+    const default_slo d = default_slo_of(
+        {best(std::max(1U, most / 2)), best(most), models[i].latency(1)}, capacity, slower);
+    lines += aim_at(m, d, least) + '\n';
   }
   return lines;
 }
@@ -170,7 +167,7 @@ inline std::string describe_profiles(const std::vector<std::string>& kept,
 }
 
 /// Loads the models into `made`, and measures them unless their profiles are known.
-/// @param capacity Of the devices, for default SLOs.
+/// @param capacity Of the devices, for what batches aim at.
 template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,

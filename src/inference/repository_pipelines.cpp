@@ -53,7 +53,7 @@ formats::pipeline_plan plan_of(const options& o, const std::string& name,
   return at == found.end() ? formats::pipeline_plan{} : std::move(at->second);
 }
 
-/// The SLO that a configuration says; 0: it says none.
+/// The SLO that a configuration asks for; 0: none.
 duration checked_slo(const loaded_version& v, const latency_curve& latency,
                      std::uint32_t capacity) {
   const duration least = capacity * latency(1);
@@ -61,6 +61,9 @@ duration checked_slo(const loaded_version& v, const latency_curve& latency,
     throw config_error{
         fmt::format("slo_ms: got {}, expected at least {:.3f}, the time of one request",
                     to_ms(v.meta.slo), to_ms(least))};
+  }
+  if (v.meta.slo == duration{0} && v.config.queue_timeout() > duration{0}) {
+    return with_largest_batch(v.config.queue_timeout(), latency, capacity);
   }
   return v.meta.slo;
 }

@@ -248,10 +248,14 @@ repository_service::instance repository_service::instance_of(opened_version v) {
              .max_batch = loaded.max_batch,
              .most_rows = loaded.most_rows,
              .slo = loaded.config.slo,
+             .queue_timeout = loaded.config.queue_timeout(),
              .points = std::move(v.points),
              .key = std::move(loaded.key),
              .is_known = !loaded.open || loaded.open->runs.sample() != nullptr};
   i.how.longest_wait = loaded.config.longest_wait();
+  if (const std::uint32_t most = loaded.config.queue_size(); most > 0) {
+    i.how.queue_capacity = std::min(i.how.queue_capacity, most);
+  }
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
   const runtime::model_interface& io = i.factory->info();
@@ -268,7 +272,8 @@ repository_service::instance repository_service::instance_of(opened_version v) {
   return i;
 }
 
-/// What the configuration says; else by the rule of default SLOs, among those that are served.
+/// What the configuration says; else nobody is given up, and batches aim at what `default_slo_of`
+/// says.
 void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   const duration possible = engine_->least_slo(i.how.latency);
   // Of one that nothing is known of any promise may be kept.
@@ -280,28 +285,19 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
                       meta.name, to_ms(*i.slo), to_ms(possible))};
     }
     meta.slo = *i.slo;
+  } else if (i.queue_timeout > duration{0}) {
+    meta.slo = std::max(possible, with_largest_batch(i.queue_timeout, i.how.latency));
   } else if (meta.is_open) {
-    meta.slo = std::max(open_slo, possible);
-    serve::log_line(
-        serve::severity::info,
-        fmt::format("model '{}': SLO {} ms: requests of any shape", meta.name, to_ms(meta.slo)));
+    serve::log_line(serve::severity::info,
+                    aim_at(meta, {open_slo, "requests of any shape"}, possible));
   } else {
-    const auto facts = [](const instance& x) {
-      const std::uint32_t most = x.how.latency.max_batch();
-      return slo_model{x.how.latency(std::max(1U, most / 2)), x.how.latency(most),
-                       x.how.latency(1)};
-    };
-    std::vector<slo_model> all{facts(i)};
-    for (const auto& [which, other] : instances_) {
-      if (which.first != meta.name) all.push_back(facts(other));
-    }
-    const default_slo d = default_slo_of(0, all, 1, std::max(1.5, options_.profile_margin));
-    const duration least = std::max(possible, least_default_slo(options_.http_margin_us));
-    meta.slo = std::max(d.slo, least);
+    const latency_curve& l = i.how.latency;
+    const default_slo d =
+        default_slo_of({l(std::max(1U, l.max_batch() / 2)), l(l.max_batch()), l(1)}, 1,
+                       std::max(1.5, options_.profile_margin));
     serve::log_line(
         serve::severity::info,
-        fmt::format("model '{}': SLO {} ms: {}", meta.name, to_ms(meta.slo),
-                    d.slo >= least ? d.reason : "ten times --http-margin-us, the least"));
+        aim_at(meta, d, std::max(possible, least_default_slo(options_.http_margin_us))));
   }
   i.how.slo = meta.slo;
   // A request of any shape may take what it is given, before its device is taken to hang.

@@ -114,6 +114,7 @@ class repository_service final : public model_service, public model_repository {
     std::uint32_t max_batch = 1;                ///< Once it is measured.
     std::uint32_t most_rows = 1;                ///< Then, too.
     std::optional<duration> slo{};              ///< That the configuration says.
+    duration queue_timeout{0};                  ///< As `formats::model_config` has it.
     std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
     formats::start_key key{};
     bool is_known = true;  ///< Something can be run to measure it.

@@ -97,7 +97,10 @@ class service_of final : public model_service {
   template <class AddToBackend>
   void add_model(const prepared_model& m, std::uint32_t queue_capacity, AddToBackend add) {
     const model_id id = engine_.add_model(
-        {.scheduling = {.latency = m.latency, .slo = m.meta.slo, .queue_capacity = queue_capacity},
+        {.scheduling = {.latency = m.latency,
+                        .slo = m.meta.slo,
+                        .queue_capacity = queue_capacity,
+                        .slo_steers = true},
          .is_repeatable = true},  // It keeps nothing from one request to the next.
         [&](model_id added) {
           counters_.add_model(added, m.meta.name);

@@ -97,9 +97,9 @@ std::string write_model_metadata(const model_meta& model, std::span<const std::s
   }
   return fmt::format(
       "{{\"name\":{},\"versions\":[{}],\"platform\":{},\"inputs\":[{}],\"outputs\":[{}],"
-      "\"parameters\":{{\"slo_ms\":{},\"emulated\":{}{}}}}}",
+      "\"parameters\":{{\"slo_ms\":{},\"has_deadline\":{},\"emulated\":{}{}}}}}",
       json_string(model.name), numbers, json_string(model.platform), join(model.inputs, tensor),
-      join(model.outputs, tensor), to_ms(model.slo), model.outputs.empty(),
+      join(model.outputs, tensor), to_ms(model.slo), model.has_deadline, model.outputs.empty(),
       has_sizes ? fmt::format(",\"max_size\":{}", model.max_size) : "");
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inference/default_slo.hpp>
 
+#include <cohort/core/latency_model.hpp>
+#include <cohort/core/time.hpp>
+#include <cohort/serve/infer_request.hpp>
+
 #include <doctest/doctest.h>
 
-#include <array>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -41,38 +44,47 @@ TEST_CASE("a smaller batch takes no longer than a larger one that holds it") {
   CHECK(at_best(std::vector<latency_point>{{1, 5ms}, {2, 3ms}})[0].latency == 3ms);
 }
 
-TEST_CASE("a default SLO leaves room for two halves and a largest batch of each model") {
-  const std::array all{slo_model{4ms, 8ms, 1ms}, slo_model{20ms, 38ms, 6ms}};
-  // 1.5 (2 · 4 + 8 + 38) = 81 ms, up to 100; 1.5 (2 · 20 + 46) = 129 ms, up to 200.
-  const default_slo a = default_slo_of(0, all, 1, 1.5);
-  CHECK(a.slo == 100ms);
+TEST_CASE("a default SLO leaves room for two halves and a largest batch") {
+  // 1.5 (2 · 20 + 38) = 117 ms, up to 200.
+  const slo_model m{20ms, 38ms, 6ms};
+  const default_slo a = default_slo_of(m, 1, 1.5);
+  CHECK(a.slo == 200ms);
   CHECK(a.reason ==
-        "1.5 x (2 x 4 for half a largest batch + 46 for a largest batch of each model) = 81 ms at "
-        "best, rounded up to 1, 2 or 5 x 10^n");
-  CHECK(default_slo_of(1, all, 1, 1.5).slo == 200ms);
-  // Two batches share a device: 162 ms and 258 ms.
-  CHECK(default_slo_of(0, all, 2, 1.5).slo == 200ms);
-  CHECK(default_slo_of(1, all, 2, 1.5).slo == 500ms);
-  CHECK(default_slo_of(1, all, 2, 1.5).reason.starts_with("2 x 1.5 x (2 x 20 "));
+        "1.5 x (2 x 20 for half a largest batch + 38 for a largest one) = 117 ms at best, rounded "
+        "up to 1, 2 or 5 x 10^n");
+  // Two batches share a device: 234 ms.
+  CHECK(default_slo_of(m, 2, 1.5).slo == 500ms);
+  CHECK(default_slo_of(m, 2, 1.5).reason.starts_with("2 x 1.5 x (2 x 20 "));
 }
 
 TEST_CASE("starts whose measurements differ by noise have the same default SLOs") {
-  // The first start above, and one on which all was a tenth slower and one on which it was faster.
   for (const double noise : {0.9, 1.0, 1.1}) {
     CAPTURE(noise);
-    const std::array all{slo_model{from_ms(4 * noise), from_ms(8 * noise), 1ms},
-                         slo_model{from_ms(20 * noise), from_ms(38 * noise), 6ms}};
-    CHECK(default_slo_of(0, all, 1, 1.5).slo == 100ms);
-    CHECK(default_slo_of(1, all, 1, 1.5).slo == 200ms);
+    CHECK(default_slo_of({from_ms(20 * noise), from_ms(38 * noise), 6ms}, 1, 1.5).slo == 200ms);
   }
 }
 
 TEST_CASE("a default SLO is never too short for one request, however busy the machine was") {
-  const std::array all{slo_model{4ms, 8ms, 70ms}};
   // 1.5 (2 · 4 + 8) = 24 ms, but one request is thought to take 70: 140 ms, up to 200.
-  const default_slo d = default_slo_of(0, all, 1, 1.5);
+  const default_slo d = default_slo_of({4ms, 8ms, 70ms}, 1, 1.5);
   CHECK(d.slo == 200ms);
   CHECK(d.reason.starts_with("2 x 70 ms for a batch of 1, "));
+}
+
+TEST_CASE("what nobody asked for is an aim, and no deadline") {
+  serve::model_meta m{.name = "m", .platform = "p", .inputs = {}, .outputs = {}};
+  CHECK(aim_at(m, {20ms, "because"}, 5ms) == "slo: m has none, batches aim at 20 ms: because");
+  CHECK(m.slo == 20ms);
+  CHECK_FALSE(m.has_deadline);
+  CHECK(aim_at(m, {20ms, "because"}, 50ms) ==
+        "slo: m has none, batches aim at 50 ms: the least for one request and HTTP");
+  CHECK(m.slo == 50ms);
+}
+
+TEST_CASE("who has waited for a queue's time-out still has time for a largest batch") {
+  const latency_curve l{linear_latency{5ms, 1ms}, 8};
+  CHECK(with_largest_batch(40ms, l) == 53ms);
+  CHECK(with_largest_batch(40ms, l, 2) == 66ms);
 }
 
 TEST_CASE("HTTP takes at most a tenth of a default SLO") {

@@ -253,7 +253,7 @@ TEST_CASE("what cannot be a pipeline is named with the reason, and the others ar
   r.add(test::mlp(), "quick");  // Its SLO by the rule, and not below what HTTP takes.
   test::child_server s{INFERENCE_SERVER, r.options({"--pipeline", "auto"})};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
-  CHECK(s.first_line.find("quick (SLO 20 ms)") != std::string::npos);
+  CHECK(s.first_line.find("quick (aims at 20 ms)") != std::string::npos);
   CAPTURE(s.told_before);
   const auto told = [&](const char* what) {
     CHECK_MESSAGE(s.told_before.find(what) != std::string::npos, what);

@@ -497,6 +497,50 @@ TEST_CASE("answers do not say where the repository lies, and the log does") {
         std::string::npos);
 }
 
+TEST_CASE("without an SLO no request is given up that does not ask for it") {
+  const repository r;
+  r.add(test::two_by_two(), "none");
+  r.add(test::two_by_two(), "queue",
+        "max_batch_size: 4 dynamic_batching { default_queue_policy { default_timeout_microseconds: "
+        "40000000 max_queue_size: 7 } }");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string none = c.ask("GET", "/v2/models/none").second;
+  CHECK(none.find("\"has_deadline\":false") != std::string::npos);
+  CHECK(c.ask("POST", "/v2/models/none/infer", two_by_two_body).first == 200);
+  std::string hurried = two_by_two_body;
+  hurried.insert(1, R"("parameters":{"timeout":1},)");
+  CHECK(c.ask("POST", "/v2/models/none/infer", hurried).first >= 503);
+  // The time-out and a largest batch.
+  const std::string queue = c.ask("GET", "/v2/models/queue").second;
+  CHECK(queue.find("\"slo_ms\":4000") != std::string::npos);
+  CHECK(queue.find("\"has_deadline\":true") != std::string::npos);
+  CHECK(c.ask("GET", "/v2/models/queue/config").second.find("\"max_queue_size\": 7") !=
+        std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a server that serves no model is not ready, unless it is told to be") {
+  const repository r;
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(c.ask("GET", "/v2/health/ready") ==
+        std::pair{503, std::string{R"({"error":"no model is served"})"}});
+  r.add(test::two_by_two(), "m");
+  CHECK(load(c, "m").empty());
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(unload(c, "m").empty());
+  CHECK(c.ask("GET", "/v2/health/ready").first == 503);
+  CHECK(s.stop() == 0);
+  fs::remove_all(r.folder + "/m");
+  test::child_server empty{INFERENCE_SERVER, r.options({"--ready-without-models"})};
+  REQUIRE_MESSAGE(empty.port() != 0, empty.first_line);
+  CHECK(test::connection{empty.port()}.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(empty.stop() == 0);
+}
+
 TEST_CASE("an SLO that no request can meet is refused with the least one") {
   const repository r;
   r.add(test::mlp(), "m", test::parameter("slo_ms", "0.001"));

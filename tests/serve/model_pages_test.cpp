@@ -23,11 +23,11 @@ TEST_CASE("metadata has all tensors, lengths and ranges") {
         R"({"name":"ids","datatype":"INT64","shape":[-1,-1],"parameters":{"range":[0,99]}},)"
         R"({"name":"b","datatype":"BOOL","shape":[-1,2,3]}],)"
         R"("outputs":[{"name":"y","datatype":"FP32","shape":[-1,-1,2]}],)"
-        R"("parameters":{"slo_ms":20,"emulated":false,"max_size":5}})");
+        R"("parameters":{"slo_ms":20,"has_deadline":true,"emulated":false,"max_size":5}})");
   CHECK(write_model_metadata(emulated) ==
         R"({"name":"e","versions":["1"],"platform":"none","inputs":[)"
         R"({"name":"x","datatype":"FP32","shape":[-1,1]}],"outputs":[],)"
-        R"("parameters":{"slo_ms":1.5,"emulated":true}})");
+        R"("parameters":{"slo_ms":1.5,"has_deadline":true,"emulated":true}})");
 }
 TEST_CASE("a configuration is what a client of Triton looks for") {
   CHECK(

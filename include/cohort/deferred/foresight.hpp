@@ -87,8 +87,9 @@ class foresight {
     const bool is_first =
         more.first != nullptr && (m_.queue.empty() || due(*more.first) < m_.queue.deadline(0));
     const request& first = is_first ? *more.first : m_.queue[0];
-    const batch_view view = m_.view_of(size, due(first), first.arrival, idle_fraction_);
-    const time_point latest = view.deadline - view.latency;
+    const batch_view view =
+        m_.view_of(size, m_.aim(due(first), first), first.arrival, idle_fraction_);
+    const time_point latest = due(first) - view.latency;
     time_point opens = std::min(latest, window_.opens(view));
     if (m_.longest_wait != unbounded) opens = std::min(opens, first.arrival + m_.longest_wait);
     if constexpr (following_pool<Window>) {

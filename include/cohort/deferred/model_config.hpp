@@ -23,6 +23,12 @@ struct model_config {
   /// opens then, whatever the policy. At least 0; 0: whoever comes starts at once on a free device.
   /// For those who promise such a bound; otherwise policies know better when to start.
   duration longest_wait = unbounded;
+  /// Whether a request with more time than the SLO, or with no deadline at all, starts as early and
+  /// is as urgent as if it had to keep the SLO. It still is given up only for its own deadline. One
+  /// that is later than the SLO counts as if it had come with the model's batch before: so a model
+  /// that has far too much to do gets a batch an SLO ahead of models that keep theirs, and else
+  /// what these leave.
+  bool slo_steers = false;
 };
 
 /// Whether and how a scheduler learns latencies. A batch is then taken to last ℓ(b) times what a

@@ -274,7 +274,7 @@ class basic_model_shard {
       r.batch = best.size;
       b.requests.push_back(r);
     });
-    m.served(best.size);
+    m.served(best.size, b.exec_at);
     const time_point exec_at = b.exec_at;
     const duration expected = b.expected;
     sink.dispatch(std::move(b));
@@ -370,14 +370,17 @@ class basic_model_shard {
     if (g.drop > 0) [[unlikely]]
       drop_some(m, g.drop, sink);
     if (g.size == 0) return {};
-    const batch_view view =
-        m.view_of(g.size, m.queue.first_deadline(), first_arrival(m), sink.pool(id).idle_fraction);
-    const time_point latest = view.deadline - view.latency;
+    const time_point deadline = m.queue.first_deadline();
+    batch_view view = m.view_of(g.size, m.aim(deadline, m.queue[0]), first_arrival(m),
+                                sink.pool(id).idle_fraction);
+    const time_point latest = deadline - view.latency;
     time_point exec_at = m.opens(window_, view);
     if (exec_at > latest) exec_at = latest;
     // Most wait as long as they may: then who came first is not asked, nor brought into the cache.
     if (m.longest_wait != unbounded) [[unlikely]]
       exec_at = std::min(exec_at, m.queue[0].arrival + m.longest_wait);
+    if (m.slo_steers) [[unlikely]]
+      view.deadline = std::max(view.deadline, std::min(deadline, m.served_at + m.slo));
     return {.size = g.size,
             .exec_at = exec_at,
             .latest = latest,

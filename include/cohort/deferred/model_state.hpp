@@ -28,6 +28,7 @@ struct model_state {
         rate{c.rate_window},
         queue{c.queue_capacity},
         longest_wait{c.longest_wait},
+        slo_steers{c.slo_steers},
         latency{c.latency, slo, sharing, delays} {}
 
   /// What the policies may know of its arrivals, now that a tick has passed or ℓ(b) has changed.
@@ -56,6 +57,11 @@ struct model_state {
             .load = load,
             .idle_fraction = idle_fraction};
   }
+  /// The deadline that windows go by, of a batch whose first request has this one.
+  [[nodiscard, gnu::always_inline]] time_point aim(time_point deadline,
+                                                   const request& first) const noexcept {
+    return slo_steers ? std::min(deadline, first.arrival + slo) : deadline;
+  }
   /// The batch as far as its first request is in time on a slow device; at least that, for only
   /// work shows whether the device is still slow.
   [[nodiscard]] std::uint32_t shortened(std::uint32_t size, time_point now,
@@ -66,7 +72,8 @@ struct model_state {
 
   /// Follow the share of dropped requests over about the last 512.
   void dropped() noexcept { load.bad_rate += (1 - load.bad_rate) / 512; }
-  void served(std::uint32_t count) noexcept {
+  void served(std::uint32_t count, time_point at) noexcept {
+    served_at = at;
     for (; count > 0; --count) load.bad_rate *= 511.0 / 512;
     if (load.bad_rate < 1e-30) load.bad_rate = 0;  // Numbers near the least one are slow.
   }
@@ -80,8 +87,10 @@ struct model_state {
   std::uint32_t target = 1;
   alignas(64) request_queue queue;
   duration longest_wait;
+  bool slo_steers;
   time_point looked_at = never;  ///< When its shard has a timer to look at `published`.
   alignas(64) candidate published{};
+  time_point served_at = distant_past;  ///< When its last batch started.
   learned_latency latency;
 };
 

@@ -26,7 +26,7 @@ struct model_meta {
   std::string platform;
   std::vector<runtime::tensor_info> inputs;   ///< At least one.
   std::vector<runtime::tensor_info> outputs;  ///< None of models that are emulated in time only.
-  duration slo{0};
+  duration slo{0};             ///< What batches aim at, from a request's arrival to its answer.
   std::uint32_t max_size = 1;  ///< As `runtime::model_interface` has it.
   std::string version = "1";
   bool batches =
@@ -38,6 +38,8 @@ struct model_meta {
   /// The most rows of one request, where the model's configuration says so, or its requests run
   /// alone: whatever the parser's limit is. 0: that holds.
   std::uint32_t max_rows = 0;
+  /// A request that would be later than `slo` is given up. Else none is that asks for no time-out.
+  bool has_deadline = true;
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
