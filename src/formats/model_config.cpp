@@ -237,6 +237,7 @@ class config_maker {
     read_tensors("input", in_.input(), out_.inputs);
     read_tensors("output", in_.output(), out_.outputs);
     if (in_.has_dynamic_batching()) read_batching(in_.dynamic_batching());
+    if (in_.has_sequence_batching()) read_sequences(in_.sequence_batching());
     read_instances();
     if (in_.has_version_policy()) read_versions(in_.version_policy());
     read_warmups();
@@ -386,6 +387,90 @@ class config_maker {
     if (policy.timeout_action() == schema::ModelQueuePolicy::REJECT) b.queue_timeout = timeout;
     b.queue_size = policy.max_queue_size();
     out_.batching = std::move(b);
+  }
+  void read_sequences(const schema::ModelSequenceBatching& in) {
+    sequence_batching s;
+    const std::uint64_t us = in.max_sequence_idle_microseconds();
+    if (us > most_delay_us) {
+      fail(at("sequence_batching.max_sequence_idle_microseconds"), fmt::format("{}", us),
+           fmt::format("0 to {}", most_delay_us));
+    }
+    if (us > 0) s.idle = std::chrono::microseconds{us};
+    limit("sequence_batching.control_input", in.control_input_size(), most_tensors);
+    for (int i = 0; i < in.control_input_size(); ++i) {
+      s.controls.push_back(read_control(in.control_input(i), i));
+    }
+    limit("sequence_batching.state", in.state_size(), most_tensors);
+    for (int i = 0; i < in.state_size(); ++i) s.states.push_back(read_state(in.state(i), i));
+    out_.sequences = std::move(s);
+  }
+  [[nodiscard]] control_input read_control(const schema::ModelSequenceBatching::ControlInput& in,
+                                           int i) const {
+    using kind = schema::ModelSequenceBatching::Control;
+    const std::string place = fmt::format("sequence_batching.control_input[{}].", i);
+    control_input c{.name = text(place + "name", in.name())};
+    if (in.control_size() != 1) {
+      fail(at(place + "control"), fmt::format("a list of {}", in.control_size()), "one of them");
+    }
+    const kind& what = in.control(0);
+    const std::string here = place + "control[0].";
+    if (what.kind() == kind::CONTROL_SEQUENCE_CORRID) {
+      const auto is = type(here + "data_type", what.has_data_type(), what.data_type());
+      using runtime::data_type;
+      if (is != data_type::u64 && is != data_type::i64 && is != data_type::u32 &&
+          is != data_type::i32) {
+        fail(at(here + "data_type"), schema::DataType_Name(what.data_type()),
+             "TYPE_UINT64, TYPE_INT64, TYPE_UINT32 or TYPE_INT32");
+      }
+      c.what = sequence_control::id;
+      c.type = *is;
+      return c;
+    }
+    c.what = what.kind() == kind::CONTROL_SEQUENCE_START   ? sequence_control::start
+             : what.kind() == kind::CONTROL_SEQUENCE_READY ? sequence_control::ready
+                                                           : sequence_control::end;
+    int given = 0;
+    const auto pair = [&](const char* field, runtime::data_type is, const auto& list) {
+      if (list.size() == 0) return;
+      if (list.size() != 2) {
+        fail(at(here + field), fmt::format("a list of {}", list.size()), "two values");
+      }
+      ++given;
+      c.type = is;
+      c.no = static_cast<double>(list.Get(0));
+      c.yes = static_cast<double>(list.Get(1));
+    };
+    pair("int32_false_true", runtime::data_type::i32, what.int32_false_true());
+    pair("fp32_false_true", runtime::data_type::f32, what.fp32_false_true());
+    pair("bool_false_true", runtime::data_type::boolean, what.bool_false_true());
+    if (given != 1) {
+      fail(at(place + "control[0]"), fmt::format("{} pairs of values", given),
+           "one of int32_false_true, fp32_false_true and bool_false_true");
+    }
+    return c;
+  }
+  [[nodiscard]] sequence_state read_state(const schema::ModelSequenceBatching::State& in,
+                                          int i) const {
+    const std::string place = fmt::format("sequence_batching.state[{}].", i);
+    sequence_state s{.input = text(place + "input_name", in.input_name()),
+                     .output = text(place + "output_name", in.output_name()),
+                     .type = type(place + "data_type", in.has_data_type(), in.data_type()),
+                     .dims = dims(place + "dims", in.dims(), true)};
+    if (in.initial_state_size() > 1) {
+      fail(at(place + "initial_state"), fmt::format("a list of {}", in.initial_state_size()),
+           "at most one");
+    }
+    if (in.initial_state_size() == 0) return s;
+    const auto& first = in.initial_state(0);
+    const std::string here = place + "initial_state[0].";
+    static_cast<void>(text(here + "name", first.name(), true));
+    const auto is = type(here + "data_type", first.has_data_type(), first.data_type());
+    if (is && s.type && is != s.type) {
+      fail(at(here + "data_type"), schema::DataType_Name(first.data_type()), "the state's");
+    }
+    s.first = dims(here + "dims", first.dims(), false);
+    if (!first.has_zero_data()) fail(at(here + "zero_data"), "none", "it, whatever its value");
+    return s;
   }
   template <class T>
   static void sort_once(std::vector<T>& v) {

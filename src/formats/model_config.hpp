@@ -6,6 +6,7 @@
 #include <cohort/core/time.hpp>
 #include <cohort/runtime/tensor.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -39,6 +40,30 @@ struct dynamic_batching {
   duration max_queue_delay{};              ///< A request waits so long for others; 0 to 1 h.
   duration queue_timeout{};  ///< One that waits longer to start is given up; 0 to 1 h, 0: none is.
   std::uint32_t queue_size = 0;  ///< Most requests that wait; 0: as the server says.
+};
+
+/// What the runs of a sequence are told: whether the request starts or ends it, whether there is
+/// one, and the sequence's id.
+enum class sequence_control : std::uint8_t { start, ready, end, id };
+struct control_input {
+  std::string name{};
+  sequence_control what = sequence_control::start;
+  runtime::data_type type = runtime::data_type::i32;  ///< i32, f32 or boolean; of an id an integer.
+  double no = 0;                                      ///< Not of an id.
+  double yes = 1;
+};
+/// An output of a run that is an input of the sequence's next one.
+struct sequence_state {
+  std::string input{};
+  std::string output{};
+  std::optional<runtime::data_type> type{};
+  std::vector<std::int64_t> dims{};   ///< As of `config_tensor`.
+  std::vector<std::int64_t> first{};  ///< Of the first one, which is zeros; empty: `dims`.
+};
+struct sequence_batching {
+  duration idle = std::chrono::seconds{1};  ///< A sequence is over when none comes for so long.
+  std::vector<control_input> controls{};
+  std::vector<sequence_state> states{};
 };
 
 enum class instance_kind : std::uint8_t { automatic, cpu, gpu };
@@ -83,7 +108,8 @@ struct model_config {
   std::vector<config_tensor> inputs{};            ///< Empty: as the model has them.
   std::vector<config_tensor> outputs{};           ///< Empty: as the model has them.
   std::optional<dynamic_batching> batching{};
-  std::vector<instance_group> instances{};  ///< Empty: as the server chooses.
+  std::optional<sequence_batching> sequences{};  ///< Not beside `batching`.
+  std::vector<instance_group> instances{};       ///< Empty: as the server chooses.
   version_policy versions{};
   std::vector<model_warmup> warmups{};
   std::string file = "model.onnx";                  ///< In each version's folder; a plain name.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -72,6 +73,38 @@ std::string_view name_of(instance_kind k) {
   return "";
 }
 
+void write_sequences(json_writer& w, const sequence_batching& s) {
+  w.key("sequence_batching").begin_object();
+  w.field("max_sequence_idle_microseconds",
+          std::chrono::duration_cast<std::chrono::microseconds>(s.idle).count());
+  w.key("control_input").begin_array();
+  for (const control_input& c : s.controls) {
+    w.begin_object(line).field("name", c.name).key("control").begin_array().begin_object();
+    constexpr std::string_view kinds[] = {"START", "READY", "END", "CORRID"};
+    w.field("kind", fmt::format("CONTROL_SEQUENCE_{}", kinds[static_cast<std::size_t>(c.what)]));
+    if (c.what == sequence_control::id) {
+      write_type(w, c.type);
+    } else {
+      w.key(c.type == runtime::data_type::f32   ? "fp32_false_true"
+            : c.type == runtime::data_type::i32 ? "int32_false_true"
+                                                : "bool_false_true");
+      const bool is_bool = c.type == runtime::data_type::boolean;
+      w.begin_array();
+      for (const double x : {c.no, c.yes}) is_bool ? w.value(x != 0) : w.value(x);
+      w.end_array();
+    }
+    w.end_object().end_array().end_object();
+  }
+  w.end_array().key("state").begin_array();
+  for (const sequence_state& x : s.states) {
+    w.begin_object(line).field("input_name", x.input).field("output_name", x.output);
+    if (x.type) write_type(w, *x.type);
+    write_list(w, "dims", x.dims);
+    w.end_object();
+  }
+  w.end_array().end_object();
+}
+
 std::string_view name_of(version_state s) {
   switch (s) {
     case version_state::loading:
@@ -122,6 +155,7 @@ std::string to_json(const model_config& c) {
     }
     w.end_object();
   }
+  if (c.sequences) write_sequences(w, *c.sequences);
   w.key("instance_group").begin_array();
   for (const instance_group& g : c.instances) {
     w.begin_object(line).field("name", g.name).field("kind", name_of(g.kind));

@@ -40,6 +40,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
  public:
   /// @param http, counters Must outlive it. @throws config_error If keys or tokens are not valid.
   infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
+  infer_app(const infer_app&) = delete;
+  infer_app& operator=(const infer_app&) = delete;
+  ~infer_app();
 
   /// From now on it is ready. Until then only probes are answered. @param s Has this as its
   /// listener.
@@ -138,6 +141,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
 
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
+  void enter_sequence(std::unique_ptr<infer_job> j);
+  void run_of_sequence(std::unique_ptr<infer_job> j);
+  void keep_states(const infer_job& j);
+  void leave_sequence(const model_catalog::entry& model, const serve::sequence_place& at);
+  void say_unknown_sequence(const infer_job& j);
+  void submit(std::unique_ptr<infer_job>& j);
   void abandon(infer_job& j);
   void finish_ended();
   void finish(infer_job& j);
@@ -168,9 +177,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   serve::recent_duration cycle_;  // From one such look to the next, while there is work.
   time_point cycle_began_;
   bool is_serving_ = false;
-  bool has_submitted_ = false;  // Since the service was woken last.
-  std::size_t jobs_ = 0;        // Under way.
-  std::size_t room_ = 0;        // In both vectors below.
+  bool has_submitted_ = false;                                // Since the service was woken last.
+  std::vector<std::weak_ptr<open_requests>> with_sequences_;  // Of models that have such.
+  std::size_t jobs_ = 0;                                      // Under way.
+  std::size_t room_ = 0;                                      // In both vectors below.
   std::mutex ended_mutex_;
   // Room for all that are under way, so that the engine's thread need not allocate.
   std::vector<owned_job> ended_;      // All rows have; guarded by the lock.

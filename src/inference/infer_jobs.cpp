@@ -57,11 +57,11 @@ std::uint64_t wanted_by(const serve::infer_request& asked) {
 /// One infer request: its rows, each a request of the engine, or all of them one, whose input is
 /// where it came: in the body that the client holds, or was parsed to. Belongs to itself until the
 /// last of its parts has ended.
-struct infer_app::infer_job {
+struct infer_app::infer_job final : sequence_request {
   infer_job() = default;
   infer_job(const infer_job&) = delete;
   infer_job& operator=(const infer_job&) = delete;
-  ~infer_job() {
+  ~infer_job() override {
     if (run) model->open->runs.leave(number);
   }
 
@@ -93,6 +93,9 @@ struct infer_app::infer_job {
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
   void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
   void make_run();
+  static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {
+    return std::unique_ptr<infer_job>{static_cast<infer_job*>(r.release())};
+  }
   /// Rows of the client's in a part.
   [[nodiscard]] std::uint32_t rows_of_part() const noexcept {
     return asked.rows / static_cast<std::uint32_t>(parts.size());
@@ -191,6 +194,10 @@ void infer_app::infer_job::make_run() {
     to += (in.size() + line - 1) / line * line;
     values += in.size();
   }
+  if (of.plan) {
+    inputs = of.plan->inputs(std::move(inputs), *asked.sequence,
+                             of.under_way->state(key_of(*asked.sequence)).states);
+  }
   parts = std::vector<part>(1);
   left = 1;
   auto made = std::make_shared<runtime::onnx::open_run>(std::move(inputs));
@@ -216,7 +223,6 @@ void infer_app::infer(const unread& u, time_point arrival) {
     return say(u.client, 404, fmt::format("model '{}' was unloaded", u.model->meta.name));
   }
   const served_model& model = *found;
-  lane& l = lane_of(model);
   const time_point taken = clock_.now();
   auto parsed = parser_.parse(u.body, model.meta, u.json_length);
   if (const auto* e = std::get_if<serve::protocol_error>(&parsed)) {
@@ -237,15 +243,122 @@ void infer_app::infer(const unread& u, time_point arrival) {
     return say(u.client, status, fmt::format("model '{}': {}", model.meta.name, why),
                std::move(fields));
   }
+  watch_.arrived(model.row, j->asked.rows, taken);
+  if (model.open && model.open->plan) return enter_sequence(std::move(j));
+  submit(j);
+}
+
+/// Those that wait for their turn hold their models, which hold them.
+infer_app::~infer_app() {
+  for (const std::weak_ptr<open_requests>& w : with_sequences_) {
+    if (const std::shared_ptr<open_requests> open = w.lock()) open->under_way.reset();
+  }
+}
+
+/// A request of a sequence: it waits for those that came before it.
+void infer_app::enter_sequence(std::unique_ptr<infer_job> j) {
+  infer_job& mine = *j;
+  const std::shared_ptr<open_requests>& open = mine.model->open;
+  std::erase_if(with_sequences_, [](const auto& w) { return w.expired(); });
+  if (std::ranges::none_of(with_sequences_, [&](const auto& w) { return w.lock() == open; })) {
+    with_sequences_.push_back(open);
+  }
+  std::unique_ptr<sequence_request> r = std::move(j);
+  switch (open->under_way->enter(key_of(*mine.asked.sequence), mine.asked.sequence->starts, r,
+                                 clock_.now())) {
+    case sequences::entry::runs:
+      return run_of_sequence(infer_job::of(std::move(r)));
+    case sequences::entry::waits:
+      return mine.client->on_gone([&mine] { mine.abandoned = true; });
+    case sequences::entry::unknown:
+      return say_unknown_sequence(mine);
+    case sequences::entry::full:
+      counters_.refused(mine.model->row, refusal::queue_full);
+      return say_refused(mine.client, *mine.model, refusal::queue_full);
+  }
+}
+
+void infer_app::say_unknown_sequence(const infer_job& j) {
+  j.client->on_gone([] {});  // Soon there is no job.
+  if (j.abandoned) return;
+  say(j.client, 400,
+      fmt::format("sequence {} of model '{}' is not under way: expected sequence_start with its "
+                  "first request",
+                  key_of(*j.asked.sequence), j.model->meta.name));
+}
+
+/// Its turn has come.
+void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) {
+  const client_ptr client = j->client;
+  const model_catalog::entry model = j->model;
+  const serve::sequence_place at = *j->asked.sequence;
+  try {
+    // The model may have another id by now, or be gone and its id another one's.
+    const model_catalog::entry now = catalog_->find(model->meta.name, model->meta.version);
+    if (now != nullptr && now->open == model->open) {
+      j->model = now;
+      return submit(j);
+    }
+    client->on_gone([] {});
+    say(client, 404, fmt::format("model '{}' was unloaded", model->meta.name));
+  } catch (...) {
+    if (!j) throw;  // The engine has it.
+    client->on_gone([] {});
+    say_fault(client, "a request of a sequence failed");
+  }
+  j.reset();
+  leave_sequence(model, at);
+}
+
+/// Keeps what the sequence's next run gets.
+void infer_app::keep_states(const infer_job& j) {
+  if (j.run->outputs().empty()) return;
+  const open_requests& of = *j.model->open;
+  sequence_values& kept = j.model->open->under_way->state(key_of(*j.asked.sequence));
+  kept.states = of.plan->states(j.run->outputs());
+  kept.memory = serve::held_bytes{http_.memory()};
+  std::size_t bytes = 0;
+  for (const runtime::shaped_tensor& t : kept.states) bytes += t.bytes.size();
+  kept.memory.set(bytes);
+}
+
+/// A request of a sequence has run, or will not: the next one may.
+void infer_app::leave_sequence(const model_catalog::entry& model, const serve::sequence_place& at) {
+  const std::string key = key_of(at);
+  bool ends = at.ends;
+  for (;;) {
+    sequences::turn t = model->open->under_way->leave(key, ends, clock_.now());
+    for (std::unique_ptr<sequence_request>& r : t.unknown) {
+      say_unknown_sequence(*infer_job::of(std::move(r)));
+    }
+    if (!t.next) return;
+    std::unique_ptr<infer_job> next = infer_job::of(std::move(*t.next));
+    if (!next->abandoned) {
+      // Not from here: it may end at once, and so may those behind it.
+      const auto held = std::make_shared<std::unique_ptr<infer_job>>(std::move(next));
+      return http_.post([this, held] {
+        run_of_sequence(std::move(*held));
+        wake_service();
+      });
+    }
+    ends = next->asked.sequence->ends;
+    next->client->on_gone([] {});
+  }
+}
+
+/// To the engine. @param j Empty once that has it.
+void infer_app::submit(std::unique_ptr<infer_job>& j) {
+  const served_model& model = *j->model;
+  const client_ptr client = j->client;
+  lane& l = lane_of(model);
   j->make_parts(model.input, model.output);
   const auto n = static_cast<std::uint32_t>(j->parts.size());
-  watch_.arrived(model.row, j->asked.rows, taken);
-  const time_point deadline = arrival + j->asked.timeout.value_or(time_of(model.meta));
+  const time_point deadline = j->arrival + j->asked.timeout.value_or(time_of(model.meta));
   for (std::uint32_t i = 0; i < n; ++i) {
     infer_job::part& r = j->parts[i];
     r.id = request_id{i};
     r.model = model.id;
-    r.arrival = taken;
+    r.arrival = j->taken;
     r.deadline = deadline;
   }
   j->submitted = clock_.now();
@@ -273,7 +386,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
       return finish(*own);
     }
   }
-  u.client->on_gone([this, mine] { abandon(*mine); });
+  client->on_gone([this, mine] { abandon(*mine); });
 }
 
 /// The client is gone: its requests need not run.
@@ -308,6 +421,10 @@ void infer_app::finish(infer_job& j) {
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
   if (!j.why_refused) learn_from(j, worst, now);
+  if (j.asked.sequence) {
+    if (!j.why_refused && (!worst || *worst == outcome::late)) keep_states(j);
+    leave_sequence(j.model, *j.asked.sequence);
+  }
   lane& l = lane_of(*j.model);
   l.inside -= j.asked.rows;
   counters_.in_flight.set(static_cast<double>(l.inside), j.model->row.index());
@@ -363,13 +480,15 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
                     failed ? "the device failed the batch" : "the deadline could not be met"));
   }
   if (j.run) {
+    const open_requests& of = *j.model->open;
     j.outputs = j.run->outputs();
+    if (of.plan && !j.outputs.empty()) j.outputs = of.plan->outputs(j.outputs);
     if (j.outputs.size() != j.model->meta.outputs.size()) {  // A device given up was first to end.
       return say(j.client, 500, fmt::format("model '{}': the device failed the batch", name));
     }
     for (std::size_t i = 0; i < j.outputs.size(); ++i) {
       runtime::shaped_tensor& t = j.outputs[i];
-      const auto& [clients, models] = j.model->open->outputs[i];
+      const auto& [clients, models] = of.outputs[i];
       t.shape = reshaped(t.shape, models, clients);
       j.output_bytes += t.bytes.size();
     }

@@ -25,6 +25,7 @@
 
 #include <formats/warm_start_file.hpp>
 #include "options.hpp"
+#include "sequence_plan.hpp"
 #include "start_cache.hpp"
 
 namespace cohort::inference {
@@ -48,7 +49,10 @@ struct open_requests {
     std::vector<std::int64_t> clients, models;
   };
   runtime::onnx::open_runs runs;
-  std::vector<shapes> inputs, outputs;
+  std::vector<shapes> inputs, outputs;  ///< Of clients' tensors.
+  /// Of a model whose requests belong to sequences.
+  std::optional<sequence_plan> plan{};
+  std::optional<sequences> under_way{};  ///< For the thread of HTTP alone.
 };
 
 /// From a request's arrival to its deadline, if it asks for nothing else. An hour stands for none.

@@ -175,6 +175,10 @@ models::onnx_factory::sessions open_as_configured(const std::optional<formats::m
   onnx::session_options stated = how;
   if (how.may_be_open) stated.shapes = stated_shapes(*c);
   for (const formats::config_tensor& t : c->outputs) stated.outputs.push_back(t.name);
+  for (std::size_t i = 0; c->sequences && !c->outputs.empty() && i < c->sequences->states.size();
+       ++i) {
+    stated.outputs.push_back(c->sequences->states[i].output);
+  }
   try {
     models::onnx_factory::sessions all = open(with, of, stated);
     how = std::move(stated);
@@ -204,7 +208,7 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
           models::run_stop* stop) {
   onnx::run_end end{r.runs.of()};
   const models::run_stop::watch watch{stop, [&end] { end.ask(); }};
-  const runtime::model_interface& m = r.runs.of().interface();
+  const runtime::model_interface& m = r.plan ? r.plan->clients() : r.runs.of().interface();
   for (std::size_t i = 0; i < c.warmups.size(); ++i) {
     const formats::model_warmup& w = c.warmups[i];
     std::vector<runtime::shaped_tensor> inputs;
@@ -219,6 +223,7 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
       inputs.push_back({reshaped(t.shape, r.inputs[k].clients, r.inputs[k].models),
                         std::span{*values}.first(t.bytes()), values});
     }
+    if (r.plan) inputs = r.plan->inputs(std::move(inputs), {.starts = true, .ends = true}, {});
     const auto run = std::make_shared<const onnx::open_run>(std::move(inputs));
     try {
       for (std::uint32_t n = 0; n < w.count; ++n) {
@@ -237,7 +242,14 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
                          const std::shared_ptr<const onnx::session>& session, bool has_rows,
                          const onnx_backend& with, runtime::host_executor& e,
                          models::run_stop* stop) {
+  loaded_version out;
+  out.open = std::make_shared<open_requests>(session);
   runtime::model_interface rows = session->interface();
+  if (m.config && m.config->sequences) {
+    out.open->plan.emplace(*m.config->sequences, rows, has_rows, m.config_file);
+    out.open->under_way.emplace(sequences::options{.idle = m.config->sequences->idle});
+    rows = out.open->plan->clients();
+  }
   for (auto* side : {&rows.inputs, &rows.outputs}) {
     for (runtime::tensor_info& t : *side) {
       if (has_rows && !t.shape.empty()) t.shape.erase(t.shape.begin());
@@ -246,8 +258,6 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   formats::checked_model checked = formats::check_model(
       m.config_file, m.config,
       {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
-  loaded_version out;
-  out.open = std::make_shared<open_requests>(session);
   out.open->inputs = both_shapes(checked.client_inputs, checked.interface.inputs, has_rows);
   out.open->outputs = both_shapes(checked.client_outputs, checked.interface.outputs, has_rows);
   out.factory = std::make_unique<models::open_factory>(
@@ -262,6 +272,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
               .is_open = true,
               .runs_alone = true,
               .max_rows = has_rows ? checked.most_rows : 0};
+  if (out.open->plan) out.meta.sequences = out.open->plan->ids();
   out.config = std::move(checked.config);
   warm(*out.open, out.config, m.config_file, stop);
   out.key = key_of(m.name, v, {v.file}, m.dir, with, out.max_batch, 0);
@@ -301,6 +312,13 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   };
   watch_loading();
   how.may_be_open = may_run_alone;
+  if (m.config && m.config->sequences) {
+    if (!may_run_alone) {
+      throw config_error{
+          fmt::format("{}: sequence_batching: not with --plan and --pipeline", m.config_file)};
+    }
+    how.why_open = "its requests belong to sequences";
+  }
   models::onnx_factory::sessions sessions = open_as_configured(m.config, with.library, of, how);
   if (sessions.front()->is_open()) {
     watch.reset();

@@ -66,7 +66,12 @@ class request_reader {
     if (const auto p = field(root, "parameters", body)) {
       read_parameters(object(*p, body, "parameters"), body.parameters());
     }
+    if (model_.sequences && !r_.sequence) missing_id();
     read_inputs(array(needed(root, "inputs", body), body, "inputs"));
+    if (model_.sequences && r_.rows != 1) {
+      reject(fmt::format("inputs have {} rows, expected 1: requests of a sequence come in turns",
+                         r_.rows));
+    }
     const auto outputs = field(root, "outputs", body);
     read_outputs(outputs ? array(*outputs, body, "outputs") : std::optional<dom::array>{});
     read_data();
@@ -82,6 +87,35 @@ class request_reader {
     if (const auto b = field(p, "binary_data_output", at)) {
       all_binary_ = boolean(*b, at, "binary_data_output");
     }
+    if (model_.sequences) read_sequence(p, at);
+  }
+
+  [[noreturn]] void missing_id() const {
+    reject(fmt::format("parameters.sequence_id is missing: model '{}' has sequences, expected {}",
+                       model_.name, ids()));
+  }
+  [[nodiscard]] std::string ids() const {
+    return fmt::format("1 to {}{}", model_.sequences->most,
+                       model_.sequences->takes_text ? ", or a text of 1 to 256 bytes" : "");
+  }
+  void read_sequence(const dom::object& p, const place& at) {
+    const auto id = field(p, "sequence_id", at);
+    if (!id) return;
+    sequence_place s;
+    std::string_view text;
+    if (model_.sequences->takes_text && id->get(text) == simdjson::SUCCESS) {
+      if (text.empty()) missing_id();
+      if (text.size() > 256) {
+        reject(fmt::format("parameters.sequence_id has {} bytes, expected {}", text.size(), ids()));
+      }
+      s.text = text;
+    } else if (id->get(s.number) != simdjson::SUCCESS || s.number == 0 ||
+               s.number > model_.sequences->most) {
+      reject(fmt::format("parameters.sequence_id is no id of a sequence, expected {}", ids()));
+    }
+    if (const auto b = field(p, "sequence_start", at)) s.starts = boolean(*b, at, "sequence_start");
+    if (const auto b = field(p, "sequence_end", at)) s.ends = boolean(*b, at, "sequence_end");
+    r_.sequence = std::move(s);
   }
 
   void read_timeout(const dom::element& e) {

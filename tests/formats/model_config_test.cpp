@@ -157,6 +157,74 @@ const cases& used() {
           const runtime::tensor_info& t = c.warmups.at(0).inputs.at(0).tensor;
           return t.name == "x" && t.shape == std::vector<std::int64_t>{2, 3};
         }}},
+      {"sequence_batching.max_sequence_idle_microseconds",
+       {"sequence_batching { max_sequence_idle_microseconds: 2500 }",
+        [](const auto& c) { return c.sequences->idle == 2500us; }}},
+      {"sequence_batching.control_input.name",
+       {"sequence_batching { control_input { name: 's' control { int32_false_true: [0, 1] } } }",
+        [](const auto& c) { return c.sequences->controls.at(0).name == "s"; }}},
+      {"sequence_batching.control_input.control.kind",
+       {"sequence_batching { control_input { name: 's' control { kind: CONTROL_SEQUENCE_END "
+        "int32_false_true: [0, 1] } } }",
+        [](const auto& c) { return c.sequences->controls.at(0).what == sequence_control::end; }}},
+      {"sequence_batching.control_input.control.int32_false_true",
+       {"sequence_batching { control_input { name: 's' control { int32_false_true: [2, 3] } } }",
+        [](const auto& c) {
+          return c.sequences->controls.at(0).type == data_type::i32 &&
+                 c.sequences->controls.at(0).no == 2 && c.sequences->controls.at(0).yes == 3;
+        }}},
+      {"sequence_batching.control_input.control.fp32_false_true",
+       {"sequence_batching { control_input { name: 's' control { fp32_false_true: [0.5, 3] } } }",
+        [](const auto& c) {
+          return c.sequences->controls.at(0).type == data_type::f32 &&
+                 c.sequences->controls.at(0).no == 0.5 && c.sequences->controls.at(0).yes == 3;
+        }}},
+      {"sequence_batching.control_input.control.data_type",
+       {"sequence_batching { control_input { name: 's' control { kind: CONTROL_SEQUENCE_CORRID "
+        "data_type: TYPE_UINT64 } } }",
+        [](const auto& c) {
+          return c.sequences->controls.at(0).what == sequence_control::id &&
+                 c.sequences->controls.at(0).type == data_type::u64;
+        }}},
+      {"sequence_batching.control_input.control.bool_false_true",
+       {"sequence_batching { control_input { name: 's' control { bool_false_true: [false, true] } "
+        "} }",
+        [](const auto& c) {
+          return c.sequences->controls.at(0).type == data_type::boolean &&
+                 c.sequences->controls.at(0).no == 0 && c.sequences->controls.at(0).yes == 1;
+        }}},
+      {"sequence_batching.state.input_name",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b'  } }",
+        [](const auto& c) { return c.sequences->states.at(0).input == "a"; }}},
+      {"sequence_batching.state.output_name",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b'  } }",
+        [](const auto& c) { return c.sequences->states.at(0).output == "b"; }}},
+      {"sequence_batching.state.data_type",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' data_type: TYPE_FP16 } }",
+        [](const auto& c) { return c.sequences->states.at(0).type == data_type::f16; }}},
+      {"sequence_batching.state.dims",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' dims: [-1, 3] } }",
+        [](const auto& c) {
+          return c.sequences->states.at(0).dims == std::vector<std::int64_t>{-1, 3};
+        }}},
+      {"sequence_batching.state.initial_state.data_type",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' data_type: TYPE_FP16 "
+        "initial_state { data_type: TYPE_FP16 zero_data: true } } }",
+        [](const auto& c) { return c.sequences->states.at(0).type == data_type::f16; }}},
+      {"sequence_batching.state.initial_state.dims",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' dims: -1 initial_state { "
+        "dims: 4 zero_data: true } } }",
+        [](const auto& c) {
+          return c.sequences->states.at(0).first == std::vector<std::int64_t>{4};
+        }}},
+      {"sequence_batching.state.initial_state.zero_data",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' initial_state { zero_data: "
+        "false } } }",
+        [](const auto& c) { return c.sequences->states.at(0).first.empty(); }}},
+      {"sequence_batching.state.initial_state.name",
+       {"sequence_batching { state { input_name: 'a' output_name: 'b' initial_state { name: "
+        "'zeros' zero_data: true } } }",
+        [](const auto& c) { return c.sequences->states.at(0).first.empty(); }}},
       {"model_warmup.inputs.zero_data",
        {warmup("data_type: TYPE_FP32 zero_data: false"),
         [](const auto& c) { return !c.warmups.at(0).inputs.at(0).random; }}},
@@ -197,9 +265,28 @@ const std::map<std::string, std::string>& others() {
        "dynamic_batching { default_queue_policy { allow_timeout_override: true } }"},
       {"dynamic_batching.priority_queue_policy",
        "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }"},
-      {"sequence_batching",
-       "sequence_batching { direct {} control_input [ { name: 'START' control [ { kind: "
-       "CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] } ] }"},
+      {"sequence_batching.direct.max_queue_delay_microseconds",
+       "sequence_batching { direct { max_queue_delay_microseconds: 5 } }"},
+      {"sequence_batching.direct.minimum_slot_utilization",
+       "sequence_batching { direct { minimum_slot_utilization: 0.5 } }"},
+      {"sequence_batching.oldest.max_candidate_sequences",
+       "sequence_batching { oldest { max_candidate_sequences: 4 } }"},
+      {"sequence_batching.oldest.preferred_batch_size",
+       "sequence_batching { oldest { preferred_batch_size: 4 } }"},
+      {"sequence_batching.oldest.max_queue_delay_microseconds",
+       "sequence_batching { oldest { max_queue_delay_microseconds: 5 } }"},
+      {"sequence_batching.oldest.preserve_ordering",
+       "sequence_batching { oldest { preserve_ordering: true } }"},
+      {"sequence_batching.state.initial_state.data_file",
+       "sequence_batching { state { input_name: 'a' output_name: 'b' initial_state { data_file: "
+       "'f' } } }"},
+      {"sequence_batching.state.use_same_buffer_for_input_output",
+       "sequence_batching { state { input_name: 'a' output_name: 'b' "
+       "use_same_buffer_for_input_output: true } }"},
+      {"sequence_batching.state.use_growable_memory",
+       "sequence_batching { state { input_name: 'a' output_name: 'b' use_growable_memory: true } "
+       "}"},
+      {"sequence_batching.iterative_sequence", "sequence_batching { iterative_sequence: true }"},
       {"ensemble_scheduling",
        "platform: 'onnxruntime_onnx' ensemble_scheduling { step [ { model_name: 'a' "
        "model_version: -1 input_map { key: 'x' value: 'y' } } ] }"},

@@ -2,7 +2,9 @@
 // Models whose requests have shapes of their own, as clients see them.
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -316,6 +318,142 @@ TEST_CASE("what Triton's clients read of logs and traces is there, and stays") {
   for (const std::string path : {"/v2/logging", "/v2/trace/setting"}) {
     CHECK(c.ask("POST", path, "{}").first == 405);
   }
+  CHECK(s.stop() == 0);
+}
+
+/// A request of a sequence. @param flags "s" starts it, "e" ends it.
+std::string of_sequence(const std::string& id, const std::string& flags) {
+  std::string p = R"(,"parameters":{"sequence_id":)" + id;
+  if (has(flags, "s")) p += R"(,"sequence_start":true)";
+  if (has(flags, "e")) p += R"(,"sequence_end":true)";
+  return p + "}";
+}
+
+const std::string total_config =
+    "max_batch_size: 4 input { name: 'x' data_type: TYPE_FP32 dims: 1 } "
+    "output { name: 'y' data_type: TYPE_FP32 dims: 5 } "
+    "sequence_batching { max_sequence_idle_microseconds: 600000000 control_input [ "
+    "{ name: 'start' control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }, "
+    "{ name: 'end' control { kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 3 ] } }, "
+    "{ name: 'id' control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT64 } } ] "
+    "state { input_name: 'total' output_name: 'next' data_type: TYPE_FP32 dims: 1 } }\n";
+
+TEST_CASE("each request of a sequence begins with the state that the one before it has left") {
+  const repository r;
+  r.add(test::running_total(), "total", total_config);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "model 'total': its requests belong to sequences: "));
+  test::connection c{s.port()};
+  const std::string meta = c.ask("GET", "/v2/models/total").second;
+  CHECK(has(meta, R"("inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}])"));
+  CHECK(has(meta, R"("outputs":[{"name":"y","datatype":"FP32","shape":[-1,5]}])"));
+  CHECK(has(c.ask("GET", "/v2/models/total/config").second, "CONTROL_SEQUENCE_CORRID"));
+  const auto ask = [&](const std::string& x, const std::string& id, const std::string& flags) {
+    const auto [status, body] =
+        infer(c, "total", input("x", "FP32", "[1,1]", "[" + x + "]"), of_sequence(id, flags));
+    const std::size_t at = body.find("\"data\":");
+    return status == 200 ? body.substr(at + 7, body.find(']', at) - at - 6)
+                         : std::to_string(status) + " " + body;
+  };
+  CHECK(ask("1", "7", "s") == "[1,1,0,7,0]");
+  CHECK(ask("2", "7", "") == "[3,0,0,7,1]");
+  CHECK(ask("10", "8", "s") == "[10,1,0,8,0]");  // Another one, between them.
+  CHECK(ask("3", "7", "") == "[6,0,0,7,3]");
+  // What cannot be computed leaves the state as it was.
+  CHECK(ask("-2", "7", "").starts_with("400 "));
+  CHECK(ask("4", "7", "e") == "[10,0,3,7,6]");
+  CHECK(has(ask("5", "7", ""),
+            "sequence 7 of model 'total' is not under way: expected sequence_start with its first "
+            "request"));
+  CHECK(ask("5", "8", "s") == "[5,1,0,8,0]");  // Again from the beginning.
+  CHECK(ask("5", "8", "se") == "[5,1,3,8,0]");
+  CHECK(
+      has(ask("5", "0", "s"), "sequence_id is no id of a sequence, expected 1 to 922337203685477"));
+  CHECK(has(ask("5", "\"a\"", "s"), "sequence_id is no id of a sequence"));
+  const auto [none, why] = infer(c, "total", input("x", "FP32", "[1,1]", "[1]"));
+  CHECK(none == 400);
+  CHECK(has(why, "parameters.sequence_id is missing: model 'total' has sequences"));
+  const auto [two, rows] =
+      infer(c, "total", input("x", "FP32", "[2,1]", "[1,2]"), of_sequence("9", "s"));
+  CHECK(two == 400);
+  CHECK(has(rows, "inputs have 2 rows, expected 1"));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("requests of one sequence that come at one time run in turns, whoever sends them") {
+  const repository r;
+  r.add(test::running_total(), "total", total_config);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection first{s.port()};
+  for (const char* id : {"1", "2"}) {
+    CHECK(infer(first, "total", input("x", "FP32", "[1,1]", "[0]"), of_sequence(id, "s")).first ==
+          200);
+  }
+  std::vector<std::thread> clients;
+  for (int k = 0; k < 6; ++k) {
+    clients.emplace_back([&, k] {
+      test::connection c{s.port()};
+      for (int i = 0; i < 20; ++i) {
+        CHECK(infer(c, "total", input("x", "FP32", "[1,1]", "[1]"),
+                    of_sequence(k % 2 == 0 ? "1" : "2", ""))
+                  .first == 200);
+      }
+    });
+  }
+  for (std::thread& t : clients) t.join();
+  for (const char* id : {"1", "2"}) {
+    CHECK(
+        has(infer(first, "total", input("x", "FP32", "[1,1]", "[0]"), of_sequence(id, "e")).second,
+            std::string{R"("data":[60,0,3,)"} + id + ",60]"));
+  }
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("sequences of a model that is replaced are over") {
+  const repository r;
+  r.add(test::running_total(), "total", total_config);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string x = input("x", "FP32", "[1,1]", "[1]");
+  CHECK(infer(c, "total", x, of_sequence("1", "s")).first == 200);
+  const std::string call = "/v2/repository/models/total/load";
+  CHECK(c.ask("POST", call, "", test::shown_token).first == 200);
+  CHECK(infer(c, "total", x, of_sequence("1", "")).first == 400);
+  CHECK(infer(c, "total", x, of_sequence("1", "s")).first == 200);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a configuration of sequences that does not fit the model says where") {
+  const std::pair<std::string, std::string> wrong[] = {
+      {"name: 'start' control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] }",
+       "sequence_batching.control_input[0]: got TYPE_INT32, expected TYPE_FP32"},
+      {"name: 'none' control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }",
+       "sequence_batching.control_input[0].name: got 'none', expected one of x, start, end, total, "
+       "id"},
+      {"name: 'id' control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 }",
+       "sequence_batching.control_input[0]: got TYPE_UINT64, expected TYPE_INT64"}};
+  const repository r;
+  r.add(test::running_total(), "dims",
+        "max_batch_size: 4 sequence_batching { state { input_name: 'total' output_name: 'next' "
+        "dims: 2 } }");
+  r.add(test::running_total(), "twice",
+        "max_batch_size: 4 sequence_batching { state { input_name: 'total' output_name: 'next' } "
+        "state { input_name: 'total' output_name: 'next' } }");
+  for (std::size_t i = 0; i < std::size(wrong); ++i) {
+    r.add(test::running_total(), "m" + std::to_string(i),
+          "max_batch_size: 4 sequence_batching { control_input { " + wrong[i].first + " } }");
+  }
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CAPTURE(s.told_before);
+  for (const auto& [config, why] : wrong) CHECK(has(s.told_before, why));
+  CHECK(has(s.told_before,
+            "sequence_batching.state[0].dims: got [2] without its batch dimension, expected"));
+  CHECK(has(s.told_before,
+            "sequence_batching.state[1].input_name: got 'total', expected each input once"));
   CHECK(s.stop() == 0);
 }
 

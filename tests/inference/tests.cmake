@@ -25,6 +25,6 @@ if(TARGET inference_server)
   endif()
 endif()
 if(TARGET cohort_inference)
-  cohort_add_tests(inference NAMES default_slo infer_app job_threads load_table memory_account onnx_loader settings_keeper start_cache warm_stages warm_start LIBS
+  cohort_add_tests(inference NAMES default_slo infer_app job_threads load_table memory_account onnx_loader sequence_table settings_keeper start_cache warm_stages warm_start LIBS
                    cohort_inference)
 endif()

@@ -598,6 +598,48 @@ TEST_CASE("rows are bounded by the server's limit and by that of the model") {
   CHECK(complaint(with("[6,2,2]", "[1]", "FP32", ""), m) ==
         "inputs[0].shape[0] is 6, expected 1 to 5, the rows that model 'm' takes");
 }
+TEST_CASE("of a model with sequences each request says which one, and where it is in it") {
+  model_meta m = floats;
+  m.sequences = sequence_ids{};
+  const auto place = [&](const std::string& p) {
+    infer_parser parser{4};
+    const std::string body = with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{" + p + "},");
+    auto r = parser.parse(body, m);
+    REQUIRE(std::holds_alternative<infer_request>(r));
+    return *std::get<infer_request>(r).sequence;
+  };
+  CHECK(place("\"sequence_id\":7") == sequence_place{.number = 7});
+  CHECK(place("\"sequence_id\":18446744073709551615,\"sequence_start\":true").starts);
+  CHECK(place("\"sequence_id\":\"a b\",\"sequence_start\":false,\"sequence_end\":true") ==
+        sequence_place{.text = "a b", .ends = true});
+  const auto said = [&](const std::string& p, const std::string& rows = "[1,2,2]",
+                        const std::string& data = "[1,2,3,4]") {
+    return complaint(with(rows, data, "FP32", "\"parameters\":{" + p + "},"), m);
+  };
+  const std::string ids = "expected 1 to 18446744073709551615, or a text of 1 to 256 bytes";
+  CHECK(said("") == "parameters.sequence_id is missing: model 'm' has sequences, " + ids);
+  CHECK(said("\"sequence_id\":\"\"").starts_with("parameters.sequence_id is missing"));
+  CHECK(said("\"sequence_id\":\"" + std::string(257, 'a') + "\"") ==
+        "parameters.sequence_id has 257 bytes, " + ids);
+  for (const char* bad : {"0", "-1", "1.5", "true", "[]"}) {
+    CAPTURE(bad);
+    CHECK(said(std::string{"\"sequence_id\":"} + bad) ==
+          "parameters.sequence_id is no id of a sequence, " + ids);
+  }
+  CHECK(said("\"sequence_id\":1,\"sequence_start\":1").find("sequence_start must be") !=
+        std::string::npos);
+  CHECK(said("\"sequence_id\":1", "[2,2,2]", "[1,2,3,4,5,6,7,8]") ==
+        "inputs have 2 rows, expected 1: requests of a sequence come in turns");
+  m.sequences = sequence_ids{.takes_text = false, .most = 99};
+  CHECK(said("\"sequence_id\":100") ==
+        "parameters.sequence_id is no id of a sequence, expected 1 to 99");
+  CHECK(said("\"sequence_id\":\"a\"") ==
+        "parameters.sequence_id is no id of a sequence, expected 1 to 99");
+  // Of others it means nothing.
+  CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{\"sequence_id\":[]},"))
+            .empty());
+}
+
 TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");
 }

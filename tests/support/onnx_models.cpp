@@ -404,6 +404,25 @@ onnx_model from_minus_ten() {
   return b.done();
 }
 
+onnx_model running_total() {
+  onnx_builder b{"running_total"};
+  std::vector<std::string> in;
+  for (const char* name : {"x", "start", "end", "total"}) {
+    in.push_back(b.input(name, data_type::f32, {batch, of(1)}));
+  }
+  const std::string id = b.input("id", data_type::i64, {batch, of(1)});
+  // Place 0 of a table of one, or -1 of it, or one that is not there: x below -1 fails.
+  const std::string place =
+      b.node("Cast", {b.node("Min", {in[0], b.constant({}, {0.0F})})}, {{"to", std::int64_t{7}}});
+  const std::string zero = b.node("Gather", {b.constant({1}, {0.0F}), place});
+  b.node("Sum", {in[0], in[3], zero}, {}, "next");
+  b.node("Concat", {"next", in[1], in[2], b.node("Cast", {id}, {{"to", std::int64_t{1}}}), in[3]},
+         {{"axis", std::int64_t{1}}}, "y");
+  b.output("y", data_type::f32, {batch, of(5)});
+  b.output("next", data_type::f32, {batch, of(1)});
+  return b.done();
+}
+
 onnx_model with_count() {
   onnx_builder b{"with_count"};
   const std::string x = b.input("x", data_type::f32, {batch, of(4)});

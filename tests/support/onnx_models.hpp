@@ -66,11 +66,15 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// ids INT64 [batch, height, width] -> y of that shape: of -10 to -7 one of 1.5 to 4.5. Zeros fail.
 [[nodiscard]] formats::onnx_model from_minus_ten();
 
+/// x, start, end, total FP32 [batch, 1], id INT64 [batch, 1] -> y [batch, 5]: x and total, start,
+/// end, id, total; next [batch, 1]: x and total. x of -2 fails.
+[[nodiscard]] formats::onnx_model running_total();
+
 /// x [batch, 4] -> y [batch, 4], its absolute values, and places INT64 [2, count], where it is not
 /// 0.
 [[nodiscard]] formats::onnx_model with_count();
 
-/// All but the last twelve.
+/// All but the last thirteen.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

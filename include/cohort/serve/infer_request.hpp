@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,14 @@
 #include <vector>
 
 namespace cohort::serve {
+
+/// The ids that a model's sequences may have.
+struct sequence_ids {
+  bool takes_text = true;  ///< Else numbers alone.
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+
+  friend bool operator==(const sequence_ids&, const sequence_ids&) = default;
+};
 
 /// A served model's interface.
 struct model_meta {
@@ -40,6 +49,8 @@ struct model_meta {
   std::uint32_t max_rows = 0;
   /// A request that would be later than `slo` is given up. Else none is that asks for no time-out.
   bool has_deadline = true;
+  /// Its requests belong to sequences, with such ids.
+  std::optional<sequence_ids> sequences{};
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
@@ -60,6 +71,16 @@ struct wanted_output {
   friend bool operator==(const wanted_output&, const wanted_output&) = default;
 };
 
+/// Which sequence a request belongs to, and where it is in it.
+struct sequence_place {
+  std::uint64_t number = 0;  ///< Its id, from 1; 0: it is the text.
+  std::string text{};
+  bool starts = false;
+  bool ends = false;
+
+  friend bool operator==(const sequence_place&, const sequence_place&) = default;
+};
+
 /// What a client asked.
 struct infer_request {
   std::string id;
@@ -69,9 +90,10 @@ struct infer_request {
   std::vector<std::span<const std::byte>> inputs;
   /// Of a model that is open: their shapes, with the rows if it has such.
   std::vector<std::vector<std::int64_t>> shapes;
-  std::vector<wanted_output> outputs;   ///< In the order of the answer.
-  std::optional<duration> timeout;      ///< From arrival to deadline, above 0.
-  std::unique_ptr<std::byte[]> parsed;  ///< Of inputs that were JSON.
+  std::vector<wanted_output> outputs;      ///< In the order of the answer.
+  std::optional<duration> timeout;         ///< From arrival to deadline, above 0.
+  std::optional<sequence_place> sequence;  ///< Of a model that has such.
+  std::unique_ptr<std::byte[]> parsed;     ///< Of inputs that were JSON.
 
   /// One row of an input. O(1).
   [[nodiscard]] std::span<const std::byte> row(std::size_t input, std::uint32_t i) const noexcept {

@@ -288,17 +288,19 @@ described_model describe(const std::vector<declared_tensor>& inputs,
   expects(!inputs.empty(), "it has no inputs: expected at least one");
   check_values("input", inputs);
   check_values("output", outputs);
+  const auto open = [&](std::string_view why) {
+    return described_model{.interface = {.name = options.name,
+                                         .inputs = without_batch(inputs, false),
+                                         .outputs = without_batch(outputs, false)},
+                           .why_open = std::string{why}};
+  };
+  if (!options.why_open.empty()) return open(options.why_open);
   if (!options.may_be_open) return describe_rows(inputs, outputs, options, probe);
   try {
     return describe_rows(inputs, outputs, options, probe);
   } catch (const no_rows_error& e) {
-    described_model open;
-    open.interface = {.name = options.name,
-                      .inputs = without_batch(inputs, false),
-                      .outputs = without_batch(outputs, false)};
     const std::string_view why = e.what();
-    open.why_open = why.substr(0, why.find(": expected "));
-    return open;
+    return open(why.substr(0, why.find(": expected ")));
   }
 }
 

@@ -46,6 +46,8 @@ struct session_options {
   padding pads = padding::by_name;
   /// A model whose tensors cannot be rows of requests is no error, but `is_open`.
   bool may_be_open = false;
+  /// Why the model is open though its tensors can be rows; empty: it is not.
+  std::string why_open{};
   /// Lengths of dimensions that the file leaves open: as if it said them. Others, and inputs that
   /// it does not have or that have another rank, are as the file says.
   std::vector<stated_shape> shapes{};
