@@ -8,7 +8,9 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
 #include <schema/model_config.pb.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -101,6 +103,55 @@ class complaint : public pb::io::ErrorCollector {
   std::string first_;
 };
 
+/// An entry of a map: its value goes by the map's name.
+bool is_entry(const pb::Descriptor& d) { return d.name().ends_with("Entry"); }
+
+/// Maps are lists of entries in the schema, which sees what is given twice; in JSON they are
+/// objects.
+void list_entries(nlohmann::json& of, const pb::Descriptor& d) {
+  if (!of.is_object()) return;
+  for (auto& [key, value] : of.items()) {
+    const pb::FieldDescriptor* const f = d.FindFieldByName(key);
+    if (f == nullptr || f->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const pb::Descriptor& inner = *f->message_type();
+    if (is_entry(inner) && value.is_object()) {
+      nlohmann::json list = nlohmann::json::array();
+      for (auto& [name, x] : value.items()) {
+        list.push_back({{"key", name}, {"value", std::move(x)}});
+      }
+      value = std::move(list);
+    }
+    if (!value.is_array()) {
+      list_entries(value, inner);
+      continue;
+    }
+    for (nlohmann::json& x : value) list_entries(x, inner);
+  }
+}
+
+/// As clients of the protocol send it, and get it.
+/// @throws input_error If it is not a config's JSON.
+schema::ModelConfig read_json(const std::string& file, std::string_view text) {
+  constexpr int deepest = 32;
+  nlohmann::json of = nlohmann::json::parse(
+      text,
+      [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+        if (depth > deepest)
+          fail(file, "a deeper config", fmt::format("at most {} levels", deepest));
+        return true;
+      },
+      false);
+  if (of.is_discarded()) throw input_error{fmt::format("{}: not valid JSON", file)};
+  list_entries(of, *schema::ModelConfig::descriptor());
+  schema::ModelConfig out;
+  const auto status = pb::util::JsonStringToMessage(
+      of.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), &out);
+  if (!status.ok()) {
+    throw input_error{fmt::format("{}: {}", file, one_line(std::string{status.message()}))};
+  }
+  return out;
+}
+
 /// @throws input_error If it is not a config's text.
 schema::ModelConfig read_text(const std::string& file, std::string_view text) {
   if (text.size() > most_config_bytes) {
@@ -130,8 +181,6 @@ std::string why_of(const pb::FieldDescriptor& f) {
 bool is_message(const pb::FieldDescriptor& f) {
   return f.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE;
 }
-/// An entry of a map: its value goes by the map's name.
-bool is_entry(const pb::Descriptor& d) { return d.name().ends_with("Entry"); }
 
 void add_rules(const pb::Descriptor& d, const std::string& before, std::vector<field_rule>& out) {
   for (int i = 0; i < d.field_count(); ++i) {
@@ -605,6 +654,11 @@ class config_maker {
 
 model_config parse_model_config(const std::string& file, std::string_view text) {
   const schema::ModelConfig read = read_text(file, text);
+  return config_maker{file, read}.make();
+}
+
+model_config parse_model_config_json(const std::string& file, std::string_view text) {
+  const schema::ModelConfig read = read_json(file, text);
   return config_maker{file, read}.make();
 }
 

@@ -142,6 +142,8 @@ struct model_config {
 /// @throws input_error One line that names line and column of what is not in the format, or the
 /// field and what was expected.
 [[nodiscard]] model_config parse_model_config(const std::string& file, std::string_view text);
+/// The same of JSON, as clients of the protocol send it, and get it from `to_json`.
+[[nodiscard]] model_config parse_model_config_json(const std::string& file, std::string_view text);
 
 /// What becomes of a field.
 enum class field_use : std::uint8_t { used, refused, ignored };

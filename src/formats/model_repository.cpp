@@ -104,7 +104,7 @@ bool is_decimal(std::string_view name) {
 
 class scanner {
  public:
-  scanner(std::string dir, std::string name) {
+  scanner(std::string dir, std::string name, const std::string& config) : config_{config} {
     out_.dir = std::move(dir);
     out_.name = std::move(name);
   }
@@ -143,6 +143,10 @@ class scanner {
 
   void read_config() {
     out_.config_file = out_.name + "/config.pbtxt";
+    if (!config_.empty()) {
+      out_.config_file = out_.name + ": parameters.config";
+      return take(parse_model_config_json(out_.config_file, config_));
+    }
     const auto there = look(root_, out_.config_file);
     if (!there) return;
     if (!S_ISREG(there->status.st_mode)) fail(out_.config_file, "no plain file", "a file");
@@ -156,7 +160,9 @@ class scanner {
       fail(out_.config_file, fmt::format("a config of {} bytes", file.size()),
            fmt::format("at most {} bytes", most_config_bytes));
     }
-    model_config c = parse_model_config(out_.config_file, content_of(file, out_.config_file));
+    take(parse_model_config(out_.config_file, content_of(file, out_.config_file)));
+  }
+  void take(model_config c) {
     if (!c.name.empty() && c.name != out_.name) {
       fail(out_.config_file + ": name", quote_short(c.name),
            fmt::format("{}, the folder's name", quote_short(out_.name)));
@@ -249,6 +255,7 @@ class scanner {
     return out_.config ? out_.config->file : usual;
   }
 
+  const std::string& config_;
   descriptor root_;
   descriptor folder_;  // Of the model.
   repository_model out_;
@@ -265,8 +272,9 @@ std::uint64_t repository_model::memory() const noexcept {
   return all;
 }
 
-repository_model scan_model(const std::string& dir, const std::string& name) {
-  return scanner{dir, name}.scan();
+repository_model scan_model(const std::string& dir, const std::string& name,
+                            const std::string& config) {
+  return scanner{dir, name, config}.scan();
 }
 
 std::vector<repository_model> scan_repository(const std::string& dir) {

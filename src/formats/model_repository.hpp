@@ -43,7 +43,9 @@ struct repository_model {
 /// names files below `dir`, never `dir`.
 /// Nothing outside `dir` is looked at, whatever the name and the symbolic links in it are: each is
 /// followed below `dir` alone, and refused if it is absolute. `dir` itself may be a link.
-[[nodiscard]] repository_model scan_model(const std::string& dir, const std::string& name);
+/// @param config Stands for its config, as JSON; empty: that is read.
+[[nodiscard]] repository_model scan_model(const std::string& dir, const std::string& name,
+                                          const std::string& config = {});
 
 /// Looks at all models, in order of their names. Hidden entries and plain files are passed over.
 /// @throws input_error If the folder cannot be read or has more than 1000 models.

@@ -27,7 +27,8 @@ class model_repository {
   /// Loads the versions that the model's configuration chooses, as its files are now; they take the
   /// places of those that are served. If it fails, or takes too long (504), what was served still
   /// is. Refused (409) while an earlier load of the model has not ended.
-  virtual void load(const std::string& name, answer done) = 0;
+  /// @param config Stands for the model's configuration; empty: its file is read.
+  virtual void load(const std::string& name, const std::string& config, answer done) = 0;
   /// Serves no version of it any more. Told when no request goes there, which is before the last
   /// one has ended. Ends a load of it, too, whose caller is told so (409).
   virtual void unload(const std::string& name, answer done) = 0;

@@ -94,7 +94,9 @@ void infer_app::ask_repository(const serve::http_request& request,
           "--pipeline"));
     }
     if (what == "/load") {
-      if (read(serve::repository_call::load)) models->load(name, told);
+      if (const auto asked = read(serve::repository_call::load)) {
+        models->load(name, asked->config, told);
+      }
       return;
     }
     if (what == "/unload") {

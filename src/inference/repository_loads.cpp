@@ -42,7 +42,7 @@ void repository_service::load_all(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const auto told = std::make_shared<std::promise<void>>();
     ++to_come_;
-    load(name, true, [this, told](int /*status*/, const std::string& /*why*/) {
+    load(name, {}, true, [this, told](int /*status*/, const std::string& /*why*/) {
       --to_come_;
       told->set_value();
     });
@@ -52,12 +52,14 @@ void repository_service::load_all(const std::vector<std::string>& names) {
   }
 }
 
-void repository_service::ask_load(const std::string& name, answer done) {
+void repository_service::ask_load(const std::string& name, const std::string& config, answer done) {
   if (is_leaving_) return done(503, "draining");
   const time_point now = steady_clock{}.now();
   if (const auto no = table_.against(name, now)) return done(no->status, no->why);
   table_.ask(name, now);
-  loads_[name].done = std::move(done);
+  load_job& job = loads_[name];
+  job.done = std::move(done);
+  job.config = config;
   begin_loads();
 }
 
@@ -67,8 +69,8 @@ void repository_service::begin_loads() {
     try {
       job.result = std::make_shared<opened_model>();
       const auto stop = std::make_shared<models::run_stop>();
-      job.number = threads_.begin(
-          stop, [this, name = *name, stop, into = job.result] { *into = open(name, *stop); });
+      job.number = threads_.begin(stop, [this, name = *name, config = job.config, stop,
+                                         into = job.result] { *into = open(name, config, *stop); });
     } catch (...) {
       const serve::fault f = serve::current_fault();
       const answer done = std::move(job.done);
@@ -195,10 +197,11 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
 
 /// All versions of a model that are to be served, or why not.
 repository_service::opened_model repository_service::open(const std::string& name,
+                                                          const std::string& config,
                                                           models::run_stop& stop) {
   opened_model found;
   try {
-    const formats::repository_model m = formats::scan_model(options_.repository, name);
+    const formats::repository_model m = formats::scan_model(options_.repository, name, config);
     found.has_folder = !m.config_file.empty();
     for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
     found.why = m.problem;

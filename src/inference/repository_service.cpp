@@ -117,11 +117,12 @@ void repository_service::later(const answer& failed, std::function<void()> work)
   });
 }
 
-void repository_service::load(const std::string& name, answer done) {
-  load(name, false, std::move(done));
+void repository_service::load(const std::string& name, const std::string& config, answer done) {
+  load(name, config, false, std::move(done));
 }
 /// @param is_known Whether there is a model of that name: clients invent some.
-void repository_service::load(const std::string& name, bool is_known, answer done) {
+void repository_service::load(const std::string& name, const std::string& config, bool is_known,
+                              answer done) {
   const answer told = [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
                           int status, const std::string& why) {
     if (why.empty()) {
@@ -133,7 +134,7 @@ void repository_service::load(const std::string& name, bool is_known, answer don
     }
     done(status, why);
   };
-  later(told, [this, name, told] { ask_load(name, told); });
+  later(told, [this, name, config, told] { ask_load(name, config, told); });
 }
 void repository_service::unload(const std::string& name, answer done) {
   later(done, [this, name, done, asked = steady_clock{}.now()] {

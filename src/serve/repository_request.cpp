@@ -20,14 +20,17 @@ using namespace json;
 /// A field that a client has named, on one line whatever it holds.
 std::string named(const place& at, std::string_view key) { return json_string(at.of(key)); }
 
-void read_parameters(repository_call call, const dom::object& given) {
+void read_parameters(repository_call call, const dom::object& given, repository_request& r) {
   const place at = place{}.parameters();
   for (const auto& [key, value] : given) {
-    if (call == repository_call::load && (key == "config" || key.starts_with("file:"))) {
+    if (call == repository_call::load && key.starts_with("file:")) {
       reject(
           fmt::format("{} is not supported: a model is loaded as its files are", named(at, key)));
     }
-    if (call == repository_call::unload && key == "unload_dependents") {
+    if (call == repository_call::load && key == "config") {
+      r.config = text(value, at, key);
+      if (r.config.empty()) reject("parameters.config is empty, expected a configuration");
+    } else if (call == repository_call::unload && key == "unload_dependents") {
       boolean(value, at, key);
     } else {
       reject(fmt::format("{} is unknown", named(at, key)));
@@ -42,7 +45,7 @@ repository_request read(repository_call call, const dom::object& root) {
     if (call == repository_call::index && key == "ready") {
       r.only_ready = boolean(value, body, key);
     } else if (call != repository_call::index && key == "parameters") {
-      read_parameters(call, object(value, body, key));
+      read_parameters(call, object(value, body, key), r);
     } else {
       reject(fmt::format("{} is unknown", named(body, key)));
     }

@@ -2,6 +2,7 @@
 #include <formats/model_config.hpp>
 
 #include <doctest/doctest.h>
+#include <formats/model_json.hpp>
 #include <formats/text.hpp>
 #include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
@@ -399,6 +400,44 @@ TEST_CASE("every parameter of the page is known, and no other") {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CHECK(rows[i][0] == "`" + std::string{names[i]} + "`");
   }
+}
+
+TEST_CASE("a config may be JSON, as clients get and send it") {
+  const model_config c = parse_model_config_json("m", R"( {"name":"m","max_batch_size":8,
+      "input":[{"name":"x","data_type":"TYPE_FP32","dims":["3",-1]}],
+      "dynamic_batching":{"preferred_batch_size":[4]},
+      "parameters":{"slo_ms":{"string_value":"12.5"}},
+      "model_warmup":[{"name":"w","batch_size":2,
+                       "inputs":{"x":{"data_type":"TYPE_FP32","dims":[3,2],"zero_data":true}}}]})");
+  CHECK(c.max_batch_size == 8);
+  CHECK(c.inputs.at(0).dims == std::vector<std::int64_t>{3, -1});
+  CHECK(c.batching->preferred == std::vector<std::uint32_t>{4});
+  CHECK(c.slo == 12500us);
+  CHECK(c.warmups.at(0).inputs.at(0).tensor.name == "x");
+  const auto wrong = [](const std::string& text) -> std::string {
+    try {
+      static_cast<void>(parse_model_config_json("m", text));
+      return {};
+    } catch (const input_error& e) {
+      return e.what();
+    }
+  };
+  CHECK(wrong(R"({"max_batch_size":-1})") == "m: max_batch_size: got -1, expected 0 to 4096");
+  CHECK(wrong(R"({"max_batch_sise":1})").find("max_batch_sise") != std::string::npos);
+  CHECK(wrong("{") == "m: not valid JSON");
+  CHECK(wrong("{\"input\":" + std::string(100'000, '[')) ==
+        "m: got a deeper config, expected at most 32 levels");
+}
+TEST_CASE("what is shown of a config is one") {
+  model_config c = parse(
+      "name: 'm' max_batch_size: 4 input { name: 'x' data_type: TYPE_FP32 dims: 3 } "
+      "parameters { key: 'slo_ms' value { string_value: '50' } } sequence_batching { control_input "
+      "{ name: 's' control { bool_false_true: [false, true] } } state { input_name: 'a' "
+      "output_name: 'b' data_type: TYPE_FP32 dims: 2 } }");
+  const model_config again = parse_model_config_json("m", to_json(c));
+  CHECK(to_json(again) == to_json(c));
+  CHECK(again.slo == c.slo);
+  CHECK(again.sequences->states.at(0).dims == std::vector<std::int64_t>{2});
 }
 
 TEST_CASE("an empty config leaves all to the model") {

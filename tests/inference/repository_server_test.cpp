@@ -551,6 +551,29 @@ TEST_CASE("an SLO that no request can meet is refused with the least one") {
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("a load may bring a configuration, which stands for the file's until the next load") {
+  const repository r;
+  r.add(test::two_by_two(), "pair", slow_slo);
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto load_as = [&](const std::string& config) {
+    return c.ask("POST", "/v2/repository/models/pair/load",
+                 R"({"parameters":{"config":")" + config + "\"}}", test::shown_token);
+  };
+  CHECK(
+      load_as(R"({\"max_batch_size\":2,\"parameters\":{\"slo_ms\":{\"string_value\":\"777\"}}})") ==
+      std::pair{200, std::string{"{}"}});
+  CHECK(c.ask("GET", "/v2/models/pair").second.find(R"("slo_ms":777)") != std::string::npos);
+  CHECK(c.ask("GET", "/v2/models/pair/config").second.find("\"max_batch_size\": 2") !=
+        std::string::npos);
+  CHECK(load_as(R"({\"max_batch_size\":-2})")
+            .second.find("pair: parameters.config: max_batch_size: got -2") != std::string::npos);
+  CHECK(load(c, "pair").empty());
+  CHECK(c.ask("GET", "/v2/models/pair").second.find(R"("slo_ms":60000)") != std::string::npos);
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("a load that fails leaves what was served") {
   const repository r;
   r.add(test::two_by_two(), "pair", slow_slo);

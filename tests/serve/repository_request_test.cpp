@@ -41,10 +41,19 @@ TEST_CASE("bodies that ask for nothing more are taken by every call") {
 }
 
 TEST_CASE("what a load would have to do otherwise than the files say is refused by its name") {
-  CHECK(why_not(load, R"({"parameters": {"config": "{}"}})") ==
-        R"("parameters.config" is not supported: a model is loaded as its files are)");
   CHECK(why_not(load, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
         R"("parameters.file:1/model.onnx" is not supported: a model is loaded as its files are)");
+}
+
+TEST_CASE("a load may bring a configuration") {
+  const auto r = parse_repository_request(load, R"({"parameters": {"config": "{\"a\": 1}"}})");
+  CHECK(std::get<repository_request>(r).config == R"({"a": 1})");
+  CHECK(why_not(load, R"({"parameters": {"config": ""}})") ==
+        "parameters.config is empty, expected a configuration");
+  CHECK(why_not(load, R"({"parameters": {"config": {}}})") ==
+        "parameters.config must be a string, not an object");
+  CHECK(why_not(unload, R"({"parameters": {"config": "{}"}})") ==
+        R"("parameters.config" is unknown)");
 }
 
 TEST_CASE("what is not of the protocol is named") {

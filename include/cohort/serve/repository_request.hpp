@@ -6,6 +6,7 @@
 #include <cohort/serve/infer_request.hpp>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -21,10 +22,12 @@ inline constexpr std::size_t most_repository_body = std::size_t{256} << 10U;
 /// What a call asks beyond its path.
 struct repository_request {
   bool only_ready = false;  ///< `ready` of an index: models that are not ready are left out.
+  /// `parameters.config` of a load: what stands for the model's configuration; empty: its file.
+  std::string config{};
 };
 
-/// Parses the body of a call: empty, or a JSON object. What would change what is loaded,
-/// `parameters.config` and `parameters.file:...`, is refused by name, for nothing here does it;
+/// Parses the body of a call: empty, or a JSON object. Files that a
+/// client sends, `parameters.file:...`, are refused by name, for nothing here keeps them;
 /// `parameters.unload_dependents` may be either, since no model depends on another. Fields that the
 /// protocol does not know are refused as well, lest a misspelt one be taken for done. Any thread.
 [[nodiscard]] std::variant<repository_request, protocol_error> parse_repository_request(
