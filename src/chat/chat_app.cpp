@@ -119,7 +119,7 @@ serve::http_reply chat_app::ready() {
 }
 serve::http_reply chat_app::metrics() {
   counters_.http.show(http_);
-  return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
+  return {.body = counters_.text(), .type = "text/plain; version=0.0.4", .may_be_compressed = true};
 }
 
 std::optional<serve::http_reply> chat_app::early_answer(const serve::http_request& head) {
@@ -441,7 +441,8 @@ void chat_app::stream(client_job& j, piece& p) {
 void chat_app::end(client_job& j) {
   const std::shared_ptr<serve::http_client> client = j.client;  // Until it has been told.
   if (!j.streams) {
-    client->answer({.body = write_answer(model_, j.head, j.texts, j.usage)});
+    client->answer(
+        {.body = write_answer(model_, j.head, j.texts, j.usage), .may_be_compressed = true});
     return j.client.reset();
   }
   std::string out;

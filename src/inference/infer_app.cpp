@@ -122,7 +122,7 @@ serve::http_reply infer_app::metrics() {
     watch_.show(counters_);
   }
   counters_.http.show(http_);
-  return {.body = counters_.text(), .type = "text/plain; version=0.0.4"};
+  return {.body = counters_.text(), .type = "text/plain; version=0.0.4", .may_be_compressed = true};
 }
 
 /// Whether no key is needed on the service's port.

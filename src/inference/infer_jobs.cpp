@@ -505,7 +505,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
     return say(j.client, e->status, e->message);
   }
   auto& a = std::get<serve::infer_answer>(written);
-  serve::http_reply reply{.body = std::move(a.body)};
+  serve::http_reply reply{.body = std::move(a.body), .may_be_compressed = true};
   if (a.json_length) {
     reply.type = "application/octet-stream";
     reply.fields.emplace_back(serve::json_length_field, fmt::to_string(*a.json_length));
@@ -523,7 +523,7 @@ void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
     }
     a->client = nullptr;  // Which is to hold `a`.
     if (const auto& e = a->writer.error()) return say(client, e->status, e->message);
-    serve::http_reply reply{.pieces = a};
+    serve::http_reply reply{.pieces = a, .may_be_compressed = true};
     if (const auto& length = a->writer.json_length()) {
       reply.type = "application/octet-stream";
       reply.fields.emplace_back(serve::json_length_field, fmt::to_string(*length));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "barrier.hpp"
 #include "busy_time.hpp"
+#include "compression.hpp"
 
 #include <cohort/core/clock.hpp>
 #include <cohort/core/error.hpp>
@@ -65,6 +66,8 @@ constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
 constexpr duration linger_patience = std::chrono::seconds{1};
 /// Of the inference protocol, whose bodies may be JSON and what is behind it.
 constexpr const char* inference_header_length = "Inference-Header-Content-Length";
+/// Shorter answers are compressed only for clients that take no others.
+constexpr std::size_t least_compressed = 1024;
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1e3)};
@@ -133,6 +136,21 @@ struct arriving_body {
     value_type& body_;
     std::size_t most_ = SIZE_MAX;
   };
+};
+
+/// A whole body, written in pieces.
+class whole_body final : public http_body {
+ public:
+  explicit whole_body(std::string text) : text_{std::move(text)} {}
+  [[nodiscard]] std::optional<std::size_t> size() const override { return text_.size(); }
+  bool append_to(std::string& out) override {
+    out.append(text_, std::exchange(written_, written_ + http_piece), http_piece);
+    return written_ < text_.size();
+  }
+
+ private:
+  std::string text_;
+  std::size_t written_ = 0;
 };
 
 bool is_from_loopback(const tcp::socket& socket) {
@@ -282,6 +300,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void read() {
     parser_.emplace();
+    preferred_ = {};
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // Until the header tells.
     parser_->eager(false);  // One step ends with the header.
@@ -369,7 +388,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Closes a connection on which no request has arrived yet, and none is on its way.
   /// @param patiently Nor has it only just come, or a part of a request.
   void close_if_idle(bool patiently) {
-    if (!patiently && phase_ == phase::arriving && !has_unread()) return refuse_late();
+    const bool is_arriving = phase_ == phase::arriving && !parser_->is_done() && !has_unread();
+    if (!patiently && is_arriving) return refuse_late();
     if (!patiently && phase_ == phase::lingering) return shut();
     if (phase_ != phase::idle) return;
     const bool is_coming = is_fresh_ || buffer_.size() > 0 || has_unread();
@@ -450,12 +470,14 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.app->answered(r.status);
     clock_.begin_answer();
     keep_alive_ = keep_alive_ && !server_.leaving;
+    compress(r);
     const auto reason = http::obsolete_reason(static_cast<http::status>(r.status));
     const auto to = std::back_inserter(unsent_);
     fmt::format_to(to, "HTTP/1.{} {} {}\r\nServer: cohort/{}\r\nContent-Type: {}\r\n",
                    version_ % 10, r.status, view(reason), version_string, r.type);
-    const std::optional<std::size_t> size =
-        r.pieces ? r.pieces->size() : std::optional{r.body.size()};
+    const std::optional<std::size_t> size = compressor_ ? std::nullopt
+                                            : r.pieces  ? r.pieces->size()
+                                                        : std::optional{r.body.size()};
     is_chunked_ = !size && version_ >= 11;
     if (size) {
       fmt::format_to(to, "Content-Length: {}\r\n", *size);
@@ -472,16 +494,46 @@ class session final : public http_client, public std::enable_shared_from_this<se
       parser_.reset();  // Its answer may take long.
       let_go();
       append_piece();
-    } else if (!head_only_) {
-      unsent_ += r.body;
+    } else {
+      compressor_.reset();
+      if (!head_only_) unsent_ += r.body;
     }
     pump();
+  }
+
+  /// Compresses an answer if its client wants that, a long one while it is written.
+  void compress(http_reply& r) {
+    const std::size_t size = r.body.size();
+    if (!r.may_be_compressed) return;
+    const bool is_long = r.pieces || size >= least_compressed;
+    if (is_long) r.fields.emplace_back("Vary", "Accept-Encoding");
+    const auto [coding, is_required] = preferred_;
+    if (coding == content_coding::identity || (!is_long && (!is_required || size == 0))) return;
+    if (!r.pieces && size <= http_piece) {
+      std::string compressed;
+      compressor{coding}.append(r.body, true, compressed);
+      if (compressed.size() >= size && !is_required) return;
+      r.body = std::move(compressed);
+    } else {
+      if (!answer_memory_.resize(compressor::memory + size)) return;  // As it is, then.
+      compressor_.emplace(coding);
+      compressed_memory_ = compressor::memory + size;
+      if (!r.pieces) r.pieces = std::make_shared<whole_body>(std::move(r.body));
+    }
+    r.fields.emplace_back("Content-Encoding", name_of(coding));
   }
 
   /// One more of an answer that is written in pieces.
   void append_piece() {
     const std::size_t before = unsent_.size();
-    const bool has_more = pieces_->append_to(unsent_);
+    bool has_more = false;
+    if (compressor_) {
+      std::string piece;
+      has_more = pieces_->append_to(piece);
+      compressor_->append(piece, !has_more, unsent_);
+    } else {
+      has_more = pieces_->append_to(unsent_);
+    }
     const std::size_t size = unsent_.size() - before;
     if (is_chunked_ && size > 0) {
       unsent_.insert(before, fmt::format("{:x}\r\n", size));
@@ -489,6 +541,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (has_more) return;
     pieces_.reset();
+    compressor_.reset();
     if (is_chunked_) unsent_ += "0\r\n\r\n";
   }
 
@@ -591,7 +644,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool hold() {
     const std::string& body = parser_->get().body();
     const std::size_t taken = (body.empty() ? 0 : body.capacity()) +
-                              (buffer_.capacity() - std::min(buffer_.capacity(), read_size));
+                              (buffer_.capacity() - std::min(buffer_.capacity(), read_size)) +
+                              (decompressor_ ? decompressor_->held() : 0);
     if (!is_room_for(taken)) {
       no_room();
     } else if (!request_memory_.resize(taken)) {
@@ -608,7 +662,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.held_bytes -= std::exchange(held_, 0);
     request_memory_.set(0);
   }
-  void count_unsent() noexcept { answer_memory_.set(unsent_.size() + sending_.size()); }
+  void count_unsent() noexcept {
+    answer_memory_.set(unsent_.size() + sending_.size() + (compressor_ ? compressed_memory_ : 0));
+  }
 
   void leave_place() noexcept {
     server_.places.leave(place_);
@@ -621,6 +677,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     clock_.stop();
     leave_place();
     pieces_.reset();
+    compressor_.reset();
     beast::error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_both, ignored);
     socket_.close(ignored);
@@ -693,6 +750,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     beast::error_code ignored;
     socket_.cancel(ignored);  // Else it would be read into the buffer.
     buffer_ = {};
+    decompressor_.reset();
     if (is_kept_) return;
     parser_.reset();
     let_go();
@@ -766,6 +824,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     });
   }
   void parse() {
+    if (decompressor_ && !take()) return;
     while (buffer_.size() > 0) {
       beast::error_code e;
       const std::size_t n = parser_->put(buffer_.data(), e);
@@ -786,12 +845,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         parser_->eager(true);
         if (is_waiting_to_go_on_) return;
       }
-      if (!hold()) return;
-      if (parser_->is_done()) {
-        clock_.stop();
-        server_.places.acts(place_);
-        return ask();
-      }
+      if (!take()) return;
       if (n == 0) break;
     }
     // What announces a chunk or follows the last one is held until its end, which is a CRLF.
@@ -804,6 +858,41 @@ class session final : public http_client, public std::enable_shared_from_this<se
                                 server_.settings.header_limit));
     }
     receive();
+  }
+
+  /// Takes over what has come of the body, and asks the app when that is all. Long parts of a
+  /// compressed body take several turns, between which others have theirs.
+  /// @returns Whether to go on reading.
+  bool take() {
+    const bool is_done = parser_->is_done();
+    if (is_done) {
+      clock_.stop();
+      server_.places.acts(place_);
+    }
+    bool has_more = false;
+    if (decompressor_) {
+      std::string& body = parser_->get().body();
+      const auto result = decompressor_->step(body, is_done);
+      if (result == decompressor::result::failed) {
+        const auto [status, why] = decompressor_->why();
+        refuse(static_cast<http::status>(status), why);
+        return false;
+      }
+      has_more = result == decompressor::result::has_more;
+      if (result == decompressor::result::ended) {
+        body = decompressor_->take_body();
+        decompressor_.reset();
+      }
+    }
+    if (!hold()) return false;
+    if (has_more) {
+      asio::post(server_.context, [self = shared_from_this()] {
+        if (self->phase_ == phase::arriving) self->feed();
+      });
+    } else if (is_done) {
+      ask();
+    }
+    return !has_more && !is_done;
   }
 
   /// Whether what is left of a body, which is no data, has a line that ends in LF alone.
@@ -837,6 +926,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     keep_alive_ = request.keep_alive() && !is_extra_;
     head_only_ = request.method() == http::verb::head;
     asked_ = described();
+    preferred_ = coding_preferred(joined(http::field::accept_encoding));
     body_limit_ = server_.app->body_limit(asked_, server_.settings.body_limit);
     parser_->body_limit(body_limit_);
     if (const auto length = parser_->content_length(); length && *length > body_limit_) {
@@ -865,10 +955,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
         !beast::iequals(request[http::field::transfer_encoding], "chunked")) {
       return refuse(http::status::not_implemented, "Transfer-Encoding: only chunked is understood");
     }
-    if (request.count(http::field::content_encoding) > 0 &&
-        !beast::iequals(request[http::field::content_encoding], "identity")) {
-      return refuse(http::status::unsupported_media_type,
-                    "Content-Encoding: only identity is understood");
+    if (request.count(http::field::content_encoding) > 0) {
+      const auto coding = coding_named(joined(http::field::content_encoding));
+      if (!coding) return refuse_coding();
+      if (*coding != content_coding::identity) decompressor_.emplace(*coding, body_limit_);
     }
     if (request.count(http::field::expect) > 0 &&
         !beast::iequals(request[http::field::expect], "100-continue")) {
@@ -885,6 +975,26 @@ class session final : public http_client, public std::enable_shared_from_this<se
                           self->feed();
                         });
     }
+  }
+
+  void refuse_coding() {
+    constexpr int status = 415;
+    begin_refusal();
+    answer({.status = status,
+            .body = server_.app->error_body(
+                status, "Content-Encoding: expected one of gzip, deflate and identity"),
+            .fields = {{"Accept-Encoding", "gzip, deflate"}}});
+  }
+
+  /// All fields of a name, as the list that they are.
+  [[nodiscard]] std::string joined(http::field name) const {
+    std::string all;
+    const auto [begin, end] = parser_->get().equal_range(name);
+    for (auto at = begin; at != end; ++at) {
+      if (at != begin) all += ',';
+      all += view(at->value());
+    }
+    return all;
   }
 
   static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
@@ -1023,7 +1133,11 @@ class session final : public http_client, public std::enable_shared_from_this<se
   std::size_t untaken_ = 0;     // Bytes sent that the client had not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
-  std::shared_ptr<http_body> pieces_;  // Of the answer, those to come.
+  std::shared_ptr<http_body> pieces_;         // Of the answer, those to come.
+  std::optional<decompressor> decompressor_;  // Of a compressed body, until it is whole.
+  std::optional<compressor> compressor_;      // Of those pieces.
+  std::size_t compressed_memory_ = 0;         // Beside the text that is to be sent.
+  preferred_coding preferred_;                // Of the answer to the present request.
 };
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_CASE("every bad request gets its status and the server stays up") {
       {"POST /v2/models/ResNet50/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n"
        "GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n",
        501},
-      {"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n{", 415},
+      {"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\n{", 415},
       {"POST /v2 HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nContent-Length: 1\r\n\r\n{", 417}};
   for (const auto& [bytes, status] : odd) {
     CAPTURE(bytes);

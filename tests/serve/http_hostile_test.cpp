@@ -68,6 +68,10 @@ std::vector<shape> shapes() {
   using namespace std::string_literals;
   const std::string long_text(20'000, 'x');
   const std::string five = "12345";
+  // 2,000 times "a", by Python's gzip.
+  const std::string bomb =
+      "\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\x4c\x1c\x05\xa3\x60\x14\x8c\x82\x51\x30\x0a\x46\xc1"
+      "\x50\x07\0\x39\x3e\x13\xa8\xd0\x07\0\0"s;
   return {
       // Request lines.
       {"garbage", "\x01\x02 nonsense\r\n\r\n" + next, {400}},
@@ -139,7 +143,7 @@ std::vector<shape> shapes() {
        {202},
        then::kept},
       // Codings.
-      {"unknown coding", post("Transfer-Encoding: gzip\r\n", next), {501}},
+      {"unknown transfer coding", post("Transfer-Encoding: gzip\r\n", next), {501}},
       {"coding behind chunked",
        post("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n" + next),
        {501}},
@@ -194,7 +198,32 @@ std::vector<shape> shapes() {
       {"Expect of a body too long",
        post("Expect: 100-continue\r\nContent-Length: 5000\r\n", ""),
        {413}},
-      {"compressed", post("Content-Encoding: gzip\r\nContent-Length: 5\r\n", five + next), {415}},
+      {"not gzip", post("Content-Encoding: gzip\r\nContent-Length: 5\r\n", five + next), {400}},
+      {"not deflate",
+       post("Content-Encoding: deflate\r\nContent-Length: 5\r\n", five + next),
+       {400}},
+      {"gzip that is cut",
+       post("Content-Encoding: gzip\r\nContent-Length: 12\r\n", bomb.substr(0, 12) + next),
+       {400}},
+      {"gzip over the limit",
+       post("Content-Encoding: gzip\r\nContent-Length: 35\r\n", bomb + next),
+       {413}},
+      {"gzip in chunks over the limit",
+       post("Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+            "23\r\n" + bomb + "\r\n0\r\n\r\n" + next),
+       {413}},
+      {"gzip of no body", post("Content-Encoding: gzip\r\n", ""), {202}, then::kept},
+      {"unknown coding of the body",
+       post("Content-Encoding: br\r\nContent-Length: 5\r\n", five + next),
+       {415}},
+      {"two codings of the body",
+       post("Content-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n",
+            five + next),
+       {415}},
+      {"bad Accept-Encoding",
+       "GET /a HTTP/1.1\r\nHost: x\r\nAccept-Encoding: ;q=,,gzip;q=nan;q=;=;,\"\r\n\r\n",
+       {202},
+       then::kept},
       {"h2c",
        "GET /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
        {202},

@@ -35,7 +35,7 @@ struct http_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;
-  std::size_t body_limit = std::size_t{16} << 20U;
+  std::size_t body_limit = std::size_t{16} << 20U;  ///< As sent, and decompressed.
   http_timeouts timeouts{};
   /// How long a drain waits for a request whose connection has just come, or that has begun to: a
   /// client that was let in should be served, one that only holds a connection open should not.
@@ -105,6 +105,9 @@ struct http_reply {
   std::string type = "application/json";
   http_fields fields{};                 ///< More of the header.
   std::shared_ptr<http_body> pieces{};  ///< If not null, the body in place of `body`.
+  /// Whether to compress the body for clients with `Accept-Encoding: gzip` or `deflate`. Some send
+  /// that always, but decompress some kinds of answers only.
+  bool may_be_compressed = false;
 };
 
 /// Who asked, until the answer has ended: either `answer` once, or `begin`, any number of `send`s
@@ -166,14 +169,14 @@ class http_app {
   [[nodiscard]] virtual bool is_probe(std::string_view /*path*/) const { return false; }
 };
 
-/// One thread, that of `run`. Reads with limits and timeouts, answers what is malformed, too large
-/// or too slow itself, keeps connections alive, notices clients that go. Beyond `max_connections`
-/// it lets in a few that ask for a probe, the latest of them rather than who says nothing; others
-/// are told that they are too many. Where the system has no descriptors left it says so on standard
-/// error, at most once a minute, and goes on trying. What the app throws ends at this server: the
-/// request is answered 500, or 503 for want of memory, and its connection closes, without an answer
-/// if `on_gone` was asked for; standard error says so, and others go on. Thread safety: `listen`
-/// and `run` from one thread each, the rest from any.
+/// One thread, that of `run`. Reads with limits and timeouts, decompresses bodies (gzip, deflate),
+/// answers what is malformed, too large or too slow itself, keeps connections alive, notices
+/// clients that go. Beyond `max_connections` it lets in a few that ask for a probe, the latest of
+/// them rather than who says nothing; others are told that they are too many. Where the system has
+/// no descriptors left it says so on standard error, at most once a minute, and goes on trying.
+/// What the app throws ends at this server: the request is answered 500, or 503 for want of memory,
+/// and its connection closes, without an answer if `on_gone` was asked for; standard error says so,
+/// and others go on. Thread safety: `listen` and `run` from one thread each, the rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
