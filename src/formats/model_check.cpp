@@ -146,8 +146,8 @@ class checker {
   void compare(const std::string& place, config_tensor& said, tensor_info& t, bool is_input) {
     if (!said.type) said.type = t.type;
     if (*said.type != t.type) {
-      fail(at(place + "data_type"), fmt::format("TYPE_{}", runtime::name_of(*said.type)),
-           as_model_has(fmt::format("TYPE_{}", runtime::name_of(t.type))));
+      fail(at(place + "data_type"), runtime::config_name_of(*said.type),
+           as_model_has(runtime::config_name_of(t.type)));
     }
     const std::vector<std::int64_t> has = with_rows(t.shape);
     if (said.dims.empty()) said.dims = has;
@@ -261,8 +261,8 @@ class checker {
         fail(at(place + "inputs.key"), quote_short(in.tensor.name), as_model_has(names_of(inputs)));
       }
       if (in.tensor.type != found->type) {
-        fail(at(here + "data_type"), fmt::format("TYPE_{}", runtime::name_of(in.tensor.type)),
-             fmt::format("TYPE_{}, the input's", runtime::name_of(found->type)));
+        fail(at(here + "data_type"), runtime::config_name_of(in.tensor.type),
+             fmt::format("{}, the input's", runtime::config_name_of(found->type)));
       }
       const std::vector<std::int64_t>& shape =
           out_.client_inputs[static_cast<std::size_t>(found - inputs.begin())];

@@ -353,7 +353,7 @@ class config_maker {
                                                        schema::DataType t) const {
     if (!has) return std::nullopt;
     const std::string name = schema::DataType_Name(t);
-    if (t == schema::TYPE_STRING) fail(at(field), name, "a type of plain numbers: no strings");
+    if (t == schema::TYPE_STRING) return runtime::data_type::bytes;
     const auto found = runtime::data_type_of(std::string_view{name}.substr(5));  // "TYPE_".
     if (!found) fail(at(field), name, "the type of a tensor, such as TYPE_FP32");
     return found;

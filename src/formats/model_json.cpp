@@ -23,7 +23,7 @@ void write_list(json_writer& w, std::string_view name, const List& list) {
 }
 
 void write_type(json_writer& w, runtime::data_type t) {
-  w.field("data_type", fmt::format("TYPE_{}", runtime::name_of(t)));
+  w.field("data_type", runtime::config_name_of(t));
 }
 
 void write_tensors(json_writer& w, std::string_view name,

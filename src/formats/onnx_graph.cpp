@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <queue>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -21,9 +22,9 @@ namespace {
 namespace schema = onnx_schema;
 using runtime::data_type;
 
-// By data_type.
-constexpr std::array<std::int32_t, runtime::data_types> element_numbers{1, 10, 16, 11, 3,  5, 6,
-                                                                        7, 2,  4,  12, 13, 9};
+// By data_type, the last of which is strings.
+constexpr std::array<std::int32_t, runtime::data_types + 1> element_numbers{
+    1, 10, 16, 11, 3, 5, 6, 7, 2, 4, 12, 13, 9, 8};
 // ONNX's numbers of the kinds of attributes.
 constexpr std::int32_t kind_number = 1;
 constexpr std::int32_t kind_integer = 2;
@@ -389,9 +390,10 @@ std::int32_t onnx_element(runtime::data_type type) noexcept {
 }
 
 std::optional<runtime::data_type> plain_element(std::int32_t element) noexcept {
-  const auto* const found = std::ranges::find(element_numbers, element);
-  if (found == element_numbers.end()) return std::nullopt;
-  return static_cast<data_type>(found - element_numbers.begin());
+  const auto plain = std::span{element_numbers}.first<runtime::data_types>();
+  const auto found = std::ranges::find(plain, element);
+  if (found == plain.end()) return std::nullopt;
+  return static_cast<data_type>(found - plain.begin());
 }
 
 onnx_model parse_onnx(const std::string& file, std::string_view bytes, const onnx_limits& limits) {

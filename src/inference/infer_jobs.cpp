@@ -91,6 +91,7 @@ struct infer_app::infer_job final : sequence_request {
   time_point ended;        // In the engine, its last part; set before this thread is told.
 
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
+  [[nodiscard]] std::size_t bytes_of_strings() const noexcept;
   void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
   void make_run();
   static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {
@@ -136,10 +137,21 @@ struct infer_app::large_answer final : serve::http_body {
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
   std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
   for (const auto& in : asked.inputs) values += in.size();
-  if (model->open) return (asked.parsed ? 2 : 1) * values + sizeof(part);
+  if (model->open) return (asked.parsed ? 2 : 1) * values + bytes_of_strings() + sizeof(part);
   return (asked.parsed ? values : 0) +
          asked.rows *
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
+}
+
+/// What the runtime's copies of an open model's strings take while they run.
+std::size_t infer_app::infer_job::bytes_of_strings() const noexcept {
+  constexpr std::size_t each = 32;  // Beside their characters.
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < asked.inputs.size(); ++i) {
+    if (runtime::has_fixed_size(model->meta.inputs[i].type)) continue;
+    bytes += asked.inputs[i].size() + each * runtime::elements_of(asked.shapes[i]);
+  }
+  return bytes;
 }
 
 /// All but their id, model and times.
@@ -185,14 +197,12 @@ void infer_app::infer_job::make_run() {
   std::align(line, 1, free, bytes);
   auto* to = static_cast<std::byte*>(free);
   std::vector<runtime::shaped_tensor> inputs;
-  std::size_t values = 0;
   for (std::size_t i = 0; i < asked.inputs.size(); ++i) {
     const auto in = asked.inputs[i];
     std::ranges::copy(in, to);
     const auto& [clients, models] = of.inputs[i];
     inputs.push_back({reshaped(asked.shapes[i], clients, models), {to, in.size()}, block});
     to += (in.size() + line - 1) / line * line;
-    values += in.size();
   }
   if (of.plan) {
     inputs = of.plan->inputs(std::move(inputs), *asked.sequence,
@@ -209,9 +219,9 @@ void infer_app::infer_job::make_run() {
   p.output = std::as_writable_bytes(std::span{&row_out, 1});
   p.size = 1;
   // It is expected to last by its length, where there is something to compare it with.
-  if (const std::size_t unit = of.runs.sample_bytes(); unit > 0) {
+  if (const std::size_t unit = of.runs.sample_weight(); unit > 0) {
     p.rows = static_cast<std::uint16_t>(
-        std::clamp<std::size_t>((values + unit - 1) / unit, 1, formats::most_batch));
+        std::clamp<std::size_t>((of.runs.weight(*run) + unit - 1) / unit, 1, formats::most_batch));
   }
 }
 

@@ -15,7 +15,10 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -203,6 +206,20 @@ std::vector<open_requests::shapes> both_shapes(
   return all;
 }
 
+/// Strings of 1 to 8 digits, which are texts and numbers, too.
+std::vector<std::byte> random_strings(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  std::vector<std::byte> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string text = fmt::to_string(random() % 100'000'000);
+    all.resize(all.size() + runtime::string_length_bytes);
+    runtime::put_string_length(&all.back() + 1 - runtime::string_length_bytes,
+                               static_cast<std::uint32_t>(text.size()));
+    std::ranges::copy(std::as_bytes(std::span{text}), std::back_inserter(all));
+  }
+  return all;
+}
+
 /// Runs the warm-ups, of which the last is what the model is measured by.
 void warm(open_requests& r, const formats::model_config& c, const std::string& config_file,
           models::run_stop* stop) {
@@ -218,10 +235,12 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
       runtime::tensor_info t = in->tensor;  // There is one for each input.
       if (c.max_batch_size.value_or(0) > 0) t.shape.insert(t.shape.begin(), w.batch_size);
       const auto values = std::make_shared<const std::vector<std::byte>>(
-          in->random ? models::sample_input({.name = {}, .inputs = {t}, .outputs = {}}, i)
-                     : std::vector<std::byte>(t.bytes()));
-      inputs.push_back({reshaped(t.shape, r.inputs[k].clients, r.inputs[k].models),
-                        std::span{*values}.first(t.bytes()), values});
+          !in->random ? std::vector<std::byte>(t.bytes())
+          : runtime::has_fixed_size(t.type)
+              ? models::sample_input({.name = {}, .inputs = {t}, .outputs = {}}, i)
+              : random_strings(t.count(), i));
+      inputs.push_back(
+          {reshaped(t.shape, r.inputs[k].clients, r.inputs[k].models), *values, values});
     }
     if (r.plan) inputs = r.plan->inputs(std::move(inputs), {.starts = true, .ends = true}, {});
     const auto run = std::make_shared<const onnx::open_run>(std::move(inputs));

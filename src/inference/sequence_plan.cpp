@@ -103,8 +103,8 @@ sequence_plan::sequence_plan(const formats::sequence_batching& c,
   };
   const auto check_type = [&](const tensor_info& has, data_type said, const std::string& place) {
     if (has.type == said) return;
-    wrong(place, fmt::format("TYPE_{}", name_of(said)),
-          fmt::format("TYPE_{}, as the model has {}", name_of(has.type), has.name));
+    wrong(place, runtime::config_name_of(said),
+          fmt::format("{}, as the model has {}", runtime::config_name_of(has.type), has.name));
   };
   for (std::size_t i = 0; i < c.controls.size(); ++i) {
     const formats::control_input& said = c.controls[i];
@@ -133,8 +133,8 @@ sequence_plan::sequence_plan(const formats::sequence_batching& c,
     const tensor_info& has = model.inputs[mine.input];
     if (said.type) check_type(has, *said.type, place + ".data_type");
     if (model.outputs[mine.output].type != has.type) {
-      wrong(place, fmt::format("TYPE_{}", name_of(model.outputs[mine.output].type)),
-            fmt::format("an output of TYPE_{}, as {}", name_of(has.type), has.name));
+      wrong(place, runtime::config_name_of(model.outputs[mine.output].type),
+            fmt::format("an output of {}, as {}", runtime::config_name_of(has.type), has.name));
     }
     is_state[mine.output] = true;
     const std::vector<std::int64_t>& dims = said.first.empty() ? said.dims : said.first;

@@ -33,7 +33,7 @@ std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
 
 namespace {
 
-/// Writes elements of a type that JSON can say, and of the other two as zeros.
+/// Writes elements; of FP16 and BF16 zeros, and of strings empty ones.
 template <class Random>
 void draw(std::byte* to, const tensor_info& t, std::size_t n, Random& random) {
   // Without a range 0 and 1 are ids, counts and flags of any model.
@@ -49,7 +49,7 @@ void draw(std::byte* to, const tensor_info& t, std::size_t n, Random& random) {
     } else if (t.type == data_type::f64) {
       const double grey = static_cast<double>(drawn % 256) / 255.0;
       std::memcpy(to + i * bytes, &grey, bytes);
-    } else if (t.type != data_type::f16 && t.type != data_type::bf16) {
+    } else if (t.type != data_type::f16 && t.type != data_type::bf16 && has_fixed_size(t.type)) {
       // Little-endian: the lower bytes are the value in any width.
       const std::uint64_t id =
           static_cast<std::uint64_t>(range.least) + (width + 1 == 0 ? drawn : drawn % (width + 1));

@@ -50,6 +50,7 @@ struct described_input {
   std::optional<dom::array> data;
   std::optional<std::uint64_t> binary;  // Bytes.
   std::size_t values = 0;               // As its shape says.
+  std::size_t bytes = 0;                // For them, if they are JSON.
 };
 
 /// One request: first all that describes it, then its data.
@@ -167,7 +168,7 @@ class request_reader {
     want(wanted);
   }
   [[nodiscard]] std::uint32_t classes(std::uint64_t n, const tensor_info& t) const {
-    if (n > 0 && !is_json_type(t.type)) {
+    if (n > 0 && (!is_json_type(t.type) || !has_fixed_size(t.type))) {
       reject(
           fmt::format("output '{}' is {}, which has no classification", t.name, name_of(t.type)));
     }
@@ -219,7 +220,6 @@ class request_reader {
     described_input in{.index = *index, .data = {}, .binary = {}};
     const tensor_info& t = model_.inputs[*index];
     const std::string_view datatype = text(needed(o, "datatype", at), at, "datatype");
-    if (datatype == "BYTES") reject(fmt::format("{}: BYTES is not supported", at.of("datatype")));
     if (datatype != name_of(t.type)) {
       reject(fmt::format("{} is {}, expected {}", at.of("datatype"), datatype, name_of(t.type)));
     }
@@ -327,8 +327,12 @@ class request_reader {
 
   void read_data() {
     std::size_t parsed = 0;
-    for (const described_input& in : inputs_) {
-      if (in.data) parsed += room(in) * element_bytes(in);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      described_input& in = inputs_[i];
+      if (!in.data) continue;
+      in.bytes = has_strings(in) ? bytes_of_strings(*in.data, {"inputs", i})
+                                 : room(in) * element_bytes(in);
+      parsed += in.bytes;
     }
     if (parsed > 0) r_.parsed = std::make_unique_for_overwrite<std::byte[]>(parsed);
     r_.inputs.resize(inputs_.size());
@@ -344,20 +348,24 @@ class request_reader {
       } else {
         std::byte* const to = r_.parsed.get() + used;
         const auto type = model_.inputs[in.index].type;
-        const std::size_t n = read_values(*in.data, type, room(in), to, at);
+        const std::size_t n = has_strings(in) ? read_strings(*in.data, to, at)
+                                              : read_values(*in.data, type, room(in), to, at);
         if (n != in.values) {
           reject(
               fmt::format("{} has {} values, but its shape says {}", at.of("data"), n, in.values));
         }
-        values = {to, n * element_bytes(in)};
+        values = {to, in.bytes};
         used += values.size();
       }
-      check_values(model_.inputs[in.index], values, at);
+      if (!has_strings(in)) check_values(model_.inputs[in.index], values, at);
     }
     if (taken < tail_.size()) {
       reject(fmt::format("{} bytes of binary data are left over behind those of the inputs",
                          tail_.size() - taken));
     }
+  }
+  [[nodiscard]] bool has_strings(const described_input& in) const {
+    return !has_fixed_size(model_.inputs[in.index].type);
   }
   /// For how many values there is memory: no more than there can be.
   [[nodiscard]] std::size_t room(const described_input& in) const {
@@ -368,7 +376,8 @@ class request_reader {
   }
   [[nodiscard]] std::span<const std::byte> binary(const described_input& in, std::size_t i,
                                                   std::size_t taken) const {
-    const std::size_t bytes = in.values * element_bytes(in);
+    const std::size_t bytes =
+        has_strings(in) ? static_cast<std::size_t>(*in.binary) : in.values * element_bytes(in);
     if (*in.binary != bytes) {
       reject(fmt::format("inputs[{}].parameters.binary_data_size is {}, but its shape says {}", i,
                          *in.binary, bytes));
@@ -377,7 +386,11 @@ class request_reader {
       reject(fmt::format("inputs[{}]: {} bytes of binary data are there, expected {}", i,
                          tail_.size() - taken, bytes));
     }
-    return std::as_bytes(std::span{tail_}).subspan(taken, bytes);
+    const auto data = std::as_bytes(std::span{tail_}).subspan(taken, bytes);
+    if (has_strings(in)) {
+      check_strings(data, in.values, model_.inputs[in.index].name, {"inputs", i});
+    }
+    return data;
   }
 
   const model_meta& model_;

@@ -4,6 +4,8 @@
 #include <fmt/compile.h>
 #include <fmt/format.h>
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -136,6 +138,25 @@ bool infer_writer::check() {
   return !has_more || error_;
 }
 
+/// Takes the length of the string at `p`, which is to be JSON. @returns Whether it can be.
+bool infer_writer::begin_string(place& p, std::size_t& length) {
+  const std::uint32_t output = request_.outputs[p.output].index;
+  std::span<const std::byte> rest = row_of(p).subspan(p.at);
+  const auto text = runtime::take_string(rest);
+  if (text && simdjson::validate_utf8(text->data(), text->size())) {
+    length = text->size();
+    p.at += runtime::string_length_bytes;
+    return true;
+  }
+  std::size_t i = 0;
+  std::span<const std::byte> before = row_of(p).first(p.at);
+  while (runtime::take_string(before)) ++i;
+  error_ = {400, fmt::format("output '{}': string {} is not UTF-8, which JSON cannot say: expected "
+                             "its parameters to have \"binary_data\": true",
+                             model_.outputs[output].name, i)};
+  return false;
+}
+
 /// Looks whether JSON can say the values. @returns Whether it has looked at all.
 bool infer_writer::scan() {
   for (std::size_t left = looked_at_once; looking_.output < request_.outputs.size();) {
@@ -144,6 +165,16 @@ bool infer_writer::scan() {
     if (left == 0) return false;
     if (is_ranked(looking_)) {
       advance(looking_);
+      continue;
+    }
+    if (!has_fixed_size(t.type)) {
+      while (left > 0 && looking_.at < row.size()) {
+        std::size_t length = 0;
+        if (!begin_string(looking_, length)) return true;
+        looking_.at += length;
+        left -= std::min(left, runtime::string_length_bytes + length);
+      }
+      if (looking_.at == row.size()) advance(looking_);
       continue;
     }
     const std::size_t bytes = std::min({row.size() - looking_.at, left, looked_at_once});
@@ -171,6 +202,27 @@ bool infer_writer::append_to(std::string& out, std::size_t bytes) {
     return !is_json_written_ || binary_bytes_ > 0;
   }
   return write_binary(out, bytes);
+}
+
+/// Some more of the strings at `p`. @returns Whether JSON can say them.
+bool infer_writer::write_strings(std::string& out, place& p) {
+  const std::span<const std::byte> row = row_of(p);
+  for (std::size_t written = 0; written < slice && p.at < row.size();) {
+    if (p.left == 0) {
+      if (p.at > 0) out.push_back(',');
+      if (!begin_string(p, p.left)) return false;
+      out.push_back('"');
+    }
+    const std::size_t some = std::min(p.left, slice - written);
+    for (const std::byte c : row.subspan(p.at, some)) {
+      json::append_escaped(out, static_cast<char>(c));
+    }
+    p.at += some;
+    p.left -= some;
+    written += std::min(slice - written, runtime::string_length_bytes + some);
+    if (p.left == 0) out.push_back('"');
+  }
+  return true;
 }
 
 /// The JSON, with the data of what is not binary. @returns Whether there is more.
@@ -221,6 +273,16 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
       text.append(std::string_view{"],\"data\":["});
     }
     const std::span<const std::byte> row = row_of(p);
+    if (!has_fixed_size(t.type)) {
+      std::string strings;
+      if (!write_strings(strings, p)) return done(false);
+      text.append(strings);
+      if (p.at == row.size() && p.left == 0) {
+        advance(p);
+        text.append(std::string_view{"]}"});
+      }
+      continue;
+    }
     const std::size_t some = std::min(slice, row.size() - p.at);
     if (p.row > 0 || p.at > 0) text.push_back(',');
     if (const auto bad = write_values(text, t.type, row.subspan(p.at, some))) {

@@ -8,6 +8,7 @@
 #include <simdjson.h>
 
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,6 +55,21 @@ struct place {
   }
   [[nodiscard]] place parameters() const { return {list, index, "parameters."}; }
 };
+
+/// Appends a character of a string, escaped where JSON asks for that.
+template <class Out>
+void append_escaped(Out& out, char c) {
+  constexpr std::string_view escaped = "\"\\\n\r\t";
+  constexpr std::string_view letters = "\"\\nrt";
+  if (const std::size_t at = escaped.find(c); at != std::string_view::npos) {
+    out.push_back('\\');
+    out.push_back(letters[at]);
+  } else if (static_cast<unsigned char>(c) < 0x20) {
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+  } else {
+    out.push_back(c);
+  }
+}
 
 /// The field of an object, once at most.
 inline std::optional<dom::element> field(const dom::object& o, std::string_view name,

@@ -79,7 +79,7 @@ class metadata_reader {
     }
     t.name = name;
     const auto type = runtime::data_type_of(datatype);
-    if (!type) {
+    if (!type || !has_fixed_size(*type)) {
       refuse(t, fmt::format("datatype: got {}, expected a type of plain numbers",
                             datatype.substr(0, 64)));
     }

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "json_fields.hpp"
+
 namespace cohort::serve {
 namespace {
 
@@ -26,8 +28,8 @@ std::string join(const std::vector<tensor_info>& tensors, F write) {
 
 /// Triton's configurations name types after their message: TYPE_FP32, TYPE_BOOL.
 std::string config_tensor(const tensor_info& t) {
-  return fmt::format("{{\"name\":{},\"data_type\":\"TYPE_{}\",\"dims\":[{}]}}", json_string(t.name),
-                     name_of(t.type), fmt::join(t.shape, ","));
+  return fmt::format("{{\"name\":{},\"data_type\":\"{}\",\"dims\":[{}]}}", json_string(t.name),
+                     config_name_of(t.type), fmt::join(t.shape, ","));
 }
 
 }  // namespace
@@ -42,30 +44,10 @@ std::string json_string(std::string_view raw) {
   // Paths and names come from outside: what is not UTF-8 must not make the answer invalid JSON.
   const bool is_utf8 = simdjson::validate_utf8(raw.data(), raw.size());
   for (const char c : raw) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else if (static_cast<unsigned char>(c) >= 0x80 && !is_utf8) {
-          out += "\\ufffd";
-        } else {
-          out += c;
-        }
+    if (static_cast<unsigned char>(c) >= 0x80 && !is_utf8) {
+      out += "\\ufffd";
+    } else {
+      json::append_escaped(out, c);
     }
   }
   return out + '"';

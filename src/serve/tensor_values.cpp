@@ -22,7 +22,7 @@ using runtime::data_type;
 
 constexpr int max_nesting = 16;
 
-/// Calls `f` with a value of the type, of those that JSON can say.
+/// Calls `f` with a value of the type, of those that JSON can say, but for strings.
 template <class F>
 decltype(auto) with_type(data_type t, F f) {
   switch (t) {
@@ -49,6 +49,7 @@ decltype(auto) with_type(data_type t, F f) {
     case data_type::f32:
     case data_type::f16:
     case data_type::bf16:
+    case data_type::bytes:
       break;
   }
   return f(float{});
@@ -119,6 +120,26 @@ class value_reader {
   T value_{};
 };
 
+/// Calls `f` with each string, in order. @returns How many there are.
+template <class F>
+std::size_t each_string(const array& a, const json::place& at, F f, std::size_t count = 0,
+                        int depth = 1) {
+  if (depth > max_nesting) json::reject(fmt::format("{} is nested too deeply", at.of("data")));
+  for (const element e : a) {
+    std::string_view text;
+    if (e.get(text) == simdjson::SUCCESS) {
+      f(text);
+      ++count;
+    } else if (array inner; e.get(inner) == simdjson::SUCCESS) {
+      count = each_string(inner, at, f, count, depth + 1);
+    } else {
+      json::reject(
+          fmt::format("{}[{}] must be a string, not {}", at.of("data"), count, json::kind_of(e)));
+    }
+  }
+  return count;
+}
+
 /// @returns The first value that is not in a range, if there is one.
 template <class T>
 std::optional<std::size_t> outside(std::span<const std::byte> values, runtime::value_range r) {
@@ -145,6 +166,41 @@ std::size_t read_values(const array& from, data_type type, std::size_t most, std
     reader.read(from, 0);
     return reader.count();
   });
+}
+
+std::size_t bytes_of_strings(const array& from, const json::place& at) {
+  std::size_t bytes = 0;
+  each_string(from, at,
+              [&](std::string_view text) { bytes += runtime::string_length_bytes + text.size(); });
+  return bytes;
+}
+
+std::size_t read_strings(const array& from, std::byte* to, const json::place& at) {
+  return each_string(from, at, [&](std::string_view text) {
+    to = runtime::put_string_length(to, static_cast<std::uint32_t>(text.size()));
+    to = std::ranges::copy(std::as_bytes(std::span{text}), to).out;
+  });
+}
+
+void check_strings(std::span<const std::byte> data, std::size_t count, const std::string& name,
+                   const json::place& at) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (runtime::take_string(data)) continue;
+    const std::string what = fmt::format("{}: string {} of '{}'", at.of(""), i, name);
+    const std::size_t left = data.size();
+    if (left < runtime::string_length_bytes) {
+      json::reject(
+          fmt::format("{} is missing: {} bytes of binary data are left, its shape says {} "
+                      "strings",
+                      what, left, count));
+    }
+    json::reject(fmt::format("{} is longer than the {} bytes of binary data that are left", what,
+                             left - runtime::string_length_bytes));
+  }
+  if (data.empty()) return;
+  json::reject(
+      fmt::format("{}: {} bytes of binary data are left over behind the {} strings of '{}'",
+                  at.of(""), data.size(), count, name));
 }
 
 void check_values(const runtime::tensor_info& tensor, std::span<const std::byte> values,
@@ -244,7 +300,7 @@ std::vector<std::string> largest_values(data_type type, std::span<const std::byt
 
 std::vector<float> to_floats(data_type type, std::span<const std::byte> values) {
   std::vector<float> out;
-  if (!is_json_type(type)) return out;
+  if (!is_json_type(type) || !has_fixed_size(type)) return out;
   with_type(type, [&]<class T>(T) {
     for (std::size_t i = 0; i + sizeof(T) <= values.size(); i += sizeof(T)) {
       if constexpr (std::same_as<T, bool>) {

@@ -18,7 +18,8 @@
 
 namespace cohort::serve {
 
-/// Whether JSON can say its elements in this protocol: all but FP16 and BF16.
+/// Whether JSON can say its elements in this protocol: all but FP16 and BF16. Strings are apart:
+/// what is said of types below is of numbers and booleans.
 [[nodiscard]] constexpr bool is_json_type(runtime::data_type t) noexcept {
   return t != runtime::data_type::f16 && t != runtime::data_type::bf16;
 }
@@ -28,6 +29,16 @@ namespace cohort::serve {
 /// @throws json::rejected For what is no value of the type; names the value.
 std::size_t read_values(const json::dom::array& from, runtime::data_type type, std::size_t most,
                         std::byte* to, const json::place& at);
+
+/// Bytes of the strings of an array, flat or nested, as a tensor (`runtime::take_string`).
+/// @throws json::rejected For what is no string; names the value.
+std::size_t bytes_of_strings(const json::dom::array& from, const json::place& at);
+/// Writes that tensor. @returns How many strings there are. @throws json::rejected As above.
+std::size_t read_strings(const json::dom::array& from, std::byte* to, const json::place& at);
+/// Whether binary data are so many strings, no fewer and no more.
+/// @throws json::rejected Names the tensor and the first string that is not whole.
+void check_strings(std::span<const std::byte> data, std::size_t count, const std::string& name,
+                   const json::place& at);
 
 /// Whether all values are allowed: in the tensor's range, and 0 or 1 if they are booleans.
 /// @throws json::rejected Names the first that is not. @param at As above.

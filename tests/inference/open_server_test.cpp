@@ -307,6 +307,109 @@ TEST_CASE("warm-ups of an open model run with their shapes, and one that fails i
   CHECK(s.stop() == 0);
 }
 
+/// Strings as binary data.
+std::string encoded(const std::vector<std::string>& all) {
+  std::string bytes;
+  for (const std::string& one : all) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      bytes += static_cast<char>(one.size() >> shift & 0xFFU);
+    }
+    bytes += one;
+  }
+  return bytes;
+}
+/// A request of `test::strings` with binary data, which asks for one output.
+std::string binary_strings(const std::string& shape, const std::string& text, bool is_binary) {
+  const std::string json =
+      R"({"inputs":[{"name":"text","datatype":"BYTES","shape":)" + shape +
+      R"(,"parameters":{"binary_data_size":)" + std::to_string(text.size()) +
+      R"(}},{"name":"end","datatype":"BYTES","shape":[],"data":["!"]}],"outputs":[)" +
+      R"({"name":"joined","parameters":{"binary_data":)" + (is_binary ? "true" : "false") + "}}]}";
+  return "POST /v2/models/texts/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: " +
+         std::to_string(json.size()) +
+         "\r\nContent-Length: " + std::to_string(json.size() + text.size()) + "\r\n\r\n" + json +
+         text;
+}
+
+TEST_CASE("models with strings are served, as JSON and as binary data") {
+  const repository r;
+  r.add(test::strings(), "texts");
+  r.add(test::spelt_numbers(), "numbers");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before,
+            "model 'texts': input 'text' is of BYTES (strings): each of its requests"));
+  test::connection c{s.port()};
+  const std::string meta = c.ask("GET", "/v2/models/texts").second;
+  CHECK(has(meta, R"({"name":"text","datatype":"BYTES","shape":[-1,-1]})"));
+  CHECK(has(meta, R"({"name":"spelt","datatype":"BYTES","shape":[2]})"));
+  std::string shown = c.ask("GET", "/v2/models/texts/config").second;
+  std::erase_if(shown, [](char x) { return x == ' ' || x == '\n'; });
+  CHECK(has(shown, R"({"name":"text","data_type":"TYPE_STRING","dims":[-1,-1]})"));
+  const auto [status, body] =
+      infer(c, "texts",
+            input("text", "BYTES", "[2,2]", R"(["a","",["\u00fc\"","d"]])") + "," +
+                input("end", "BYTES", "[]", R"(["!"])"));
+  CAPTURE(body);
+  CHECK(status == 200);
+  CHECK(has(body,
+            R"({"name":"joined","datatype":"BYTES","shape":[2,2],"data":["a!","!","ü\"!","d!"]})"));
+  CHECK(has(body, R"({"name":"text","datatype":"BYTES","shape":[2,2],"data":["a","","ü\"","d"]})"));
+  CHECK(has(body, R"({"name":"spelt","datatype":"BYTES","shape":[2],"data":["7","8"]})"));
+  const auto send = [&](const std::string& shape, const std::string& text, bool is_binary) {
+    c.send(binary_strings(shape, text, is_binary));
+    return c.answer();
+  };
+  const std::string odd{"\0\xff", 2};
+  CHECK(has(send("[1,2]", encoded({odd, "b"}), true).second, encoded({odd + "!", "b!"})));
+  const auto [not_json, why] = send("[1,2]", encoded({"b", odd}), false);
+  CHECK(not_json == 400);
+  CHECK(has(why, "output 'joined': string 1 is not UTF-8, which JSON cannot say"));
+  const std::string large(std::size_t{16} << 20U, 'x');
+  const auto [done, answer] = send("[1,1]", encoded({large}), true);
+  CHECK(done == 200);
+  CHECK(answer.ends_with(encoded({large + "!"})));
+  CHECK(has(send("[1,1]", encoded({large}), false).second, "x!\"]}]}"));
+  const std::pair<std::string, std::string> refused[] = {
+      {encoded({"a"}), "inputs[0]: string 1 of 'text' is missing"},
+      {encoded({"a"}) + std::string(4, '\xff'), "inputs[0]: string 1 of 'text' is longer than"},
+      {encoded({"a", "b"}) + "c", "inputs[0]: 1 bytes of binary data are left over"}};
+  for (const auto& [text, line] : refused) {
+    const auto [wrong, told] = send("[1,2]", text, true);
+    CHECK(wrong == 400);
+    CHECK(has(told, line));
+  }
+  // What empty strings do not show is learned from requests.
+  CHECK(has(infer(c, "numbers", input("text", "BYTES", "[2]", R"(["1.5","-2"])")).second,
+            R"("data":[1.5,-2])"));
+  const auto [no_number, words] = infer(c, "numbers", input("text", "BYTES", "[1]", R"(["x"])"));
+  CHECK(no_number == 400);
+  CHECK(has(words, "these inputs cannot be computed: model 'numbers': "));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a configuration of strings must agree with the model, and may warm it up") {
+  const repository r;
+  const auto config = [](const std::string& type, const std::string& data) {
+    return "input { name: \"text\" data_type: " + type +
+           " dims: [ -1 ] }\noutput { name: \"y\" data_type: TYPE_FP32 dims: [ -1 ] }\n"
+           "model_warmup { name: \"w\" inputs { key: \"text\" value { data_type: TYPE_STRING "
+           "dims: [ 3 ] " +
+           data + ": true } } }\n";
+  };
+  r.add(test::spelt_numbers(), "good", config("TYPE_STRING", "random_data"));
+  r.add(test::spelt_numbers(), "empty", config("TYPE_STRING", "zero_data"));
+  r.add(test::spelt_numbers(), "other", config("TYPE_FP32", "random_data"));
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "empty/config.pbtxt: model_warmup[0]: model 'empty': "));
+  CHECK(has(s.told_before,
+            "other/config.pbtxt: input[0].data_type: got TYPE_FP32, expected TYPE_STRING, as"));
+  test::connection c{s.port()};
+  CHECK(has(infer(c, "good", input("text", "BYTES", "[1]", R"(["3"])")).second, R"("data":[3])"));
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("what Triton's clients read of logs and traces is there, and stays") {
   const repository r;
   r.add(test::mlp(), "mlp");

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
+#include <string_view>
 #include <support/complaint.hpp>
 #include <vector>
 
@@ -22,8 +24,32 @@ TEST_CASE("each data type has the protocol's name, which leads back to it, and i
   CHECK(bytes_of(data_type::f16) == 2);
   CHECK(bytes_of(data_type::f64) == 8);
   CHECK(bytes_of(data_type::boolean) == 1);
-  CHECK_FALSE(data_type_of("BYTES"));
+  CHECK(name_of(data_type::bytes) == "BYTES");
+  CHECK(data_type_of("BYTES") == data_type::bytes);
+  CHECK(config_name_of(data_type::bytes) == "TYPE_STRING");
+  CHECK(config_name_of(data_type::i64) == "TYPE_INT64");
+  CHECK(has_fixed_size(data_type::boolean));
+  CHECK_FALSE(has_fixed_size(data_type::bytes));
   CHECK_FALSE(data_type_of("fp32"));
+}
+
+TEST_CASE("strings lie one behind the other, each behind its length") {
+  std::array<std::byte, 4> length{};
+  CHECK(put_string_length(length.data(), 0x01020304) == length.data() + 4);
+  CHECK(length == std::array{std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}});
+  const std::string_view text{"\2\0\0\0a\0\0\0\0\0\3\0\0\0ab", 16};
+  auto rest = std::as_bytes(std::span{text});
+  CHECK(take_string(rest) == std::string_view{"a\0", 2});
+  CHECK(take_string(rest) == "");
+  CHECK_FALSE(take_string(rest));  // It is one byte short.
+  CHECK(rest.size() == 6);
+  rest = rest.first(3);
+  CHECK_FALSE(take_string(rest));
+  const std::array<std::byte, 5> huge{std::byte{255}, std::byte{255}, std::byte{255},
+                                      std::byte{255}};
+  rest = huge;
+  CHECK_FALSE(take_string(rest));
+  CHECK(tensor_info{"x", data_type::bytes, {2, 3}}.bytes() == 24);  // Zeros: six empty ones.
 }
 
 TEST_CASE("a tensor with a size is as long as its request") {

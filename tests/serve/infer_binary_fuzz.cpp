@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -49,6 +50,27 @@ void check(const serve::infer_request& r, const serve::model_meta& model) {
   require(answer.body[answer.body.size() - binary - 1] == '}');
 }
 
+/// As many strings as the shape says, which come back as they are, or are no UTF-8.
+void check_strings(const serve::infer_request& r, const serve::model_meta& model) {
+  std::span<const std::byte> rest = r.inputs.at(0);
+  for (std::int64_t i = 0; i < r.shapes.at(0).at(0); ++i) {
+    require(runtime::take_string(rest).has_value());
+  }
+  require(rest.empty());
+  const std::vector<runtime::shaped_tensor> y{{r.shapes[0], r.inputs[0], {}}};
+  serve::infer_writer w{model, r, y};
+  const auto written = serve::write_infer_response(w);
+  if (const auto* e = std::get_if<serve::protocol_error>(&written)) {
+    require(e->status == 400 && !r.outputs[0].is_binary);
+    return;
+  }
+  const auto& answer = std::get<serve::infer_answer>(written);
+  const std::size_t binary = r.outputs[0].is_binary ? r.inputs[0].size() : 0;
+  require(answer.body.size() == answer.json_length.value_or(answer.body.size()) + binary);
+  require(std::memcmp(answer.body.data() + answer.body.size() - binary, r.inputs[0].data(),
+                      binary) == 0);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -66,6 +88,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view all{reinterpret_cast<const char*>(data), size};
   const std::size_t line = std::min(all.find('\n'), all.size());
   const std::string_view body = all.substr(std::min(line + 1, all.size()));
+  static const serve::model_meta texts{.name = "t",
+                                       .platform = "test",
+                                       .inputs = {{"x", data_type::bytes, {-1}}},
+                                       .outputs = {{"y", data_type::bytes, {-1}}},
+                                       .batches = false,
+                                       .is_open = true,
+                                       .runs_alone = true};
+  const auto strings = parser.parse(body, texts, all.substr(0, line));
+  if (const auto* request = std::get_if<serve::infer_request>(&strings)) {
+    check_strings(*request, texts);
+  } else {
+    require(std::get<serve::protocol_error>(strings).status == 400);
+  }
   const auto r = parser.parse(body, model, all.substr(0, line));
   if (const auto* request = std::get_if<serve::infer_request>(&r)) {
     check(*request, model);

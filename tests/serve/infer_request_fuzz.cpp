@@ -36,6 +36,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     serve::infer_writer w{open, *request, y};
     static_cast<void>(serve::write_infer_response(w));
   }
+  static const serve::model_meta texts{.name = "t",
+                                       .platform = "test",
+                                       .inputs = {{"x", runtime::data_type::bytes, {-1}}},
+                                       .outputs = {{"y", runtime::data_type::bytes, {-1}}},
+                                       .batches = false,
+                                       .is_open = true,
+                                       .runs_alone = true};
+  const auto strings = parser.parse(body, texts);
+  if (const auto* request = std::get_if<serve::infer_request>(&strings)) {
+    std::span<const std::byte> rest = request->inputs[0];
+    for (std::int64_t i = 0; i < request->shapes.at(0)[0]; ++i) {
+      if (!runtime::take_string(rest)) std::abort();
+    }
+    if (!rest.empty()) std::abort();
+    const std::vector<runtime::shaped_tensor> y{{request->shapes[0], request->inputs[0], {}}};
+    serve::infer_writer w{texts, *request, y};
+    static_cast<void>(serve::write_infer_response(w));
+  }
   const auto r = parser.parse(body, model);
   if (const auto* request = std::get_if<serve::infer_request>(&r)) {
     if (request->rows < 1 || request->rows > 4 || request->inputs[0].size() != request->rows * 8) {

@@ -4,7 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,7 +112,7 @@ TEST_CASE("every mistake is answered by one line that names it") {
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "INT32")) ==
         "inputs[0].datatype is INT32, expected FP32");
   CHECK(complaint(with("[1,2,2]", "[\"1\"]", "BYTES")) ==
-        "inputs[0].datatype: BYTES is not supported");
+        "inputs[0].datatype is BYTES, expected FP32");
   CHECK(complaint(with("[1,2,3]", "[]")) == "inputs[0].shape is [1,2,3], expected [N,2,2]");
   CHECK(complaint(with("[2,2]", "[]")) == "inputs[0].shape is [2,2], expected [N,2,2]");
   CHECK(complaint(with("[0,2,2]", "[]")) == "inputs[0].shape[0] is 0, expected 1 to 4");
@@ -643,5 +646,175 @@ TEST_CASE("of a model with sequences each request says which one, and where it i
 TEST_CASE("errors are JSON whatever they quote") {
   CHECK(error_body("a \"b\"\n\x01") == R"({"error":"a \"b\"\n\u0001"})");
 }
+/// A model of strings, and a number.
+const model_meta texts{.name = "m",
+                       .platform = "test",
+                       .inputs = {{"x", data_type::bytes, {-1, 2}}, {"n", data_type::i32, {}}},
+                       .outputs = {{"y", data_type::bytes, {-1}}, {"z", data_type::f32, {}}},
+                       .batches = false,
+                       .is_open = true,
+                       .runs_alone = true};
+std::string encoded(const std::vector<std::string>& all) {
+  std::string bytes;
+  for (const std::string& one : all) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      bytes += static_cast<char>(one.size() >> shift & 0xFFU);
+    }
+    bytes += one;
+  }
+  return bytes;
+}
+std::string strings_body(const std::string& shape, const std::string& more,
+                         const std::string& rest = "") {
+  return R"({"inputs":[{"name":"x","datatype":"BYTES","shape":)" + shape + more +
+         R"(},{"name":"n","datatype":"INT32","shape":[],"data":[7]}])" + rest + "}";
+}
+sent binary_strings(const std::string& shape, const std::string& bytes) {
+  return {strings_body(
+              shape, ",\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size()) + "}"),
+          bytes};
+}
+
+TEST_CASE("strings are read from JSON and from binary data") {
+  const std::string nul{"c\0d", 3};
+  infer_parser p{4};
+  for (const char* data :
+       {R"(["a","","c\u0000d","\u00fc\n\"\\"])", R"([["a",""],["c\u0000d","\u00fc\n\"\\"]])"}) {
+    const std::string body = strings_body("[2,2]", std::string{",\"data\":"} + data);
+    const auto r = p.parse(body, texts);
+    REQUIRE(std::holds_alternative<infer_request>(r));
+    const auto& q = std::get<infer_request>(r);
+    CHECK(q.shapes[0] == std::vector<std::int64_t>{2, 2});
+    CHECK(binary(values<char>(q.inputs[0])) == encoded({"a", "", nul, "\u00fc\n\"\\"}));
+    CHECK(values<std::int32_t>(q.inputs[1]) == std::vector<std::int32_t>{7});
+  }
+  const sent body = binary_strings("[1,2]", encoded({nul, "\xff"}));
+  const auto r = body.parse(texts);
+  REQUIRE(std::holds_alternative<infer_request>(r));
+  CHECK(binary(values<char>(std::get<infer_request>(r).inputs[0])) == body.tail);
+}
+
+TEST_CASE("strings that do not fit are named with their tensor") {
+  const auto json = [](const std::string& shape, const std::string& data,
+                       const std::string& rest = "") {
+    return complaint(strings_body(shape, ",\"data\":" + data, rest), texts);
+  };
+  CHECK(json("[1,2]", R"(["a",1])") == "inputs[0].data[1] must be a string, not a number");
+  CHECK(json("[1,2]", R"(["a",null])") == "inputs[0].data[1] must be a string, not null");
+  CHECK(json("[1,2]", R"(["a"])") == "inputs[0].data has 1 values, but its shape says 2");
+  CHECK(json("[1,2]", R"(["a","b",["c"]])") == "inputs[0].data has 3 values, but its shape says 2");
+  CHECK(json("[1,2]", "\"ab\"") == "inputs[0].data must be an array, not a string");
+  CHECK(json("[1,2]", std::string(20, '[') + "\"a\"" + std::string(20, ']')) ==
+        "inputs[0].data is nested too deeply");
+  CHECK(json("[524288,2]", R"(["a"])") ==
+        "inputs[0].data has 1 values, but its shape says 1048576");
+  CHECK(json("[1,2]", R"(["a","b"])",
+             R"(,"outputs":[{"name":"y","parameters":{"classification":1}}])") ==
+        "output 'y' is BYTES, which has no classification");
+  const auto tail = [](const std::string& bytes) {
+    return complaint(binary_strings("[1,2]", bytes), texts);
+  };
+  CHECK(tail(encoded({"a", "b"})) == "");
+  CHECK(tail(encoded({"a", ""}) + "xy") ==
+        "inputs[0]: 2 bytes of binary data are left over behind the 2 strings of 'x'");
+  CHECK(tail(encoded({"a", "b", "c"})) ==
+        "inputs[0]: 5 bytes of binary data are left over behind the 2 strings of 'x'");
+  CHECK(tail(encoded({"a"})) ==
+        "inputs[0]: string 1 of 'x' is missing: 0 bytes of binary data are left, its shape says 2 "
+        "strings");
+  CHECK(tail(encoded({"a"}) + std::string(3, '\0')) ==
+        "inputs[0]: string 1 of 'x' is missing: 3 bytes of binary data are left, its shape says 2 "
+        "strings");
+  for (const std::string& length : {std::string{"\4\0\0\0", 4}, std::string(4, '\xff')}) {
+    CHECK(tail(encoded({"a"}) + length + "abc") ==
+          "inputs[0]: string 1 of 'x' is longer than the 3 bytes of binary data that are left");
+  }
+  CHECK(complaint(binary_strings("[549755813888,2]", encoded({"a"})), texts)
+            .starts_with("inputs[0].shape[0] is 549755813888, expected 1 to 2147483647"));
+  sent early = binary_strings("[1,2]", encoded({"a", "b"}));
+  early.tail.pop_back();
+  CHECK(complaint(early, texts) == "inputs[0]: 9 bytes of binary data are there, expected 10");
+}
+
+TEST_CASE("strings are written as JSON, in pieces, and as binary data") {
+  const std::string large = std::string(20'000, 'x') + "\u00e9\x01" + std::string(20'000, '"');
+  const std::string bytes = encoded({"", "a\n", "\u65e5\u672c", large, ""});
+  const float z = 1.5F;
+  const std::vector<runtime::shaped_tensor> out{{{5}, std::as_bytes(std::span{bytes}), {}},
+                                                {{}, std::as_bytes(std::span{&z, 1}), {}}};
+  infer_request asked;
+  asked.rows = 1;
+  asked.outputs = {{0, false}, {1, false}};
+  std::string quotes;
+  for (int i = 0; i < 20'000; ++i) quotes += "\\\"";
+  const std::string data = "[\"\",\"a\\n\",\"\u65e5\u672c\",\"" + std::string(20'000, 'x') +
+                           "\u00e9\\u0001" + quotes + "\",\"\"]";
+  const std::string head =
+      R"({"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"BYTES",)"
+      R"("shape":[5],)";
+  {
+    infer_writer w{texts, asked, out};
+    while (!w.check()) continue;
+    CHECK_FALSE(w.error());
+    std::string body;
+    int pieces = 1;
+    while (w.append_to(body, 1000)) ++pieces;
+    CHECK(pieces > 4);
+    CHECK(body == head + "\"data\":" + data +
+                      R"(},{"name":"z","datatype":"FP32","shape":[],"data":[1.5]}]})");
+  }
+  asked.outputs = {{0, true}, {1, false}};
+  infer_writer second{texts, asked, out};
+  const auto mixed = write_infer_response(second);
+  REQUIRE(std::holds_alternative<infer_answer>(mixed));
+  const auto& a = std::get<infer_answer>(mixed);
+  CHECK(a.body.starts_with(
+      head + "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size()) + "}}"));
+  CHECK(a.body.substr(*a.json_length) == bytes);
+  asked.outputs = {{1, true}, {0, false}};
+  infer_writer third{texts, asked, out};
+  const auto other = write_infer_response(third);
+  REQUIRE(std::holds_alternative<infer_answer>(other));
+  CHECK(std::get<infer_answer>(other).body.find(data) != std::string::npos);
+  CHECK(std::get<infer_answer>(other).body.size() ==
+        *std::get<infer_answer>(other).json_length + 4);
+}
+
+TEST_CASE("a string that is not UTF-8 is refused as JSON, and sent as binary data") {
+  const float z = 1.5F;
+  for (const std::string& bad :
+       {std::string{"\xff"}, std::string{"\xc3"}, std::string{"\xed\xa0\x80"}}) {
+    const std::string bytes = encoded({"a", "", bad});
+    const std::vector<runtime::shaped_tensor> out{{{3}, std::as_bytes(std::span{bytes}), {}},
+                                                  {{}, std::as_bytes(std::span{&z, 1}), {}}};
+    infer_request asked;
+    asked.rows = 1;
+    for (const bool is_other_binary : {false, true}) {
+      asked.outputs = {{0, false}, {1, is_other_binary}};
+      infer_writer w{texts, asked, out};
+      const auto r = write_infer_response(w);
+      REQUIRE(std::holds_alternative<protocol_error>(r));
+      CHECK(std::get<protocol_error>(r).status == 400);
+      CHECK(std::get<protocol_error>(r).message ==
+            "output 'y': string 2 is not UTF-8, which JSON cannot say: expected its parameters to "
+            "have \"binary_data\": true");
+    }
+    asked.outputs = {{0, true}};
+    infer_writer w{texts, asked, out};
+    const auto r = write_infer_response(w);
+    REQUIRE(std::holds_alternative<infer_answer>(r));
+    CHECK(std::get<infer_answer>(r).body.ends_with(bytes));
+  }
+  // None at all.
+  const std::vector<runtime::shaped_tensor> none{{{0}, {}, {}},
+                                                 {{}, std::as_bytes(std::span{&z, 1}), {}}};
+  infer_request asked;
+  asked.rows = 1;
+  asked.outputs = {{0, false}};
+  infer_writer w{texts, asked, none};
+  CHECK(std::get<infer_answer>(write_infer_response(w))
+            .body.ends_with(R"("datatype":"BYTES","shape":[0],"data":[]}]})"));
+}
+
 }  // namespace
 }  // namespace cohort::serve::infer_request_test

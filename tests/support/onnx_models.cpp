@@ -433,6 +433,28 @@ onnx_model with_count() {
   return b.done();
 }
 
+onnx_model strings() {
+  onnx_builder b{"strings"};
+  b.model().opsets[0].version = 20;
+  const onnx_builder::declared shape{batch, {.name = "words"}};
+  const std::string text = b.input("text", data_type::bytes, shape);
+  const std::string end = b.input("end", data_type::bytes, {});
+  b.node("StringConcat", {text, end}, {}, "joined");
+  b.node("Cast", {b.integers({2}, {7, 8})}, {{"to", std::int64_t{8}}}, "spelt");
+  b.output("joined", data_type::bytes, shape);
+  b.output("text", data_type::bytes, shape);
+  b.output("spelt", data_type::bytes, {of(2)});
+  return b.done();
+}
+
+onnx_model spelt_numbers() {
+  onnx_builder b{"spelt_numbers"};
+  const std::string text = b.input("text", data_type::bytes, {{.name = "count"}});
+  b.node("Cast", {text}, {{"to", std::int64_t{1}}}, "y");
+  b.output("y", data_type::f32, {{.name = "count"}});
+  return b.done();
+}
+
 std::vector<onnx_model> all_onnx_models() {
   return {mlp(),        convolutions(), encoder(),      masked_encoder(),
           two_by_two(), with_exit(),    without_batch()};

@@ -74,7 +74,13 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// 0.
 [[nodiscard]] formats::onnx_model with_count();
 
-/// All but the last thirteen.
+/// text BYTES [batch, words], end BYTES [] -> joined BYTES [batch, words], each of text and the end
+/// behind it; text itself; and spelt BYTES [2], "7" and "8".
+[[nodiscard]] formats::onnx_model strings();
+/// text BYTES [count] -> y FP32 [count]: numbers as they are spelt. Empty strings fail.
+[[nodiscard]] formats::onnx_model spelt_numbers();
+
+/// All but the last fifteen.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

@@ -35,43 +35,80 @@ enum class data_type : std::uint8_t {
   u32,
   u64,
   boolean,  ///< One byte, 0 or 1.
+  bytes,    ///< A string: any bytes, each element of its own length (`take_string`).
 };
+/// How many have elements of one length: all but `bytes`, which is the last.
 inline constexpr std::size_t data_types = 13;
+/// Whether all elements of a type have one length, `bytes_of`: not strings.
+[[nodiscard]] constexpr bool has_fixed_size(data_type t) noexcept { return t != data_type::bytes; }
 
 namespace detail {
 struct data_type_row {
   std::string_view name;
   std::size_t bytes;
 };
-inline constexpr std::array<data_type_row, data_types> data_type_rows{{{"FP32", 4},
-                                                                       {"FP16", 2},
-                                                                       {"BF16", 2},
-                                                                       {"FP64", 8},
-                                                                       {"INT8", 1},
-                                                                       {"INT16", 2},
-                                                                       {"INT32", 4},
-                                                                       {"INT64", 8},
-                                                                       {"UINT8", 1},
-                                                                       {"UINT16", 2},
-                                                                       {"UINT32", 4},
-                                                                       {"UINT64", 8},
-                                                                       {"BOOL", 1}}};
+inline constexpr std::array<data_type_row, data_types + 1> data_type_rows{{{"FP32", 4},
+                                                                           {"FP16", 2},
+                                                                           {"BF16", 2},
+                                                                           {"FP64", 8},
+                                                                           {"INT8", 1},
+                                                                           {"INT16", 2},
+                                                                           {"INT32", 4},
+                                                                           {"INT64", 8},
+                                                                           {"UINT8", 1},
+                                                                           {"UINT16", 2},
+                                                                           {"UINT32", 4},
+                                                                           {"UINT64", 8},
+                                                                           {"BOOL", 1},
+                                                                           {"BYTES", 4}}};
 }  // namespace detail
 
 /// As the Open Inference Protocol writes it: "FP32", "INT64", "BOOL", ...
 [[nodiscard]] constexpr std::string_view name_of(data_type t) noexcept {
   return detail::data_type_rows[static_cast<std::size_t>(t)].name;
 }
-/// Bytes of an element.
+/// Bytes of an element; of `data_type::bytes` the least, 4, which an empty string takes. Never 0.
 [[nodiscard]] constexpr std::size_t bytes_of(data_type t) noexcept {
   return detail::data_type_rows[static_cast<std::size_t>(t)].bytes;
 }
 /// The type of a name, as `name_of` writes it.
 [[nodiscard]] constexpr std::optional<data_type> data_type_of(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < data_types; ++i) {
+  for (std::size_t i = 0; i < detail::data_type_rows.size(); ++i) {
     if (detail::data_type_rows[i].name == name) return static_cast<data_type>(i);
   }
   return std::nullopt;
+}
+
+/// As Triton's configurations write it: "TYPE_FP32", ...; "TYPE_STRING" of `data_type::bytes`.
+[[nodiscard]] inline std::string config_name_of(data_type t) {
+  return t == data_type::bytes ? "TYPE_STRING" : "TYPE_" + std::string{name_of(t)};
+}
+
+/// Bytes of the length in front of each string.
+inline constexpr std::size_t string_length_bytes = 4;
+/// Takes the first string off a tensor of `data_type::bytes`. Such a tensor has its strings one
+/// behind the other, in row-major order: the length of each (4 bytes, little-endian, unsigned),
+/// then so many bytes of any value. Zeros are empty strings. O(1).
+/// @returns Nothing, and takes nothing, if `tensor` ends before the string does.
+[[nodiscard]] inline std::optional<std::string_view> take_string(
+    std::span<const std::byte>& tensor) noexcept {
+  if (tensor.size() < string_length_bytes) return std::nullopt;
+  std::size_t length = 0;
+  for (std::size_t i = string_length_bytes; i-- > 0;) {
+    length = length << 8U | std::to_integer<std::size_t>(tensor[i]);
+  }
+  if (length > tensor.size() - string_length_bytes) return std::nullopt;
+  const std::string_view text{reinterpret_cast<const char*>(tensor.data()) + string_length_bytes,
+                              length};
+  tensor = tensor.subspan(string_length_bytes + length);
+  return text;
+}
+/// Writes the length that goes in front of a string. @returns Where the string goes.
+inline std::byte* put_string_length(std::byte* to, std::uint32_t length) noexcept {
+  for (std::size_t i = 0; i < string_length_bytes; ++i, length >>= 8U) {
+    *to++ = static_cast<std::byte>(length & 0xFFU);
+  }
+  return to;
 }
 
 /// Values that an integer input may have, both included.
@@ -103,7 +140,7 @@ struct tensor_info {
       n *= d == size_dimension ? size : static_cast<std::size_t>(d);
     return n;
   }
-  /// Bytes of one row, of a request of this size.
+  /// Bytes of one row, of a request of this size; of strings the least, that of empty ones.
   [[nodiscard]] std::size_t bytes(std::uint32_t size = 1) const noexcept {
     return count(size) * bytes_of(type);
   }

@@ -87,6 +87,7 @@ struct infer_request {
   std::uint32_t rows = 0;
   std::uint32_t size = 1;  ///< How long its `runtime::size_dimension`s are; 1 if there are none.
   /// By the model's inputs: `rows` rows, dense, of `size`, as long as `parsed` or the body lives.
+  /// Strings are as `runtime::take_string` takes them.
   std::vector<std::span<const std::byte>> inputs;
   /// Of a model that is open: their shapes, with the rows if it has such.
   std::vector<std::vector<std::int64_t>> shapes;
@@ -112,11 +113,11 @@ struct protocol_error {
 /// everything: each input of the model exactly once, in any order; its datatype; its shape, with a
 /// leading batch dimension of 1 to `max_rows`, and the model's if it has one, that is the same for
 /// all; as many values as the shape
-/// says, flat or nested, each finite and within its datatype, or as many bytes; ids within the
-/// tensor's range; outputs that exist, each once. What the protocol knows and is not done here is
-/// refused by its name; parameters that it does not know are ignored, but for those that begin with
-/// `triton_`. Memory taken for a request is at most a small multiple of its body. Keeps buffers
-/// between calls. Thread safety: one thread at a time.
+/// says, flat or nested, each finite and within its datatype, or as many bytes, or, of BYTES, as
+/// many strings, each whole; ids within the tensor's range; outputs that exist, each once. What the
+/// protocol knows and is not done here is refused by its name; parameters that it does not know are
+/// ignored, but for those that begin with `triton_`. Memory taken for a request is at most a small
+/// multiple of its body. Keeps buffers between calls. Thread safety: one thread at a time.
 class infer_parser {
  public:
   explicit infer_parser(std::uint32_t max_rows);
@@ -141,11 +142,13 @@ struct infer_answer {
 };
 
 /// Writes an answer in pieces, after a look at all its values: the length of what comes, or the
-/// error in its place, is known before the first byte. Both go in steps, so that others can be
-/// served in between. Thread safety: one thread at a time.
+/// error in its place, is known before the first byte. That is 500 for a number that is to be JSON
+/// and is not finite, and 400 for a string that is to be JSON and is not UTF-8. Both go in steps,
+/// so that others can be served in between. Thread safety: one thread at a time.
 class infer_writer {
  public:
-  /// All are referred to. @param output As of `write_infer_response`.
+  /// All are referred to. @param model Of tensors without strings.
+  /// @param output As of `write_infer_response`.
   infer_writer(const model_meta& model, const runtime::row_layout& layout,
                const infer_request& request, std::span<const std::byte> output);
   /// Of a model that is open: all its outputs, each of its own shape.
@@ -172,13 +175,16 @@ class infer_writer {
   struct place {
     std::size_t output = 0;  ///< Of those asked for.
     std::uint32_t row = 0;
-    std::size_t at = 0;  ///< Bytes of the row.
+    std::size_t at = 0;    ///< Bytes of the row.
+    std::size_t left = 0;  ///< Bytes of the string that has begun.
     bool has_begun = false;
     bool is_open = false;  ///< The output's description is written.
   };
   bool scan();
   bool write_json(std::string& out, std::size_t bytes, place& p);
   bool write_binary(std::string& out, std::size_t bytes);
+  bool begin_string(place& p, std::size_t& length);
+  bool write_strings(std::string& out, place& p);
   void count_values();
   bool rank_some();
   [[nodiscard]] std::uint32_t rows_of(std::size_t output) const noexcept;

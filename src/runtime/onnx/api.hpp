@@ -23,10 +23,13 @@ struct ort_memory_info;
 struct ort_allocator;
 struct ort_cuda_options;
 
-/// The version of the table that first has all functions below but those of CUDA: ONNX Runtime 1.5.
+/// The version of the table that first has all functions below but those of CUDA and `string_room`:
+/// ONNX Runtime 1.5.
 inline constexpr std::uint32_t least_api_version = 5;
 /// The first that has those of CUDA, too.
 inline constexpr std::uint32_t cuda_api_version = 11;
+/// The first that has `string_room`.
+inline constexpr std::uint32_t strings_api_version = 15;
 
 // Values of its enumerations.
 inline constexpr int fatal_log = 4;         // Least severity that is logged.
@@ -76,13 +79,17 @@ struct ort_api {
   not_used<6> to_46;
   ort_status* (*set_terminate)(ort_run_options*);
   ort_status* (*unset_terminate)(ort_run_options*);
-  not_used<1> to_49;
+  ort_status* (*create_tensor)(ort_allocator*, const std::int64_t* shape, std::size_t rank,
+                               int element, ort_value**);
   ort_status* (*create_tensor_with_data)(const ort_memory_info*, void*, std::size_t bytes,
                                          const std::int64_t* shape, std::size_t rank, int element,
                                          ort_value**);
   not_used<1> to_51;
   ort_status* (*tensor_data)(ort_value*, void**);
-  not_used<3> to_55;
+  not_used<1> to_53;
+  ort_status* (*length_of_strings)(const ort_value*, std::size_t*);
+  ort_status* (*read_strings)(const ort_value*, void* to, std::size_t bytes, std::size_t* starts,
+                              std::size_t count);
   ort_status* (*as_tensor_info)(const ort_type_info*, const ort_tensor_info**);  // Not released.
   ort_status* (*kind_of)(const ort_type_info*, int*);
   not_used<3> to_60;
@@ -117,6 +124,9 @@ struct ort_api {
                                      const char* const* values, std::size_t);
   not_used<1> to_208;
   void (*release_cuda_options)(ort_cuda_options*);
+  not_used<43> to_252;  // From here on only in tables of strings_api_version and later.
+  /// Memory of `bytes` bytes for an element of a tensor of strings.
+  ort_status* (*string_room)(ort_value*, std::size_t place, std::size_t bytes, char**);
 };
 
 /// The place of each group's first in the table, by name.
@@ -136,8 +146,10 @@ static_assert(is_at(offsetof(ort_api, input_name), 36));
 static_assert(is_at(offsetof(ort_api, create_run_options), 39));
 static_assert(is_at(offsetof(ort_api, set_terminate), 46));
 static_assert(is_at(offsetof(ort_api, unset_terminate), 47));
+static_assert(is_at(offsetof(ort_api, create_tensor), 48));
 static_assert(is_at(offsetof(ort_api, create_tensor_with_data), 49));
 static_assert(is_at(offsetof(ort_api, tensor_data), 51));
+static_assert(is_at(offsetof(ort_api, length_of_strings), 53));
 static_assert(is_at(offsetof(ort_api, as_tensor_info), 55));
 static_assert(is_at(offsetof(ort_api, element_of), 60));
 static_assert(is_at(offsetof(ort_api, tensor_info_of), 65));
@@ -150,6 +162,7 @@ static_assert(is_at(offsetof(ort_api, release_type_info), 98));
 static_assert(is_at(offsetof(ort_api, add_session_entry), 130));
 static_assert(is_at(offsetof(ort_api, append_cuda), 204));
 static_assert(is_at(offsetof(ort_api, release_cuda_options), 208));
+static_assert(is_at(offsetof(ort_api, string_room), 252));
 
 /// What the library exports: the way to the table.
 struct ort_api_base {

@@ -90,6 +90,10 @@ std::shared_ptr<const library> library::open(const std::string& path) {
   return made;
 }
 
+bool library::has_strings() const noexcept {
+  return api_version_of(version_) >= detail::strings_api_version;
+}
+
 /// @throws config_error If it cannot.
 void library::append_cuda(detail::ort_session_options& to, unsigned device) const {
   if (api_version_of(version_) < detail::cuda_api_version) {

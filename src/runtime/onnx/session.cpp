@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -35,19 +36,20 @@ struct element_row {
   int element;  // ONNX's number.
   data_type type;
 };
-constexpr std::array<element_row, data_types> elements{{{1, data_type::f32},
-                                                        {10, data_type::f16},
-                                                        {16, data_type::bf16},
-                                                        {11, data_type::f64},
-                                                        {3, data_type::i8},
-                                                        {5, data_type::i16},
-                                                        {6, data_type::i32},
-                                                        {7, data_type::i64},
-                                                        {2, data_type::u8},
-                                                        {4, data_type::u16},
-                                                        {12, data_type::u32},
-                                                        {13, data_type::u64},
-                                                        {9, data_type::boolean}}};
+constexpr std::array<element_row, data_types + 1> elements{{{1, data_type::f32},
+                                                            {10, data_type::f16},
+                                                            {16, data_type::bf16},
+                                                            {11, data_type::f64},
+                                                            {3, data_type::i8},
+                                                            {5, data_type::i16},
+                                                            {6, data_type::i32},
+                                                            {7, data_type::i64},
+                                                            {2, data_type::u8},
+                                                            {4, data_type::u16},
+                                                            {12, data_type::u32},
+                                                            {13, data_type::u64},
+                                                            {9, data_type::boolean},
+                                                            {8, data_type::bytes}}};
 
 int element_of(data_type t) {
   for (const element_row& e : elements) {
@@ -57,23 +59,10 @@ int element_of(data_type t) {
 }
 
 std::string name_of_element(int element) {
-  constexpr int first = 8;
-  constexpr std::array<std::string_view, 16> others{"BYTES (strings)",
-                                                    "",
-                                                    "",
-                                                    "",
-                                                    "",
-                                                    "",
-                                                    "complex64",
-                                                    "complex128",
-                                                    "",
-                                                    "float8e4m3fn",
-                                                    "float8e4m3fnuz",
-                                                    "float8e5m2",
-                                                    "float8e5m2fnuz",
-                                                    "uint4",
-                                                    "int4",
-                                                    "float4e2m1"};
+  constexpr int first = 14;
+  constexpr std::array<std::string_view, 10> others{
+      "complex64",  "complex128",     "",      "float8e4m3fn", "float8e4m3fnuz",
+      "float8e5m2", "float8e5m2fnuz", "uint4", "int4",         "float4e2m1"};
   const auto at = static_cast<std::size_t>(element - first);
   if (element < first || at >= others.size() || others[at].empty()) {
     return fmt::format("type {} of ONNX", element);
@@ -87,6 +76,17 @@ std::string_view name_of_kind(int kind) {
       "opaque",           "a sparse tensor", "optional"};
   const auto at = static_cast<std::size_t>(kind);
   return at < names.size() ? names[at] : names[0];
+}
+
+/// Elements of a shape. @returns `most` + 1 if there are more than `most`.
+std::size_t count_of(std::span<const std::int64_t> shape, std::size_t most) {
+  std::size_t n = 1;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  for (const std::int64_t d : shape) {
+    if (d < 0 || static_cast<std::size_t>(d) > most / n) return most + 1;
+    n *= static_cast<std::size_t>(d);
+  }
+  return n;
 }
 
 /// Whether ONNX Runtime plans its memory, anew for each shape of inputs.
@@ -148,8 +148,10 @@ class loaded {
   [[nodiscard]] std::vector<declared_tensor> inputs() const {
     return tensors("input", api_->input_count, api_->input_name, api_->input_type);
   }
-  [[nodiscard]] std::vector<declared_tensor> outputs() const {
-    return tensors("output", api_->output_count, api_->output_name, api_->output_type);
+  /// @param names Those to describe, in the model's order; empty: all.
+  [[nodiscard]] std::vector<declared_tensor> outputs(const std::vector<std::string>& names) const {
+    return tensors("output", api_->output_count, api_->output_name, api_->output_type, nullptr,
+                   names);
   }
   /// @param is_plain Whether each is a tensor of plain numbers: only those are described.
   [[nodiscard]] std::vector<declared_tensor> outputs(std::vector<bool>& is_plain) const {
@@ -166,10 +168,42 @@ class loaded {
                       api_->run(session_.get(), how, input_names, inputs.data(), inputs.size(),
                                 output_names, outputs.size(), outputs.data()));
   }
-  [[nodiscard]] ort_status* make_tensor(data_type type, std::span<const std::int64_t> shape,
-                                        void* data, std::size_t bytes, ort_value** to) const {
-    return api_->create_tensor_with_data(memory_.get(), data, bytes, shape.data(), shape.size(),
-                                         element_of(type), to);
+  /// Of numbers it is the caller's memory, of strings a copy. @returns What failed.
+  [[nodiscard]] std::optional<std::string> make_tensor(data_type type,
+                                                       std::span<const std::int64_t> shape,
+                                                       std::span<std::byte> data,
+                                                       ort_value** to) const {
+    if (type == data_type::bytes) return make_strings(shape, data, to);
+    return failure_of(
+        *api_, api_->create_tensor_with_data(memory_.get(), data.data(), data.size(), shape.data(),
+                                             shape.size(), element_of(type), to));
+  }
+  /// A tensor of strings, as `take_string` takes them.
+  /// @throws config_error If a call about it failed. @throws std::bad_alloc
+  [[nodiscard]] std::pair<std::shared_ptr<const std::byte[]>, std::size_t> strings_of(
+      const ort_value* value, std::span<const std::int64_t> shape) const {
+    std::size_t length = 0;
+    check(api_->length_of_strings(value, &length));
+    const std::size_t n = count_of(shape, std::numeric_limits<std::uint32_t>::max());
+    const std::size_t bytes = n * string_length_bytes + length;
+    const std::shared_ptr<std::byte[]> all{new std::byte[bytes]};
+    // They come without gaps and go to their places from the first one on, which none has passed.
+    std::byte* const text = all.get() + n * string_length_bytes;
+    std::vector<std::size_t> starts(n);
+    if (n > 0) check(api_->read_strings(value, text, length, starts.data(), n));
+    starts.push_back(length);
+    std::byte* to = all.get();
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t size = starts[i + 1] - starts[i];
+      if (size > std::numeric_limits<std::uint32_t>::max()) {
+        throw config_error{
+            fmt::format("string {} has {} bytes: expected less than 4 GiB", i, size)};
+      }
+      to = put_string_length(to, static_cast<std::uint32_t>(size));
+      std::memmove(to, text + starts[i], size);
+      to += size;
+    }
+    return {all, bytes};
   }
   /// @returns [0] of one that was not made: ONNX Runtime may leave such an output out.
   [[nodiscard]] std::vector<std::int64_t> shape_of_any(const ort_value* value) const {
@@ -186,6 +220,31 @@ class loaded {
   }
 
  private:
+  [[nodiscard]] std::optional<std::string> make_strings(std::span<const std::int64_t> shape,
+                                                        std::span<const std::byte> from,
+                                                        ort_value** to) const {
+    const std::size_t n = count_of(shape, from.size() / string_length_bytes);
+    const auto wrong = [&] {
+      return fmt::format("its strings do not fit their shape, [{}]", fmt::join(shape, ","));
+    };
+    if (n > from.size() / string_length_bytes) return wrong();
+    ort_allocator* allocator = nullptr;
+    if (auto why = failure_of(*api_, api_->default_allocator(&allocator))) return why;
+    if (auto why = failure_of(*api_, api_->create_tensor(allocator, shape.data(), shape.size(),
+                                                         element_of(data_type::bytes), to))) {
+      return why;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto text = take_string(from);
+      if (!text) return wrong();
+      char* room = nullptr;
+      if (auto why = failure_of(*api_, api_->string_room(*to, i, text->size(), &room))) return why;
+      std::memcpy(room, text->data(), text->size());
+    }
+    if (!from.empty()) return wrong();
+    return std::nullopt;
+  }
+
   [[nodiscard]] std::vector<std::int64_t> dimensions_of(const ort_tensor_info* info) const {
     std::size_t rank = 0;
     check(api_->rank_of(info, &rank));
@@ -195,9 +254,9 @@ class loaded {
   }
 
   template <class Count, class Name, class Type>
-  [[nodiscard]] std::vector<declared_tensor> tensors(std::string_view side, Count count, Name name,
-                                                     Type type,
-                                                     std::vector<bool>* is_plain = nullptr) const {
+  [[nodiscard]] std::vector<declared_tensor> tensors(
+      std::string_view side, Count count, Name name, Type type,
+      std::vector<bool>* is_plain = nullptr, const std::vector<std::string>& names = {}) const {
     std::size_t n = 0;
     check(count(session_.get(), &n));
     ort_allocator* allocator = nullptr;
@@ -208,12 +267,16 @@ class loaded {
       check(name(session_.get(), i, allocator, &text));
       declared_tensor& t = found.emplace_back(declared_tensor{.name = text});
       check(api_->allocator_free(allocator, text));
+      if (!names.empty() && std::ranges::find(names, t.name) == names.end()) {
+        found.pop_back();
+        continue;
+      }
       ort_type_info* info = nullptr;
       check(type(session_.get(), i, &info));
       const owned<ort_type_info> release{info, api_->release_type_info};
       try {
         fill(side, t, info);
-        if (is_plain != nullptr) is_plain->push_back(true);
+        if (is_plain != nullptr) is_plain->push_back(has_fixed_size(t.type));
       } catch (const config_error&) {
         if (is_plain == nullptr) throw;
         is_plain->push_back(false);
@@ -240,6 +303,12 @@ class loaded {
                       t.name, name_of_element(element))};
     }
     t.type = row->type;
+    if (t.type == data_type::bytes && !runtime_->has_strings()) {
+      throw config_error{
+          fmt::format("{} '{}' is of BYTES (strings), but ONNX Runtime is {}: expected 1.{} or "
+                      "later for strings",
+                      side, t.name, runtime_->version(), strings_api_version)};
+    }
     const std::vector<std::int64_t> values = dimensions_of(tensor);
     std::vector<const char*> names(values.size());
     check(api_->dimension_names_of(tensor, names.data(), names.size()));
@@ -293,9 +362,11 @@ std::vector<std::vector<std::int64_t>> shapes_on_zeros(
   values out{model.api(), outputs.size()};
   for (std::size_t i = 0; i < of.size(); ++i) {
     inputs.push_back(of[i].name.c_str());
-    const std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
-    model.check(model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
-                                  zeros.back().data(), data.size(), &in.all()[i]));
+    std::vector<std::byte>& data = zeros.emplace_back(of[i].bytes(size) * rows);
+    if (const auto failed = model.make_tensor(of[i].type, shape_of(of[i], has_batch, rows, size),
+                                              data, &in.all()[i])) {
+      throw config_error{*failed};
+    }
   }
   if (const auto failed = model.run(inputs.data(), in.all(), outputs.data(), out.all(), how)) {
     why = *failed;
@@ -340,19 +411,14 @@ void check_options(const session_options& o) {
   }
 }
 
-/// In the model's order.
-std::vector<declared_tensor> chosen(std::vector<declared_tensor> all,
-                                    const std::vector<std::string>& names) {
+/// @throws config_error If one of them is not there.
+void require_all(const std::vector<declared_tensor>& outputs,
+                 const std::vector<std::string>& names) {
   for (const std::string& n : names) {
-    if (std::ranges::find(all, n, &declared_tensor::name) == all.end()) {
+    if (std::ranges::find(outputs, n, &declared_tensor::name) == outputs.end()) {
       throw config_error{fmt::format("it has no output '{}'", n)};
     }
   }
-  if (names.empty()) return all;
-  std::erase_if(all, [&](const declared_tensor& t) {
-    return std::ranges::find(names, t.name) == names.end();
-  });
-  return all;
 }
 
 }  // namespace
@@ -414,7 +480,8 @@ class session::state {
     loaded_.load(model, place, name, options);
     std::vector<declared_tensor> inputs = loaded_.inputs();
     for (const stated_shape& s : options.shapes) state_shape(inputs, s);
-    const std::vector<declared_tensor> outputs = chosen(loaded_.outputs(), options.outputs);
+    const std::vector<declared_tensor> outputs = loaded_.outputs(options.outputs);
+    require_all(outputs, options.outputs);
     for (const declared_tensor& t : inputs) names_.push_back(t.name);
     for (const declared_tensor& t : outputs) names_.push_back(t.name);
     for (const std::string& n : names_) name_pointers_.push_back(n.c_str());
@@ -491,8 +558,10 @@ class session::state {
       // It reads alone, though it takes a pointer that one could write by.
       auto* const data = const_cast<std::byte*>(  // NOLINT(cppcoreguidelines-pro-type-const-cast)
           inputs[i].bytes.data());
-      check(failure_of(loaded_.api(), loaded_.make_tensor(m.inputs[i].type, inputs[i].shape, data,
-                                                          inputs[i].bytes.size(), &in.all()[i])));
+      if (const auto failed = loaded_.make_tensor(m.inputs[i].type, inputs[i].shape,
+                                                  {data, inputs[i].bytes.size()}, &in.all()[i])) {
+        check(fmt::format("input '{}': {}", m.inputs[i].name, *failed));
+      }
     }
     check(loaded_.run(name_pointers_.data(), in.all(), name_pointers_.data() + inputs.size(),
                       out.all(), how));
@@ -543,15 +612,25 @@ class session::state {
     made.owner = std::shared_ptr<ort_value>{
         mine, [library = loaded_.runtime()](ort_value* v) { library->api().release_value(v); }};
     void* data = nullptr;
+    const auto fail = [&](std::string_view why) {
+      throw device_error{
+          fmt::format("model '{}': output '{}': {}", described_.interface.name, t.name, why)};
+    };
     try {
       made.shape = loaded_.shape_of(mine);
+      if (t.type == data_type::bytes) {
+        const auto [strings, bytes] = loaded_.strings_of(mine, made.shape);
+        made.bytes = {strings.get(), bytes};
+        made.owner = strings;
+        return made;
+      }
       loaded_.check(loaded_.api().tensor_data(mine, &data));
     } catch (const config_error& e) {
-      throw device_error{fmt::format("model '{}': {}", described_.interface.name, e.what())};
+      fail(e.what());
+    } catch (const std::bad_alloc&) {
+      fail("there is no memory for its strings");
     }
-    std::size_t bytes = bytes_of(t.type);
-    for (const std::int64_t d : made.shape) bytes *= static_cast<std::size_t>(d);
-    made.bytes = {static_cast<const std::byte*>(data), bytes};
+    made.bytes = {static_cast<const std::byte*>(data), bytes_of(t.type) * elements_of(made.shape)};
     return made;
   }
 
@@ -628,8 +707,7 @@ class session::state {
             std::size_t first, ort_value*& to) const {
     const std::size_t bytes = t.bytes(size);
     const std::vector<std::int64_t> shape = shape_of(t, described_.has_batch, rows, size);
-    check(failure_of(loaded_.api(),
-                     loaded_.make_tensor(t.type, shape, data + first * bytes, bytes * rows, &to)));
+    check(loaded_.make_tensor(t.type, shape, {data + first * bytes, bytes * rows}, &to));
   }
 
   [[nodiscard]] std::vector<std::vector<std::int64_t>> probe(std::span<const tensor_info> of,

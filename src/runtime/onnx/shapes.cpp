@@ -106,6 +106,15 @@ bool names_a_mask(const tensor_info& t) {
   return lower.find("attention_mask") != std::string::npos;
 }
 
+/// Strings have no rows: how long one is only its request knows.
+void refuse_strings(std::string_view side, const std::vector<declared_tensor>& tensors) {
+  const auto t = std::ranges::find(tensors, data_type::bytes, &declared_tensor::type);
+  if (t == tensors.end()) return;
+  throw no_rows_error{
+      fmt::format("{} '{}' is of BYTES (strings): expected numbers of 8 to 64 bits or booleans",
+                  side, t->name)};
+}
+
 std::vector<tensor_info> without_batch(const std::vector<declared_tensor>& tensors,
                                        bool has_batch) {
   std::vector<tensor_info> out;
@@ -232,6 +241,8 @@ described_model describe_rows(const std::vector<declared_tensor>& inputs,
                     *no_batch)};
   };
   require();
+  refuse_strings("input", inputs);
+  refuse_strings("output", outputs);
   if (!options.has_batch.value_or(true)) no_batch = "there is to be none";
 
   described_model made;

@@ -23,6 +23,7 @@ namespace cohort::runtime::onnx::open_model_test {
 namespace {
 
 using host_model = open_model<host_executor>;
+using test::onnx_builder;
 static_assert(staged_model<host_model, host_executor::stream>);
 using shape = std::vector<std::int64_t>;
 
@@ -182,7 +183,7 @@ std::shared_ptr<open_run> request(std::vector<shaped_tensor> inputs) {
 
 TEST_CASE("a row is a request's number, and a slice of one request is one run") {
   const auto runs = std::make_shared<open_runs>(load_open(test::pooled()));
-  CHECK(runs->sample_bytes() == 2 * 64 * 64 * 4);
+  CHECK(runs->sample_weight() == 2 * 64 * 64 * 4);
   device d{runs};
   CHECK(d.model.boundary_bytes(0) == 8);
   const auto one = request({image(1, 2, 2)});
@@ -239,7 +240,7 @@ TEST_CASE("where no zeros can be computed the first request that can is the samp
   CHECK(s->sample_shapes().empty());
   const auto runs = std::make_shared<open_runs>(s);
   CHECK(runs->sample() == nullptr);
-  CHECK(runs->sample_bytes() == 0);
+  CHECK(runs->sample_weight() == 0);
   device d{runs};
   CHECK(d.run({open_runs::sample_number}) == "");  // There is nothing to run.
   const auto bad = request({tensor<std::int64_t>({1, 1, 1}, {0})});
@@ -250,10 +251,114 @@ TEST_CASE("where no zeros can be computed the first request that can is the samp
   const auto good = request({tensor<std::int64_t>({1, 3, 1}, {-10, -7, -9})});
   CHECK(d.run({runs->enter(good)}) == "");
   CHECK(values_of<float>(good->outputs()[0].bytes) == std::vector<float>{1.5, 4.5, 2.5});
-  CHECK(runs->sample_bytes() == 24);
+  CHECK(runs->sample_weight() == 24);
   CHECK(d.run({runs->enter(request({tensor<std::int64_t>({1, 1, 1}, {-8})}))}) == "");
-  CHECK(runs->sample_bytes() == 24);  // One is enough.
+  CHECK(runs->sample_weight() == 24);  // One is enough.
   CHECK(d.run({open_runs::sample_number}) == "");
+}
+
+/// Strings as a tensor has them.
+shaped_tensor strings(shape s, const std::vector<std::string>& all) {
+  std::vector<char> bytes;
+  for (const std::string& one : all) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      bytes.push_back(static_cast<char>(one.size() >> shift & 0xFFU));
+    }
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  return tensor(std::move(s), bytes);
+}
+std::vector<std::string> texts_of(const shaped_tensor& t) {
+  std::vector<std::string> all;
+  std::span<const std::byte> rest = t.bytes;
+  while (const auto one = take_string(rest)) all.emplace_back(*one);
+  CHECK(rest.empty());
+  return all;
+}
+using texts = std::vector<std::string>;
+
+TEST_CASE("a model with strings is open, and they go in and out as they are") {
+  CHECK(test::gist_of<config_error>([] {
+          static_cast<void>(load(test::strings()));
+        }).starts_with("model 'strings': input 'text' is of BYTES (strings)"));
+  const auto s = load_open(test::strings());
+  CHECK(s->why_open() == "input 'text' is of BYTES (strings)");
+  CHECK(s->interface().inputs[0].type == data_type::bytes);
+  CHECK(s->interface().inputs[0].shape == shape{-1, -1});
+  CHECK(s->sample_shapes() == std::vector<shape>{{1, 64}, {}});
+  const texts all{"a", "", std::string{"\0n\0", 3}, "\xff\xfe", std::string(100'000, 'x'), "\n"};
+  const auto out = run(*s, {strings({3, 2}, all), strings({}, {"."})});
+  REQUIRE(out.size() == 3);
+  CHECK(out[0].shape == shape{3, 2});
+  CHECK(texts_of(out[0]) == texts{"a.", ".", std::string{"\0n\0.", 4}, "\xff\xfe.",
+                                  std::string(100'000, 'x') + ".", "\n."});
+  CHECK(out[1].shape == shape{3, 2});
+  CHECK(texts_of(out[1]) == all);
+  CHECK(texts_of(out[2]) == texts{"7", "8"});
+  const std::string large(std::size_t{16} << 20U, 'y');
+  CHECK(texts_of(run(*s, {strings({1, 1}, {large}), strings({}, {""})})[0]) == texts{large});
+}
+
+TEST_CASE("strings that are more or fewer than their shape, or not whole, are refused") {
+  const auto s = load_open(test::strings());
+  const auto refused = [&](shaped_tensor text) {
+    return test::gist_of<device_error>(
+        [&] { static_cast<void>(run(*s, {std::move(text), strings({}, {""})})); });
+  };
+  const std::string why = "model 'strings': input 'text': its strings do not fit their shape, ";
+  CHECK(refused(strings({1, 2}, {"a", "b"})) == "no error");
+  CHECK(refused(strings({1, 2}, {"a"})) == why + "[1,2]");
+  CHECK(refused(strings({1, 1}, {"a", "b"})) == why + "[1,1]");
+  CHECK(refused(tensor<char>({1, 1}, {2, 0, 0, 0, 'a'})) == why + "[1,1]");
+  CHECK(refused(tensor<char>({1, 1}, {-1, -1, -1, -1, 'a'})) == why + "[1,1]");
+  CHECK(refused(tensor<char>({1, 1}, {0, 0, 0})) == why + "[1,1]");
+  CHECK(refused(tensor<char>({1, 1}, {})) == why + "[1,1]");
+  const std::int64_t most = std::int64_t{1} << 40U;
+  CHECK(refused(strings({most, most}, {"a"})) == why + "[1099511627776,1099511627776]");
+}
+
+TEST_CASE("a sample has empty strings, and requests weigh by their strings and their bytes") {
+  const auto runs = std::make_shared<open_runs>(load_open(test::strings()));
+  CHECK(runs->sample_weight() == 65 * (1024 + 4));
+  CHECK(texts_of(runs->sample()->inputs()[1]) == texts{""});
+  device d{runs};
+  CHECK(d.run({open_runs::sample_number}) == "");
+  const auto one = request({strings({1, 1}, {"abc"}), strings({}, {""})});
+  CHECK(runs->weight(*one) == 2 * (1024 + 4) + 3);
+  CHECK(d.run({runs->enter(one)}) == "");
+  CHECK(texts_of(one->outputs()[0]) == texts{"abc"});
+  // What is spelt in an empty string is no number: a request has to show what can be computed.
+  const auto numbers = std::make_shared<open_runs>(load_open(test::spelt_numbers()));
+  CHECK(numbers->sample() == nullptr);
+  device n{numbers};
+  const auto bad = request({strings({1}, {"one"})});
+  std::uint8_t unfit = 0;
+  CHECK(n.run({numbers->enter(bad)}, {.unfit = &unfit}) == "");
+  CHECK(unfit == slot_state::unfit);
+  const auto good = request({strings({2}, {"1.5", "-2"})});
+  CHECK(n.run({numbers->enter(good)}) == "");
+  CHECK(values_of<float>(good->outputs()[0].bytes) == std::vector<float>{1.5F, -2});
+  CHECK(numbers->sample() != nullptr);
+}
+
+TEST_CASE("of a model with strings that nobody asks for the others have rows") {
+  onnx_builder b{"two"};
+  const std::string x = b.input("x", data_type::i64, {{}, {.value = 2}});
+  b.node("Cast", {x}, {{"to", std::int64_t{8}}}, "text");
+  b.node("Neg", {x}, {}, "y");
+  b.output("text", data_type::bytes, {{}, {.value = 2}});
+  b.output("y", data_type::i64, {{}, {.value = 2}});
+  CHECK(load_open(b.done())->why_open() == "output 'text' is of BYTES (strings)");
+  const auto s = load_open(b.done(), {.outputs = {"y"}});
+  CHECK_FALSE(s->is_open());
+  CHECK(s->has_batch());
+  // So it is with what is no tensor at all.
+  b.node("SequenceConstruct", {x}, {}, "list");
+  b.model().outputs.push_back({.name = "list", .rest = "\x12\x08\"\x06\n\x04\n\x02\x08\x07"});
+  CHECK(test::gist_of<config_error>([&] {
+          static_cast<void>(load_open(b.done()));
+        }).starts_with("model 'two': output 'list' is a sequence"));
+  CHECK(load_open(b.done(), {.outputs = {"y"}})->has_batch());
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ class library {
   /// The file that was loaded.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
+  /// Whether models may have tensors of strings: 1.15 or later.
+  [[nodiscard]] bool has_strings() const noexcept;
+
   /// For sessions.
   void append_cuda(detail::ort_session_options& to, unsigned device) const;
   [[nodiscard]] const detail::ort_api& api() const noexcept { return *api_; }

@@ -75,9 +75,9 @@ class open_runs {
     std::vector<shaped_tensor> inputs;
     for (std::size_t i = 0; i < session_->interface().inputs.size(); ++i) {
       std::vector<std::int64_t> shape = session_->sample_shapes()[i];
-      std::size_t bytes = bytes_of(session_->interface().inputs[i].type);
-      for (const std::int64_t d : shape) bytes *= static_cast<std::size_t>(d);
-      const auto zeros = std::make_shared<const std::vector<std::byte>>(bytes);
+      // Of strings, too: a length of 0 for each.
+      const auto zeros = std::make_shared<const std::vector<std::byte>>(
+          bytes_of(session_->interface().inputs[i].type) * elements_of(shape));
       inputs.push_back({std::move(shape), *zeros, zeros});
     }
     sample_ = std::make_shared<const open_run>(std::move(inputs));
@@ -103,16 +103,27 @@ class open_runs {
     return at == runs_.end() ? nullptr : at->second;
   }
 
-  /// Inputs that can be computed: zeros, else those of the first request that could be. Null: none
-  /// is known yet.
+  /// Inputs that can be computed: zeros and empty strings, else those of the first request that
+  /// could be. Null: none is known yet.
   [[nodiscard]] std::shared_ptr<const open_run> sample() const noexcept {
     const std::lock_guard lock{mutex_};
     return sample_;
   }
-  /// Bytes of the sample's inputs; 0: none is known.
-  [[nodiscard]] std::size_t sample_bytes() const noexcept {
+  /// What the time of a run is taken to grow with: the bytes of its inputs, and 1 KiB for each
+  /// string, so that a run of empty strings is not taken to be a run of nothing.
+  [[nodiscard]] std::size_t weight(const open_run& r) const noexcept {
+    std::size_t bytes = r.input_bytes();
+    for (std::size_t i = 0; i < r.inputs().size(); ++i) {
+      if (!has_fixed_size(session_->interface().inputs[i].type)) {
+        bytes += 1024 * elements_of(r.inputs()[i].shape);
+      }
+    }
+    return bytes;
+  }
+  /// Of the sample; 0: none is known.
+  [[nodiscard]] std::size_t sample_weight() const noexcept {
     const std::lock_guard lock{mutex_};
-    return sample_ == nullptr ? 0 : sample_->input_bytes();
+    return sample_ == nullptr ? 0 : weight(*sample_);
   }
   /// These inputs can be computed. They are kept if there is no sample and they are small.
   void keep(const open_run& r) {

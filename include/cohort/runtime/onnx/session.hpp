@@ -55,7 +55,8 @@ struct session_options {
   /// What the provider lacks runs on the CPU. Matrix products may round to TF32, as ONNX Runtime's
   /// do.
   std::optional<unsigned> cuda_device{};
-  std::vector<std::string> outputs{};  ///< Those to compute, in whatever order; empty: all.
+  /// Those to compute, in whatever order; empty: all. The others may be of any kind.
+  std::vector<std::string> outputs{};
   /// Numbers of rows, ascending, each at least 1: the model is loaded once for each and runs with
   /// no other, so that nothing is planned anew when batches change. Fewer rows are filled up with
   /// copies of the last one, more are run one part after the other. Empty: any, loaded once. Of no
@@ -101,12 +102,12 @@ class run_end {
 /// name, has one name. A model without one runs rows one by one. The size: any other dynamic
 /// dimensions of inputs; all must have one name, or there must be one. Dynamic dimensions of
 /// outputs that do not have that name are found out by running the model on zeros, twice: each must
-/// be constant or the size. Elements are numbers of 8 to 64 bits or booleans. Strings, sequences,
+/// be constant or the size. Elements are numbers of 8 to 64 bits, booleans, or strings. Sequences,
 /// maps and what else is no such tensor are refused.
 ///
-/// A model with other dynamic dimensions, or one that cannot be run on zeros, has no rows. It is
-/// refused, unless it may be open: its interface then has all dimensions of its tensors, -1 where
-/// they are open or not known, and each run has shapes of its own (`run_shaped`).
+/// A model with other dynamic dimensions, with strings, or one that cannot be run on zeros, has no
+/// rows. It is refused, unless it may be open: its interface then has all dimensions of its
+/// tensors, -1 where they are open or not known, and each run has shapes of its own (`run_shaped`).
 ///
 /// Thread safety: immutable; `run` from any threads at once. With `threads` of 1 it computes on its
 /// caller alone, with more also on its own, which sleep between runs.
@@ -155,11 +156,13 @@ class session {
            std::uint32_t rows, std::uint32_t size, run_end& end,
            const std::atomic<bool>* given_up) const;
   /// Runs a model that is open on inputs in the interface's order, each dense, aligned for its
-  /// elements, and of a shape that has as many. @returns All outputs, in memory that ONNX Runtime
-  /// made for them, or that of an input.
+  /// elements, and of a shape that has as many. Strings lie as `take_string` takes them; they are
+  /// copied, each way. @returns All outputs, in memory that ONNX Runtime made for them, or that of
+  /// an input, or, of strings, of their own.
   /// @throws config_error If it is not open, or the number of inputs is another.
   /// @throws device_error If an input has another rank or length than the file says, a length of 0,
-  /// or another length than one of the same name; or if the run fails, with ONNX Runtime's words.
+  /// or another length than one of the same name; if strings are more, or fewer, than its shape
+  /// says; or if the run fails, with ONNX Runtime's words.
   [[nodiscard]] std::vector<shaped_tensor> run_shaped(std::span<const shaped_tensor> inputs,
                                                       run_end& end,
                                                       const std::atomic<bool>* given_up) const;
