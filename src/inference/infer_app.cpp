@@ -132,6 +132,8 @@ bool infer_app::is_open(std::string_view path) const {
 }
 
 std::optional<serve::http_reply> infer_app::early_answer(const serve::http_request& head) {
+  // Before there is a body that needs memory. The management port has another thread.
+  if (!head.is_on_management_port) forget_sequences();
   std::optional<serve::denial> denied;
   if (head.path.starts_with(control_path)) {
     denied = gate_.change(head);
@@ -369,7 +371,7 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
   // Where this thread has time, nothing is lost by parsing what the engine will refuse.
   if (!http_.is_busy()) l.window = {};
   if (!queue.admits(budget)) return shed(model, serve::shed_reason::expected_wait, *client);
-  if (!l.window.has_room(l.inside + queue.size())) {
+  if (model.meta.has_deadline && !l.window.has_room(l.inside + queue.size())) {
     return shed(model, serve::shed_reason::served_in_vain, *client);
   }
   keep_serving();  // First: if that fails, none is queued whom nobody would take.

@@ -142,9 +142,11 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
   void enter_sequence(std::unique_ptr<infer_job> j);
-  void run_of_sequence(std::unique_ptr<infer_job> j);
-  void keep_states(const infer_job& j);
-  void leave_sequence(const model_catalog::entry& model, const serve::sequence_place& at);
+  void run_of_sequence(std::unique_ptr<infer_job> j) noexcept;
+  [[nodiscard]] bool keep_states(const infer_job& j);
+  [[nodiscard]] bool go_on_with_sequence(infer_job& j, std::optional<outcome> worst);
+  void leave_sequence(const infer_job& j, bool is_computed) noexcept;
+  void forget_sequences();
   void say_unknown_sequence(const infer_job& j);
   void submit(std::unique_ptr<infer_job>& j);
   void abandon(infer_job& j);

@@ -62,6 +62,7 @@ struct infer_app::infer_job final : sequence_request {
   infer_job(const infer_job&) = delete;
   infer_job& operator=(const infer_job&) = delete;
   ~infer_job() override {
+    if (waits) client->on_gone([] {});
     if (run) model->open->runs.leave(number);
   }
 
@@ -78,6 +79,8 @@ struct infer_app::infer_job final : sequence_request {
   std::vector<engine::row_piece> pieces;  // Of all parts, behind their first.
   std::vector<part> parts;                // Of as many rows each.
   // Of a model that is open: its tensors, by a number which is what the engine gets.
+  std::string sequence;  // Its key.
+  bool waits = false;    // For its turn in that: the client's `on_gone` is about this job.
   std::shared_ptr<runtime::onnx::open_run> run;
   std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
   std::uint64_t number = 0;
@@ -205,8 +208,10 @@ void infer_app::infer_job::make_run() {
     to += (in.size() + line - 1) / line * line;
   }
   if (of.plan) {
-    inputs = of.plan->inputs(std::move(inputs), *asked.sequence,
-                             of.under_way->state(key_of(*asked.sequence)).states);
+    const serve::sequence_place& at = *asked.sequence;
+    const sequence_values none;
+    inputs = of.plan->inputs(std::move(inputs), at,
+                             (at.starts ? none : of.under_way->state(sequence)).states);
   }
   parts = std::vector<part>(1);
   left = 1;
@@ -268,17 +273,18 @@ infer_app::~infer_app() {
 /// A request of a sequence: it waits for those that came before it.
 void infer_app::enter_sequence(std::unique_ptr<infer_job> j) {
   infer_job& mine = *j;
+  mine.sequence = key_of(*mine.asked.sequence);
   const std::shared_ptr<open_requests>& open = mine.model->open;
-  std::erase_if(with_sequences_, [](const auto& w) { return w.expired(); });
-  if (std::ranges::none_of(with_sequences_, [&](const auto& w) { return w.lock() == open; })) {
-    with_sequences_.push_back(open);
-  }
+  const auto is_it = [&](const std::weak_ptr<open_requests>& w) {
+    return !w.owner_before(open) && !open.owner_before(w);
+  };
+  if (std::ranges::none_of(with_sequences_, is_it)) with_sequences_.push_back(open);
   std::unique_ptr<sequence_request> r = std::move(j);
-  switch (open->under_way->enter(key_of(*mine.asked.sequence), mine.asked.sequence->starts, r,
-                                 clock_.now())) {
+  switch (open->under_way->enter(mine.sequence, mine.asked.sequence->starts, r, clock_.now())) {
     case sequences::entry::runs:
       return run_of_sequence(infer_job::of(std::move(r)));
     case sequences::entry::waits:
+      mine.waits = true;
       return mine.client->on_gone([&mine] { mine.abandoned = true; });
     case sequences::entry::unknown:
       return say_unknown_sequence(mine);
@@ -289,71 +295,80 @@ void infer_app::enter_sequence(std::unique_ptr<infer_job> j) {
 }
 
 void infer_app::say_unknown_sequence(const infer_job& j) {
-  j.client->on_gone([] {});  // Soon there is no job.
-  if (j.abandoned) return;
   say(j.client, 400,
       fmt::format("sequence {} of model '{}' is not under way: expected sequence_start with its "
                   "first request",
-                  key_of(*j.asked.sequence), j.model->meta.name));
+                  j.sequence, j.model->meta.name));
 }
 
 /// Its turn has come.
-void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) {
+void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) noexcept {
   const client_ptr client = j->client;
-  const model_catalog::entry model = j->model;
-  const serve::sequence_place at = *j->asked.sequence;
   try {
     // The model may have another id by now, or be gone and its id another one's.
-    const model_catalog::entry now = catalog_->find(model->meta.name, model->meta.version);
-    if (now != nullptr && now->open == model->open) {
+    const model_catalog::entry now = catalog_->find(j->model->meta.name, j->model->meta.version);
+    if (now != nullptr && now->open == j->model->open) {
       j->model = now;
+      j->taken = clock_.now();
       return submit(j);
     }
-    client->on_gone([] {});
-    say(client, 404, fmt::format("model '{}' was unloaded", model->meta.name));
+    if (now != nullptr) {
+      say_unknown_sequence(*j);
+    } else {
+      say(client, 404, fmt::format("model '{}' was unloaded", j->model->meta.name));
+    }
   } catch (...) {
-    if (!j) throw;  // The engine has it.
-    client->on_gone([] {});
     say_fault(client, "a request of a sequence failed");
   }
-  j.reset();
-  leave_sequence(model, at);
+  if (j) leave_sequence(*j, false);  // Else the engine has it.
 }
 
-/// Keeps what the sequence's next run gets.
-void infer_app::keep_states(const infer_job& j) {
-  if (j.run->outputs().empty()) return;
+/// Keeps what the sequence's next run gets. @returns Whether there is memory for it.
+bool infer_app::keep_states(const infer_job& j) {
   const open_requests& of = *j.model->open;
-  sequence_values& kept = j.model->open->under_way->state(key_of(*j.asked.sequence));
-  kept.states = of.plan->states(j.run->outputs());
-  kept.memory = serve::held_bytes{http_.memory()};
+  std::vector<runtime::shaped_tensor> states = of.plan->states(j.run->outputs());
   std::size_t bytes = 0;
-  for (const runtime::shaped_tensor& t : kept.states) bytes += t.bytes.size();
-  kept.memory.set(bytes);
+  for (const runtime::shaped_tensor& t : states) bytes += t.bytes.size();
+  serve::held_bytes memory{http_.memory()};
+  if (!memory.resize(bytes)) return false;
+  j.model->open->under_way->state(j.sequence) = {std::move(states), std::move(memory)};
+  return true;
 }
 
 /// A request of a sequence has run, or will not: the next one may.
-void infer_app::leave_sequence(const model_catalog::entry& model, const serve::sequence_place& at) {
-  const std::string key = key_of(at);
-  bool ends = at.ends;
-  for (;;) {
-    sequences::turn t = model->open->under_way->leave(key, ends, clock_.now());
-    for (std::unique_ptr<sequence_request>& r : t.unknown) {
-      say_unknown_sequence(*infer_job::of(std::move(r)));
+void infer_app::leave_sequence(const infer_job& j, bool is_computed) noexcept {
+  sequences& all = *j.model->open->under_way;
+  const time_point now = clock_.now();
+  sequences::turn t = all.leave(j.sequence, is_computed, j.asked.sequence->ends, now);
+  while (t.request) {
+    std::unique_ptr<infer_job> next = infer_job::of(std::move(*t.request));
+    const client_ptr client = next->client;
+    try {
+      if (t.runs && !next->abandoned) {
+        // Not from here: it may end at once, and so may those behind it.
+        const auto held = std::make_shared<std::unique_ptr<infer_job>>(std::move(next));
+        return http_.post([this, held] {
+          run_of_sequence(std::move(*held));
+          wake_service();
+        });
+      }
+      if (!next->abandoned) say_unknown_sequence(*next);
+    } catch (...) {
+      say_fault(client, "a request of a sequence failed");
     }
-    if (!t.next) return;
-    std::unique_ptr<infer_job> next = infer_job::of(std::move(*t.next));
-    if (!next->abandoned) {
-      // Not from here: it may end at once, and so may those behind it.
-      const auto held = std::make_shared<std::unique_ptr<infer_job>>(std::move(next));
-      return http_.post([this, held] {
-        run_of_sequence(std::move(*held));
-        wake_service();
-      });
-    }
-    ends = next->asked.sequence->ends;
-    next->client->on_gone([] {});
+    t = t.runs ? all.leave(j.sequence, false, false, now) : all.next(j.sequence, now);
   }
+}
+
+/// Ends sequences for which nobody has come for too long: their states take memory.
+void infer_app::forget_sequences() {
+  if (with_sequences_.empty()) return;
+  const time_point now = clock_.now();
+  std::erase_if(with_sequences_, [now](const std::weak_ptr<open_requests>& w) {
+    const std::shared_ptr<open_requests> open = w.lock();
+    if (open) open->under_way->forget_idle(now);
+    return open == nullptr;
+  });
 }
 
 /// To the engine. @param j Empty once that has it.
@@ -396,6 +411,7 @@ void infer_app::submit(std::unique_ptr<infer_job>& j) {
       return finish(*own);
     }
   }
+  mine->waits = false;
   client->on_gone([this, mine] { abandon(*mine); });
 }
 
@@ -431,15 +447,33 @@ void infer_app::finish(infer_job& j) {
     if (r.how != outcome::completed && (!worst || r.how > *worst)) worst = r.how;
   }
   if (!j.why_refused) learn_from(j, worst, now);
-  if (j.asked.sequence) {
-    if (!j.why_refused && (!worst || *worst == outcome::late)) keep_states(j);
-    leave_sequence(j.model, *j.asked.sequence);
-  }
   lane& l = lane_of(*j.model);
   l.inside -= j.asked.rows;
   counters_.in_flight.set(static_cast<double>(l.inside), j.model->row.index());
-  if (!j.abandoned) answer(j, worst);
-  count(j, !j.why_refused && (!worst || *worst == outcome::late), now);
+  const bool is_kept = !j.asked.sequence || go_on_with_sequence(j, worst);
+  if (is_kept && !j.abandoned) answer(j, worst);
+  count(j, is_kept && !j.why_refused && (!worst || *worst == outcome::late), now);
+}
+
+/// @returns Whether it is to be answered; else its client has been told why not.
+bool infer_app::go_on_with_sequence(infer_job& j, std::optional<outcome> worst) {
+  const bool is_computed =
+      !j.why_refused && (!worst || *worst == outcome::late) && !j.run->outputs().empty();
+  bool is_room = true;
+  if (is_computed && !j.asked.sequence->ends) {
+    const bool is_tried = serve::guarded("inference_server", "the state of a sequence is not kept",
+                                         [&] { is_room = keep_states(j); });
+    is_room = is_room && is_tried;
+  }
+  leave_sequence(j, is_computed && is_room);
+  if (is_room) return true;
+  counters_.refused(serve::http_bound::memory);
+  if (j.abandoned) return false;
+  say(j.client, 429,
+      fmt::format("model '{}': there is no memory for the state of sequence {}", j.model->meta.name,
+                  j.sequence),
+      {{"Retry-After", "1"}});
+  return false;
 }
 
 /// For the times and the number of those that come.
@@ -449,8 +483,8 @@ void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, tim
     watch_.returned(now - j.ended);
     from.rest.add(now - j.taken);
   }
-  // Who has less time than the SLO says nothing of those who have that.
-  const bool asked_for_less = j.asked.timeout && *j.asked.timeout < j.model->meta.slo;
+  // Who has less time than others says nothing of those.
+  const bool asked_for_less = j.asked.timeout && *j.asked.timeout < time_of(j.model->meta);
   if (!worst) {
     from.window.completed(from.inside, j.asked.rows);
   } else if (*worst == outcome::late && !asked_for_less) {

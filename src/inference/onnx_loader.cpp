@@ -265,7 +265,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   out.open = std::make_shared<open_requests>(session);
   runtime::model_interface rows = session->interface();
   if (m.config && m.config->sequences) {
-    out.open->plan.emplace(*m.config->sequences, rows, has_rows, m.config_file);
+    out.open->plan.emplace(*m.config->sequences, rows, has_rows, m.config->outputs, m.config_file);
     out.open->under_way.emplace(sequences::options{.idle = m.config->sequences->idle});
     rows = out.open->plan->clients();
   }

@@ -132,8 +132,8 @@ inline std::vector<latency_point> given_profile(const std::string& dir, const st
   }
 }
 
-/// Gives SLOs to those that have none, which are aims: no request is given up for them. @param
-/// slower As `default_slo_of` has it.  @param least Of
+/// Gives SLOs to those that have none, which are aims: no request is given up for them.
+/// @param slower As `default_slo_of` has it.  @param least Of
 /// what is given.
 /// @returns Why, a line for each.
 inline std::string set_default_slos(std::vector<prepared_model>& models,

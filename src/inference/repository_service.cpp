@@ -255,7 +255,8 @@ repository_service::instance repository_service::instance_of(opened_version v) {
              .is_known = !loaded.open || loaded.open->runs.sample() != nullptr};
   i.how.longest_wait = loaded.config.longest_wait();
   if (const std::uint32_t most = loaded.config.queue_size(); most > 0) {
-    i.how.queue_capacity = std::min(i.how.queue_capacity, most);
+    // Rows wait here: whatever the bound is, there is room for a request of many.
+    i.how.queue_capacity = std::min(i.how.queue_capacity, std::max(most, loaded.most_rows));
   }
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
@@ -288,7 +289,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
     meta.slo = *i.slo;
   } else if (i.queue_timeout > duration{0}) {
     meta.slo = std::max(possible, with_largest_batch(i.queue_timeout, i.how.latency));
-  } else if (meta.is_open) {
+  } else if (meta.is_open && !i.is_known) {
     serve::log_line(serve::severity::info,
                     aim_at(meta, {open_slo, "requests of any shape"}, possible));
   } else {

@@ -91,6 +91,7 @@ std::uint64_t largest_id(data_type t) {
 
 sequence_plan::sequence_plan(const formats::sequence_batching& c,
                              const runtime::model_interface& model, bool has_rows,
+                             const std::vector<formats::config_tensor>& outputs,
                              const std::string& file)
     : count_{model.inputs.size()} {
   std::vector<bool> is_taken(model.inputs.size(), false);
@@ -167,7 +168,10 @@ sequence_plan::sequence_plan(const formats::sequence_batching& c,
     clients_.inputs.push_back(model.inputs[i]);
   }
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
-    if (is_state[i]) continue;
+    if (is_state[i] && std::ranges::find(outputs, model.outputs[i].name,
+                                         &formats::config_tensor::name) == outputs.end()) {
+      continue;
+    }
     outputs_.push_back(i);
     clients_.outputs.push_back(model.outputs[i]);
   }

@@ -38,11 +38,13 @@ using sequences = sequence_table<std::unique_ptr<sequence_request>, sequence_val
 class sequence_plan {
  public:
   /// @param model As its file has it, with the rows, if its tensors have such.
+  /// @param outputs That clients get though they are states, by name.
   /// @param file Of the configuration, for errors.
   /// @throws config_error If the model does not have a tensor that the configuration names, or has
   /// it with another type or shape.
   sequence_plan(const formats::sequence_batching& c, const runtime::model_interface& model,
-                bool has_rows, const std::string& file);
+                bool has_rows, const std::vector<formats::config_tensor>& outputs,
+                const std::string& file);
 
   /// The model without what is not its clients'.
   [[nodiscard]] const runtime::model_interface& clients() const noexcept { return clients_; }

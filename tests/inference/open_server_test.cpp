@@ -514,6 +514,33 @@ TEST_CASE("requests of one sequence that come at one time run in turns, whoever 
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("a sequence that idles is over, and a state that is an input outlives its request") {
+  const repository r;
+  r.add(test::running_total(), "short",
+        "max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 1000 state { "
+        "input_name: 'total' output_name: 'next' } }");
+  r.add(test::with_last(), "last",
+        "max_batch_size: 4 output { name: 'y' } output { name: 'x' } sequence_batching { state { "
+        "input_name: 'before' output_name: 'x' } }");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const std::string four =
+      input("x", "FP32", "[1,1]", "[1]") + "," + input("start", "FP32", "[1,1]", "[0]") + "," +
+      input("end", "FP32", "[1,1]", "[0]") + "," + input("id", "INT64", "[1,1]", "[0]");
+  CHECK(infer(c, "short", four, of_sequence("1", "s")).first == 200);
+  CHECK(test::soon([&] { return infer(c, "short", four, of_sequence("1", "")).first == 400; }));
+  for (int i = 0; i < 20; ++i) {
+    const std::string data = "[" + std::to_string(i) + ",1,2]";
+    const auto [status, body] =
+        infer(c, "last", input("x", "FP32", "[1,3]", data), of_sequence("7", i == 0 ? "s" : ""));
+    CHECK(status == 200);
+    CHECK(has(body, i == 0 ? "[0,1,2]" : "\"data\":[" + std::to_string(2 * i - 1) + ",2,4]"));
+    CHECK(has(body, R"({"name":"x","datatype":"FP32","shape":[1,3],"data":)" + data));
+  }
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("sequences of a model that is replaced are over") {
   const repository r;
   r.add(test::running_total(), "total", total_config);

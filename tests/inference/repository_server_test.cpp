@@ -111,7 +111,7 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   // What would load something else than the files is refused, and nothing is loaded.
   const auto [refused, why] =
       c.ask("POST", "/v2/repository/models/good/load",
-            R"({"parameters":{"config":"{\"max_batch_size\":1}"}})", test::shown_token);
+            R"({"parameters":{"file:1/model.onnx":"AAAA"}})", test::shown_token);
   CHECK(refused == 400);
   CHECK(why.find("as its files are") != std::string::npos);
   // Mended, it is loaded; what is not there never is.

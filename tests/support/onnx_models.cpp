@@ -433,6 +433,16 @@ onnx_model with_count() {
   return b.done();
 }
 
+onnx_model with_last() {
+  onnx_builder b{"with_last"};
+  const std::string x = b.input("x", data_type::f32, {batch, of(3)});
+  const std::string before = b.input("before", data_type::f32, {batch, of(3)});
+  b.node("Add", {x, before}, {}, "y");
+  b.output("y", data_type::f32, {batch, of(3)});
+  b.output("x", data_type::f32, {batch, of(3)});
+  return b.done();
+}
+
 onnx_model strings() {
   onnx_builder b{"strings"};
   b.model().opsets[0].version = 20;

@@ -80,7 +80,10 @@ inline constexpr std::int64_t encoder_longest = 128;
 /// text BYTES [count] -> y FP32 [count]: numbers as they are spelt. Empty strings fail.
 [[nodiscard]] formats::onnx_model spelt_numbers();
 
-/// All but the last fifteen.
+/// x, before [batch, 3] -> y [batch, 3], their sum; and x itself.
+[[nodiscard]] formats::onnx_model with_last();
+
+/// All but the last sixteen.
 [[nodiscard]] std::vector<formats::onnx_model> all_onnx_models();
 
 /// Makes graphs. Each function returns the name of what it adds.

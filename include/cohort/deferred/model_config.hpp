@@ -23,11 +23,11 @@ struct model_config {
   /// opens then, whatever the policy. At least 0; 0: whoever comes starts at once on a free device.
   /// For those who promise such a bound; otherwise policies know better when to start.
   duration longest_wait = unbounded;
-  /// Whether a request with more time than the SLO, or with no deadline at all, starts as early and
-  /// is as urgent as if it had to keep the SLO. It still is given up only for its own deadline. One
-  /// that is later than the SLO counts as if it had come with the model's batch before: so a model
-  /// that has far too much to do gets a batch an SLO ahead of models that keep theirs, and else
-  /// what these leave.
+  /// Whether a request with a deadline beyond the SLO starts as early, and is as urgent, as if the
+  /// SLO were its deadline. It is still given up only for its own deadline. One that has waited for
+  /// more than the SLO is as urgent as if it had come when the model's last batch started: so a
+  /// model with far too much to do gets one batch in the time of its SLO before models that keep
+  /// theirs, and beyond that what those leave.
   bool slo_steers = false;
 };
 

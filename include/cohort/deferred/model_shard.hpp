@@ -130,6 +130,11 @@ class basic_model_shard {
   }
   /// Its latency objective, less the delay after the end.
   [[nodiscard]] duration slo(model_id id) const noexcept { return models_[id.index()]->slo; }
+  /// The time from arrival to deadline by which the model's windows go at most; `unbounded`: by
+  /// whatever a request has.
+  [[nodiscard]] duration most_slack(model_id id) const noexcept {
+    return is_served(id) && models_[id.index()]->slo_steers ? slo(id) + delays_.after() : unbounded;
+  }
   [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
     return models_[id.index()]->target;
   }

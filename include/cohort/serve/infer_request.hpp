@@ -47,7 +47,8 @@ struct model_meta {
   /// The most rows of one request, where the model's configuration says so, or its requests run
   /// alone: whatever the parser's limit is. 0: that holds.
   std::uint32_t max_rows = 0;
-  /// A request that would be later than `slo` is given up. Else none is that asks for no time-out.
+  /// Whether a request that would be later than `slo` is given up. If not, only those are that ask
+  /// for a time-out.
   bool has_deadline = true;
   /// Its requests belong to sequences, with such ids.
   std::optional<sequence_ids> sequences{};

@@ -568,6 +568,13 @@ class session::state {
     std::vector<shaped_tensor> all;
     for (std::size_t i = 0; i < m.outputs.size(); ++i) {
       all.push_back(taken(out.all()[i], m.outputs[i]));
+      // An output that is an input is that input itself, whose memory is not ONNX Runtime's.
+      const std::byte* const at = all.back().bytes.data();
+      const auto in_it = std::ranges::find_if(inputs, [at](const shaped_tensor& t) {
+        const std::less_equal<> le;
+        return !t.bytes.empty() && le(t.bytes.data(), at) && le(at, &t.bytes.back());
+      });
+      if (in_it != inputs.end()) all.back().owner = in_it->owner;
     }
     return all;
   }

@@ -220,6 +220,7 @@ class basic_tuned_scheduler {
       recorded_arrival a = record_[i];
       if (record_.added() - size + i < first_arrivals_[a.model.index()]) continue;
       a.at += shift;
+      a.slack = std::min(a.slack, scheduler_.models().most_slack(a.model));
       to.arrivals.push_back(a);
     }
   }
@@ -246,7 +247,11 @@ class basic_tuned_scheduler {
       if (!to.models[m]) continue;
       const request_queue& q = scheduler_.models().queue(model_id{m});
       for (std::uint32_t i = 0; i < q.size() && to.waiting.size() < most_waiting; ++i) {
-        to.waiting.push_back({to.now, q[i].deadline - to.now, model_id{m}});
+        const duration so_far = to.now - q[i].arrival;
+        const duration aim = scheduler_.models().most_slack(model_id{m});
+        const duration left = aim == unbounded ? q[i].deadline - to.now
+                                               : std::min(q[i].deadline - to.now, aim - so_far);
+        to.waiting.push_back({to.now, left, model_id{m}});
       }
     }
   }
