@@ -42,7 +42,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
   infer_app(const infer_app&) = delete;
   infer_app& operator=(const infer_app&) = delete;
-  ~infer_app();
+  ~infer_app() override;
 
   /// From now on it is ready. Until then only probes are answered. @param s Has this as its
   /// listener.

@@ -765,9 +765,9 @@ TEST_CASE("strings are written as JSON, in pieces, and as binary data") {
   }
   asked.outputs = {{0, true}, {1, false}};
   infer_writer second{texts, asked, out};
-  const auto mixed = write_infer_response(second);
-  REQUIRE(std::holds_alternative<infer_answer>(mixed));
-  const auto& a = std::get<infer_answer>(mixed);
+  const auto both = write_infer_response(second);
+  REQUIRE(std::holds_alternative<infer_answer>(both));
+  const auto& a = std::get<infer_answer>(both);
   CHECK(a.body.starts_with(
       head + "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size()) + "}}"));
   CHECK(a.body.substr(*a.json_length) == bytes);
