@@ -166,10 +166,9 @@ std::vector<onnx::stated_shape> stated_shapes(const formats::model_config& c) {
 models::onnx_factory::sessions open_as_configured(const std::optional<formats::model_config>& c,
                                                   const std::shared_ptr<const onnx::library>& with,
                                                   const files& of, onnx::session_options& how) {
-  models::onnx_factory::sessions plain;
   std::exception_ptr refused;
   try {
-    plain = open(with, of, how);
+    models::onnx_factory::sessions plain = open(with, of, how);
     if (!c || !plain.front()->is_open()) return plain;
   } catch (const config_error&) {
     if (!c) throw;
@@ -188,7 +187,7 @@ models::onnx_factory::sessions open_as_configured(const std::optional<formats::m
     return all;
   } catch (const config_error&) {  // It may name what is not there, which is told later.
     if (refused) std::rethrow_exception(refused);
-    return plain;
+    return open(with, of, how);
   }
 }
 
@@ -361,6 +360,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   if (m.config && how.has_batch != true && sessions.front()->has_batch() && !whole.has_sizes() &&
       !runs_two_rows(sessions, e, stop)) {
     how.has_batch = false;
+    sessions.clear();
     sessions = open(with.library, of, how);
     whole = onnx::interface_of(sessions);
   }
@@ -372,6 +372,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     how.max_size = fixed.value_or(how.max_size);
     how.outputs.clear();
     for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
+    sessions.clear();  // First, as below: two would need memory twice.
     sessions = open(with.library, of, how);
     whole = onnx::interface_of(sessions);
     checked = check();

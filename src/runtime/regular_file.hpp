@@ -148,11 +148,29 @@ class regular_file {
     }
     return 0;
   }
+  /// Its bytes from `at` on, whatever was read before. @returns As `read`.
+  [[nodiscard]] std::size_t read_at(std::uint64_t at, void* to, std::size_t bytes) {
+    if (!problem_.empty()) return 0;
+    if (::lseek(file_.get(), static_cast<off_t>(at), SEEK_SET) >= 0) return read(to, bytes);
+    problem_ = "cannot be read: " + last_error();
+    return 0;
+  }
+  /// More than `most` bytes are a problem.
+  void limit(std::size_t most) {
+    if (problem_.empty() && size() > most) problem_ = too_large(size(), most);
+  }
+  /// Whether it was changed, or replaced, since it was opened, or that cannot be told.
+  [[nodiscard]] bool has_changed() const noexcept {
+    struct stat now{};
+    return ::fstat(file_.get(), &now) != 0 || now.st_size != status_.st_size ||
+           now.st_ctim.tv_sec != status_.st_ctim.tv_sec ||
+           now.st_ctim.tv_nsec != status_.st_ctim.tv_nsec;
+  }
   /// All of it, up to `most` bytes. More is a problem, and so is a failed read.
   template <class Bytes>
   [[nodiscard]] Bytes read_all(std::size_t most) {
     Bytes out;
-    if (problem_.empty() && size() > most) problem_ = too_large(size(), most);
+    limit(most);
     if (!problem_.empty()) return out;
     out.resize(static_cast<std::size_t>(size()) + 1);  // One more, to see the end.
     std::size_t have = 0;

@@ -74,29 +74,62 @@ constexpr std::array edges{
   throw config_error{fmt::format("is cut off or no ONNX model: {}", why)};
 }
 
+/// A model's bytes, in memory, or in a file of which a part is in memory.
+class source {
+ public:
+  explicit source(std::span<const std::byte> all) : size_{all.size()}, part_{all} {}
+  explicit source(regular_file& file) : size_{file.size()}, file_{&file} {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// At most `longest` bytes that lie within it, valid until the next call.
+  std::span<const std::byte> at(std::uint64_t offset, std::size_t bytes) {
+    if (offset < first_ || offset - first_ + bytes > part_.size()) fetch(offset);
+    if (offset - first_ + bytes > part_.size()) refuse("a field of it ends behind its end");
+    return part_.subspan(offset - first_, bytes);
+  }
+  static constexpr std::size_t longest = std::size_t{1} << 16U;
+
+ private:
+  void fetch(std::uint64_t offset) {
+    if (file_ == nullptr) return;
+    buffer_.resize(longest);
+    part_ = std::span{buffer_}.first(file_->read_at(offset, buffer_.data(), longest));
+    first_ = offset;
+    if (!file_->problem().empty()) throw config_error{file_->problem()};
+  }
+
+  std::uint64_t size_;
+  regular_file* file_ = nullptr;
+  std::vector<std::byte> buffer_;
+  std::uint64_t first_ = 0;
+  std::span<const std::byte> part_;  // From `first_` on.
+};
+
+/// Reads the fields of one message, between two offsets.
 class reader {
  public:
-  explicit reader(std::span<const std::byte> bytes) : left_{bytes} {}
+  reader(source& from, std::uint64_t at, std::uint64_t end) : from_{from}, at_{at}, end_{end} {}
 
-  [[nodiscard]] bool has_more() const noexcept { return !left_.empty(); }
+  [[nodiscard]] bool has_more() const noexcept { return at_ < end_; }
   std::uint64_t number() {
     std::uint64_t n = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
-      const auto b = std::to_integer<std::uint64_t>(take(1).front());
+      const auto b = std::to_integer<std::uint64_t>(from_.at(skip(1), 1).front());
       n |= (b & 0x7FU) << shift;
       if (b < 0x80U) return n;
     }
     refuse("a number of it has more than 64 bits");
   }
-  std::span<const std::byte> take(std::uint64_t bytes) {
-    if (bytes > left_.size()) refuse("a field of it ends behind its end");
-    const auto taken = left_.first(bytes);
-    left_ = left_.subspan(bytes);
-    return taken;
+  /// @returns Where they begin.
+  std::uint64_t skip(std::uint64_t bytes) {
+    if (bytes > end_ - at_) refuse("a field of it ends behind its end");
+    return std::exchange(at_, at_ + bytes);
   }
 
  private:
-  std::span<const std::byte> left_;
+  source& from_;
+  std::uint64_t at_;
+  std::uint64_t end_;
 };
 
 std::string_view text(std::span<const std::byte> bytes) {
@@ -105,13 +138,14 @@ std::string_view text(std::span<const std::byte> bytes) {
 
 class walk {
  public:
+  explicit walk(source& of) : of_{of} {}
   std::vector<std::string> found;
 
-  void into(message kind, std::span<const std::byte> bytes, int depth = 0) {
+  void into(message kind, std::uint64_t at, std::uint64_t end, int depth = 0) {
     if (depth > 100) refuse("its messages lie more than 100 deep in each other");
-    reader in{bytes};
-    std::string_view key;
-    std::string_view value;
+    reader in{of_, at, end};
+    std::string key;
+    std::string value;
     while (in.has_more()) {
       const std::uint64_t tag = in.number();
       const std::uint64_t field = tag >> 3U;
@@ -121,47 +155,58 @@ class walk {
           in.number();
           break;
         case 1:
-          in.take(8);
+          in.skip(8);
           break;
         case 2: {
-          const auto content = in.take(in.number());
-          if (kind == message::entry && field == 1) key = text(content);
-          if (kind == message::entry && field == 2) value = text(content);
+          const std::uint64_t bytes = in.number();
+          const std::uint64_t from = in.skip(bytes);
+          if (kind == message::entry && field == 1) key = text_at(from, bytes);
+          if (kind == message::entry && field == 2) value = text_at(from, bytes);
           const auto next = std::ranges::find_if(
               edges, [&](const edge& e) { return e.from == kind && e.field == field; });
-          if (next != edges.end()) into(next->to, content, depth + 1);
+          if (next != edges.end()) into(next->to, from, from + bytes, depth + 1);
           break;
         }
         case 5:
-          in.take(4);
+          in.skip(4);
           break;
         default:
           refuse(fmt::format("it has a field of type {}", tag & 7U));
       }
     }
     if (kind == message::entry && key == "location" && seen_.insert(value).second) {
-      found.emplace_back(value);
+      found.push_back(std::move(value));
     }
   }
 
  private:
-  std::unordered_set<std::string_view> seen_;
+  std::string text_at(std::uint64_t from, std::uint64_t bytes) {
+    if (bytes > source::longest) {
+      refuse(fmt::format("the place of external data has {} bytes: expected at most {}", bytes,
+                         source::longest));
+    }
+    return std::string{text(of_.at(from, bytes))};
+  }
+
+  source& of_;
+  std::unordered_set<std::string> seen_;
 };
+
+std::vector<std::string> locations_in(source of) {
+  if (of.size() == 0) refuse("it is empty");
+  // ONNX Runtime would take it for its own format, whose external files are not looked for here.
+  if (of.size() >= 8 && text(of.at(4, 4)) == "ORTM") {
+    throw config_error{"is in ONNX Runtime's own format: expected an ONNX model"};
+  }
+  walk w{of};
+  w.into(message::model, 0, of.size());
+  return std::move(w.found);
+}
 
 /// Best effort: what cannot be removed stays in TMPDIR.
 void discard(const std::filesystem::path& folder) noexcept {
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
-}
-
-[[noreturn]] void refuse_file(const std::string& location, std::string_view why) {
-  throw config_error{fmt::format("external data '{}' {}", one_line(location), why)};
-}
-
-struct stat status_of(const descriptor& d, const std::string& location) {
-  struct stat is{};
-  if (::fstat(d.get(), &is) != 0) refuse_file(location, "cannot be read: " + last_error());
-  return is;
 }
 
 /// @returns Whether all bytes were written; else errno says why not.
@@ -175,36 +220,31 @@ bool write_all(int to, std::span<const std::byte> bytes) {
   return true;
 }
 
-descriptor make_file(const std::filesystem::path& at) {
-  descriptor made{::open(at.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-  if (!made.is_open()) throw config_error{"cannot be copied to TMPDIR: " + last_error()};
-  return made;
-}
-
-/// @param to In the folder of the copies.
-void copy_file(regular_file& from, const std::string& location, const std::filesystem::path& to) {
+/// @param what Begins a message. @param to In the folder of the copies.
+void copy_file(regular_file& from, const std::string& what, const std::filesystem::path& to) {
+  const auto refuse_it = [&](std::string_view why) {
+    throw config_error{fmt::format("{}{}", what, why)};
+  };
   const std::uintmax_t size = from.size();
   const std::uintmax_t room = std::filesystem::space(to.parent_path()).available;
   if (size > room) {
-    refuse_file(location, fmt::format("has {} bytes: its private copy has room for {} in TMPDIR",
-                                      size, room));
+    refuse_it(
+        fmt::format("has {} bytes: its private copy has room for {} in TMPDIR", size, room));
   }
-  const descriptor copy = make_file(to);
+  const descriptor copy{::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+  if (!copy.is_open()) refuse_it("cannot be copied to TMPDIR: " + last_error());
   std::vector<std::byte> part(std::size_t{1} << 20U);
   std::uintmax_t copied = 0;
-  while (const std::size_t n = from.read(part.data(), part.size())) {
+  while (const std::size_t n = from.read_at(copied, part.data(), part.size())) {
     copied += n;
     if (copied > size) break;
     if (!write_all(copy.get(), std::span{part}.first(n))) {
-      refuse_file(location, "cannot be copied to TMPDIR: " + last_error());
+      refuse_it("cannot be copied to TMPDIR: " + last_error());
     }
   }
-  if (!from.problem().empty()) refuse_file(location, from.problem());
-  const struct stat& before = from.status();
-  const struct stat after = status_of(from.file(), location);
-  if (copied != size || before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
-      before.st_mtim.tv_nsec != after.st_mtim.tv_nsec) {
-    refuse_file(location, "changed while it was read: load the model again");
+  if (!from.problem().empty()) refuse_it(from.problem());
+  if (copied != size || from.has_changed()) {
+    refuse_it("changed while it was read: load the model again");
   }
 }
 
@@ -223,14 +263,10 @@ std::filesystem::path make_private_folder() {
 }  // namespace
 
 std::vector<std::string> external_locations(std::span<const std::byte> model) {
-  // ONNX Runtime would take it for its own format, whose external files are not looked for here.
-  if (model.size() >= 8 && text(model.subspan(4, 4)) == "ORTM") {
-    throw config_error{"is in ONNX Runtime's own format: expected an ONNX model"};
-  }
-  if (model.empty()) refuse("it is empty");
-  walk w;
-  w.into(message::model, model);
-  return w.found;
+  return locations_in(source{model});
+}
+std::vector<std::string> external_locations(regular_file& model) {
+  return locations_in(source{model});
 }
 
 void check_location(const std::string& location) {
@@ -264,23 +300,21 @@ model_place::model_place(const std::filesystem::path& below, const std::filesyst
         return regular_file{top, at.string(), names_in};
       }()} {}
 
-private_copy::private_copy(const model_place& in, const std::filesystem::path& name,
-                           std::span<const std::byte> content,
+private_copy::private_copy(model_place& in, const std::filesystem::path& name,
                            std::span<const std::string> locations) {
   for (const std::string& l : locations) check_location(l);
   folder_ = make_private_folder();
   try {
     for (const std::string& l : locations) {
       regular_file from{in.folder, l, in.names_in};
-      if (!from.problem().empty()) refuse_file(l, from.problem());
+      const std::string what = fmt::format("external data '{}' ", one_line(l));
+      if (!from.problem().empty()) throw config_error{what + from.problem()};
       const std::filesystem::path to = folder_ / l;
       std::filesystem::create_directories(to.parent_path());
-      copy_file(from, l, to);
+      copy_file(from, what, to);
     }
     model_ = folder_ / name;  // Last: a location that names it is to change nothing.
-    if (!write_all(make_file(model_).get(), content)) {
-      throw config_error{"cannot be copied to TMPDIR: " + last_error()};
-    }
+    copy_file(in.file, "", model_);
   } catch (const std::filesystem::filesystem_error& e) {
     discard(folder_);
     throw config_error{"external data cannot be copied to TMPDIR: " + e.code().message()};
@@ -291,12 +325,5 @@ private_copy::private_copy(const model_place& in, const std::filesystem::path& n
 }
 
 private_copy::~private_copy() { discard(folder_); }
-
-std::string private_copy::without_folder(std::string text) const {
-  const std::string name = folder_.string() + '/';
-  for (std::size_t at = 0; (at = text.find(name, at)) != std::string::npos;)
-    text.erase(at, name.size());
-  return text;
-}
 
 }  // namespace cohort::runtime::onnx::detail

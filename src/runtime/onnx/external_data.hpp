@@ -15,9 +15,11 @@
 namespace cohort::runtime::onnx::detail {
 
 /// The locations of external data in a model's bytes, in order, each once. Reads the structure of
-/// the message alone, whatever its weights are: O(messages), recursing at most 100 deep.
+/// the message alone, whatever its weights are: O(messages), recursing at most 100 deep. Of a file
+/// 64 KiB at a time are in memory.
 /// @throws config_error If the bytes are no whole message of an ONNX model; does not name the file.
 [[nodiscard]] std::vector<std::string> external_locations(std::span<const std::byte> model);
+[[nodiscard]] std::vector<std::string> external_locations(runtime::detail::regular_file& model);
 
 /// @throws config_error If a location is not below the folder of its model: it is empty, absolute
 /// or has "..".
@@ -42,14 +44,14 @@ struct model_place {
 /// until the session is destroyed. Cost: reads and writes every byte once.
 class private_copy {
  public:
-  /// @param in Where the model lies; `locations` are relative to its folder.
-  /// @param name Of the model's file. @param content Its bytes, which are not read again.
+  /// @param in Where the model lies, which its file is read from; `locations` are relative to its
+  /// folder. @param name Of the model's file.
   /// @throws config_error Naming the location: if it fails `check_location`; if what it leads to is
   /// missing, is no regular file, lies outside the folder (each link is followed below the folder
   /// alone), has hard links outside `in.names_in`, changes while it is copied, or does not fit into
-  /// TMPDIR.
-  private_copy(const model_place& in, const std::filesystem::path& name,
-               std::span<const std::byte> content, std::span<const std::string> locations);
+  /// TMPDIR. If the model's file has changed since it was opened.
+  private_copy(model_place& in, const std::filesystem::path& name,
+               std::span<const std::string> locations);
   /// Removes the folder.
   ~private_copy();
   private_copy(const private_copy&) = delete;
@@ -57,8 +59,6 @@ class private_copy {
 
   /// Of the model's copy.
   [[nodiscard]] const std::filesystem::path& model() const noexcept { return model_; }
-  /// The same text without the folder's name, which is nobody's business.
-  [[nodiscard]] std::string without_folder(std::string text) const;
 
  private:
   std::filesystem::path folder_;

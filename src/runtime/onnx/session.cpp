@@ -89,6 +89,20 @@ std::size_t count_of(std::span<const std::int64_t> shape, std::size_t most) {
   return n;
 }
 
+/// What a session is made of: bytes, or a file.
+struct model_origin {
+  std::span<const std::byte> bytes{};
+  model_place* place = nullptr;  ///< Where the file lies, or null.
+  std::filesystem::path name{};  ///< The file's.
+};
+
+std::string replaced(std::string text, const std::string& old, const std::string& with) {
+  for (std::size_t at = 0; (at = text.find(old, at)) != std::string::npos; at += with.size()) {
+    text.replace(at, old.size(), with);
+  }
+  return text;
+}
+
 /// Whether ONNX Runtime plans its memory, anew for each shape of inputs.
 enum class memory_plans : std::uint8_t { no, yes };
 
@@ -105,10 +119,7 @@ class loaded {
     if (const auto why = failure_of(*api_, status)) throw config_error{*why};
   }
 
-  /// @param place Where the model's file lies, and `name`, its name; null: it is of no file.
-  void load(std::span<const std::byte> model, const model_place* place,
-            const std::filesystem::path& name, const session_options& o,
-            memory_plans plans = memory_plans::yes) {
+  void load(const model_origin& model, const session_options& o, memory_plans plans = memory_plans::yes) {
     session_.reset();
     ort_session_options* made = nullptr;
     check(api_->create_session_options(&made));
@@ -122,24 +133,7 @@ class loaded {
     check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
     if (o.cuda_device) runtime_->append_cuda(*made, *o.cuda_device);
 
-    const std::vector<std::string> others = external_locations(model);
-    if (!others.empty() && place == nullptr) {
-      throw config_error{"external data are refused: expected all weights in the model itself"};
-    }
-    ort_session* session = nullptr;
-    if (others.empty()) {
-      check(api_->create_session_from_bytes(&runtime_->env(), model.data(), model.size(), made,
-                                            &session));
-    } else {
-      // ONNX Runtime maps external data: a file cut later would end the process.
-      const private_copy copy{*place, name, model, others};
-      if (const auto why = failure_of(
-              *api_,
-              api_->create_session(&runtime_->env(), copy.model().c_str(), made, &session))) {
-        throw config_error{copy.without_folder(*why)};
-      }
-    }
-    session_.reset(session);
+    session_.reset(model.place == nullptr ? session_of(model.bytes, made) : session_of(model, made));
     ort_memory_info* memory = nullptr;
     check(api_->create_cpu_memory_info(device_allocator, default_memory, &memory));
     memory_.reset(memory);
@@ -220,6 +214,37 @@ class loaded {
   }
 
  private:
+  [[nodiscard]] ort_session* session_of(std::span<const std::byte> bytes,
+                                        const ort_session_options* how) const {
+    if (!external_locations(bytes).empty()) {
+      throw config_error{"external data are refused: expected all weights in the model itself"};
+    }
+    ort_session* made = nullptr;
+    check(api_->create_session_from_bytes(&runtime_->env(), bytes.data(), bytes.size(), how, &made));
+    return made;
+  }
+  /// Of a file ONNX Runtime keeps its own copy of the weights alone; of bytes it makes two more.
+  [[nodiscard]] ort_session* session_of(const model_origin& model, const ort_session_options* how) const {
+    runtime::detail::regular_file& file = model.place->file;
+    const auto made_of = [&](const std::string& path) {
+      ort_session* made = nullptr;
+      if (auto why = failure_of(
+              *api_, api_->create_session(&runtime_->env(), path.c_str(), how, &made))) {
+        throw config_error{replaced(std::move(*why), path, model.name.string())};
+      }
+      return made;
+    };
+    const std::vector<std::string> others = external_locations(file);
+    if (others.empty()) {
+      owned<ort_session> made{made_of(file.file().link()), api_->release_session};
+      if (file.has_changed()) throw config_error{"changed while it was read: load the model again"};
+      return made.release();
+    }
+    // ONNX Runtime maps external data: a file cut later would end the process.
+    const private_copy copy{*model.place, model.name, others};
+    return made_of(copy.model().string());
+  }
+
   [[nodiscard]] std::optional<std::string> make_strings(std::span<const std::int64_t> shape,
                                                         std::span<const std::byte> from,
                                                         ort_value** to) const {
@@ -474,10 +499,9 @@ class run_end::state {
 
 class session::state {
  public:
-  state(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
-        const model_place* place, const std::filesystem::path& name, const session_options& options)
+  state(std::shared_ptr<const library> runtime, const model_origin& model, const session_options& options)
       : loaded_{std::move(runtime)} {
-    loaded_.load(model, place, name, options);
+    loaded_.load(model, options);
     std::vector<declared_tensor> inputs = loaded_.inputs();
     for (const stated_shape& s : options.shapes) state_shape(inputs, s);
     const std::vector<declared_tensor> outputs = loaded_.outputs(options.outputs);
@@ -492,13 +516,13 @@ class session::state {
                      std::uint32_t size) { return probe(of, has_batch, rows, size, options); });
     if (!described_.why_open.empty()) {
       // ONNX Runtime would keep a plan of its memory for each shape that it ever meets.
-      loaded_.load(model, place, name, options, memory_plans::no);
+      loaded_.load(model, options, memory_plans::no);
       declared_ = inputs;
       find_sample(inputs, options);
     }
     if (described_.has_batch) batch_sizes_ = options.batch_sizes;
     while (copies_.size() + 1 < batch_sizes_.size()) {
-      copies_.emplace_back(loaded_.runtime()).load(model, place, name, options);
+      copies_.emplace_back(loaded_.runtime()).load(model, options);
     }
   }
 
@@ -772,9 +796,10 @@ session::session(std::shared_ptr<const library> runtime, const std::filesystem::
   if (named.name.empty()) named.name = file.stem().string();
   try {
     model_place place{options.below, file};
-    const auto content = place.file.read_all<std::vector<std::byte>>(options.max_bytes);
+    place.file.limit(options.max_bytes);
     if (!place.file.problem().empty()) throw config_error{place.file.problem()};
-    state_ = std::make_unique<state>(std::move(runtime), content, &place, file.filename(), named);
+    state_ = std::make_unique<state>(std::move(runtime),
+                                     model_origin{.place = &place, .name = file.filename()}, named);
   } catch (const config_error& e) {
     throw config_error{fmt::format("{}: {}", file.string(), e.what())};
   }
@@ -784,8 +809,7 @@ session::session(std::shared_ptr<const library> runtime, std::span<const std::by
                  const session_options& options) {
   check_options(options);
   try {
-    state_ = std::make_unique<state>(std::move(runtime), model, nullptr, std::filesystem::path{},
-                                     options);
+    state_ = std::make_unique<state>(std::move(runtime), model_origin{.bytes = model}, options);
   } catch (const config_error& e) {
     throw config_error{fmt::format("model '{}': {}", options.name, e.what())};
   }
@@ -799,7 +823,7 @@ std::vector<std::optional<tensor_info>> describe_outputs(std::shared_ptr<const l
   check_options(options);
   try {
     loaded made{std::move(runtime)};
-    made.load(model, nullptr, {}, options);
+    made.load({.bytes = model}, options);
     const described_model inputs = describe(made.inputs(), {}, options, {});
     std::vector<bool> is_plain;
     const std::vector<declared_tensor> outputs = made.outputs(is_plain);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <cohort/core/error.hpp>
+#include <support/scratch_file.hpp>
 
 #include <span>
 #include <string>
@@ -43,6 +44,12 @@ std::string refusal(const std::string& model) {
 
 using names = std::vector<std::string>;
 
+names in_file(const std::string& model) {
+  const test::scratch_file file{"onnx", model};
+  runtime::detail::regular_file opened{file.path};
+  return external_locations(opened);
+}
+
 TEST_CASE("a location is found wherever a tensor may lie") {
   CHECK(found(field(7, field(5, tensor("constant")))) == names{"constant"});
   const std::string sparse = field(1, tensor("values")) + field(2, tensor("indices"));
@@ -67,6 +74,32 @@ TEST_CASE("what is no location is none, and one named twice is told once") {
   // Numbers of 1, 4 and 8 bytes and a longer one are passed over.
   CHECK(found(std::string("\x08\x80\x01\x15####\x19########", 17) +
               field(7, field(5, tensor("w")))) == names{"w"});
+}
+
+TEST_CASE("a file's locations are found across all weights, without them in memory") {
+  // Each part of a file is read for 64 KiB: fields begin and end at the edges of that, and far on.
+  for (const std::size_t weights : {1U, 65500U, 65530U, 65536U, 200'000U}) {
+    std::string graph;
+    for (const char* name : {"first", "second", "third"}) {
+      graph += field(5, field(9, std::string(weights, '\x2a'))) + field(5, tensor(name));
+    }
+    const std::string whole = field(7, graph) + field(8, std::string(7, 'v'));
+    CHECK(in_file(whole) == names{"first", "second", "third"});
+    CHECK(in_file(whole) == found(whole));
+    CHECK_THROWS_AS(in_file(whole.substr(0, whole.size() - 1)), config_error);
+    CHECK_THROWS_AS(in_file(whole.substr(0, whole.size() / 2)), config_error);
+  }
+  CHECK_THROWS_AS(in_file(""), config_error);
+  CHECK(refusal(field(7, field(5, tensor(std::string(65'537, 'x'))))).find("65537 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE("a file that is written to once it was opened has changed") {
+  const test::scratch_file file{"onnx", "before"};
+  const runtime::detail::regular_file opened{file.path};
+  CHECK_FALSE(opened.has_changed());
+  file.write("afterwards");
+  CHECK(opened.has_changed());
 }
 
 TEST_CASE("bytes that end early or are no message are refused") {
