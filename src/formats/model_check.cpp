@@ -89,8 +89,8 @@ class checker {
            fmt::format("at most {}, the rows that {} takes", limit, facts_.file));
     }
     out_.batches = facts_.has_batch;
-    out_.runs_alone =
-        facts_.is_open || (out_.batches && (most == 0 || (has_config_ && !c.batching)));
+    out_.runs_alone = facts_.is_open ? most == 0 || !c.batching || c.sequences
+                                     : out_.batches && (most == 0 || (has_config_ && !c.batching));
     names_rows_ = out_.batches && most == 0;
     bounds_rows_ = out_.runs_alone && !is_stated;
     if (out_.batches) out_.most_rows = bounds_rows_ ? limit : most;
@@ -234,10 +234,6 @@ class checker {
       fail(at("dynamic_batching.preferred_batch_size"), fmt::format("{}", sizes.back()),
            most == 0 ? "none, since max_batch_size is 0"
                      : fmt::format("1 to {}, max_batch_size", most));
-    }
-    if (most > 0 && facts_.is_open) {
-      out_.config.ignored.push_back(
-          at("dynamic_batching is ignored: each request has shapes of its own, and runs alone"));
     }
     if (most == 0) {
       out_.config.ignored.push_back(at("dynamic_batching is ignored: max_batch_size is 0"));

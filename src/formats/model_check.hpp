@@ -21,7 +21,7 @@ struct model_facts {
   runtime::model_interface interface;  ///< Without the batch dimension; `max_size` may be 1.
   bool has_batch = false;              ///< Tensors have a first dimension, the number of rows.
   std::uint32_t batch_limit = 0;       ///< Most rows of a batch; 0: any. Only with `has_batch`.
-  /// Requests have shapes of their own, whatever is open in `interface`; each runs alone then.
+  /// Requests have shapes of their own, whatever is open in `interface`.
   bool is_open = false;
   bool mixes_rows = false;  ///< What is computed for a row depends on the others of its batch.
 };

@@ -398,6 +398,9 @@ class config_maker {
       }
       c.type = type(place + "data_type", t.has_data_type(), t.data_type());
       c.dims = dims(place + "dims", t.dims(), true);
+      if constexpr (requires { t.label_filename(); }) {
+        if (!t.label_filename().empty()) c.label_file = text(place + "label_filename", t.label_filename());
+      }
       if (t.has_reshape()) {
         const std::string shape = place + "reshape.shape";
         c.reshape = dims(shape, t.reshape().shape(), false);

@@ -31,6 +31,8 @@ struct config_tensor {
       dims{};  ///< Of one row, as in `tensor_info`; empty: as the model has it.
   /// The model's shape, where clients' is another one: as many elements, and no -1 in either.
   std::optional<std::vector<std::int64_t>> reshape{};
+  /// Of an output: a file in the model's folder that names its places, one a line; empty: none.
+  std::string label_file{};
 
   friend bool operator==(const config_tensor&, const config_tensor&) = default;
 };

@@ -38,6 +38,7 @@ void write_tensors(json_writer& w, std::string_view name,
       write_list(w, "shape", *t.reshape);
       w.end_object();
     }
+    if (!t.label_file.empty()) w.field("label_filename", t.label_file);
     w.end_object();
   }
   w.end_array();

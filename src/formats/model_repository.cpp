@@ -294,6 +294,27 @@ std::vector<repository_model> scan_repository(const std::string& dir) {
   return out;
 }
 
+std::vector<std::string> read_labels(const repository_model& of, const std::string& file) {
+  const descriptor top = runtime::detail::open_folder(of.dir);
+  const std::string path = of.name + '/' + file;
+  runtime::detail::regular_file in{top, path, open_below(top, of.name)};
+  const auto content = in.read_all<std::string>(std::size_t{16} << 20U);
+  const auto refuse = [&](std::string_view why) {
+    throw input_error{fmt::format("{}: label_filename: {} {}", of.config_file, path, why)};
+  };
+  if (!in.problem().empty()) refuse(in.problem());
+  if (!is_utf8(content)) refuse("is not UTF-8");
+  std::vector<std::string> lines;
+  for (std::string_view left = content; !left.empty();) {
+    const std::size_t end = std::min(left.find('\n'), left.size());
+    std::string_view line = left.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.emplace_back(line);
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return lines;
+}
+
 std::optional<model_config> config_beside(const std::string& model_file) {
   const fs::path version = fs::absolute(model_file).parent_path();
   const fs::path config = version.parent_path() / "config.pbtxt";

@@ -51,6 +51,11 @@ struct repository_model {
 /// @throws input_error If the folder cannot be read or has more than 1000 models.
 [[nodiscard]] std::vector<repository_model> scan_repository(const std::string& dir);
 
+/// The lines of a file in a model's folder, of at most 16 MiB; what ends them is left out.
+/// @throws input_error If it cannot be read, or has bytes that are no UTF-8.
+[[nodiscard]] std::vector<std::string> read_labels(const repository_model& of,
+                                                   const std::string& file);
+
 /// A model's configuration, if its file lies in a repository as NAME/VERSION/FILE, or the folder of
 /// its stages in the stead of FILE, and there is one.
 /// @throws input_error As `parse_model_config`.

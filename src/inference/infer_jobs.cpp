@@ -140,7 +140,10 @@ struct infer_app::large_answer final : serve::http_body {
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
   std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
   for (const auto& in : asked.inputs) values += in.size();
-  if (model->open) return (asked.parsed ? 2 : 1) * values + bytes_of_strings() + sizeof(part);
+  if (model->open) {
+    const std::size_t copies = (asked.parsed ? 2U : 1U) + (model->meta.runs_alone ? 0U : 1U);
+    return copies * values + bytes_of_strings() + sizeof(part);
+  }
   return (asked.parsed ? values : 0) +
          asked.rows *
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
@@ -223,8 +226,8 @@ void infer_app::infer_job::make_run() {
   p.input = std::as_bytes(std::span{&number, 1});
   p.output = std::as_writable_bytes(std::span{&row_out, 1});
   p.size = 1;
-  // It is expected to last by its length, where there is something to compare it with.
-  if (const std::size_t unit = of.runs.sample_weight(); unit > 0) {
+  // Alone it is expected to last by its length, where there is something to compare it with.
+  if (const std::size_t unit = of.runs.sample_weight(); model->meta.runs_alone && unit > 0) {
     p.rows = static_cast<std::uint16_t>(
         std::clamp<std::size_t>((of.runs.weight(*run) + unit - 1) / unit, 1, formats::most_batch));
   }

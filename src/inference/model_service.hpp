@@ -41,7 +41,9 @@ class outcome_listener {
 
 /// A model whose requests have shapes of their own: those that are under way, and its tensors.
 struct open_requests {
-  explicit open_requests(std::shared_ptr<const runtime::onnx::session> of) : runs{std::move(of)} {}
+  /// @param most_rows As `runs` has it.
+  open_requests(std::shared_ptr<const runtime::onnx::session> of, std::uint32_t most_rows)
+      : runs{std::move(of), most_rows} {}
 
   /// A tensor's shape for clients and for the model, -1 where it is open. They differ where the
   /// model's configuration says `reshape`.

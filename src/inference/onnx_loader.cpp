@@ -205,6 +205,21 @@ std::vector<open_requests::shapes> both_shapes(
   return all;
 }
 
+/// The names of an output's places, by output, where the configuration has a file of them.
+std::vector<std::vector<std::string>> labels_of(const formats::repository_model& m,
+                                         const formats::model_config& c,
+                                         const std::vector<runtime::tensor_info>& outputs) {
+  std::vector<std::vector<std::string>> all;
+  for (const formats::config_tensor& t : c.outputs) {
+    if (t.label_file.empty()) continue;
+    const auto of = std::ranges::find(outputs, t.name, &runtime::tensor_info::name);
+    if (of == outputs.end()) continue;
+    all.resize(outputs.size());
+    all[static_cast<std::size_t>(of - outputs.begin())] = formats::read_labels(m, t.label_file);
+  }
+  return all;
+}
+
 /// Strings of 1 to 8 digits, which are texts and numbers, too.
 std::vector<std::byte> random_strings(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random{seed};
@@ -261,12 +276,11 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
                          const onnx_backend& with, runtime::host_executor& e,
                          models::run_stop* stop) {
   loaded_version out;
-  out.open = std::make_shared<open_requests>(session);
   runtime::model_interface rows = session->interface();
+  std::optional<sequence_plan> plan;
   if (m.config && m.config->sequences) {
-    out.open->plan.emplace(*m.config->sequences, rows, has_rows, m.config->outputs, m.config_file);
-    out.open->under_way.emplace(sequences::options{.idle = m.config->sequences->idle});
-    rows = out.open->plan->clients();
+    plan.emplace(*m.config->sequences, rows, has_rows, m.config->outputs, m.config_file);
+    rows = plan->clients();
   }
   for (auto* side : {&rows.inputs, &rows.outputs}) {
     for (runtime::tensor_info& t : *side) {
@@ -276,11 +290,19 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   formats::checked_model checked = formats::check_model(
       m.config_file, m.config,
       {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
+  if (!checked.runs_alone) out.max_batch = checked.most_rows;
+  out.open =
+      std::make_shared<open_requests>(session, checked.runs_alone ? 0 : checked.most_rows);
+  if (plan) {
+    out.open->plan = std::move(plan);
+    out.open->under_way.emplace(sequences::options{.idle = m.config->sequences->idle});
+  }
   out.open->inputs = both_shapes(checked.client_inputs, checked.interface.inputs, has_rows);
   out.open->outputs = both_shapes(checked.client_outputs, checked.interface.outputs, has_rows);
   out.factory = std::make_unique<models::open_factory>(
       e, std::shared_ptr<onnx::open_runs>{out.open, &out.open->runs});
-  out.most_rows = formats::most_batch;  // That a large request may be expected to last.
+  // One that runs alone may be expected to last as long as so many.
+  out.most_rows = checked.runs_alone ? formats::most_batch : out.max_batch;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
               .inputs = with_shapes(std::move(checked.interface.inputs), checked.client_inputs),
@@ -288,8 +310,9 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
               .slo = checked.config.slo.value_or(duration{0}),
               .batches = checked.batches,
               .is_open = true,
-              .runs_alone = true,
-              .max_rows = has_rows ? checked.most_rows : 0};
+              .runs_alone = checked.runs_alone,
+              .max_rows = has_rows ? checked.most_rows : 0,
+              .labels = labels_of(m, checked.config, rows.outputs)};
   if (out.open->plan) out.meta.sequences = out.open->plan->ids();
   out.config = std::move(checked.config);
   warm(*out.open, out.config, m.config_file, stop);
@@ -302,8 +325,8 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   out.key.emplace_back("shapes", shapes);
   for (const runtime::tensor_info& t : out.meta.outputs) out.key.emplace_back("output", t.name);
   out.note = fmt::format(
-      "model '{}': {}: each of its requests has shapes of its own, and runs alone{}", m.name,
-      session->why_open(),
+      "model '{}': {}: each of its requests has shapes of its own, and runs {}{}", m.name,
+      session->why_open(), out.meta.runs_alone ? "alone" : "with others of the same shapes",
       sample != nullptr ? ""
                         : ". No zeros of the shapes that were tried could be computed: how long it "
                           "takes is learned from its requests");
@@ -396,7 +419,8 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .max_size = whole.max_size,
               .batches = checked.batches,
               .runs_alone = runs_alone,
-              .max_rows = runs_alone || is_stated ? checked.most_rows : 0};
+              .max_rows = runs_alone || is_stated ? checked.most_rows : 0,
+              .labels = labels_of(m, checked.config, whole.outputs)};
   out.config = std::move(checked.config);
   out.key = key_of(m.name, v, of, m.dir, with, out.max_batch, whole.max_size);
   if (mixes_rows && runs_alone) {

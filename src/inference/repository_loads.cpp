@@ -234,6 +234,9 @@ repository_service::opened_version repository_service::open(const formats::repos
   if (!o.loaded.note.empty()) serve::log_line(serve::severity::info, o.loaded.note);
   if (o.loaded.open && o.loaded.open->runs.sample() == nullptr) {
     o.points = {{1, unknown_ms, unknown_ms}};  // There is nothing to measure.
+    if (const std::uint32_t most = o.loaded.max_batch; most > 1) {
+      o.points.push_back({most, most * unknown_ms, most * unknown_ms});
+    }
     return o;
   }
   o.points = kept_profile(o.loaded, stop);

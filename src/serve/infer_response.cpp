@@ -71,7 +71,10 @@ bool infer_writer::rank_some() {
     left -= std::min(left, row.size() + width);
     rankings_.resize(request_.outputs.size());
     ranking& to = rankings_[ranked_.output];
-    for (std::string& v : largest_values(model_.outputs[o.index].type, row, o.classes)) {
+    std::span<const std::string> labels;
+    if (o.index < model_.labels.size()) labels = model_.labels[o.index];
+    for (std::string& v :
+         largest_values(model_.outputs[o.index].type, row, o.classes, labels)) {
       const auto length = static_cast<std::uint32_t>(v.size());
       for (unsigned shift = 0; shift < 32; shift += 8) {
         to.bytes += static_cast<char>(length >> shift & 0xFFU);

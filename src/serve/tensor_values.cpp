@@ -263,7 +263,7 @@ std::optional<std::size_t> find_not_finite(data_type type, std::span<const std::
 }
 
 std::vector<std::string> largest_values(data_type type, std::span<const std::byte> values,
-                                        std::size_t most) {
+                                        std::size_t most, std::span<const std::string> labels) {
   return with_type(type, [&]<class T>(T) {
     const auto at = [&](std::size_t i) { return load<T>(values.data() + i * sizeof(T)); };
     const auto is_before = [&](std::size_t a, std::size_t b) {
@@ -293,6 +293,7 @@ std::vector<std::string> largest_values(data_type type, std::span<const std::byt
       } else {
         all.push_back(fmt::format("{}:{}", +at(i), i));
       }
+      if (i < labels.size()) all.back() += ':' + labels[i];
     }
     return all;
   });

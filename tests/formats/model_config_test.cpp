@@ -230,6 +230,9 @@ const cases& used() {
        {"sequence_batching { state { input_name: 'a' output_name: 'b' initial_state { name: "
         "'zeros' zero_data: true } } }",
         [](const auto& c) { return c.sequences->states.at(0).first.empty(); }}},
+      {"output.label_filename",
+       {"output { name: 'y' label_filename: 'labels.txt' }",
+        [](const auto& c) { return c.outputs.at(0).label_file == "labels.txt"; }}},
       {"model_warmup.inputs.zero_data",
        {warmup("data_type: TYPE_FP32 zero_data: false"),
         [](const auto& c) { return !c.warmups.at(0).inputs.at(0).random; }}},
@@ -250,7 +253,6 @@ const std::map<std::string, std::string>& others() {
       {"input.allow_ragged_batch", "input { name: 'x' allow_ragged_batch: true }"},
       {"input.optional", "input { name: 'x' optional: true }"},
       {"input.is_non_linear_format_io", "input { name: 'x' is_non_linear_format_io: true }"},
-      {"output.label_filename", "output { name: 'y' label_filename: 'labels.txt' }"},
       {"output.is_shape_tensor", "output { name: 'y' is_shape_tensor: true }"},
       {"output.is_non_linear_format_io", "output { name: 'y' is_non_linear_format_io: true }"},
       {"instance_group.gpus", "instance_group { gpus: [ 0, 1 ] }"},
@@ -514,8 +516,8 @@ TEST_CASE("an unknown parameter is ignored by its name") {
                                  "slo_ms, max_length, padding, memory_mb"});
 }
 TEST_CASE("the place of an element is in the complaint") {
-  CHECK(complaint("input { name: 'x' } input { name: 'y' optional: true }") ==
-        "input[1].optional is refused: a request gives every input");
+  CHECK(complaint("input { name: 'x' } input { name: 'y' is_shape_tensor: true }") ==
+        "input[1].is_shape_tensor is refused: ONNX models have no shape tensors");
 }
 
 TEST_CASE("what is not in the format is named by line and column") {

@@ -81,6 +81,50 @@ TEST_CASE("requests of any shape are computed, several at a time, without a conf
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("requests of the same shapes share batches where the configuration batches them") {
+  const repository r;
+  r.add(test::pooled(), "pooled",
+        "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 1000 }\n"
+        "input { name: 'x' data_type: TYPE_FP32 dims: [2, -1, -1] }\n"
+        "output { name: 'y' data_type: TYPE_FP32 dims: [2, -1, -1] label_filename: 'names.txt' }\n");
+  test::spill(r.folder + "/pooled/names.txt", "cat\ndog\r\n\nfox");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "has shapes of its own, and runs with others of the same shapes\n"));
+  std::vector<std::thread> clients;
+  for (int k = 1; k <= 8; ++k) {
+    clients.emplace_back([&, k] {
+      test::connection mine{s.port()};
+      const std::string size = k % 2 == 0 ? "[1,2,2,2]" : "[2,2,2,1]";
+      const std::string last = std::to_string(k);
+      for (int i = 0; i < 20; ++i) {
+        // One row of two pairs of lines, or two rows, which cannot be pooled.
+        const auto [done, answer] =
+            infer(mine, "pooled", input("x", "FP32", size, "[0,0,0,0,0,0,0," + last + "]"));
+        CHECK(done == (k % 2 == 0 ? 200 : 400));
+        if (k % 2 == 0) CHECK(has(answer, R"("shape":[1,2,1,1],"data":[0,)" + last + "]"));
+      }
+    });
+  }
+  for (std::thread& t : clients) t.join();
+  test::connection c{s.port()};
+  CHECK(has(infer(c, "pooled", input("x", "FP32", "[1,2,2,4]", zeros(15).insert(1, "9,")),
+                  R"(,"outputs":[{"name":"y","parameters":{"classification":4}}])")
+                .second,
+            R"("data":["9.000000:0:cat","0.000000:1:dog","0.000000:2:","0.000000:3:fox"])"));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("labels that cannot be read are told by their field") {
+  const repository r;
+  r.add(test::mlp(), "mlp");
+  r.add(test::pooled(), "pooled", "output { name: 'y' dims: [-1, 2, -1, -1] label_filename: '../mlp/1/model.onnx' }\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(has(s.told_before, "pooled/config.pbtxt: label_filename: pooled/../mlp/1/model.onnx"));
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("what an open model cannot compute is the client's fault, in the runtime's words") {
   const repository r;
   r.add(test::pooled(), "pooled");

@@ -52,6 +52,9 @@ struct model_meta {
   bool has_deadline = true;
   /// Its requests belong to sequences, with such ids.
   std::optional<sequence_ids> sequences{};
+  /// What the places of an output's row are called, from the first one on. Of as many outputs, in
+  /// their order, as have such names, or more.
+  std::vector<std::vector<std::string>> labels{};
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.
@@ -65,8 +68,8 @@ inline constexpr const char* json_length_field = "Inference-Header-Content-Lengt
 struct wanted_output {
   std::uint32_t index = 0;  ///< In the model's outputs.
   bool is_binary = false;   ///< Else JSON.
-  /// So many of the largest values of each row, as strings ("VALUE:PLACE"), in place of all; 0:
-  /// all.
+  /// So many of the largest values of each row, as strings ("VALUE:PLACE", or with its label,
+  /// "VALUE:PLACE:LABEL"), in place of all; 0: all.
   std::uint32_t classes = 0;
 
   friend bool operator==(const wanted_output&, const wanted_output&) = default;

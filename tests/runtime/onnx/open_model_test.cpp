@@ -234,6 +234,124 @@ TEST_CASE("a request that cannot be computed is to blame for that itself, and sa
   CHECK(unfit[0] == slot_state::fit);
 }
 
+/// Strings as a tensor has them.
+shaped_tensor strings(shape s, const std::vector<std::string>& all) {
+  std::vector<char> bytes;
+  for (const std::string& one : all) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      bytes.push_back(static_cast<char>(one.size() >> shift & 0xFFU));
+    }
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  return tensor(std::move(s), bytes);
+}
+std::vector<std::string> texts_of(const shaped_tensor& t) {
+  std::vector<std::string> all;
+  std::span<const std::byte> rest = t.bytes;
+  while (const auto one = take_string(rest)) all.emplace_back(*one);
+  CHECK(rest.empty());
+  return all;
+}
+using texts = std::vector<std::string>;
+
+/// What a row lacks to the sum of all rows that it runs with, and, if asked for, that sum.
+formats::onnx_model company(bool tells_sum = false) {
+  onnx_builder b{"company"};
+  const onnx_builder::declared shape{{.name = "n"}, {.name = "high"}, {.name = "wide"}};
+  const std::string x = b.input("x", data_type::f32, shape);
+  const std::string sum =
+      b.node("ReduceSum", {x, b.integers({1}, {0})}, {{"keepdims", std::int64_t{1}}}, "sum");
+  b.node("Sub", {sum, x}, {}, "others");
+  b.output("others", data_type::f32, shape);
+  if (tells_sum) b.output("sum", data_type::f32, {{}, {.name = "high"}, {.name = "wide"}});
+  return b.done();
+}
+shaped_tensor row(const std::vector<float>& values, std::int64_t rows = 1, std::int64_t high = 1) {
+  return tensor({rows, high, static_cast<std::int64_t>(values.size()) / rows / high}, values);
+}
+
+TEST_CASE("requests whose inputs are alike run together, in so many rows") {
+  const auto runs = std::make_shared<open_runs>(load_open(company()), 4);
+  device d{runs};
+  std::vector<std::shared_ptr<open_run>> all;
+  std::vector<std::uint64_t> numbers;
+  for (shaped_tensor t : {row({1, 2}), row({5}), row({10, 20}), row({3, 4, 5, 6}, 2), row({7}),
+                          row({100, 200}), row({1, 2}, 1, 2)}) {
+    all.push_back(request({std::move(t)}));
+    numbers.push_back(runs->enter(all.back()));
+  }
+  numbers.insert(numbers.begin() + 2, {12345, open_runs::sample_number});  // Others in the slice.
+  CHECK(d.run(numbers) == "");
+  const auto answer = [&](std::size_t i) {
+    REQUIRE(all[i]->outputs().size() == 1);
+    CHECK(all[i]->outputs()[0].shape == all[i]->inputs()[0].shape);
+    return values_of<float>(all[i]->outputs()[0].bytes);
+  };
+  using floats = std::vector<float>;
+  // The first, third and fourth are four rows; there is no place for the sixth.
+  CHECK(answer(0) == floats{18, 30});
+  CHECK(answer(2) == floats{9, 12});
+  CHECK(answer(3) == floats{16, 28, 14, 26});
+  CHECK(answer(5) == floats{0, 0});
+  CHECK(answer(1) == floats{7});
+  CHECK(answer(4) == floats{5});
+  CHECK(answer(6) == floats{0, 0});  // As many numbers, but another shape.
+  // Nobody runs with others where that was not asked for.
+  const auto alone = std::make_shared<open_runs>(load_open(company()));
+  device other{alone};
+  const auto a = request({row({1, 2})});
+  const auto b = request({row({10, 20})});
+  CHECK(other.run({alone->enter(a), alone->enter(b)}) == "");
+  CHECK(values_of<float>(a->outputs()[0].bytes) == floats{0, 0});
+}
+
+TEST_CASE("where outputs have no rows each request runs alone from then on") {
+  const auto runs = std::make_shared<open_runs>(load_open(company(true)), 8);
+  device d{runs};
+  const auto a = request({row({1, 2})});
+  const auto b = request({row({10, 20})});
+  CHECK(d.run({runs->enter(a), runs->enter(b)}) == "");
+  CHECK(values_of<float>(a->outputs()[1].bytes) == std::vector<float>{1, 2});
+  CHECK(values_of<float>(b->outputs()[1].bytes) == std::vector<float>{10, 20});
+  CHECK(values_of<float>(b->outputs()[0].bytes) == std::vector<float>{0, 0});
+  CHECK(runs->most_rows() == 0);
+}
+
+TEST_CASE("of requests that ran together only those that cannot be computed are to blame") {
+  const auto runs = std::make_shared<open_runs>(load_open(test::spelt_numbers()), 8);
+  device d{runs};
+  const auto good = request({strings({2}, {"1.5", "-2"})});
+  const auto bad = request({strings({1}, {"one"})});
+  const auto other = request({strings({1}, {"4"})});
+  std::vector<std::uint8_t> unfit(3);
+  CHECK(d.run({runs->enter(other)}) == "");  // A sample.
+  CHECK(d.run({runs->enter(good), runs->enter(bad), runs->enter(other)},
+              {.unfit = unfit.data()}) == "");
+  CHECK(unfit == std::vector<std::uint8_t>{slot_state::fit, slot_state::unfit, slot_state::fit});
+  CHECK(values_of<float>(good->outputs()[0].bytes) == std::vector<float>{1.5F, -2});
+  CHECK(runs->most_rows() == 8);
+}
+
+TEST_CASE("a tensor is cut into the rows that it was joined from, strings too") {
+  const shaped_tensor a = strings({2, 2}, {"a", "", "bcd", "e"});
+  const shaped_tensor b = strings({1, 2}, {"", "fg"});
+  const shaped_tensor* const both[] = {&a, &b};
+  const shaped_tensor all = joined(both);
+  CHECK(all.shape == shape{3, 2});
+  CHECK(texts_of(all) == texts{"a", "", "bcd", "e", "", "fg"});
+  const std::int64_t rows[] = {2, 1};
+  const auto parts = cut(all, data_type::bytes, rows);
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[0].shape == a.shape);
+  CHECK(texts_of(parts[0]) == texts_of(a));
+  CHECK(texts_of(parts[1]) == texts_of(b));
+  const std::int64_t others[] = {2, 2};
+  CHECK(cut(all, data_type::bytes, others).empty());
+  CHECK(cut(strings({}, {"x"}), data_type::bytes, rows).empty());
+  const auto numbers = cut(tensor<float>({3, 0}, {}), data_type::f32, rows);
+  CHECK(numbers[1].shape == shape{1, 0});
+}
+
 TEST_CASE("where no zeros can be computed the first request that can is the sample") {
   const auto s = load_open(test::from_minus_ten());
   REQUIRE(s->is_open());
@@ -256,26 +374,6 @@ TEST_CASE("where no zeros can be computed the first request that can is the samp
   CHECK(runs->sample_weight() == 24);  // One is enough.
   CHECK(d.run({open_runs::sample_number}) == "");
 }
-
-/// Strings as a tensor has them.
-shaped_tensor strings(shape s, const std::vector<std::string>& all) {
-  std::vector<char> bytes;
-  for (const std::string& one : all) {
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-      bytes.push_back(static_cast<char>(one.size() >> shift & 0xFFU));
-    }
-    bytes.insert(bytes.end(), one.begin(), one.end());
-  }
-  return tensor(std::move(s), bytes);
-}
-std::vector<std::string> texts_of(const shaped_tensor& t) {
-  std::vector<std::string> all;
-  std::span<const std::byte> rest = t.bytes;
-  while (const auto one = take_string(rest)) all.emplace_back(*one);
-  CHECK(rest.empty());
-  return all;
-}
-using texts = std::vector<std::string>;
 
 TEST_CASE("a model with strings is open, and they go in and out as they are") {
   CHECK(test::gist_of<config_error>([] {

@@ -18,6 +18,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <optional>
+#include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +63,52 @@ class open_run {
   std::string error_;
 };
 
+/// One tensor of the rows of several, one behind the other. @param of Alike behind their first
+/// dimension, which is the number of rows; not empty. @throws std::bad_alloc
+[[nodiscard]] inline shaped_tensor joined(std::span<const shaped_tensor* const> of) {
+  std::size_t bytes = 0;
+  std::int64_t rows = 0;
+  for (const shaped_tensor* t : of) {
+    bytes += t->bytes.size();
+    rows += t->shape.front();
+  }
+  constexpr std::size_t line = 64;  // A tensor is aligned to.
+  std::size_t room = bytes + line;
+  const std::shared_ptr<std::byte[]> block{new std::byte[room]};
+  void* free = block.get();
+  std::byte* const begin = static_cast<std::byte*>(std::align(line, bytes, free, room));
+  std::byte* to = begin;
+  for (const shaped_tensor* t : of) to = std::ranges::copy(t->bytes, to).out;
+  shaped_tensor all{.shape = of.front()->shape, .bytes = {begin, bytes}, .owner = block};
+  all.shape.front() = rows;
+  return all;
+}
+
+/// Cuts a tensor into parts of so many rows each, in its memory. @param rows Their sum is not 0.
+/// @returns Nothing if its first dimension is not that sum.
+[[nodiscard]] inline std::vector<shaped_tensor> cut(const shaped_tensor& of, data_type type,
+                                                    std::span<const std::int64_t> rows) {
+  const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  std::vector<shaped_tensor> parts;
+  if (of.shape.empty() || of.shape.front() != all) return parts;
+  const std::size_t strings = elements_of(of.shape) / static_cast<std::size_t>(all);
+  std::span<const std::byte> left = of.bytes;
+  for (const std::int64_t n : rows) {
+    const auto count = static_cast<std::size_t>(n);
+    std::span<const std::byte> behind = left;
+    if (has_fixed_size(type)) {
+      behind = left.subspan(of.bytes.size() / static_cast<std::size_t>(all) * count);
+    } else {
+      for (std::size_t i = 0; i < strings * count; ++i) static_cast<void>(take_string(behind));
+    }
+    shaped_tensor& part = parts.emplace_back(of);
+    part.shape.front() = n;
+    part.bytes = left.first(left.size() - behind.size());
+    left = behind;
+  }
+  return parts;
+}
+
 /// The requests of such a model that are under way, by number. Their tensors have no common shape
 /// that a row of a batch could be made for, so what goes through an engine as a row is the number
 /// alone (`row`), and a device finds the tensors by it when their run begins. A request that nobody
@@ -70,7 +120,11 @@ class open_runs {
   static constexpr std::uint64_t sample_number = 0;
 
   /// @param of Not null; `is_open()`.
-  explicit open_runs(std::shared_ptr<const session> of) : session_{std::move(of)} {
+  /// @param most_rows Requests whose inputs are alike behind their first dimension, the number of
+  /// rows, run together, in up to so many rows, if outputs can be cut into rows, too; 0: each runs
+  /// alone.
+  explicit open_runs(std::shared_ptr<const session> of, std::uint32_t most_rows = 0)
+      : session_{std::move(of)}, most_rows_{most_rows} {
     if (session_->sample_shapes().empty()) return;
     std::vector<shaped_tensor> inputs;
     for (std::size_t i = 0; i < session_->interface().inputs.size(); ++i) {
@@ -84,6 +138,9 @@ class open_runs {
   }
 
   [[nodiscard]] const session& of() const noexcept { return *session_; }
+  [[nodiscard]] std::uint32_t most_rows() const noexcept { return most_rows_; }
+  /// From now on each request runs alone. Any thread.
+  void run_each_alone() noexcept { most_rows_ = 0; }
 
   /// @returns Its number, never 0. O(log n). @throws std::bad_alloc
   [[nodiscard]] std::uint64_t enter(std::shared_ptr<open_run> r) {
@@ -147,6 +204,7 @@ class open_runs {
 
  private:
   std::shared_ptr<const session> session_;
+  std::atomic<std::uint32_t> most_rows_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<open_run>> runs_;
   std::uint64_t last_ = sample_number;
@@ -155,8 +213,10 @@ class open_runs {
 
 /// A session with open shapes as a staged model of one stage, whose rows are numbers of
 /// `open_runs`. A slice that is one request's (`slice::is_whole`) is one run, however many rows it
-/// has; of others each row is. A run that fails, though the sample does not, fails as unfit where
-/// the slice can tell that. Thread safety: as `onnx_model`. Models: `staged_model`.
+/// has. Of others requests that are alike run together, as `open_runs` says; the rest one after the
+/// other. A run that fails, though the sample does not, fails as unfit where the slice can tell
+/// that: of requests that ran together each is run again, alone. Thread safety: as `onnx_model`.
+/// Models: `staged_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class open_model {
@@ -178,39 +238,138 @@ class open_model {
   void interrupt() noexcept { end_.ask(); }
 
  private:
+  /// A row of a slice.
+  struct entry {
+    std::uint32_t row;
+    std::shared_ptr<open_run> request;      // Null: the sample.
+    std::shared_ptr<const open_run> asked;  // Whose inputs.
+  };
+  using entries = std::span<const entry>;
+
   void run(const slice& s) {
-    const std::uint32_t runs = s.is_whole ? 1 : s.count;
-    for (std::uint32_t i = 0; i < runs; ++i) {
+    const std::uint32_t rows = s.is_whole ? 1 : s.count;
+    std::vector<entry> all;
+    for (std::uint32_t i = 0; i < rows; ++i) {
       std::uint64_t number = open_runs::sample_number;
       std::memcpy(&number, s.input + (s.first + i) * s.input_stride, sizeof(number));
-      if (s.is_sample || number == open_runs::sample_number) {
-        run_sample(s);
-      } else if (!run_request(s, number)) {
-        std::fill_n(s.unfit + i, s.is_whole ? s.count : 1, slot_state::unfit);
+      const bool is_sample = s.is_sample || number == open_runs::sample_number;
+      entry e{.row = i,
+              .request = is_sample ? nullptr : runs_->find(number),
+              .asked = is_sample ? runs_->sample() : nullptr};
+      if (e.request != nullptr) e.asked = e.request;
+      // Where nothing is known that could be computed nothing is.
+      if (e.asked != nullptr) all.push_back(std::move(e));
+      if (all.empty() && i + 1 == rows && !is_sample) {
+        throw device_error{"the request is not there any more"};
       }
     }
+    for (entries left{all}; !left.empty();) {
+      const std::size_t n = alike(all, left);
+      run_together(s, left.first(n));
+      left = left.subspan(n);
+    }
+  }
+  /// Brings those that can run with the first of `left` behind it. @returns How many run with it.
+  [[nodiscard]] std::size_t alike(std::vector<entry>& all, entries left) const {
+    const std::size_t first = all.size() - left.size();
+    const std::vector<shaped_tensor>& like = all[first].asked->inputs();
+    const std::int64_t most = runs_->most_rows();
+    const std::optional<std::int64_t> rows = rows_of(like);
+    if (!rows) return 1;
+    std::size_t n = 1;
+    for (std::size_t i = first + 1, sum = static_cast<std::size_t>(*rows); i < all.size(); ++i) {
+      const std::vector<shaped_tensor>& other = all[i].asked->inputs();
+      const std::optional<std::int64_t> more = rows_of(other);
+      const bool fits = more && static_cast<std::int64_t>(sum) + *more <= most &&
+                        std::ranges::equal(like, other, [](const auto& x, const auto& y) {
+                          return std::ranges::equal(x.shape | std::views::drop(1),
+                                                    y.shape | std::views::drop(1));
+                        });
+      if (!fits) continue;
+      sum += static_cast<std::size_t>(*more);
+      std::rotate(all.begin() + static_cast<std::ptrdiff_t>(first + n),
+                  all.begin() + static_cast<std::ptrdiff_t>(i),
+                  all.begin() + static_cast<std::ptrdiff_t>(i + 1));
+      ++n;
+    }
+    return n;
+  }
+  /// The first dimension of all inputs, which is the number of rows; nothing if they differ.
+  [[nodiscard]] static std::optional<std::int64_t> rows_of(const std::vector<shaped_tensor>& of) {
+    for (const shaped_tensor& t : of) {
+      if (t.shape.empty() || t.shape.front() < 1 || t.shape.front() != of[0].shape.front()) {
+        return std::nullopt;
+      }
+    }
+    return of.empty() ? std::nullopt : std::optional{of[0].shape.front()};
+  }
+
+  void run_together(const slice& s, entries of) {
+    if (of.size() > 1) {
+      try {
+        if (run_joined(s, of)) return;
+      } catch (const device_error&) {
+        if (s.unfit == nullptr || is_given_up(s)) throw;
+      }
+    }
+    bool fit = true;
+    for (const entry& e : of) {
+      if (e.request == nullptr) {
+        run_sample(s);
+      } else if (!run_request(s, *e.request)) {
+        std::fill_n(s.unfit + e.row, s.is_whole ? s.count : 1, slot_state::unfit);
+        fit = false;
+      }
+    }
+    if (of.size() > 1 && fit) runs_->run_each_alone();  // It is the model that cannot.
+  }
+  /// @returns False if an output has no rows to cut it into.
+  bool run_joined(const slice& s, entries of) {
+    std::vector<std::int64_t> rows;
+    for (const entry& e : of) rows.push_back(e.asked->inputs()[0].shape.front());
+    std::vector<shaped_tensor> inputs;
+    for (std::size_t i = 0; i < of[0].asked->inputs().size(); ++i) {
+      std::vector<const shaped_tensor*> parts;
+      for (const entry& e : of) parts.push_back(&e.asked->inputs()[i]);
+      inputs.push_back(joined(parts));
+    }
+    std::vector<std::vector<shaped_tensor>> outputs(of.size());
+    const std::vector<tensor_info>& types = runs_->of().interface().outputs;
+    const std::vector<shaped_tensor> computed =
+        runs_->of().run_shaped(inputs, end_, s.given_up);
+    for (std::size_t k = 0; k < computed.size(); ++k) {
+      std::vector<shaped_tensor> parts = cut(computed[k], types[k].type, rows);
+      if (parts.empty()) return false;
+      for (std::size_t i = 0; i < of.size(); ++i) outputs[i].push_back(std::move(parts[i]));
+    }
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      if (of[i].request == nullptr) continue;
+      of[i].request->end(std::move(outputs[i]), {});
+      runs_->keep(*of[i].request);
+    }
+    return true;
   }
   void run_sample(const slice& s) {
-    // Where nothing is known that could be computed nothing is.
     if (const auto sample = runs_->sample()) {
       static_cast<void>(runs_->of().run_shaped(sample->inputs(), end_, s.given_up));
     }
   }
   /// @returns Whether it fits.
-  bool run_request(const slice& s, std::uint64_t number) {
-    const std::shared_ptr<open_run> r = runs_->find(number);
-    if (r == nullptr) throw device_error{"the request is not there any more"};
+  bool run_request(const slice& s, open_run& r) {
     try {
-      r->end(runs_->of().run_shaped(r->inputs(), end_, s.given_up), {});
-      runs_->keep(*r);
+      r.end(runs_->of().run_shaped(r.inputs(), end_, s.given_up), {});
+      runs_->keep(r);
       return true;
     } catch (const device_error& e) {
-      if (s.unfit == nullptr || (s.given_up != nullptr && s.given_up->load())) throw;
+      if (s.unfit == nullptr || is_given_up(s)) throw;
       run_sample(s);  // Fails if the device does.
-      if (s.given_up != nullptr && s.given_up->load()) throw;
-      r->end({}, e.what());
+      if (is_given_up(s)) throw;
+      r.end({}, e.what());
       return false;
     }
+  }
+  [[nodiscard]] static bool is_given_up(const slice& s) noexcept {
+    return s.given_up != nullptr && s.given_up->load();
   }
 
   Executor* executor_;
