@@ -190,7 +190,9 @@ void add_rules(const pb::Descriptor& d, const std::string& before, std::vector<f
       continue;
     }
     const std::string name = before + f.name();
-    if (use_of(f) == field_use::used && is_message(f) && f.message_type()->field_count() > 0) {
+    const bool has_rows = is_message(f) && f.message_type()->field_count() > 0 &&
+                          f.message_type() != schema::TextEntry::descriptor();
+    if (use_of(f) == field_use::used && has_rows) {
       add_rules(*f.message_type(), name + ".", out);
     } else {
       out.push_back({.field = name, .use = use_of(f), .why = why_of(f)});
@@ -273,7 +275,6 @@ class config_maker {
   config_maker(const std::string& file, const schema::ModelConfig& in) : file_{file}, in_{in} {}
 
   model_config make() {
-    // First, so that an ensemble is refused as one and not by what it lacks.
     sieve all{file_};
     all.pass(in_, "", "");
     out_.ignored = all.take();
@@ -287,6 +288,7 @@ class config_maker {
     read_tensors("output", in_.output(), out_.outputs);
     if (in_.has_dynamic_batching()) read_batching(in_.dynamic_batching());
     if (in_.has_sequence_batching()) read_sequences(in_.sequence_batching());
+    if (in_.has_ensemble_scheduling()) read_steps(in_.ensemble_scheduling());
     read_instances();
     if (in_.has_version_policy()) read_versions(in_.version_policy());
     read_warmups();
@@ -330,11 +332,16 @@ class config_maker {
       }
       out_.name = in_.name();
     }
-    if (in_.platform() == "ensemble") {
-      fail(at("platform"), "\"ensemble\"", "\"onnxruntime_onnx\": ensembles are not served");
-    }
-    if (!in_.platform().empty() && in_.platform() != "onnxruntime_onnx") {
-      fail(at("platform"), quote_short(in_.platform()), "\"onnxruntime_onnx\"");
+    const bool is_ensemble = in_.has_ensemble_scheduling();
+    const std::string_view platform = is_ensemble ? "ensemble" : "onnxruntime_onnx";
+    if (is_ensemble != (in_.platform() == "ensemble") ||
+        (!in_.platform().empty() && in_.platform() != platform)) {
+      fail(at("platform"), quote_short(in_.platform()),
+           fmt::format("\"{}\"{}", platform,
+                       is_ensemble ? ", as it has ensemble_scheduling"
+                       : in_.platform() == "ensemble"
+                           ? ", or ensemble_scheduling with steps"
+                           : ""));
     }
     if (!in_.backend().empty() && in_.backend() != "onnxruntime") {
       fail(at("backend"), quote_short(in_.backend()), "\"onnxruntime\"");
@@ -439,6 +446,40 @@ class config_maker {
     if (policy.timeout_action() == schema::ModelQueuePolicy::REJECT) b.queue_timeout = timeout;
     b.queue_size = policy.max_queue_size();
     out_.batching = std::move(b);
+  }
+  void read_steps(const schema::ModelEnsembling& in) {
+    const std::string all = "ensemble_scheduling.step";
+    limit(all, in.step_size());
+    if (in.step_size() == 0) fail(at(all), "none", "at least one");
+    for (int i = 0; i < in.step_size(); ++i) {
+      const schema::ModelEnsembling::Step& from = in.step(i);
+      const std::string place = fmt::format("{}[{}].", all, i);
+      ensemble_step s{.model = text(place + "model_name", from.model_name())};
+      if (from.has_model_version() && from.model_version() != -1) {
+        if (from.model_version() < 1) {
+          fail(at(place + "model_version"), fmt::format("{}", from.model_version()),
+               "at least 1, or -1 for the latest");
+        }
+        s.version = from.model_version();
+      }
+      s.inputs = read_map(place + "input_map", from.input_map());
+      s.outputs = read_map(place + "output_map", from.output_map());
+      out_.steps.push_back(std::move(s));
+    }
+  }
+  template <class List>
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_map(const std::string& field,
+                                                                         const List& list) const {
+    limit(field, list.size(), most_tensors);
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const schema::TextEntry& e : list) {
+      std::string key = text(field + ".key", e.key());
+      if (std::ranges::find(out, key, &std::pair<std::string, std::string>::first) != out.end()) {
+        fail(at(field + ".key"), quote_short(key), "each once");
+      }
+      out.emplace_back(std::move(key), text(field + ".value", e.value()));
+    }
+    return out;
   }
   void read_sequences(const schema::ModelSequenceBatching& in) {
     sequence_batching s;

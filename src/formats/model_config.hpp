@@ -68,6 +68,14 @@ struct sequence_batching {
   std::vector<sequence_state> states{};
 };
 
+/// A model that an ensemble runs.
+struct ensemble_step {
+  std::string model;
+  std::int64_t version = -1;  ///< At least 1; -1: the latest.
+  /// Names of its inputs and outputs, and the ensemble's tensors that they are. None twice.
+  std::vector<std::pair<std::string, std::string>> inputs{}, outputs{};
+};
+
 enum class instance_kind : std::uint8_t { automatic, cpu, gpu };
 struct instance_group {
   std::string name{};
@@ -111,6 +119,7 @@ struct model_config {
   std::vector<config_tensor> outputs{};           ///< Empty: as the model has them.
   std::optional<dynamic_batching> batching{};
   std::optional<sequence_batching> sequences{};  ///< Not beside `batching`.
+  std::vector<ensemble_step> steps{};            ///< Of an ensemble; empty: it is a model.
   std::vector<instance_group> instances{};       ///< Empty: as the server chooses.
   version_policy versions{};
   std::vector<model_warmup> warmups{};

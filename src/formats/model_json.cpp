@@ -106,6 +106,22 @@ void write_sequences(json_writer& w, const sequence_batching& s) {
   w.end_array().end_object();
 }
 
+void write_steps(json_writer& w, const std::vector<ensemble_step>& steps) {
+  w.key("ensemble_scheduling").begin_object().key("step").begin_array();
+  for (const ensemble_step& s : steps) {
+    w.begin_object(line).field("model_name", s.model);
+    w.field("model_version", s.version);
+    for (const auto& [name, map] :
+         {std::pair{"input_map", &s.inputs}, std::pair{"output_map", &s.outputs}}) {
+      w.key(name).begin_object();
+      for (const auto& [key, value] : *map) w.field(key, value);
+      w.end_object();
+    }
+    w.end_object();
+  }
+  w.end_array().end_object();
+}
+
 std::string_view name_of(version_state s) {
   switch (s) {
     case version_state::loading:
@@ -140,7 +156,11 @@ std::string to_json(const model_config& c) {
   };
   json_writer w;
   w.begin_object().field("name", c.name);
-  w.field("platform", "onnxruntime_onnx").field("backend", "onnxruntime");
+  if (c.steps.empty()) {
+    w.field("platform", "onnxruntime_onnx").field("backend", "onnxruntime");
+  } else {
+    w.field("platform", "ensemble");
+  }
   write_versions(w, c.versions);
   if (c.max_batch_size) w.field("max_batch_size", *c.max_batch_size);
   write_tensors(w, "input", c.inputs);
@@ -157,6 +177,7 @@ std::string to_json(const model_config& c) {
     w.end_object();
   }
   if (c.sequences) write_sequences(w, *c.sequences);
+  if (!c.steps.empty()) write_steps(w, c.steps);
   w.key("instance_group").begin_array();
   for (const instance_group& g : c.instances) {
     w.begin_object(line).field("name", g.name).field("kind", name_of(g.kind));

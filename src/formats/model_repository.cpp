@@ -247,7 +247,8 @@ class scanner {
       if (!S_ISREG(s.st_mode)) fail(path, "no plain file", "a file");
       if (s.st_size == 0) fail(path, "an empty file", "a model");
     }
-    if (!has_file) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
+    const bool is_ensemble = out_.config && !out_.config->steps.empty();
+    if (!has_file && !is_ensemble) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
   }
 
   [[nodiscard]] const std::string& file_name() const {

@@ -43,6 +43,10 @@ bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
   return allowed;
 }
 
+std::string ready_body(const served_model& m) {
+  return fmt::format(R"({{"name":{},"ready":true}})", serve::json_string(m.meta.name));
+}
+
 }  // namespace
 
 infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics& counters)
@@ -117,7 +121,9 @@ serve::http_reply infer_app::ready() {
 serve::http_reply infer_app::metrics() {
   if (is_started_) {
     std::map<model_id, double> waiting;  // Of all versions of a model.
-    for (const auto& m : catalog_->all()) waiting[m->row] += models_->waiting(m->id);
+    for (const auto& m : catalog_->all()) {
+      if (!m->ensemble) waiting[m->row] += models_->waiting(m->id);
+    }
     for (const auto& [row, n] : waiting) counters_.set_waiting(row, n);
     watch_.show(counters_);
   }
@@ -245,7 +251,7 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
   constexpr std::size_t most = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
-  if (model.open) return most;
+  if (model.open || model.ensemble) return most;
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
   return std::min(most, rows * model.input.bytes() + json);
 }
@@ -273,6 +279,11 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
   } else if (rest == "/ready") {
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
+    if (model.ensemble) {
+      const std::string missing = missing_of(model);
+      if (!missing.empty()) return say(client, 503, missing);
+      return client->answer({.body = ready_body(model)});
+    }
     if (!models_->serves(model.id)) return say(client, 503, no_device);
     if (models_->is_suspended(model.id)) {
       return say(client, 503,
@@ -280,8 +291,7 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
                              "or fail",
                              model.meta.name));
     }
-    client->answer({.body = fmt::format(R"({{"name":{},"ready":true}})",
-                                        serve::json_string(model.meta.name))});
+    client->answer({.body = ready_body(model)});
   } else if (rest == "/infer") {
     if (is_allowed(client, request.method == "POST", "this path", "POST")) {
       offer(found, version, request, client);
@@ -351,7 +361,8 @@ serve::time_budget infer_app::budget_of(const served_model& model) {
 
 /// A request has arrived: it waits for its turn to be parsed, or hears at once that it has none.
 void infer_app::offer(const model_catalog::entry& found, std::string_view version,
-                      const serve::http_request& request, const client_ptr& client) {
+                      const serve::http_request& request, const client_ptr& client,
+                      const step_ptr& step) {
   const served_model& model = *found;
   // A model's own limit is for binary data: JSON is parsed in one go, and others wait.
   if (serve::json_bytes(request.inference_header_length, request.body.size()) >
@@ -360,7 +371,7 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
                fmt::format("the JSON is over {} bytes: expected large tensors as binary data",
                            settings_.body_limit));
   }
-  if (settings_.plan.empty() && models_->waiting(model.id) >= settings_.queue_capacity) {
+  if (settings_.plan.empty() && !model.ensemble && models_->waiting(model.id) >= settings_.queue_capacity) {
     counters_.refused(model.row, refusal::queue_full);
     return say_refused(client, model, refusal::queue_full);
   }
@@ -375,8 +386,8 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
     return shed(model, serve::shed_reason::served_in_vain, *client);
   }
   keep_serving();  // First: if that fails, none is queued whom nobody would take.
-  queue.enter({found, version, request.body, request.inference_header_length, client}, budget,
-              clock_.now());
+  queue.enter({found, version, request.body, request.inference_header_length, client, step},
+              budget, clock_.now());
 }
 
 void infer_app::keep_serving() {

@@ -95,6 +95,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
                                        std::string_view& version);
   [[nodiscard]] std::size_t largest_body(const served_model& model) const noexcept;
   struct infer_job;
+  struct ensemble_job;
+  struct step_client;
+  using step_ptr = std::shared_ptr<step_client>;
   struct delete_job {
     void operator()(infer_job* j) const noexcept;
   };
@@ -111,6 +114,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     std::string_view body;         ///< Of the client's.
     std::string_view json_length;  ///< How much of that is JSON, as the client says.
     std::shared_ptr<serve::http_client> client;
+    step_ptr step{};  ///< Its client, if that is a step of an ensemble.
   };
 
   /// The way of a model's requests from the socket to the service.
@@ -124,7 +128,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   };
 
   void offer(const model_catalog::entry& model, std::string_view version,
-             const serve::http_request& request, const std::shared_ptr<serve::http_client>& client);
+             const serve::http_request& request, const std::shared_ptr<serve::http_client>& client,
+             const step_ptr& step = {});
   [[nodiscard]] lane& lane_of(const served_model& model);
   [[nodiscard]] std::vector<std::string> versions_of(std::string_view name) const;
   void keep_serving();
@@ -138,6 +143,14 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
 
   // repository_calls.cpp
   void ask_repository(const serve::http_request& request, const serve::http_answer& answer);
+
+  // ensemble_jobs.cpp
+  void begin_ensemble(std::unique_ptr<infer_job> j);
+  void begin_steps(const std::shared_ptr<ensemble_job>& e);
+  void begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t which);
+  void step_computed(step_client& c, infer_job& j);
+  void end_ensemble(ensemble_job& e, outcome how);
+  [[nodiscard]] std::string missing_of(const served_model& ensemble) const;
 
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
@@ -153,6 +166,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void finish_ended();
   void finish(infer_job& j);
   void answer(infer_job& j, std::optional<outcome> worst);
+  void write(infer_job& j);
   struct large_answer;
   void answer_large(const std::shared_ptr<large_answer>& a);
   void make_room_for_ends();

@@ -2,6 +2,8 @@
 // What becomes of infer requests whose turn has come.
 #include "infer_app.hpp"
 
+#include "infer_job.hpp"
+
 #include <cohort/runtime/onnx/open_model.hpp>
 #include <cohort/runtime/shaped_tensor.hpp>
 
@@ -15,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -31,14 +34,10 @@
 namespace cohort::inference {
 namespace {
 
-struct free_memory {
-  void operator()(std::byte* p) const noexcept { std::free(p); }
-};
-
 /// Zeros, which large blocks are without being touched: the thread of HTTP does not wait for that.
 /// @throws std::bad_alloc
-std::unique_ptr<std::byte[], free_memory> zeroed(std::size_t bytes) {
-  std::unique_ptr<std::byte[], free_memory> p{static_cast<std::byte*>(std::calloc(1, bytes))};
+infer_bytes zeroed(std::size_t bytes) {
+  infer_bytes p{static_cast<std::byte*>(std::calloc(1, bytes))};
   if (!p && bytes > 0) throw std::bad_alloc{};
   return p;
 }
@@ -54,92 +53,11 @@ std::uint64_t wanted_by(const serve::infer_request& asked) {
 
 }  // namespace
 
-/// One infer request: its rows, each a request of the engine, or all of them one, whose input is
-/// where it came: in the body that the client holds, or was parsed to. Belongs to itself until the
-/// last of its parts has ended.
-struct infer_app::infer_job final : sequence_request {
-  infer_job() = default;
-  infer_job(const infer_job&) = delete;
-  infer_job& operator=(const infer_job&) = delete;
-  ~infer_job() override {
-    if (waits) client->on_gone([] {});
-    if (run) model->open->runs.leave(number);
-  }
-
-  struct part : engine::tensor_request {
-    infer_job* owner = nullptr;
-    outcome how = outcome::failed;
-  };
-  client_ptr client;
-  model_catalog::entry model;
-  serve::infer_request asked;
-  std::unique_ptr<std::byte[], free_memory> output;
-  std::size_t output_bytes = 0;
-  serve::held_bytes memory;               // Of what it takes beside its body.
-  std::vector<engine::row_piece> pieces;  // Of all parts, behind their first.
-  std::vector<part> parts;                // Of as many rows each.
-  // Of a model that is open: its tensors, by a number which is what the engine gets.
-  std::string sequence;  // Its key.
-  bool waits = false;    // For its turn in that: the client's `on_gone` is about this job.
-  std::shared_ptr<runtime::onnx::open_run> run;
-  std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
-  std::uint64_t number = 0;
-  std::uint64_t row_out = 0;  // An engine gives back a row, too.
-  std::atomic<std::size_t> left{0};
-  std::optional<refusal> why_refused;
-  bool abandoned = false;  // The client has gone.
-  time_point arrival;      // Here; it waited then, and became a request of the engine.
-  time_point taken;        // To be parsed.
-  time_point submitted;    // Parsed.
-  time_point ended;        // In the engine, its last part; set before this thread is told.
-
-  [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
-  [[nodiscard]] std::size_t bytes_of_strings() const noexcept;
-  void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
-  void make_run();
-  static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {
-    return std::unique_ptr<infer_job>{static_cast<infer_job*>(r.release())};
-  }
-  /// Rows of the client's in a part.
-  [[nodiscard]] std::uint32_t rows_of_part() const noexcept {
-    return asked.rows / static_cast<std::uint32_t>(parts.size());
-  }
-};
-
-/// An answer that is written while its client takes it.
-struct infer_app::large_answer final : serve::http_body {
-  explicit large_answer(infer_job& j)
-      : client{j.client},
-        model{j.model},
-        asked{std::move(j.asked)},
-        output{std::move(j.output)},
-        memory{std::move(j.memory)},
-        run{j.run},
-        outputs{std::move(j.outputs)},
-        writer{run ? serve::infer_writer{model->meta, asked, outputs}
-                   : serve::infer_writer{
-                         model->meta, model->output, asked, {output.get(), j.output_bytes}}} {
-    asked.inputs.clear();
-    asked.parsed.reset();
-    memory.set(j.output_bytes + (run ? run->input_bytes() : 0));
-  }
-  [[nodiscard]] std::optional<std::size_t> size() const override { return writer.size(); }
-  bool append_to(std::string& out) override { return writer.append_to(out, serve::http_piece); }
-
-  client_ptr client;  // Until its answer begins.
-  model_catalog::entry model;
-  serve::infer_request asked;
-  std::unique_ptr<std::byte[], free_memory> output;
-  serve::held_bytes memory;
-  std::shared_ptr<const runtime::onnx::open_run> run;  // An output may be an input itself.
-  std::vector<runtime::shaped_tensor> outputs;
-  serve::infer_writer writer;
-};
-
 /// What the request takes beside its body, at its model's largest size.
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
   std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
   for (const auto& in : asked.inputs) values += in.size();
+  if (model->ensemble) return (asked.parsed ? 2U : 1U) * values;
   if (model->open) {
     const std::size_t copies = (asked.parsed ? 2U : 1U) + (model->meta.runs_alone ? 0U : 1U);
     return copies * values + bytes_of_strings() + sizeof(part);
@@ -189,6 +107,27 @@ void infer_app::infer_job::make_parts(const runtime::row_layout& in,
     const std::size_t bytes = rows * out.bytes();
     p.output = std::span<std::byte>{output.get(), output_bytes}.subspan(i * bytes, bytes);
   }
+}
+
+/// Of one that has rows: each output as one tensor.
+std::vector<runtime::shaped_tensor> infer_app::infer_job::dense_outputs() const {
+  std::vector<runtime::shaped_tensor> all;
+  const runtime::row_layout& out = model->output;
+  for (std::size_t k = 0; k < model->meta.outputs.size(); ++k) {
+    const runtime::tensor_info& t = model->meta.outputs[k];
+    runtime::shaped_tensor made{.shape = t.shape, .bytes = {}};
+    std::ranges::replace(made.shape, runtime::size_dimension, std::int64_t{asked.size});
+    if (model->meta.batches) made.shape.insert(made.shape.begin(), asked.rows);
+    const std::size_t bytes = t.bytes(asked.size);
+    const std::shared_ptr<std::byte[]> block{new std::byte[bytes * asked.rows]};
+    for (std::size_t row = 0; row < asked.rows; ++row) {
+      std::memcpy(block.get() + row * bytes, output.get() + row * out.bytes() + out.offset(k), bytes);
+    }
+    made.bytes = {block.get(), bytes * asked.rows};
+    made.owner = block;
+    all.push_back(std::move(made));
+  }
+  return all;
 }
 
 /// The only part of a request with shapes of its own. Its tensors are copied: a run that hangs may
@@ -248,6 +187,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   }
   auto j = std::make_unique<infer_job>();
   j->client = u.client;
+  j->step = u.step;
   j->model = found;
   j->arrival = arrival;
   j->taken = taken;
@@ -261,6 +201,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
     return say(u.client, status, fmt::format("model '{}': {}", model.meta.name, why),
                std::move(fields));
   }
+  if (model.ensemble) return begin_ensemble(std::move(j));
   watch_.arrived(model.row, j->asked.rows, taken);
   if (model.open && model.open->plan) return enter_sequence(std::move(j));
   submit(j);
@@ -540,8 +481,15 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
       j.output_bytes += t.bytes.size();
     }
   }
+  if (j.step) return step_computed(*j.step, j);
+  write(j);
+}
+
+/// The answer of one that was computed.
+void infer_app::write(infer_job& j) {
   serve::infer_writer w =
-      j.run ? serve::infer_writer{j.model->meta, j.asked, j.outputs}
+      !j.outputs.empty()
+          ? serve::infer_writer{j.model->meta, j.asked, j.outputs}
             : serve::infer_writer{
                   j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
   if (w.value_bytes() > serve::http_piece) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <formats/warm_start_file.hpp>
+#include "ensemble_plan.hpp"
 #include "options.hpp"
 #include "sequence_plan.hpp"
 #include "start_cache.hpp"
@@ -38,6 +39,10 @@ class outcome_listener {
  protected:
   ~outcome_listener() = default;
 };
+
+/// What batches of models whose requests may have any shapes aim at: nobody knows what the largest
+/// takes.
+inline constexpr duration open_slo = std::chrono::seconds{60};
 
 /// A model whose requests have shapes of their own: those that are under way, and its tensors.
 struct open_requests {
@@ -78,6 +83,7 @@ struct served_model {
   runtime::row_layout output{};
   /// Of one whose requests have shapes of their own; else null.
   std::shared_ptr<open_requests> open{};
+  std::shared_ptr<const ensemble_plan> ensemble{};  ///< Of one that is other models; else null.
   std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
   std::shared_ptr<const serve::metric_owner> counted{};  ///< Whose number `row` is, if it may go.
 };

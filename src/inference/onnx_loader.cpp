@@ -333,6 +333,34 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   return out;
 }
 
+/// Of an ensemble nothing is loaded: its models are those of the repository.
+loaded_version ensemble_of(const formats::repository_model& m) {
+  loaded_version out;
+  out.config = *m.config;
+  out.config.name = m.name;
+  out.ensemble = std::make_shared<const ensemble_plan>(out.config, m.config_file);
+  const auto tensors = [](const std::vector<formats::config_tensor>& all) {
+    std::vector<runtime::tensor_info> of;
+    for (const formats::config_tensor& t : all) {
+      of.push_back({.name = t.name, .type = *t.type, .shape = t.dims});
+    }
+    return of;
+  };
+  const std::uint32_t rows = out.config.max_batch_size.value_or(0);
+  out.meta = {.name = m.name,
+              .platform = "ensemble",
+              .inputs = tensors(out.config.inputs),
+              .outputs = tensors(out.config.outputs),
+              .slo = out.config.slo.value_or(open_slo),
+              .batches = rows > 0,
+              .is_open = true,
+              .runs_alone = true,
+              .max_rows = rows,
+              .has_deadline = out.config.slo.has_value()};
+  out.meta.labels = labels_of(m, out.config, out.meta.outputs);
+  return out;
+}
+
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
                     const files& of, std::uint32_t max_size, const onnx_backend& with,
                     runtime::host_executor& e, bool may_run_alone, models::run_stop* stop) {
@@ -531,6 +559,7 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
                             const onnx_backend& with, runtime::host_executor& e,
                             models::run_stop* stop) {
   check_readable(m, v);
+  if (m.config && !m.config->steps.empty()) return ensemble_of(m);
   return load(m, v, {v.file}, formats::default_max_length, with, e, true, stop);
 }
 
@@ -538,6 +567,10 @@ loaded_version load_stages(const formats::repository_model& m, const formats::mo
                            std::uint32_t max_size, const onnx_backend& with,
                            runtime::host_executor& e) {
   check_readable(m, v);
+  if (m.config && !m.config->steps.empty()) {
+    throw config_error{fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline",
+                                   m.config_file)};
+  }
   files of = stages_of(m, v);
   if (of.empty()) {
     of.emplace_back(v.file);

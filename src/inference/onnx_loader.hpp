@@ -37,6 +37,7 @@ struct loaded_version {
   bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
   std::shared_ptr<open_requests> open{};  ///< As `served_model` has it.
+  std::shared_ptr<const ensemble_plan> ensemble{};  ///< Likewise; there is no factory then.
   std::string note{};  ///< What an operator should know of how it was loaded; or empty.
 };
 

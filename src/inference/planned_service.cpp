@@ -153,6 +153,10 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
         if (m.versions.empty()) throw config_error{m.problem};
         for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
         loaded_version loaded = load_version(m, m.versions.back(), with, e);
+        if (loaded.ensemble) {
+          throw config_error{
+              fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
+        }
         if (loaded.open) {
           throw config_error{fmt::format(
               "{}, which is not done with --plan: expected rows (dims of a config.pbtxt may give "

@@ -231,6 +231,7 @@ repository_service::opened_version repository_service::open(const formats::repos
   for (const std::string& note : o.loaded.config.ignored) {
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }
+  if (o.loaded.ensemble) return o;
   if (!o.loaded.note.empty()) serve::log_line(serve::severity::info, o.loaded.note);
   if (o.loaded.open && o.loaded.open->runs.sample() == nullptr) {
     o.points = {{1, unknown_ms, unknown_ms}};  // There is nothing to measure.

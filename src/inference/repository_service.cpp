@@ -21,9 +21,6 @@
 namespace cohort::inference {
 namespace {
 
-/// Of models whose requests may have any shapes: nobody knows what their largest takes.
-constexpr duration open_slo = std::chrono::seconds{60};
-
 /// As long as each row took alone: of a model that nobody has measured yet.
 std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
   std::vector<latency_point> all{{1, from_ms(row_ms)}};
@@ -228,8 +225,32 @@ live_engine::owner repository_service::owner_of(const std::string& name) {
   return found;
 }
 
+/// Of which the engine knows nothing: its models are there on their own.
+repository_service::instance repository_service::ensemble_of(opened_version v) {
+  loaded_version& loaded = v.loaded;
+  loaded.meta.version = fmt::to_string(v.number);
+  live_engine::owner counted = owner_of(loaded.meta.name);
+  instance i{.id = {},
+             .factory = nullptr,
+             .shown = nullptr,
+             .how = {.name = loaded.meta.name,
+                     .latency = latency_curve{table_latency{{{1, duration{1}}}}, 1},
+                     .slo = loaded.meta.slo},
+             .memory = std::move(v.memory),
+             .points = {{1, 0, 0}}};  // There is nothing to measure.
+  i.shown = std::make_shared<const served_model>(
+      served_model{.id = {},
+                   .meta = std::move(loaded.meta),
+                   .row = model_id{static_cast<std::uint32_t>(counted->index())},
+                   .ensemble = std::move(loaded.ensemble),
+                   .config = formats::to_json(loaded.config),
+                   .counted = std::move(counted)});
+  return i;
+}
+
 repository_service::instance repository_service::instance_of(opened_version v) {
   loaded_version& loaded = v.loaded;
+  if (loaded.ensemble) return ensemble_of(std::move(v));
   const bool is_measured = !v.points.empty();
   const std::uint32_t batch_max =
       is_measured ? loaded.max_batch : std::min(first_batch, loaded.max_batch);
@@ -311,6 +332,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
 
 /// Adds it to the engine and sends requests there.
 void repository_service::start(instance& i) {
+  if (i.shown->ensemble) return;
   i.id = engine_->add(i.how, i.shown->counted, *i.factory);
   i.is_started = true;
   served_model now = *i.shown;
@@ -320,6 +342,7 @@ void repository_service::start(instance& i) {
 
 /// Nobody finds it in the catalogue any more.
 void repository_service::retire(instance i) {
+  if (!i.is_started) return;  // The engine does not know it.
   const model_id id = i.id;
   const std::uint64_t number = ++retirements_;
   retired_.emplace(number, std::move(i));
@@ -420,7 +443,7 @@ std::vector<repository_entry> repository_service::index_now() const {
       note = "as it was; the last load failed: " + at->second;
     }
     if (const std::string load = loading(which.first); !load.empty()) note = "as it was; " + load;
-    const bool is_suspended = engine_->is_suspended(i.id);
+    const bool is_suspended = i.is_started && engine_->is_suspended(i.id);
     if (is_suspended) note = fmt::format("suspended for a while: {}", suspends_by);
     all.push_back({which.first, i.shown->meta.version, is_suspended ? "UNAVAILABLE" : "READY",
                    std::move(note)});

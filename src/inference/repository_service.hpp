@@ -175,6 +175,7 @@ class repository_service final : public model_service, public model_repository {
   std::string unload_now(const std::string& name);
   std::vector<repository_entry> index_now() const;
   instance instance_of(opened_version v);
+  instance ensemble_of(opened_version v);
   void start(instance& i);
   void retire(instance i);
   void measure_some();

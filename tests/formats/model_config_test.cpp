@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cohort::formats::model_config_test {
@@ -52,6 +53,7 @@ struct use_case {
   std::function<bool(const model_config&)> seen{};
 };
 using cases = std::map<std::string, use_case>;
+using names = std::vector<std::pair<std::string, std::string>>;
 
 const cases& used() {
   static const cases all{
@@ -230,6 +232,23 @@ const cases& used() {
        {"sequence_batching { state { input_name: 'a' output_name: 'b' initial_state { name: "
         "'zeros' zero_data: true } } }",
         [](const auto& c) { return c.sequences->states.at(0).first.empty(); }}},
+      {"ensemble_scheduling.step.model_name",
+       {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' } }",
+        [](const auto& c) { return c.steps.at(0).model == "a"; }}},
+      {"ensemble_scheduling.step.model_version",
+       {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' model_version: 3 } "
+        "step { model_name: 'a' model_version: -1 } }",
+        [](const auto& c) { return c.steps.at(0).version == 3 && c.steps.at(1).version == -1; }}},
+      {"ensemble_scheduling.step.input_map",
+       {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' "
+        "value: 't' } input_map { key: 'y' value: 't' } } }",
+        [](const auto& c) {
+          return c.steps.at(0).inputs == names{{"x", "t"}, {"y", "t"}};
+        }}},
+      {"ensemble_scheduling.step.output_map",
+       {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' output_map { key: 'x' "
+        "value: 't' } } }",
+        [](const auto& c) { return c.steps.at(0).outputs == names{{"x", "t"}}; }}},
       {"output.label_filename",
        {"output { name: 'y' label_filename: 'labels.txt' }",
         [](const auto& c) { return c.outputs.at(0).label_file == "labels.txt"; }}},
@@ -294,9 +313,11 @@ const std::map<std::string, std::string>& others() {
        "sequence_batching { state { input_name: 'a' output_name: 'b' use_growable_memory: true } "
        "}"},
       {"sequence_batching.iterative_sequence", "sequence_batching { iterative_sequence: true }"},
-      {"ensemble_scheduling",
-       "platform: 'onnxruntime_onnx' ensemble_scheduling { step [ { model_name: 'a' "
-       "model_version: -1 input_map { key: 'x' value: 'y' } } ] }"},
+      {"ensemble_scheduling.step.model_namespace",
+       "platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' model_namespace: 'n' } }"},
+      {"ensemble_scheduling.max_inflight_requests",
+       "platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' } "
+       "max_inflight_requests: 4 }"},
       {"optimization.graph.level", "optimization { graph { level: 1 } }"},
       {"optimization.priority", "optimization { priority: PRIORITY_MAX }"},
       {"optimization.cuda", "optimization { cuda { graphs: true } }"},
@@ -571,6 +592,15 @@ TEST_CASE("values out of range are named by their field") {
       {"max_batch_size: 4097", "max_batch_size: bad value"},
       {"name: '../up'", "name: bad value"},
       {"platform: 'ensemble'", "platform: bad value"},
+      {"ensemble_scheduling { step { model_name: 'a' } }", "platform: bad value"},
+      {"platform: 'ensemble' ensemble_scheduling {}", "ensemble_scheduling.step: bad value"},
+      {"platform: 'ensemble' ensemble_scheduling { step {} }",
+       "ensemble_scheduling.step[0].model_name: bad value"},
+      {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' model_version: 0 } }",
+       "ensemble_scheduling.step[0].model_version: bad value"},
+      {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' "
+       "value: 'y' } input_map { key: 'x' value: 'z' } } }",
+       "ensemble_scheduling.step[0].input_map.key: bad value"},
       {"default_model_filename: 'a/../../b'", "default_model_filename: bad value"},
       {"default_model_filename: '..'", "default_model_filename: bad value"},
       {"input {}", "input[0].name: bad value"},
