@@ -41,20 +41,14 @@ class checker {
     complete("input", c.inputs, out_.interface.inputs, true);
     complete("output", c.outputs, out_.interface.outputs, false);
     if (facts_.is_open) {
-      refuse_length();
+      ignore_length();
     } else {
       choose_length();
     }
     naming(facts_.file, [&] {
       if (facts_.is_open) return;
-      const runtime::row_layout in{out_.interface.inputs, out_.interface.max_size};
-      const runtime::row_layout out{out_.interface.outputs, out_.interface.max_size};
-      if (!bounds_rows_) return;
-      const std::size_t fit =
-          default_bytes_alone / std::max({in.bytes(), out.bytes(), std::size_t{1}});
-      out_.most_rows = std::min<std::uint32_t>(
-          out_.most_rows,
-          static_cast<std::uint32_t>(std::clamp<std::size_t>(fit, 1, default_rows_alone)));
+      static_cast<void>(runtime::row_layout{out_.interface.inputs, out_.interface.max_size});
+      static_cast<void>(runtime::row_layout{out_.interface.outputs, out_.interface.max_size});
     });
     out_.client_inputs = shapes_of(c.inputs, out_.interface.inputs);
     out_.client_outputs = shapes_of(c.outputs, out_.interface.outputs);
@@ -75,11 +69,10 @@ class checker {
     model_config& c = out_.config;
     const std::uint32_t limit = facts_.batch_limit == 0 ? most_batch : facts_.batch_limit;
     if (!c.max_batch_size) {
-      const bool batches = facts_.has_batch && !has_config_ && !facts_.mixes_rows;
+      const bool batches = facts_.has_batch && !has_config_;
       c.max_batch_size = batches ? std::min(default_max_batch, limit) : 0;
     }
     const std::uint32_t most = *c.max_batch_size;
-    const bool is_stated = has_config_ && most > 0;
     if (most > 0 && !facts_.has_batch) {
       fail(at("max_batch_size"), fmt::format("{}", most),
            fmt::format("0, since {} has no batch dimension", facts_.file));
@@ -89,14 +82,11 @@ class checker {
            fmt::format("at most {}, the rows that {} takes", limit, facts_.file));
     }
     out_.batches = facts_.has_batch;
-    out_.runs_alone = facts_.is_open ? most == 0 || !c.batching || c.sequences
-                                     : out_.batches && (most == 0 || (has_config_ && !c.batching));
+    out_.runs_alone = facts_.is_open && (most == 0 || !c.batching || c.sequences);
     names_rows_ = out_.batches && most == 0;
-    bounds_rows_ = out_.runs_alone && !is_stated;
-    if (out_.batches) out_.most_rows = bounds_rows_ ? limit : most;
+    if (out_.batches) out_.most_rows = most > 0 ? most : limit;
     if (names_rows_ && c.max_length && !out_.interface.has_sizes()) {
       out_.most_rows = std::min(*c.max_length, limit);
-      bounds_rows_ = false;
     }
   }
 
@@ -195,11 +185,11 @@ class checker {
     return all;
   }
 
-  void refuse_length() {
+  void ignore_length() {
     out_.interface.max_size = 1;
     if (!out_.config.max_length) return;
-    fail(at("parameters[\"max_length\"]"), fmt::format("{}", *out_.config.max_length),
-         fmt::format("none, since the shapes of {} are open", facts_.file));
+    out_.config.ignored.push_back(
+        at("parameters[\"max_length\"] is ignored: requests have shapes of their own"));
   }
 
   void choose_length() {
@@ -297,8 +287,7 @@ class checker {
   const std::string& file_;
   const model_facts& facts_;
   bool has_config_;
-  bool names_rows_ = false;   // Dims of the config begin with the number of rows.
-  bool bounds_rows_ = false;  // Nobody says how many rows a request has at most.
+  bool names_rows_ = false;  // Dims of the config begin with the number of rows.
   checked_model out_;
 };
 

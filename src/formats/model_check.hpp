@@ -23,14 +23,10 @@ struct model_facts {
   std::uint32_t batch_limit = 0;       ///< Most rows of a batch; 0: any. Only with `has_batch`.
   /// Requests have shapes of their own, whatever is open in `interface`.
   bool is_open = false;
-  bool mixes_rows = false;  ///< What is computed for a row depends on the others of its batch.
 };
 
 /// The rows of a batch where the model takes any and the config does not say.
 inline constexpr std::uint32_t default_max_batch = 16;
-/// The same of a request that runs alone: fewer where its inputs, or its outputs, were more bytes.
-inline constexpr std::uint32_t default_rows_alone = 64;
-inline constexpr std::size_t default_bytes_alone = std::size_t{8} << 20U;
 /// The longest that a dimension of -1 may be where nobody says.
 inline constexpr std::uint32_t default_max_length = 512;
 
@@ -43,15 +39,16 @@ struct checked_model {
   std::vector<std::vector<std::int64_t>> client_inputs, client_outputs;
   /// Requests' tensors have a first dimension, the number of rows. Else they are one row.
   bool batches = false;
-  /// Each request runs by itself, all of its rows at once: what Triton does without
-  /// `dynamic_batching`. Else rows are batched, whosever they are.
+  /// Of a model whose requests have shapes of their own: each runs by itself, all of its rows at
+  /// once, which is what Triton does without `dynamic_batching`. Else rows are batched, whosever
+  /// they are.
   bool runs_alone = false;
-  std::uint32_t most_rows = 1;  ///< Of a batch, or of a request that runs alone.
+  std::uint32_t most_rows = 1;  ///< Of a batch.
 };
 
 /// Compares and completes. Without a config the model's facts suffice: its rows are batched if it
-/// has a batch dimension and does not mix them. With one, what it does not say is as Triton has it:
-/// an absent `max_batch_size` is 0, and without `dynamic_batching` requests run alone.
+/// has a batch dimension. With one, what it does not say is as Triton has it: an absent
+/// `max_batch_size` is 0.
 /// @param config_file Named in errors.
 /// @throws input_error One line: the config's field, what it says, and what the model's file has;
 /// or that the model's tensors cannot be rows of requests.

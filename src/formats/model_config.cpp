@@ -338,20 +338,19 @@ class config_maker {
         (!in_.platform().empty() && in_.platform() != platform)) {
       fail(at("platform"), quote_short(in_.platform()),
            fmt::format("\"{}\"{}", platform,
-                       is_ensemble ? ", as it has ensemble_scheduling"
-                       : in_.platform() == "ensemble"
-                           ? ", or ensemble_scheduling with steps"
-                           : ""));
+                       is_ensemble                    ? ", as it has ensemble_scheduling"
+                       : in_.platform() == "ensemble" ? ", or ensemble_scheduling with steps"
+                                                      : ""));
     }
     if (!in_.backend().empty() && in_.backend() != "onnxruntime") {
       fail(at("backend"), quote_short(in_.backend()), "\"onnxruntime\"");
     }
     const std::string& file = in_.default_model_filename();
     if (file.empty()) return;
-    if (text("default_model_filename", file).find('/') != std::string::npos ||
-        file.starts_with('.')) {
+    const std::string parts = '/' + text("default_model_filename", file) + '/';
+    if (parts.find("//") != std::string::npos || parts.find("/.") != std::string::npos) {
       fail(at("default_model_filename"), quote_short(file),
-           "the name of a file in the version's folder, without '/', the first no '.'");
+           "a file below the version's folder, no part of whose name begins with '.'");
     }
     out_.file = file;
   }
@@ -406,7 +405,8 @@ class config_maker {
       c.type = type(place + "data_type", t.has_data_type(), t.data_type());
       c.dims = dims(place + "dims", t.dims(), true);
       if constexpr (requires { t.label_filename(); }) {
-        if (!t.label_filename().empty()) c.label_file = text(place + "label_filename", t.label_filename());
+        if (!t.label_filename().empty())
+          c.label_file = text(place + "label_filename", t.label_filename());
       }
       if (t.has_reshape()) {
         const std::string shape = place + "reshape.shape";
@@ -469,7 +469,7 @@ class config_maker {
   }
   template <class List>
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_map(const std::string& field,
-                                                                         const List& list) const {
+                                                                          const List& list) const {
     limit(field, list.size(), most_tensors);
     std::vector<std::pair<std::string, std::string>> out;
     for (const schema::TextEntry& e : list) {

@@ -123,7 +123,7 @@ struct model_config {
   std::vector<instance_group> instances{};       ///< Empty: as the server chooses.
   version_policy versions{};
   std::vector<model_warmup> warmups{};
-  std::string file = "model.onnx";                  ///< In each version's folder; a plain name.
+  std::string file = "model.onnx";                  ///< Below each version's folder: "A" or "A/B".
   std::map<std::string, std::string> parameters{};  ///< As written, known or not.
 
   // Of the parameters.

@@ -230,6 +230,7 @@ class scanner {
     }
     out_.versions.push_back(std::move(v));
   }
+  /// @param folder Of the version, or the one below it that has the file.
   void look_at_files(const std::string& folder, model_version& v) const {
     const auto in = look(root_, folder);
     if (!in || !S_ISDIR(in->status.st_mode)) fail(folder, "no folder", "a folder");
@@ -242,13 +243,18 @@ class scanner {
       const struct stat& s = f->status;
       v.stamp += stamp_of(e, s);
       if (S_ISREG(s.st_mode)) v.bytes += static_cast<std::uint64_t>(s.st_size);
-      if (e != file_name()) continue;
+      if (S_ISDIR(s.st_mode) && v.file.starts_with(path + '/')) {
+        look_at_files(path, v);
+        has_file = true;
+      }
+      if (path != v.file) continue;
       has_file = true;
       if (!S_ISREG(s.st_mode)) fail(path, "no plain file", "a file");
       if (s.st_size == 0) fail(path, "an empty file", "a model");
     }
     const bool is_ensemble = out_.config && !out_.config->steps.empty();
-    if (!has_file && !is_ensemble) throw input_error{fmt::format("{}: missing: expected a model", v.file)};
+    if (!has_file && !is_ensemble)
+      throw input_error{fmt::format("{}: missing: expected a model", v.file)};
   }
 
   [[nodiscard]] const std::string& file_name() const {

@@ -55,9 +55,9 @@ struct infer_app::step_client final : serve::http_client {
     const infer_job& asked = *job->asked;
     constexpr std::string_view before = R"({"error":")";
     if (reply.body.starts_with(before)) {
-      std::string where = serve::json_string(
-          fmt::format("ensemble '{}', step {} ('{}'): ", asked.model->meta.name, which,
-                      asked.model->ensemble->steps()[which].model));
+      std::string where =
+          serve::json_string(fmt::format("ensemble '{}', step {} ('{}'): ", asked.model->meta.name,
+                                         which, asked.model->ensemble->steps()[which].model));
       where = where.substr(1, where.size() - 2);
       reply.body.insert(before.size(), where);
     }
@@ -115,8 +115,8 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   }
   for (std::size_t i = 0; i < asked.asked.inputs.size(); ++i) {
     // An output may be an input itself, which its client holds no longer than itself.
-    const auto copy = std::make_shared<const std::vector<std::byte>>(
-        asked.asked.inputs[i].begin(), asked.asked.inputs[i].end());
+    const auto copy = std::make_shared<const std::vector<std::byte>>(asked.asked.inputs[i].begin(),
+                                                                     asked.asked.inputs[i].end());
     e->run.set(static_cast<std::uint32_t>(i), model.meta.inputs[i].type,
                {.shape = asked.asked.shapes[i], .bytes = *copy, .owner = copy});
   }
@@ -189,9 +189,8 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
   const std::shared_ptr<ensemble_job> e = c.job;
   if (e->is_over) return;
   infer_job& asked = *e->asked;
-  const std::vector<runtime::shaped_tensor> made = j.run || j.model->ensemble
-                                                       ? std::move(j.outputs)
-                                                       : j.dense_outputs();
+  const std::vector<runtime::shaped_tensor> made =
+      j.run || j.model->ensemble ? std::move(j.outputs) : j.dense_outputs();
   std::size_t bytes = asked.memory.bytes();
   for (const ensemble_plan::port& p : asked.model->ensemble->steps()[c.which].outputs) {
     const auto& infos = j.model->meta.outputs;
@@ -202,7 +201,8 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
   }
   if (!asked.memory.resize(bytes)) {
     counters_.refused(serve::http_bound::memory);
-    return c.answer(error_reply(429, "there is no memory for what it made", {{"Retry-After", "1"}}));
+    return c.answer(
+        error_reply(429, "there is no memory for what it made", {{"Retry-After", "1"}}));
   }
   if (--e->left > 0) return begin_steps(e);
   for (std::size_t i = 0; i < asked.model->meta.outputs.size(); ++i) {

@@ -48,7 +48,8 @@ class numbering {
   std::map<std::string, std::uint32_t> all_;
 };
 
-void check_tensors(const numbering& tensors, const char* side, const std::vector<config_tensor>& all) {
+void check_tensors(const numbering& tensors, const char* side,
+                   const std::vector<config_tensor>& all) {
   if (all.empty()) tensors.refuse(side, "missing: expected those of the ensemble");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string field = fmt::format("{}[{}]", side, i);

@@ -250,7 +250,8 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
 /// With its inputs as binary data behind the JSON.
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
-  constexpr std::size_t most = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
+  // No one request takes all memory.
+  const std::size_t most = std::max(std::size_t{64} << 20U, http_.memory().limit() / 4);
   if (model.open || model.ensemble) return most;
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
   return std::min(most, rows * model.input.bytes() + json);
@@ -371,7 +372,8 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
                fmt::format("the JSON is over {} bytes: expected large tensors as binary data",
                            settings_.body_limit));
   }
-  if (settings_.plan.empty() && !model.ensemble && models_->waiting(model.id) >= settings_.queue_capacity) {
+  if (settings_.plan.empty() && !model.ensemble &&
+      models_->waiting(model.id) >= settings_.queue_capacity) {
     counters_.refused(model.row, refusal::queue_full);
     return say_refused(client, model, refusal::queue_full);
   }
@@ -386,8 +388,8 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
     return shed(model, serve::shed_reason::served_in_vain, *client);
   }
   keep_serving();  // First: if that fails, none is queued whom nobody would take.
-  queue.enter({found, version, request.body, request.inference_header_length, client, step},
-              budget, clock_.now());
+  queue.enter({found, version, request.body, request.inference_header_length, client, step}, budget,
+              clock_.now());
 }
 
 void infer_app::keep_serving() {

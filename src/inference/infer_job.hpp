@@ -63,7 +63,7 @@ struct infer_app::infer_job final : sequence_request {
   bool waits = false;    // For its turn in that: the client's `on_gone` is about this job.
   std::shared_ptr<runtime::onnx::open_run> run;
   std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
-  step_ptr step;  // Its client, if that is a step of an ensemble.
+  step_ptr step;                                // Its client, if that is a step of an ensemble.
   std::uint64_t number = 0;
   std::uint64_t row_out = 0;  // An engine gives back a row, too.
   std::atomic<std::size_t> left{0};
@@ -76,6 +76,7 @@ struct infer_app::infer_job final : sequence_request {
 
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
   [[nodiscard]] std::size_t bytes_of_strings() const noexcept;
+  [[nodiscard]] std::size_t known_outputs() const noexcept;
   void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
   void make_run();
   [[nodiscard]] std::vector<runtime::shaped_tensor> dense_outputs() const;
@@ -98,7 +99,8 @@ struct infer_app::large_answer final : serve::http_body {
         memory{std::move(j.memory)},
         run{j.run},
         outputs{std::move(j.outputs)},
-        writer{!outputs.empty() ? serve::infer_writer{model->meta, asked, outputs}
+        writer{!outputs.empty()
+                   ? serve::infer_writer{model->meta, asked, outputs}
                    : serve::infer_writer{
                          model->meta, model->output, asked, {output.get(), j.output_bytes}}} {
     asked.inputs.clear();

@@ -60,11 +60,28 @@ std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) c
   if (model->ensemble) return (asked.parsed ? 2U : 1U) * values;
   if (model->open) {
     const std::size_t copies = (asked.parsed ? 2U : 1U) + (model->meta.runs_alone ? 0U : 1U);
-    return copies * values + bytes_of_strings() + sizeof(part);
+    return copies * values + bytes_of_strings() + known_outputs() + sizeof(part);
   }
   return (asked.parsed ? values : 0) +
          asked.rows *
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
+}
+
+/// Of an open model: of the outputs whose length is known. Where rows are a dimension like others
+/// they are taken to be the inputs'.
+std::size_t infer_app::infer_job::known_outputs() const noexcept {
+  std::size_t bytes = 0;
+  for (const runtime::tensor_info& t : model->meta.outputs) {
+    std::size_t n = model->meta.batches ? asked.rows : 1;
+    for (std::size_t d = 0; d < t.shape.size(); ++d) {
+      const bool is_rows = d == 0 && !model->meta.batches && !asked.shapes[0].empty();
+      const std::int64_t length =
+          t.shape[d] == runtime::size_dimension && is_rows ? asked.shapes[0][0] : t.shape[d];
+      n *= static_cast<std::size_t>(std::max<std::int64_t>(length, 0));  // 0 of what is not known.
+    }
+    if (runtime::has_fixed_size(t.type)) bytes += n * runtime::bytes_of(t.type);
+  }
+  return bytes;
 }
 
 /// What the runtime's copies of an open model's strings take while they run.
@@ -82,8 +99,7 @@ std::size_t infer_app::infer_job::bytes_of_strings() const noexcept {
 void infer_app::infer_job::make_parts(const runtime::row_layout& in,
                                       const runtime::row_layout& out) {
   if (model->open) return make_run();
-  const std::uint32_t rows = model->meta.runs_alone ? asked.rows : 1;  // Of a part.
-  const std::uint32_t n = asked.rows / rows;
+  const std::uint32_t n = asked.rows;
   const std::size_t tensors = asked.inputs.size();
   const std::uint64_t wanted = wanted_by(asked);
   output_bytes = out.bytes() * asked.rows;
@@ -95,17 +111,14 @@ void infer_app::infer_job::make_parts(const runtime::row_layout& in,
     part& p = parts[i];
     p.owner = this;
     p.wanted = wanted;
-    p.rows = static_cast<std::uint16_t>(rows);  // At most `formats::most_batch`.
-    p.input = asked.row(0, i * rows);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      for (std::size_t k = row == 0 ? 1 : 0; k < tensors; ++k) {
-        pieces.push_back({row * in.bytes() + in.offset(k), asked.row(k, i * rows + row)});
-      }
+    p.input = asked.row(0, i);
+    for (std::size_t k = 1; k < tensors; ++k) {
+      pieces.push_back({in.offset(k), asked.row(k, i)});
     }
-    p.more = std::span<const engine::row_piece>{pieces}.last(rows * tensors - 1);
+    p.more = std::span<const engine::row_piece>{pieces}.last(tensors - 1);
     p.size = model->has_sizes ? models::sequence_length(p.input) : asked.size;
-    const std::size_t bytes = rows * out.bytes();
-    p.output = std::span<std::byte>{output.get(), output_bytes}.subspan(i * bytes, bytes);
+    p.output =
+        std::span<std::byte>{output.get(), output_bytes}.subspan(i * out.bytes(), out.bytes());
   }
 }
 
@@ -121,7 +134,8 @@ std::vector<runtime::shaped_tensor> infer_app::infer_job::dense_outputs() const 
     const std::size_t bytes = t.bytes(asked.size);
     const std::shared_ptr<std::byte[]> block{new std::byte[bytes * asked.rows]};
     for (std::size_t row = 0; row < asked.rows; ++row) {
-      std::memcpy(block.get() + row * bytes, output.get() + row * out.bytes() + out.offset(k), bytes);
+      std::memcpy(block.get() + row * bytes, output.get() + row * out.bytes() + out.offset(k),
+                  bytes);
     }
     made.bytes = {block.get(), bytes * asked.rows};
     made.owner = block;
@@ -490,8 +504,8 @@ void infer_app::write(infer_job& j) {
   serve::infer_writer w =
       !j.outputs.empty()
           ? serve::infer_writer{j.model->meta, j.asked, j.outputs}
-            : serve::infer_writer{
-                  j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
+          : serve::infer_writer{
+                j.model->meta, j.model->output, j.asked, {j.output.get(), j.output_bytes}};
   if (w.value_bytes() > serve::http_piece) {
     return answer_large(std::make_shared<large_answer>(j));
   }

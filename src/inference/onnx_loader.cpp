@@ -77,11 +77,7 @@ void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
   }
   for (const formats::model_warmup& w : v.config.warmups) {
     for (std::uint32_t k = 0; k < w.count; ++k) {
-      std::uint32_t rows = w.batch_size;
-      if (v.meta.runs_alone && v.config.max_batch_size == 0U) {  // They are in the shape.
-        rows = static_cast<std::uint32_t>(w.inputs.front().tensor.shape.front());
-      }
-      (void)model.run(stream, std::clamp(rows, 1U, v.most_rows));
+      (void)model.run(stream, std::clamp(w.batch_size, 1U, v.most_rows));
     }
   }
 }
@@ -167,12 +163,15 @@ models::onnx_factory::sessions open_as_configured(const std::optional<formats::m
                                                   const std::shared_ptr<const onnx::library>& with,
                                                   const files& of, onnx::session_options& how) {
   std::exception_ptr refused;
-  try {
-    models::onnx_factory::sessions plain = open(with, of, how);
-    if (!c || !plain.front()->is_open()) return plain;
-  } catch (const config_error&) {
-    if (!c) throw;
-    refused = std::current_exception();
+  // What is to be open is opened once, as it is configured.
+  if (how.why_open.empty() || !c) {
+    try {
+      models::onnx_factory::sessions plain = open(with, of, how);
+      if (!c || !plain.front()->is_open()) return plain;
+    } catch (const config_error&) {
+      if (!c) throw;
+      refused = std::current_exception();
+    }
   }
   onnx::session_options stated = how;
   if (how.may_be_open) stated.shapes = stated_shapes(*c);
@@ -207,8 +206,8 @@ std::vector<open_requests::shapes> both_shapes(
 
 /// The names of an output's places, by output, where the configuration has a file of them.
 std::vector<std::vector<std::string>> labels_of(const formats::repository_model& m,
-                                         const formats::model_config& c,
-                                         const std::vector<runtime::tensor_info>& outputs) {
+                                                const formats::model_config& c,
+                                                const std::vector<runtime::tensor_info>& outputs) {
   std::vector<std::vector<std::string>> all;
   for (const formats::config_tensor& t : c.outputs) {
     if (t.label_file.empty()) continue;
@@ -270,9 +269,35 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
   }
 }
 
+constexpr const char* no_batches = "its configuration has no batches";
+
+/// Why each request is to run by itself, whatever its rows; empty: requests share batches.
+std::string why_alone(const formats::repository_model& m, const files& of) {
+  if (m.config && m.config->sequences) return "its requests belong to sequences";
+  if (m.config) {
+    const bool batches = m.config->max_batch_size.value_or(0) > 0 && m.config->batching;
+    return batches ? "" : no_batches;
+  }
+  const bool mixes_rows = std::ranges::any_of(of, [&](const auto& file) {
+    return models::is_in_file("DynamicQuantize", file.string(), m.dir);
+  });
+  return mixes_rows ? "it quantises each run by its values (a config.pbtxt with max_batch_size and "
+                      "dynamic_batching batches its requests)"
+                    : "";
+}
+
+/// More than that for the rows of its batches a model does not keep.
+constexpr std::size_t most_batch_bytes = std::size_t{256} << 20U;
+/// What a device keeps for a model's batches: each of two has its rows in and out.
+std::size_t bytes_of_batches(const formats::checked_model& m) {
+  const runtime::row_layout in{m.interface.inputs, m.interface.max_size};
+  const runtime::row_layout out{m.interface.outputs, m.interface.max_size};
+  return 4 * std::max(in.bytes(), out.bytes()) * m.most_rows;
+}
+
 /// A model whose requests have shapes of their own.
 loaded_version load_open(const formats::repository_model& m, const formats::model_version& v,
-                         const std::shared_ptr<const onnx::session>& session, bool has_rows,
+                         std::shared_ptr<const onnx::session> session, bool has_rows,
                          const onnx_backend& with, runtime::host_executor& e,
                          models::run_stop* stop) {
   loaded_version out;
@@ -291,8 +316,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
       m.config_file, m.config,
       {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
   if (!checked.runs_alone) out.max_batch = checked.most_rows;
-  out.open =
-      std::make_shared<open_requests>(session, checked.runs_alone ? 0 : checked.most_rows);
+  out.open = std::make_shared<open_requests>(session, checked.runs_alone ? 0 : checked.most_rows);
   if (plan) {
     out.open->plan = std::move(plan);
     out.open->under_way.emplace(sequences::options{.idle = m.config->sequences->idle});
@@ -324,12 +348,16 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   }
   out.key.emplace_back("shapes", shapes);
   for (const runtime::tensor_info& t : out.meta.outputs) out.key.emplace_back("output", t.name);
-  out.note = fmt::format(
-      "model '{}': {}: each of its requests has shapes of its own, and runs {}{}", m.name,
-      session->why_open(), out.meta.runs_alone ? "alone" : "with others of the same shapes",
-      sample != nullptr ? ""
-                        : ". No zeros of the shapes that were tried could be computed: how long it "
-                          "takes is learned from its requests");
+  // That a configuration has no batches is nothing to tell.
+  if (sample == nullptr || session->why_open() != no_batches) {
+    out.note = fmt::format(
+        "model '{}': {}: each of its requests has shapes of its own, and runs {}{}", m.name,
+        session->why_open(), out.meta.runs_alone ? "alone" : "with others of the same shapes",
+        sample != nullptr
+            ? ""
+            : ". No zeros of the shapes that were tried could be computed: how long it takes is "
+              "learned from its requests");
+  }
   return out;
 }
 
@@ -363,7 +391,7 @@ loaded_version ensemble_of(const formats::repository_model& m) {
 
 loaded_version load(const formats::repository_model& m, const formats::model_version& v,
                     const files& of, std::uint32_t max_size, const onnx_backend& with,
-                    runtime::host_executor& e, bool may_run_alone, models::run_stop* stop) {
+                    runtime::host_executor& e, bool needs_rows, models::run_stop* stop) {
   onnx::session_options how{
       .name = m.name, .max_size = max_size, .cuda_device = with.cuda_device, .below = m.dir};
   if (m.config) {
@@ -380,31 +408,23 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     watch.emplace(stop, [&end] { end.ask(); });
   };
   watch_loading();
-  how.may_be_open = may_run_alone;
-  if (m.config && m.config->sequences) {
-    if (!may_run_alone) {
-      throw config_error{
-          fmt::format("{}: sequence_batching: not with --plan and --pipeline", m.config_file)};
-    }
-    how.why_open = "its requests belong to sequences";
+  how.may_be_open = !needs_rows;
+  if (needs_rows && m.config && m.config->sequences) {
+    throw config_error{
+        fmt::format("{}: sequence_batching: not with --plan and --pipeline", m.config_file)};
   }
+  if (!needs_rows) how.why_open = why_alone(m, of);
   models::onnx_factory::sessions sessions = open_as_configured(m.config, with.library, of, how);
   if (sessions.front()->is_open()) {
     watch.reset();
-    return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);
+    return load_open(m, v, std::move(sessions.front()), how.has_batch.value_or(false), with, e,
+                     stop);
   }
-  how.may_be_open = false;
   runtime::model_interface whole = onnx::interface_of(sessions);
-  // A configuration says itself whether rows are batched.
-  const bool mixes_rows = !m.config && std::ranges::any_of(of, [&](const auto& file) {
-    return models::is_in_file("DynamicQuantize", file.string(), m.dir);
-  });
   const auto check = [&] {
-    return formats::check_model(m.config_file, m.config,
-                                {.file = v.file,
-                                 .interface = whole,
-                                 .has_batch = sessions.front()->has_batch(),
-                                 .mixes_rows = mixes_rows});
+    return formats::check_model(
+        m.config_file, m.config,
+        {.file = v.file, .interface = whole, .has_batch = sessions.front()->has_batch()});
   };
   // Without a max_batch_size it is a guess that the first dimension is the number of rows. Beside
   // another open dimension it has to be.
@@ -416,6 +436,17 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     whole = onnx::interface_of(sessions);
   }
   formats::checked_model checked = check();
+  const std::size_t bytes = bytes_of_batches(checked);
+  if (!needs_rows && checked.interface.has_sizes() && bytes > most_batch_bytes) {
+    how.why_open = fmt::format("batches of {} rows, of lengths up to {}, would keep {} MB",
+                               checked.most_rows, checked.interface.max_size, bytes / 1'000'000);
+    sessions.clear();
+    sessions = open(with.library, of, how);
+    watch.reset();
+    return load_open(m, v, std::move(sessions.front()), how.has_batch.value_or(false), with, e,
+                     stop);
+  }
+  how.may_be_open = false;
   // Rows are to be as the configuration says: of its size, and with the outputs that it names
   // alone.
   const auto fixed = fixed_size(whole, checked.interface);
@@ -434,11 +465,10 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   out.pads = onnx::pads(whole, how.pads);
   const bool has_sizes = checked.interface.has_sizes();
   out.factory = std::make_unique<models::onnx_factory>(e, std::move(sessions), has_sizes);
-  const bool runs_alone = may_run_alone && checked.runs_alone;
   const bool is_stated = m.config && *checked.config.max_batch_size > 0;
-  out.most_rows = runs_alone || is_stated ? checked.most_rows
-                                          : std::min(checked.most_rows, formats::default_max_batch);
-  out.max_batch = runs_alone ? 1 : out.most_rows;
+  out.most_rows =
+      is_stated ? checked.most_rows : std::min(checked.most_rows, formats::default_max_batch);
+  out.max_batch = out.most_rows;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
               .inputs = with_shapes(std::move(checked.interface.inputs), checked.client_inputs),
@@ -446,17 +476,10 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .slo = checked.config.slo.value_or(duration{0}),
               .max_size = whole.max_size,
               .batches = checked.batches,
-              .runs_alone = runs_alone,
-              .max_rows = runs_alone || is_stated ? checked.most_rows : 0,
+              .max_rows = is_stated ? checked.most_rows : 0,
               .labels = labels_of(m, checked.config, whole.outputs)};
   out.config = std::move(checked.config);
   out.key = key_of(m.name, v, of, m.dir, with, out.max_batch, whole.max_size);
-  if (mixes_rows && runs_alone) {
-    out.note = fmt::format(
-        "model '{}': quantises each run by its values, so each request runs alone (a config.pbtxt "
-        "with max_batch_size and dynamic_batching batches them)",
-        m.name);
-  }
   // Rows that fill a batch up would be a part of a run that is to be a request's alone.
   if (with.cuda_device && out.max_batch > 1) {
     duration run{};
@@ -557,10 +580,10 @@ std::vector<std::uint32_t> sizes_to_load(duration change, duration run, std::uin
 
 loaded_version load_version(const formats::repository_model& m, const formats::model_version& v,
                             const onnx_backend& with, runtime::host_executor& e,
-                            models::run_stop* stop) {
+                            models::run_stop* stop, bool needs_rows) {
   check_readable(m, v);
   if (m.config && !m.config->steps.empty()) return ensemble_of(m);
-  return load(m, v, {v.file}, formats::default_max_length, with, e, true, stop);
+  return load(m, v, {v.file}, formats::default_max_length, with, e, needs_rows, stop);
 }
 
 loaded_version load_stages(const formats::repository_model& m, const formats::model_version& v,
@@ -568,8 +591,8 @@ loaded_version load_stages(const formats::repository_model& m, const formats::mo
                            runtime::host_executor& e) {
   check_readable(m, v);
   if (m.config && !m.config->steps.empty()) {
-    throw config_error{fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline",
-                                   m.config_file)};
+    throw config_error{
+        fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
   }
   files of = stages_of(m, v);
   if (of.empty()) {
@@ -584,7 +607,7 @@ loaded_version load_stages(const formats::repository_model& m, const formats::mo
       file = std::filesystem::path{v.file}.parent_path() / "stages" / file.filename();
     }
   }
-  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e, false,
+  return load(m, v, of, max_size > 0 ? max_size : formats::default_max_length, with, e, true,
               nullptr);
 }
 

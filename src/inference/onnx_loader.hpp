@@ -36,7 +36,7 @@ struct loaded_version {
   std::size_t stages = 1;        ///< Of the factory's models.
   bool pads = false;       ///< Requests may run among longer ones, with zeros behind their inputs.
   formats::start_key key;  ///< Of its profile.
-  std::shared_ptr<open_requests> open{};  ///< As `served_model` has it.
+  std::shared_ptr<open_requests> open{};            ///< As `served_model` has it.
   std::shared_ptr<const ensemble_plan> ensemble{};  ///< Likewise; there is no factory then.
   std::string note{};  ///< What an operator should know of how it was loaded; or empty.
 };
@@ -88,12 +88,15 @@ inline constexpr const char* onnx_platform = "onnxruntime_onnx";
 /// Opens a version, checks it against the model's configuration, and runs what that wants to be run
 /// before it is served.
 /// @param e Outlives what is made. @param stop Ends its runs early; or null.
+/// @param needs_rows Its rows are to be batched, whatever its configuration says, as plans do; a
+/// model that has none is an error.
 /// @throws error One line: what is wrong with the model, its file or its configuration, or that the
 /// executor has no memory left. formats::input_error likewise.
 [[nodiscard]] loaded_version load_version(const formats::repository_model& m,
                                           const formats::model_version& v, const onnx_backend& with,
                                           runtime::host_executor& e,
-                                          models::run_stop* stop = nullptr);
+                                          models::run_stop* stop = nullptr,
+                                          bool needs_rows = false);
 /// The same of the stages that `cohort slice` wrote beside the model's file: a factory whose models
 /// have these. Of the file if there are none. Rows are batched, whatever the configuration says:
 /// pipelines are for that.

@@ -152,16 +152,10 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
         const formats::repository_model m = formats::scan_model(o.repository, name);
         if (m.versions.empty()) throw config_error{m.problem};
         for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
-        loaded_version loaded = load_version(m, m.versions.back(), with, e);
+        loaded_version loaded = load_version(m, m.versions.back(), with, e, nullptr, true);
         if (loaded.ensemble) {
-          throw config_error{
-              fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
-        }
-        if (loaded.open) {
-          throw config_error{fmt::format(
-              "{}, which is not done with --plan: expected rows (dims of a config.pbtxt may give "
-              "their lengths)",
-              loaded.note)};
+          throw config_error{fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline",
+                                         m.config_file)};
         }
         return std::move(loaded.factory);
       },

@@ -73,8 +73,7 @@ bool infer_writer::rank_some() {
     ranking& to = rankings_[ranked_.output];
     std::span<const std::string> labels;
     if (o.index < model_.labels.size()) labels = model_.labels[o.index];
-    for (std::string& v :
-         largest_values(model_.outputs[o.index].type, row, o.classes, labels)) {
+    for (std::string& v : largest_values(model_.outputs[o.index].type, row, o.classes, labels)) {
       const auto length = static_cast<std::uint32_t>(v.size());
       for (unsigned shift = 0; shift < 32; shift += 8) {
         to.bytes += static_cast<char>(length >> shift & 0xFFU);

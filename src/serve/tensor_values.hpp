@@ -54,9 +54,9 @@ std::optional<std::size_t> write_values(fmt::memory_buffer& out, runtime::data_t
 std::optional<std::size_t> find_not_finite(runtime::data_type type,
                                            std::span<const std::byte> values);
 
-/// The largest values, each as "VALUE:PLACE", or "VALUE:PLACE:LABEL" where its place has a label, as
-/// Triton writes them: the largest first, of equal ones the first. Not of FP16 and BF16.
-/// O(n log most).
+/// The largest values, each as "VALUE:PLACE", or "VALUE:PLACE:LABEL" where its place has a label,
+/// as Triton writes them: the largest first, of equal ones the first. Not of FP16 and BF16. O(n log
+/// most).
 std::vector<std::string> largest_values(runtime::data_type type, std::span<const std::byte> values,
                                         std::size_t most, std::span<const std::string> labels);
 

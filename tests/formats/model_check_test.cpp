@@ -87,15 +87,13 @@ TEST_CASE("with a batch size of 0 the batch dimension is the request's") {
       "max_batch_size: 0 parameters { key: 'max_length' value { "
       "string_value: '32' } }");
   CHECK(m.batches);
-  CHECK(m.runs_alone);
   CHECK(m.most_rows == 32);
   CHECK(m.interface.inputs.at(0).shape == shape{784});
   CHECK(m.interface.max_size == 1);
   CHECK(m.config.inputs.at(0).dims == shape{-1, 784});
   CHECK(m.config.outputs.at(1).dims == shape{-1});
   CHECK(m.config.max_batch_size == 0);
-  CHECK(check("").runs_alone);  // Absent it is 0.
-  CHECK(check("").most_rows == 64);
+  CHECK(check("").config.max_batch_size == 0);
   CHECK(check("input { name: 'x' dims: [-1, 784] }").interface.inputs.at(0).shape == shape{784});
   CHECK(check("input { name: 'x' dims: [3, 784] }").most_rows == 3);
   CHECK(complaint("max_batch_size: 0 input { name: 'x' dims: 784 }") == "input[0].dims: bad value");
@@ -105,28 +103,20 @@ TEST_CASE("with a batch size of 0 the batch dimension is the request's") {
       "input { name: 'ids' dims: [-1, -1] } input { name: 'mask' }"
       "parameters { key: 'max_length' value { string_value: '32' } }",
       tokens());
-  CHECK(t.runs_alone);
-  CHECK(t.most_rows == 64);
   CHECK(t.interface.max_size == 32);
   CHECK(t.interface.inputs == tokens().interface.inputs);
   CHECK(t.config.inputs.at(1).dims == shape{-1, -1});
 }
-TEST_CASE("requests are batched where the config says so, else each runs alone") {
-  CHECK(check("max_batch_size: 8").runs_alone);
-  CHECK(check("max_batch_size: 8").batches);
-  CHECK(check("max_batch_size: 8").most_rows == 8);
-  CHECK_FALSE(check("max_batch_size: 8 dynamic_batching { }").runs_alone);
-  CHECK(check("max_batch_size: 8 dynamic_batching { }").most_rows == 8);
-  CHECK_FALSE(check_model("m/config.pbtxt", std::nullopt, image()).runs_alone);
-  model_facts mixes = image();
-  mixes.mixes_rows = true;
-  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).runs_alone);
-  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 64);
-  mixes.interface.inputs.at(0).shape = {3, 224, 224};  // 588 KiB: 13 rows are 7.5 MiB.
-  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 13);
-  mixes.interface.outputs.at(0).shape = {std::int64_t{1} << 30U};
-  CHECK(check_model("m/config.pbtxt", std::nullopt, mixes).most_rows == 1);
-  CHECK_FALSE(check("max_batch_size: 8 dynamic_batching { }", mixes).runs_alone);
+TEST_CASE("open requests are batched where the config says so, else each runs alone") {
+  model_facts f = image();
+  f.is_open = true;
+  CHECK(check("max_batch_size: 8", f).runs_alone);
+  CHECK(check("max_batch_size: 8", f).batches);
+  CHECK(check("max_batch_size: 8", f).most_rows == 8);
+  CHECK_FALSE(check("max_batch_size: 8 dynamic_batching { }", f).runs_alone);
+  CHECK(check("max_batch_size: 8 dynamic_batching { }", f).most_rows == 8);
+  CHECK(check("dynamic_batching { }", f).runs_alone);
+  CHECK_FALSE(check("max_batch_size: 8").runs_alone);  // It has rows.
   CHECK_FALSE(check("", no_batch()).runs_alone);
 }
 TEST_CASE("the config's name comes before the model's own") {

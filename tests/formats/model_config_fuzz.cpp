@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const formats::model_config c = formats::parse_model_config("config.pbtxt", text);
     if (c.max_batch_size && *c.max_batch_size > formats::most_batch) std::abort();
-    if (c.versions.latest == 0 || c.file.find('/') != std::string::npos) std::abort();
+    if (c.versions.latest == 0 || ('/' + c.file).find("/.") != std::string::npos) std::abort();
     (void)formats::parse_json("config.json", formats::to_json(c));
     const formats::model_facts facts = facts_for(c);
     const formats::checked_model m = formats::check_model("config.pbtxt", c, facts);
@@ -62,8 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (m.interface.max_size == 0 || m.most_rows == 0) std::abort();
     if (m.batches ? !facts.has_batch : *m.config.max_batch_size > 0) std::abort();
-    if (*m.config.max_batch_size == 0 && m.batches && !m.runs_alone) std::abort();
-    if (facts.is_open && !m.runs_alone) std::abort();
+    const bool shares = *m.config.max_batch_size > 0 && m.config.batching;
+    if (m.runs_alone != (facts.is_open && !shares)) std::abort();
     (void)formats::parse_json("config.json", formats::to_json(m.config));
   } catch (const formats::input_error& e) {
     const std::string_view what = e.what();

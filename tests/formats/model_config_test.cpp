@@ -131,7 +131,8 @@ const cases& used() {
                  c.instances.at(2).kind == instance_kind::automatic;
         }}},
       {"default_model_filename",
-       {"default_model_filename: 'net.onnx'", [](const auto& c) { return c.file == "net.onnx"; }}},
+       {"default_model_filename: 'onnx/net.onnx'",
+        [](const auto& c) { return c.file == "onnx/net.onnx"; }}},
       {"dynamic_batching.preferred_batch_size",
        {"dynamic_batching { preferred_batch_size: [8, 4, 8] }",
         [](const auto& c) { return c.batching->preferred == std::vector<std::uint32_t>{4, 8}; }}},
@@ -242,9 +243,7 @@ const cases& used() {
       {"ensemble_scheduling.step.input_map",
        {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' "
         "value: 't' } input_map { key: 'y' value: 't' } } }",
-        [](const auto& c) {
-          return c.steps.at(0).inputs == names{{"x", "t"}, {"y", "t"}};
-        }}},
+        [](const auto& c) { return c.steps.at(0).inputs == names{{"x", "t"}, {"y", "t"}}; }}},
       {"ensemble_scheduling.step.output_map",
        {"platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' output_map { key: 'x' "
         "value: 't' } } }",
@@ -314,7 +313,8 @@ const std::map<std::string, std::string>& others() {
        "}"},
       {"sequence_batching.iterative_sequence", "sequence_batching { iterative_sequence: true }"},
       {"ensemble_scheduling.step.model_namespace",
-       "platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' model_namespace: 'n' } }"},
+       "platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' model_namespace: 'n' } "
+       "}"},
       {"ensemble_scheduling.max_inflight_requests",
        "platform: 'ensemble' ensemble_scheduling { step { model_name: 'a' } "
        "max_inflight_requests: 4 }"},
@@ -603,6 +603,9 @@ TEST_CASE("values out of range are named by their field") {
        "ensemble_scheduling.step[0].input_map.key: bad value"},
       {"default_model_filename: 'a/../../b'", "default_model_filename: bad value"},
       {"default_model_filename: '..'", "default_model_filename: bad value"},
+      {"default_model_filename: '/a'", "default_model_filename: bad value"},
+      {"default_model_filename: 'a//b'", "default_model_filename: bad value"},
+      {"default_model_filename: 'a/'", "default_model_filename: bad value"},
       {"input {}", "input[0].name: bad value"},
       {"input { name: '" + repeat("x", 257) + "' }", "input[0].name: bad value"},
       {"input { name: '\\xff' }", "input[0].name: bad value"},

@@ -138,6 +138,14 @@ TEST_CASE("the config names the file, and memory may be more than the files") {
          "default_model_filename: 'net.onnx' parameters { key: 'memory_mb' value { string_value: "
          "'2' } }");
   CHECK(r.scan().memory() == 2'000'000);
+  // As they lie where models are published, with their weights beside them.
+  r.folder("m/1/onnx").file("m/1/onnx/model_fp16.onnx").file("m/1/onnx/data.bin", "12345678");
+  r.file("m/config.pbtxt", "default_model_filename: 'onnx/model_fp16.onnx'");
+  CHECK(r.scan().versions.at(0).file == "m/1/onnx/model_fp16.onnx");
+  CHECK(r.scan().versions.at(0).problem.empty());
+  CHECK(r.scan().versions.at(0).bytes == 22);
+  r.file("m/config.pbtxt", "default_model_filename: 'onnx/absent.onnx'");
+  CHECK(r.scan().versions.at(0).problem.starts_with("m/1/onnx/absent.onnx: missing"));
 }
 TEST_CASE("a config's name is the folder's") {
   repository r;

@@ -28,7 +28,8 @@ std::string step(const std::string& model, const std::string& inputs, const std:
       const std::size_t end = std::min(all.find(' ', at), all.size());
       const std::string one = all.substr(at, end - at);
       const std::size_t colon = one.find(':');
-      out += name + " { key: '" + one.substr(0, colon) + "' value: '" + one.substr(colon + 1) + "' } ";
+      out +=
+          name + " { key: '" + one.substr(0, colon) + "' value: '" + one.substr(colon + 1) + "' } ";
       at = end + 1;
     }
     return out;
@@ -44,7 +45,9 @@ ensemble_plan plan(const std::string& steps, const std::string& before = tensors
 std::string refusal(const std::string& steps, const std::string& before = tensors) {
   return test::gist_of<formats::input_error>([&] { static_cast<void>(plan(steps, before)); });
 }
-bool names(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+bool names(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
 
 TEST_CASE("steps begin once what they take is there, in whatever order they are written") {
   // x goes to "first" and "both"; what "first" makes to "second"; both ends meet in "both".
@@ -67,11 +70,11 @@ TEST_CASE("steps begin once what they take is there, in whatever order they are 
 }
 
 TEST_CASE("an output may be an input, and a step's version may be named") {
-  const ensemble_plan p =
-      plan("step { model_name: 'm' model_version: 7 input_map { key: 'a' value: 'x' } "
-           "output_map { key: 'b' value: 'z' } } ",
-           "platform: 'ensemble' input { name: 'x' data_type: TYPE_INT8 dims: 4 } "
-           "output { name: 'x' data_type: TYPE_INT8 dims: 4 } ");
+  const ensemble_plan p = plan(
+      "step { model_name: 'm' model_version: 7 input_map { key: 'a' value: 'x' } "
+      "output_map { key: 'b' value: 'z' } } ",
+      "platform: 'ensemble' input { name: 'x' data_type: TYPE_INT8 dims: 4 } "
+      "output { name: 'x' data_type: TYPE_INT8 dims: 4 } ");
   CHECK(p.steps()[0].version == "7");
   CHECK(p.outputs() == numbers{0});
 }
@@ -87,9 +90,11 @@ TEST_CASE("what cannot be run is told by its field") {
   CHECK(names(refusal(good + step("a", "in:x", "")), "step[1].output_map: missing"));
   CHECK(names(refusal(step("a", "in:y", "out:y")), "ensemble_scheduling: "));
   CHECK(names(refusal(step("a", "in:x with:v", "out:y") + step("b", "in:y", "out:v")), "circle"));
-  CHECK(names(refusal(good, "platform: 'ensemble' output { name: 'y' dims: 2 } "), "input: missing"));
-  CHECK(names(refusal(good, "platform: 'ensemble' input { name: 'x' data_type: TYPE_FP32 dims: 4 } "
-                            "output { name: 'y' dims: 2 } "),
+  CHECK(
+      names(refusal(good, "platform: 'ensemble' output { name: 'y' dims: 2 } "), "input: missing"));
+  CHECK(names(refusal(good,
+                      "platform: 'ensemble' input { name: 'x' data_type: TYPE_FP32 dims: 4 } "
+                      "output { name: 'y' dims: 2 } "),
               "output[0].data_type: missing"));
   CHECK(names(refusal(good, tensors + "input { name: 'r' data_type: TYPE_FP32 dims: 4 "
                                       "reshape { shape: [2, 2] } } "),

@@ -38,7 +38,8 @@ formats::onnx_model twice(std::int64_t wide) {
 formats::onnx_model difference(std::int64_t wide) {
   onnx_builder b{"difference"};
   const onnx_builder::declared shape{{.name = "n"}, {.value = wide}};
-  b.node("Sub", {b.input("a", data_type::f32, shape), b.input("b", data_type::f32, shape)}, {}, "z");
+  b.node("Sub", {b.input("a", data_type::f32, shape), b.input("b", data_type::f32, shape)}, {},
+         "z");
   b.output("z", data_type::f32, shape);
   return b.done();
 }
@@ -56,12 +57,12 @@ std::string out(const std::string& name, const std::string& is) {
   return "output_map { key: '" + name + "' value: '" + is + "' } ";
 }
 /// x, 3 numbers a row: 4 x - 2 x.
-const std::string diamond = "platform: 'ensemble'\nmax_batch_size: 8\n" + tensor("input", "x", "3") +
-                            tensor("output", "z", "3") + tensor("output", "doubled", "3") +
-                            "ensemble_scheduling {\n" +
-                            step("difference", in("a", "four") + in("b", "doubled"), out("z", "z")) +
-                            step("twice", in("x", "doubled"), out("y", "four")) +
-                            step("twice", in("x", "x"), out("y", "doubled")) + "}\n";
+const std::string diamond =
+    "platform: 'ensemble'\nmax_batch_size: 8\n" + tensor("input", "x", "3") +
+    tensor("output", "z", "3") + tensor("output", "doubled", "3") + "ensemble_scheduling {\n" +
+    step("difference", in("a", "four") + in("b", "doubled"), out("z", "z")) +
+    step("twice", in("x", "doubled"), out("y", "four")) +
+    step("twice", in("x", "x"), out("y", "doubled")) + "}\n";
 
 void add_ensemble(const repository& r, const std::string& name, const std::string& config) {
   std::filesystem::create_directories(r.folder + "/" + name + "/1");
@@ -207,7 +208,8 @@ TEST_CASE("what a step refuses or is late for is the ensemble's answer, and says
   CHECK(deep == 400);
   CHECK(has(turns, "at most 8"));
   // One deadline for all steps.
-  const auto [late, cause] = infer(c, "outer", "[1,1,2]", "[1,2]", R"(,"parameters":{"timeout":1})");
+  const auto [late, cause] =
+      infer(c, "outer", "[1,1,2]", "[1,2]", R"(,"parameters":{"timeout":1})");
   CHECK(late == 504);
   CHECK(has(cause, "ensemble 'outer', step "));
   CHECK(s.stop() == 0);

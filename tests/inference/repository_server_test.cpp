@@ -943,7 +943,8 @@ TEST_CASE("without dynamic_batching each request runs alone and whole, whoever e
   r.add(test::quantised(), "plain");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
-  CHECK(s.told_before.find("model 'plain': quantises each run by its values") != std::string::npos);
+  CHECK(s.told_before.find("model 'plain': it quantises each run by its values") !=
+        std::string::npos);
   test::connection c{s.port()};
   const auto outputs = [](const std::string& answer) {
     const std::size_t at = answer.find("\"outputs\"");
@@ -986,7 +987,7 @@ TEST_CASE("without dynamic_batching each request runs alone and whole, whoever e
   const std::vector<double> most(64, 1);
   CHECK(c.ask("POST", "/v2/models/absent/infer", quantised_body(most)).first == 200);
   CHECK(c.ask("POST", "/v2/models/stated/infer", quantised_body(most)).first == 400);
-  CHECK(c.ask("GET", "/v2/models/absent/stats").second.find(R"({"batch_size":64,)") !=
+  CHECK(c.ask("GET", "/v2/models/absent/stats").second.find(R"({"batch_size":1,)") !=
         std::string::npos);
   CHECK(s.stop() == 0);
 }

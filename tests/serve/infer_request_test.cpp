@@ -402,10 +402,10 @@ TEST_CASE("values of every datatype are written as they are read") {
 }
 TEST_CASE("of a ranked output the largest values of each row are given, with their places") {
   model_meta m{"m",
-                     "test",
-                     {{"x", data_type::f32, {1}}},
-                     {{"y", data_type::f32, {2, 2}}, {"n", data_type::i8, {3}}},
-                     20ms};
+               "test",
+               {{"x", data_type::f32, {1}}},
+               {{"y", data_type::f32, {2, 2}}, {"n", data_type::i8, {3}}},
+               20ms};
   const auto ask = [&](const std::string& rest) {
     infer_parser p{4};
     const std::string body =

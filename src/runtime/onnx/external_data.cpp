@@ -228,8 +228,7 @@ void copy_file(regular_file& from, const std::string& what, const std::filesyste
   const std::uintmax_t size = from.size();
   const std::uintmax_t room = std::filesystem::space(to.parent_path()).available;
   if (size > room) {
-    refuse_it(
-        fmt::format("has {} bytes: its private copy has room for {} in TMPDIR", size, room));
+    refuse_it(fmt::format("has {} bytes: its private copy has room for {} in TMPDIR", size, room));
   }
   const descriptor copy{::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
   if (!copy.is_open()) refuse_it("cannot be copied to TMPDIR: " + last_error());

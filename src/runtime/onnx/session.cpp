@@ -119,7 +119,8 @@ class loaded {
     if (const auto why = failure_of(*api_, status)) throw config_error{*why};
   }
 
-  void load(const model_origin& model, const session_options& o, memory_plans plans = memory_plans::yes) {
+  void load(const model_origin& model, const session_options& o,
+            memory_plans plans = memory_plans::yes) {
     session_.reset();
     ort_session_options* made = nullptr;
     check(api_->create_session_options(&made));
@@ -133,7 +134,8 @@ class loaded {
     check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
     if (o.cuda_device) runtime_->append_cuda(*made, *o.cuda_device);
 
-    session_.reset(model.place == nullptr ? session_of(model.bytes, made) : session_of(model, made));
+    session_.reset(model.place == nullptr ? session_of(model.bytes, made)
+                                          : session_of(model, made));
     ort_memory_info* memory = nullptr;
     check(api_->create_cpu_memory_info(device_allocator, default_memory, &memory));
     memory_.reset(memory);
@@ -220,16 +222,18 @@ class loaded {
       throw config_error{"external data are refused: expected all weights in the model itself"};
     }
     ort_session* made = nullptr;
-    check(api_->create_session_from_bytes(&runtime_->env(), bytes.data(), bytes.size(), how, &made));
+    check(
+        api_->create_session_from_bytes(&runtime_->env(), bytes.data(), bytes.size(), how, &made));
     return made;
   }
   /// Of a file ONNX Runtime keeps its own copy of the weights alone; of bytes it makes two more.
-  [[nodiscard]] ort_session* session_of(const model_origin& model, const ort_session_options* how) const {
+  [[nodiscard]] ort_session* session_of(const model_origin& model,
+                                        const ort_session_options* how) const {
     runtime::detail::regular_file& file = model.place->file;
     const auto made_of = [&](const std::string& path) {
       ort_session* made = nullptr;
-      if (auto why = failure_of(
-              *api_, api_->create_session(&runtime_->env(), path.c_str(), how, &made))) {
+      if (auto why =
+              failure_of(*api_, api_->create_session(&runtime_->env(), path.c_str(), how, &made))) {
         throw config_error{replaced(std::move(*why), path, model.name.string())};
       }
       return made;
@@ -499,9 +503,12 @@ class run_end::state {
 
 class session::state {
  public:
-  state(std::shared_ptr<const library> runtime, const model_origin& model, const session_options& options)
+  state(std::shared_ptr<const library> runtime, const model_origin& model,
+        const session_options& options)
       : loaded_{std::move(runtime)} {
-    loaded_.load(model, options);
+    // Of open shapes ONNX Runtime would keep a plan of its memory for each that it ever meets.
+    const bool is_open = !options.why_open.empty();
+    loaded_.load(model, options, is_open ? memory_plans::no : memory_plans::yes);
     std::vector<declared_tensor> inputs = loaded_.inputs();
     for (const stated_shape& s : options.shapes) state_shape(inputs, s);
     const std::vector<declared_tensor> outputs = loaded_.outputs(options.outputs);
@@ -515,8 +522,7 @@ class session::state {
                  [&](std::span<const tensor_info> of, bool has_batch, std::uint32_t rows,
                      std::uint32_t size) { return probe(of, has_batch, rows, size, options); });
     if (!described_.why_open.empty()) {
-      // ONNX Runtime would keep a plan of its memory for each shape that it ever meets.
-      loaded_.load(model, options, memory_plans::no);
+      if (!is_open) loaded_.load(model, options, memory_plans::no);
       declared_ = inputs;
       find_sample(inputs, options);
     }

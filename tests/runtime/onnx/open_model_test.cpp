@@ -325,8 +325,8 @@ TEST_CASE("of requests that ran together only those that cannot be computed are 
   const auto other = request({strings({1}, {"4"})});
   std::vector<std::uint8_t> unfit(3);
   CHECK(d.run({runs->enter(other)}) == "");  // A sample.
-  CHECK(d.run({runs->enter(good), runs->enter(bad), runs->enter(other)},
-              {.unfit = unfit.data()}) == "");
+  CHECK(d.run({runs->enter(good), runs->enter(bad), runs->enter(other)}, {.unfit = unfit.data()}) ==
+        "");
   CHECK(unfit == std::vector<std::uint8_t>{slot_state::fit, slot_state::unfit, slot_state::fit});
   CHECK(values_of<float>(good->outputs()[0].bytes) == std::vector<float>{1.5F, -2});
   CHECK(runs->most_rows() == 8);

@@ -280,11 +280,11 @@ class open_model {
     for (std::size_t i = first + 1, sum = static_cast<std::size_t>(*rows); i < all.size(); ++i) {
       const std::vector<shaped_tensor>& other = all[i].asked->inputs();
       const std::optional<std::int64_t> more = rows_of(other);
-      const bool fits = more && static_cast<std::int64_t>(sum) + *more <= most &&
-                        std::ranges::equal(like, other, [](const auto& x, const auto& y) {
-                          return std::ranges::equal(x.shape | std::views::drop(1),
-                                                    y.shape | std::views::drop(1));
-                        });
+      const bool fits =
+          more && static_cast<std::int64_t>(sum) + *more <= most &&
+          std::ranges::equal(like, other, [](const auto& x, const auto& y) {
+            return std::ranges::equal(x.shape | std::views::drop(1), y.shape | std::views::drop(1));
+          });
       if (!fits) continue;
       sum += static_cast<std::size_t>(*more);
       std::rotate(all.begin() + static_cast<std::ptrdiff_t>(first + n),
@@ -335,8 +335,7 @@ class open_model {
     }
     std::vector<std::vector<shaped_tensor>> outputs(of.size());
     const std::vector<tensor_info>& types = runs_->of().interface().outputs;
-    const std::vector<shaped_tensor> computed =
-        runs_->of().run_shaped(inputs, end_, s.given_up);
+    const std::vector<shaped_tensor> computed = runs_->of().run_shaped(inputs, end_, s.given_up);
     for (std::size_t k = 0; k < computed.size(); ++k) {
       std::vector<shaped_tensor> parts = cut(computed[k], types[k].type, rows);
       if (parts.empty()) return false;
