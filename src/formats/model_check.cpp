@@ -41,7 +41,7 @@ class checker {
     complete("input", c.inputs, out_.interface.inputs, true);
     complete("output", c.outputs, out_.interface.outputs, false);
     if (facts_.is_open) {
-      ignore_length();
+      out_.interface.max_size = 1;
     } else {
       choose_length();
     }
@@ -183,13 +183,6 @@ class checker {
       if (!is_other && names_rows_ && !out_.batches) all.back().insert(all.back().begin(), 1);
     }
     return all;
-  }
-
-  void ignore_length() {
-    out_.interface.max_size = 1;
-    if (!out_.config.max_length) return;
-    out_.config.ignored.push_back(
-        at("parameters[\"max_length\"] is ignored: requests have shapes of their own"));
   }
 
   void choose_length() {

@@ -302,12 +302,14 @@ std::vector<repository_model> scan_repository(const std::string& dir) {
 }
 
 std::vector<std::string> read_labels(const repository_model& of, const std::string& file) {
-  const descriptor top = runtime::detail::open_folder(of.dir);
-  const std::string path = of.name + '/' + file;
-  runtime::detail::regular_file in{top, path, open_below(top, of.name)};
+  constexpr std::size_t most_labels = 1'000'000;
+  constexpr std::size_t longest_label = 1024;
+  const descriptor folder = open_below(runtime::detail::open_folder(of.dir), of.name);
+  runtime::detail::regular_file in{folder, file, folder};
   const auto content = in.read_all<std::string>(std::size_t{16} << 20U);
   const auto refuse = [&](std::string_view why) {
-    throw input_error{fmt::format("{}: label_filename: {} {}", of.config_file, path, why)};
+    throw input_error{
+        fmt::format("{}: label_filename: {} {}", of.config_file, quote_short(file), why)};
   };
   if (!in.problem().empty()) refuse(in.problem());
   if (!is_utf8(content)) refuse("is not UTF-8");
@@ -316,6 +318,10 @@ std::vector<std::string> read_labels(const repository_model& of, const std::stri
     const std::size_t end = std::min(left.find('\n'), left.size());
     std::string_view line = left.substr(0, end);
     if (line.ends_with('\r')) line.remove_suffix(1);
+    if (lines.size() == most_labels || line.size() > longest_label) {
+      refuse(fmt::format("has more than {} lines, or one of more than {} bytes", most_labels,
+                         longest_label));
+    }
     lines.emplace_back(line);
     left.remove_prefix(std::min(end + 1, left.size()));
   }

@@ -28,6 +28,10 @@ namespace {
 
 /// Ensembles of ensembles, at most so deep: one may have come to be a step of itself.
 constexpr unsigned most_depth = 8;
+/// Steps of one client's request, those of its ensembles' ensembles among them.
+constexpr std::size_t most_steps = 1024;
+/// What a step takes beside its tensors.
+constexpr std::size_t step_bytes = 4096;
 
 }  // namespace
 
@@ -40,6 +44,7 @@ struct infer_app::ensemble_job {
   ensemble_run run;
   std::optional<time_point> deadline;  // None: its models have their own.
   unsigned depth = 1;
+  std::shared_ptr<std::size_t> begun;             // Steps of the client's request.
   std::vector<std::weak_ptr<step_client>> steps;  // That were begun.
   std::size_t left = 0;                           // Steps that have not ended.
   bool is_over = false;                           // Its client was told, or has gone.
@@ -61,6 +66,7 @@ struct infer_app::step_client final : serve::http_client {
       where = where.substr(1, where.size() - 2);
       reply.body.insert(before.size(), where);
     }
+    asked.client->on_gone([] {});
     asked.client->answer(std::move(reply));
     app.end_ensemble(*job, outcome::failed);
   }
@@ -82,12 +88,20 @@ struct infer_app::step_client final : serve::http_client {
   std::function<void()> gone = [] {};
 };
 
-/// The models of an ensemble that are not served, in a line; empty: all are.
-std::string infer_app::missing_of(const served_model& ensemble) const {
+/// What of an ensemble cannot be run now, in a line; empty: nothing.
+std::string infer_app::missing_of(const served_model& ensemble, unsigned depth) const {
   for (const ensemble_plan::step& s : ensemble.ensemble->steps()) {
-    if (catalog_->find(s.model, s.version) != nullptr) continue;
-    return fmt::format("ensemble '{}': model '{}'{} is not served", ensemble.meta.name, s.model,
-                       s.version.empty() ? "" : fmt::format(", version {},", s.version));
+    const model_catalog::entry m = catalog_->find(s.model, s.version);
+    const auto says = [&](std::string_view what) {
+      return fmt::format("ensemble '{}': model '{}'{} {}", ensemble.meta.name, s.model,
+                         s.version.empty() ? "" : fmt::format(", version {},", s.version), what);
+    };
+    if (m == nullptr) return says("is not served");
+    if (m->ensemble && depth < most_depth) {
+      if (std::string why = missing_of(*m, depth + 1); !why.empty()) return why;
+    } else if (!m->ensemble && (!models_->serves(m->id) || models_->is_suspended(m->id))) {
+      return says("is suspended for a while, or has no device");
+    }
   }
   return {};
 }
@@ -97,7 +111,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   const served_model& model = *j->model;
   const client_ptr client = j->client;
   const step_ptr outer = j->step;
-  if (const std::string missing = missing_of(model); !missing.empty()) {
+  if (const std::string missing = missing_of(model, most_depth); !missing.empty()) {
     return say(client, 503, missing, {{"Retry-After", "1"}});
   }
   const unsigned depth = outer ? outer->job->depth + 1 : 1;
@@ -110,6 +124,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   const auto e = std::make_shared<ensemble_job>(std::move(j));
   const infer_job& asked = *e->asked;
   e->depth = depth;
+  e->begun = outer ? outer->job->begun : std::make_shared<std::size_t>(0);
   if (asked.asked.timeout || model.meta.has_deadline) {
     e->deadline = asked.arrival + asked.asked.timeout.value_or(time_of(model.meta));
   }
@@ -124,7 +139,13 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   client->on_gone([this, w = std::weak_ptr{e}] {
     if (const auto gone = w.lock()) end_ensemble(*gone, outcome::cancelled);
   });
-  begin_steps(e);
+  try {
+    begin_steps(e);
+  } catch (...) {
+    client->on_gone([] {});
+    end_ensemble(*e, outcome::failed);
+    throw;  // Whoever called tells the client.
+  }
 }
 
 void infer_app::begin_steps(const std::shared_ptr<ensemble_job>& e) {
@@ -139,7 +160,12 @@ void infer_app::begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t
   const auto c = std::make_shared<step_client>(*this, e, which);
   e->steps.push_back(c);
   const model_catalog::entry found = catalog_->find(s.model, s.version);
-  if (found == nullptr) return say(c, 503, fmt::format("model '{}' was unloaded", s.model));
+  if (found == nullptr) {
+    return say(c, 503, "the model is not served", {{"Retry-After", "1"}});
+  }
+  if (++*e->begun > most_steps) {
+    return say(c, 400, fmt::format("the request has more than {} steps", most_steps));
+  }
   std::string json = R"({"inputs":[)";
   std::size_t bytes = 0;
   for (const ensemble_plan::port& p : s.inputs) {
@@ -156,15 +182,16 @@ void infer_app::begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t
     fmt::format_to(std::back_inserter(json), R"({}{{"name":{}}})", json.ends_with('[') ? "" : ",",
                    serve::json_string(p.name));
   }
-  json += ']';
+  json += R"(],"parameters":{"binary_data_output":true)";  // It is never written as JSON.
   if (e->deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::microseconds>(*e->deadline - clock_.now());
-    fmt::format_to(std::back_inserter(json), R"(,"parameters":{{"timeout":{}}})",
+    fmt::format_to(std::back_inserter(json), R"(,"timeout":{})",
                    std::max<std::int64_t>(1, left.count()));
   }
   json += '}';
-  if (!c->memory.resize(json.size() + bytes)) {
+  json += '}';
+  if (!c->memory.resize(json.size() + bytes + step_bytes)) {
     counters_.refused(serve::http_bound::memory);
     return say(c, 429, "there is no memory for what it takes", {{"Retry-After", "1"}});
   }
@@ -209,6 +236,7 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
     const ensemble_run::tensor& t = e->run.at(asked.model->ensemble->outputs()[i]);
     const runtime::tensor_info& said = asked.model->meta.outputs[i];
     if (t.type != said.type) {
+      asked.client->on_gone([] {});
       say(asked.client, 500,
           fmt::format("ensemble '{}': output '{}' is {}, but its configuration says {}",
                       asked.model->meta.name, said.name, runtime::name_of(t.type),
@@ -226,8 +254,7 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
 /// Nobody waits for it any more: steps that are under way need not run.
 void infer_app::end_ensemble(ensemble_job& e, outcome how) {
   if (std::exchange(e.is_over, true)) return;
-  infer_job& j = *e.asked;
-  j.client->on_gone([] {});
+  const infer_job& j = *e.asked;
   const time_point now = clock_.now();
   counters_.ended(j.model->row, how, now - j.arrival);
   serve::model_statistics& to = lane_of(*j.model).statistics;

@@ -63,10 +63,10 @@ class ensemble_run {
       : plan_{&of}, tensors_(of.tensors()), has_begun_(of.steps().size()) {}
 
   /// Of an input, or of what a step made.
-  void set(std::uint32_t tensor, runtime::data_type type, runtime::shaped_tensor value) {
-    tensors_[tensor] = {type, std::move(value), true};
+  void set(std::uint32_t which, runtime::data_type type, runtime::shaped_tensor value) {
+    tensors_[which] = {type, std::move(value), true};
   }
-  [[nodiscard]] const tensor& at(std::uint32_t tensor) const noexcept { return tensors_[tensor]; }
+  [[nodiscard]] const tensor& at(std::uint32_t which) const noexcept { return tensors_[which]; }
   /// Steps whose inputs are all there, each told once. O(ports).
   [[nodiscard]] std::vector<std::uint32_t> begin_ready();
 

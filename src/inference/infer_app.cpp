@@ -250,11 +250,13 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
 /// With its inputs as binary data behind the JSON.
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
-  // No one request takes all memory.
-  const std::size_t most = std::max(std::size_t{64} << 20U, http_.memory().limit() / 4);
-  if (model.open || model.ensemble) return most;
+  constexpr std::size_t usual = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
+  constexpr std::size_t most = std::size_t{256} << 20U;  // This thread copies it in one go.
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
-  return std::min(most, rows * model.input.bytes() + json);
+  if (!model.open && !model.ensemble) return std::min(most, rows * model.input.bytes() + json);
+  std::size_t row = 0;
+  for (const runtime::tensor_info& t : model.meta.inputs) row += t.has_size() ? 0 : t.bytes(1);
+  return std::clamp(rows * row + json, usual, most);
 }
 
 void infer_app::ask_model(std::string_view rest, const serve::http_request& request,

@@ -150,7 +150,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t which);
   void step_computed(step_client& c, infer_job& j);
   void end_ensemble(ensemble_job& e, outcome how);
-  [[nodiscard]] std::string missing_of(const served_model& ensemble) const;
+  [[nodiscard]] std::string missing_of(const served_model& ensemble, unsigned depth = 1) const;
 
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);

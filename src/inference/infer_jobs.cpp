@@ -67,19 +67,12 @@ std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) c
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
 }
 
-/// Of an open model: of the outputs whose length is known. Where rows are a dimension like others
-/// they are taken to be the inputs'.
+/// Of an open model: of the outputs whose length is known.
 std::size_t infer_app::infer_job::known_outputs() const noexcept {
   std::size_t bytes = 0;
   for (const runtime::tensor_info& t : model->meta.outputs) {
-    std::size_t n = model->meta.batches ? asked.rows : 1;
-    for (std::size_t d = 0; d < t.shape.size(); ++d) {
-      const bool is_rows = d == 0 && !model->meta.batches && !asked.shapes[0].empty();
-      const std::int64_t length =
-          t.shape[d] == runtime::size_dimension && is_rows ? asked.shapes[0][0] : t.shape[d];
-      n *= static_cast<std::size_t>(std::max<std::int64_t>(length, 0));  // 0 of what is not known.
-    }
-    if (runtime::has_fixed_size(t.type)) bytes += n * runtime::bytes_of(t.type);
+    const bool is_known = runtime::has_fixed_size(t.type) && !t.has_size();
+    if (is_known) bytes += (model->meta.batches ? asked.rows : 1) * t.bytes(1);
   }
   return bytes;
 }

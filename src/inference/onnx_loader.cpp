@@ -315,6 +315,12 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   formats::checked_model checked = formats::check_model(
       m.config_file, m.config,
       {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
+  if (checked.interface.outputs.size() != rows.outputs.size()) {
+    throw config_error{
+        fmt::format("{}: output: an output beside those that it names keeps {} from "
+                    "being served: name all",
+                    m.config_file, v.file)};
+  }
   if (!checked.runs_alone) out.max_batch = checked.most_rows;
   out.open = std::make_shared<open_requests>(session, checked.runs_alone ? 0 : checked.most_rows);
   if (plan) {
@@ -332,6 +338,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
               .inputs = with_shapes(std::move(checked.interface.inputs), checked.client_inputs),
               .outputs = with_shapes(std::move(checked.interface.outputs), checked.client_outputs),
               .slo = checked.config.slo.value_or(duration{0}),
+              .max_size = checked.config.max_length.value_or(1),
               .batches = checked.batches,
               .is_open = true,
               .runs_alone = checked.runs_alone,
@@ -361,11 +368,21 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   return out;
 }
 
+[[noreturn]] void refuse_ensemble(const formats::repository_model& m) {
+  throw config_error{
+      fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
+}
+
 /// Of an ensemble nothing is loaded: its models are those of the repository.
 loaded_version ensemble_of(const formats::repository_model& m) {
   loaded_version out;
   out.config = *m.config;
   out.config.name = m.name;
+  if (!out.config.warmups.empty() || !out.config.instances.empty()) {
+    out.config.ignored.push_back(fmt::format(
+        "{}: model_warmup and instance_group are ignored: an ensemble runs other models",
+        m.config_file));
+  }
   out.ensemble = std::make_shared<const ensemble_plan>(out.config, m.config_file);
   const auto tensors = [](const std::vector<formats::config_tensor>& all) {
     std::vector<runtime::tensor_info> of;
@@ -440,6 +457,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   if (!needs_rows && checked.interface.has_sizes() && bytes > most_batch_bytes) {
     how.why_open = fmt::format("batches of {} rows, of lengths up to {}, would keep {} MB",
                                checked.most_rows, checked.interface.max_size, bytes / 1'000'000);
+    for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
     sessions.clear();
     sessions = open(with.library, of, how);
     watch.reset();
@@ -582,7 +600,10 @@ loaded_version load_version(const formats::repository_model& m, const formats::m
                             const onnx_backend& with, runtime::host_executor& e,
                             models::run_stop* stop, bool needs_rows) {
   check_readable(m, v);
-  if (m.config && !m.config->steps.empty()) return ensemble_of(m);
+  if (m.config && !m.config->steps.empty()) {
+    if (needs_rows) refuse_ensemble(m);
+    return ensemble_of(m);
+  }
   return load(m, v, {v.file}, formats::default_max_length, with, e, needs_rows, stop);
 }
 
@@ -590,10 +611,7 @@ loaded_version load_stages(const formats::repository_model& m, const formats::mo
                            std::uint32_t max_size, const onnx_backend& with,
                            runtime::host_executor& e) {
   check_readable(m, v);
-  if (m.config && !m.config->steps.empty()) {
-    throw config_error{
-        fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
-  }
+  if (m.config && !m.config->steps.empty()) refuse_ensemble(m);
   files of = stages_of(m, v);
   if (of.empty()) {
     of.emplace_back(v.file);

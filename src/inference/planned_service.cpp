@@ -153,10 +153,6 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
         if (m.versions.empty()) throw config_error{m.problem};
         for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
         loaded_version loaded = load_version(m, m.versions.back(), with, e, nullptr, true);
-        if (loaded.ensemble) {
-          throw config_error{fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline",
-                                         m.config_file)};
-        }
         return std::move(loaded.factory);
       },
       listener, counters);

@@ -326,11 +326,11 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   // A request of any length may take what it is given, before its device is taken to hang.
   const engine::health_options& h = options_.health;
   const bool has_lengths = std::ranges::any_of(meta.inputs, [&](const runtime::tensor_info& t) {
-    const auto rows = static_cast<std::ptrdiff_t>(meta.batches || t.shape.empty() ? 0 : 1);
-    return std::find(t.shape.begin() + rows, t.shape.end(), runtime::size_dimension) !=
-           t.shape.end();
+    const auto rows = static_cast<std::ptrdiff_t>(meta.batches || t.shape.size() < 2 ? 0 : 1);
+    return !runtime::has_fixed_size(t.type) || std::find(t.shape.begin() + rows, t.shape.end(),
+                                                         runtime::size_dimension) != t.shape.end();
   });
-  if (meta.is_open && has_lengths)
+  if (meta.is_open && (has_lengths || !meta.runs_alone))
     i.how.longest_run = std::max(meta.slo, open_slo) /
                         std::max<std::int64_t>(1, std::llround(h.factor * h.patience));
 }

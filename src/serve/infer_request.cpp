@@ -281,7 +281,8 @@ class request_reader {
     agree(r_.rows, shape_[0], inputs_.empty(), at, 0);
     for (std::size_t i = 1; i < shape_.size(); ++i) {
       if (t.shape[i - 1] != size_dimension) continue;
-      const std::int64_t longest = model_.is_open ? most_length : model_.max_size;
+      const std::int64_t longest =
+          model_.is_open && model_.max_size == 1 ? most_length : model_.max_size;
       if (shape_[i] < 1 || shape_[i] > longest) {
         reject(fmt::format("{}[{}] is {}, expected 1 to {}", at.of("shape"), i - before, shape_[i],
                            longest));

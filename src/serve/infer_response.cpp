@@ -314,7 +314,7 @@ std::string infer_writer::ranked(const place& p) const {
   } else {
     text += "\"data\":[";
     for (std::size_t i = 0; i < r.values.size(); ++i) {
-      fmt::format_to(to, "{}\"{}\"", i > 0 ? "," : "", r.values[i]);
+      fmt::format_to(to, "{}{}", i > 0 ? "," : "", json_string(r.values[i]));
     }
     text += "]}";
   }

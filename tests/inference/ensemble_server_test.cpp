@@ -124,6 +124,44 @@ TEST_CASE("an ensemble answers as its models do, one behind the other") {
   CHECK(s.stop() == 0);
 }
 
+/// y, of one type, is x, of another.
+formats::onnx_model cast(data_type from, data_type to, std::int64_t onnx_type) {
+  onnx_builder b{"cast"};
+  const onnx_builder::declared shape{{.name = "n"}, {.value = 2}};
+  b.node("Cast", {b.input("x", from, shape)}, {{"to", onnx_type}}, "y");
+  b.output("y", to, shape);
+  return b.done();
+}
+
+TEST_CASE("between its models an ensemble has halves and strings") {
+  const repository r;
+  r.add(cast(data_type::f32, data_type::f16, 10), "to_half");
+  r.add(cast(data_type::f16, data_type::f32, 1), "from_half");
+  r.add(test::spelt_numbers(), "spelt");
+  r.add(cast(data_type::f32, data_type::bytes, 8), "spell");
+  add_ensemble(r, "halved",
+               "platform: 'ensemble'\nmax_batch_size: 4\n" + tensor("input", "x", "2") +
+                   tensor("output", "y", "2") + "ensemble_scheduling {\n" +
+                   step("to_half", in("x", "x"), out("y", "half")) +
+                   step("from_half", in("x", "half"), out("y", "y")) + "}\n");
+  add_ensemble(r, "spoken",
+               "platform: 'ensemble'\n" + tensor("input", "x", "-1, 2") +
+                   "output { name: 'y' data_type: TYPE_STRING dims: [-1, 2] }\n" +
+                   "ensemble_scheduling {\n" + step("spell", in("x", "x"), out("y", "y")) + "}\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto [status, body] = infer(c, "halved", "[1,2]", "[1,2049]");
+  CAPTURE(body);
+  CHECK(status == 200);
+  CHECK(has(body, R"("datatype":"FP32","shape":[1,2],"data":[1,2048])"));  // A half has 11 bits.
+  const auto [said, words] = infer(c, "spoken", "[1,2]", "[1.5,-2]");
+  CAPTURE(words);
+  CHECK(said == 200);
+  CHECK(has(words, R"("datatype":"BYTES","shape":[1,2],"data":["1.5","-2"])"));
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded") {
   const repository r;
   r.add(twice(3), "twice");

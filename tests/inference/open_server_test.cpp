@@ -118,12 +118,14 @@ TEST_CASE("requests of the same shapes share batches where the configuration bat
 
 TEST_CASE("labels that cannot be read are told by their field") {
   const repository r;
-  r.add(test::mlp(), "mlp");
+  r.add(test::mlp(), "mlp", "max_batch_size: 4\n");
   r.add(test::pooled(), "pooled",
-        "output { name: 'y' dims: [-1, 2, -1, -1] label_filename: '../mlp/1/model.onnx' }\n");
+        "output { name: 'y' dims: [-1, 2, -1, -1] label_filename: '../mlp/config.pbtxt' }\n");
   test::child_server s{INFERENCE_SERVER, r.options()};
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
-  CHECK(has(s.told_before, "pooled/config.pbtxt: label_filename: pooled/../mlp/1/model.onnx"));
+  CHECK(
+      has(s.told_before,
+          "pooled/config.pbtxt: label_filename: \"../mlp/config.pbtxt\" is refused: it is a link"));
   CHECK(s.stop() == 0);
 }
 

@@ -429,10 +429,11 @@ TEST_CASE("of a ranked output the largest values of each row are given, with the
   CHECK(ask(two).body ==
         R"({"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"BYTES",)"
         R"("shape":[2,2],"data":["2.000000:2","2.000000:3","-2.500000:3","-3.000000:2"]}]})");
-  m.labels = {{"zero", "one", "two"}};  // Fewer than there are places, and of one output.
-  CHECK(ask(two).body.find(
-            R"("data":["2.000000:2:two","2.000000:3","-2.500000:3","-3.000000:2:two"])") !=
-        std::string::npos);
+  m.labels = {{"zero", "one", "\"tw\to\\"}};  // Fewer than there are places, and of one output.
+  CHECK(
+      ask(two).body.find(
+          R"("data":["2.000000:2:\"tw\to\\","2.000000:3","-2.500000:3","-3.000000:2:\"tw\to\\"])") !=
+      std::string::npos);
   m.labels.clear();
   // More than there are; beside one that has all; and as binary data, each with its length before.
   const infer_answer all =

@@ -35,8 +35,10 @@ struct model_meta {
   std::string platform;
   std::vector<runtime::tensor_info> inputs;   ///< At least one.
   std::vector<runtime::tensor_info> outputs;  ///< None of models that are emulated in time only.
-  duration slo{0};             ///< What batches aim at, from a request's arrival to its answer.
-  std::uint32_t max_size = 1;  ///< As `runtime::model_interface` has it.
+  duration slo{0};  ///< What batches aim at, from a request's arrival to its answer.
+  /// As `runtime::model_interface` has it. Of one that is open the longest that a
+  /// `size_dimension` may be; 1: any length.
+  std::uint32_t max_size = 1;
   std::string version = "1";
   bool batches =
       true;  ///< Clients' tensors have rows, their first dimension; else one row, without.

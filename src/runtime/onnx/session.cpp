@@ -234,14 +234,19 @@ class loaded {
       ort_session* made = nullptr;
       if (auto why =
               failure_of(*api_, api_->create_session(&runtime_->env(), path.c_str(), how, &made))) {
-        throw config_error{replaced(std::move(*why), path, model.name.string())};
+        const std::string folder = std::filesystem::path{path}.parent_path().string() + '/';
+        throw config_error{
+            replaced(replaced(std::move(*why), path, model.name.string()), folder, "")};
       }
       return made;
     };
     const std::vector<std::string> others = external_locations(file);
     if (others.empty()) {
       owned<ort_session> made{made_of(file.file().link()), api_->release_session};
-      if (file.has_changed()) throw config_error{"changed while it was read: load the model again"};
+      // Who maps the file could change it and leave no trace in its times.
+      if (file.has_changed() || !external_locations(file).empty()) {
+        throw config_error{"changed while it was read: load the model again"};
+      }
       return made.release();
     }
     // ONNX Runtime maps external data: a file cut later would end the process.

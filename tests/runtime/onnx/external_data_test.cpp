@@ -98,7 +98,7 @@ TEST_CASE("a file that is written to once it was opened has changed") {
   const test::scratch_file file{"onnx", "before"};
   const runtime::detail::regular_file opened{file.path};
   CHECK_FALSE(opened.has_changed());
-  file.write("afterwards");
+  file.write("behind");
   CHECK(opened.has_changed());
 }
 

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <ranges>
@@ -84,8 +85,9 @@ class open_run {
   return all;
 }
 
-/// Cuts a tensor into parts of so many rows each, in its memory. @param rows Their sum is not 0.
-/// @returns Nothing if its first dimension is not that sum.
+/// Cuts a tensor into parts of so many rows each, in memory of their own: who keeps one keeps no
+/// other. @param rows Their sum is not 0.
+/// @returns Nothing if its first dimension is not that sum. @throws std::bad_alloc
 [[nodiscard]] inline std::vector<shaped_tensor> cut(const shaped_tensor& of, data_type type,
                                                     std::span<const std::int64_t> rows) {
   const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -101,9 +103,10 @@ class open_run {
     } else {
       for (std::size_t i = 0; i < strings * count; ++i) static_cast<void>(take_string(behind));
     }
-    shaped_tensor& part = parts.emplace_back(of);
-    part.shape.front() = n;
-    part.bytes = left.first(left.size() - behind.size());
+    const shaped_tensor here{.shape = of.shape, .bytes = left.first(left.size() - behind.size())};
+    const shaped_tensor* const one = &here;
+    parts.push_back(joined({&one, 1}));
+    parts.back().shape.front() = n;
     left = behind;
   }
   return parts;
@@ -141,6 +144,12 @@ class open_runs {
   [[nodiscard]] std::uint32_t most_rows() const noexcept { return most_rows_; }
   /// From now on each request runs alone. Any thread.
   void run_each_alone() noexcept { most_rows_ = 0; }
+  /// Requests ran together, or each of them only alone. After eight of these in a row the model is
+  /// taken to be one that cannot. Any thread.
+  void joined_well() noexcept { failures_ = 0; }
+  void joined_badly() noexcept {
+    if (++failures_ >= 8) run_each_alone();
+  }
 
   /// @returns Its number, never 0. O(log n). @throws std::bad_alloc
   [[nodiscard]] std::uint64_t enter(std::shared_ptr<open_run> r) {
@@ -205,6 +214,7 @@ class open_runs {
  private:
   std::shared_ptr<const session> session_;
   std::atomic<std::uint32_t> most_rows_;
+  std::atomic<unsigned> failures_{0};
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<open_run>> runs_;
   std::uint64_t last_ = sample_number;
@@ -249,6 +259,7 @@ class open_model {
   void run(const slice& s) {
     const std::uint32_t rows = s.is_whole ? 1 : s.count;
     std::vector<entry> all;
+    bool is_gone = false;
     for (std::uint32_t i = 0; i < rows; ++i) {
       std::uint64_t number = open_runs::sample_number;
       std::memcpy(&number, s.input + (s.first + i) * s.input_stride, sizeof(number));
@@ -258,11 +269,10 @@ class open_model {
               .asked = is_sample ? runs_->sample() : nullptr};
       if (e.request != nullptr) e.asked = e.request;
       // Where nothing is known that could be computed nothing is.
+      is_gone = is_gone || (e.asked == nullptr && !is_sample);
       if (e.asked != nullptr) all.push_back(std::move(e));
-      if (all.empty() && i + 1 == rows && !is_sample) {
-        throw device_error{"the request is not there any more"};
-      }
     }
+    if (all.empty() && is_gone) throw device_error{"the request is not there any more"};
     for (entries left{all}; !left.empty();) {
       const std::size_t n = alike(all, left);
       run_together(s, left.first(n));
@@ -306,10 +316,14 @@ class open_model {
 
   void run_together(const slice& s, entries of) {
     if (of.size() > 1) {
+      const bool are_samples =
+          std::ranges::all_of(of, [](const entry& e) { return e.request == nullptr; });
       try {
-        if (run_joined(s, of)) return;
+        if (run_joined(s, of)) return runs_->joined_well();
+        runs_->run_each_alone();
       } catch (const device_error&) {
-        if (s.unfit == nullptr || is_given_up(s)) throw;
+        if ((s.unfit == nullptr && !are_samples) || is_given_up(s)) throw;
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): alone they may fit.
       }
     }
     bool fit = true;
@@ -321,7 +335,7 @@ class open_model {
         fit = false;
       }
     }
-    if (of.size() > 1 && fit) runs_->run_each_alone();  // It is the model that cannot.
+    if (of.size() > 1 && fit) runs_->joined_badly();
   }
   /// @returns False if an output has no rows to cut it into.
   bool run_joined(const slice& s, entries of) {
