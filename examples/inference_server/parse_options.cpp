@@ -77,6 +77,7 @@ options parse_options(int argc, char** argv) {
   std::string cache;
   std::string refuse_early = "on";
   std::string control = "on";
+  std::string shared_memory = "off";
   std::string policy = o.policy.name;
   registry::policy_options how;
   double lame_duck_ms = -1;
@@ -177,6 +178,10 @@ options parse_options(int argc, char** argv) {
   option("--control-token-file", o.control_token_file, "FILE",
          "file of tokens that clients need to load and unload models, on any port, in the form of "
          "--api-key-file, with no key of it; SIGHUP reads it again (default: none)");
+  option("--shared-memory", shared_memory, "on|off",
+         "let programs on this machine register POSIX shared memory, which the server then reads "
+         "and writes for their requests")
+      ->check(one_of({"on", "off"}));
   registry::add_life_options(app, o, lame_duck_ms);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {
@@ -214,6 +219,7 @@ options parse_options(int argc, char** argv) {
   }
   o.refusals.is_on = refuse_early == "on";
   o.has_control = control == "on";
+  o.has_shared_memory = shared_memory == "on";
   for (const auto& [name, file] : {std::pair{"--api-key-file", &o.api_key_file},
                                    std::pair{"--control-token-file", &o.control_token_file}}) {
     if (app.count(name) > 0 && file->empty()) {

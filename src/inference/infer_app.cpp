@@ -32,6 +32,8 @@ constexpr const char* no_device = "every device hangs or fails";
 constexpr std::string_view workload_path = "/debug/workload";
 constexpr std::string_view repository_path = "/v2/repository/";
 constexpr std::string_view model_path = "/v2/models/";
+constexpr std::string_view system_memory_path = "/v2/systemsharedmemory/";
+constexpr std::string_view cuda_memory_path = "/v2/cudasharedmemory/";
 constexpr std::string_view control_path = "/v2/repository/models/";
 
 /// Whether a path's method is allowed; answers if not.
@@ -201,6 +203,8 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
       client->answer({.body = std::string{path == "/v2/logging" ? serve::log_settings()
                                                                 : serve::trace_settings()}});
     }
+  } else if (path.starts_with(system_memory_path) || path.starts_with(cuda_memory_path)) {
+    ask_shared_memory(request, client);
   } else if (path == "/v2/models/stats") {
     if (gets()) client->answer({.body = statistics(catalog_->all())});
   } else if (path.starts_with(repository_path)) {
@@ -321,10 +325,11 @@ std::string infer_app::metadata() const {
     if (!names.empty()) names += ',';
     names += serve::json_string(last);
   }
-  const char* repository = models_->repository() != nullptr ? R"(,"model_repository")" : "";
+  std::string more = models_->repository() != nullptr ? R"(,"model_repository")" : "";
+  if (settings_.has_shared_memory) more += R"(,"system_shared_memory")";
   return fmt::format(
       R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
-      version_string, repository, serve::json_string(models_->description()),
+      version_string, more, serve::json_string(models_->description()),
       serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
 
@@ -390,8 +395,9 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
     return shed(model, serve::shed_reason::served_in_vain, *client);
   }
   keep_serving();  // First: if that fails, none is queued whom nobody would take.
-  queue.enter({found, version, request.body, request.inference_header_length, client, step}, budget,
-              clock_.now());
+  queue.enter({found, version, request.body, request.inference_header_length, client, step,
+               settings_.has_shared_memory && !serve::control_gate::from_afar(request, "")},
+              budget, clock_.now());
 }
 
 void infer_app::keep_serving() {

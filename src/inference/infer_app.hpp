@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <serve/shared_regions.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,6 +116,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     std::string_view json_length;  ///< How much of that is JSON, as the client says.
     std::shared_ptr<serve::http_client> client;
     step_ptr step{};  ///< Its client, if that is a step of an ensemble.
+    bool may_share = false;  ///< It may name shared memory.
   };
 
   /// The way of a model's requests from the socket to the service.
@@ -151,6 +153,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void step_computed(step_client& c, infer_job& j);
   void end_ensemble(ensemble_job& e, outcome how);
   [[nodiscard]] std::string missing_of(const served_model& ensemble, unsigned depth = 1) const;
+  // extension_calls.cpp
+  void ask_shared_memory(const serve::http_request& request,
+                         const std::shared_ptr<serve::http_client>& client);
+  [[nodiscard]] serve::shared_access shared_by(const unread& asked) const;
 
   // infer_jobs.cpp
   void infer(const unread& asked, time_point arrival);
@@ -180,6 +186,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   serve::key_ring tokens_;
   serve::control_gate gate_;
   serve::infer_parser parser_;
+  serve::shared_regions regions_;  // That clients have registered.
   steady_clock clock_;
   model_service* models_ = nullptr;
   std::atomic<bool> is_started_{false};

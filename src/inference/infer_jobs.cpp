@@ -188,7 +188,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   }
   const served_model& model = *found;
   const time_point taken = clock_.now();
-  auto parsed = parser_.parse(u.body, model.meta, u.json_length);
+  auto parsed = parser_.parse(u.body, model.meta, u.json_length, shared_by(u));
   if (const auto* e = std::get_if<serve::protocol_error>(&parsed)) {
     return say(u.client, e->status, e->message);
   }

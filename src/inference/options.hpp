@@ -61,6 +61,7 @@ struct options {
   double drain_timeout_s = 10;
   double lame_duck_s = 1;
   std::size_t max_connections = 1024;
+  bool has_shared_memory = false;     ///< Programs on this machine may share memory with it.
   std::vector<std::string> api_keys;  ///< Empty, and no file: no key is needed.
   std::string api_key_file;
   bool has_control = true;         ///< Clients may load and unload models.

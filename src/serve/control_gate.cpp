@@ -15,13 +15,34 @@ namespace cohort::serve {
 namespace {
 
 constexpr std::size_t longest_quote = 100;
+constexpr std::string_view or_token = ", or a token of --control-token-file";
 
 /// Whether no name that somebody else resolves to this machine was asked for.
-std::optional<denial> check_host(const http_request& request) {
+/// @param otherwise How it can be made all the same.
+std::optional<denial> check_host(const http_request& request,
+                                 std::string_view otherwise = or_token) {
   if (is_loopback_host(request.host)) return std::nullopt;
-  return denial{403, fmt::format("Host: got \"{}\", expected localhost or an address of loopback, "
-                                 "or a token of --control-token-file",
-                                 request.host.substr(0, longest_quote))};
+  return denial{403, fmt::format("Host: got \"{}\", expected localhost or an address of loopback{}",
+                                 request.host.substr(0, longest_quote), otherwise)};
+}
+
+/// Whether it comes from this machine, and from no page of a browser. @param what Is asked, in
+/// words.
+std::optional<denial> check_origin(const http_request& request, std::string_view what,
+                                   std::string_view otherwise, std::string_view host_otherwise) {
+  if (!request.is_local) {
+    return denial{
+        403, fmt::format("{} are taken from this machine and through no proxy{}", what, otherwise)};
+  }
+  if (auto denied = check_host(request, host_otherwise)) return denied;
+  const std::string own = fmt::format("http://{}", request.host);
+  if (!request.origin.empty() && request.origin != own) {
+    return denial{403,
+                  fmt::format("Origin: got \"{}\", expected none or {}: pages of a browser may "
+                              "not change the server",
+                              request.origin.substr(0, longest_quote), own)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -70,20 +91,12 @@ std::optional<denial> control_gate::change(const http_request& request) const {
                  : "calls that change the server need --management-port, which takes them from "
                    "this machine, or a token (--control-token-file)"};
   }
-  if (!request.is_local) {
-    return denial{403,
-                  "calls that change the server are taken from this machine and through no proxy; "
-                  "others need a token (--control-token-file)"};
-  }
-  if (auto denied = check_host(request)) return denied;
-  const std::string own = fmt::format("http://{}", request.host);
-  if (!request.origin.empty() && request.origin != own) {
-    return denial{403,
-                  fmt::format("Origin: got \"{}\", expected none or {}: pages of a browser may "
-                              "not change the server",
-                              request.origin.substr(0, longest_quote), own)};
-  }
-  return std::nullopt;
+  return check_origin(request, "calls that change the server",
+                      "; others need a token (--control-token-file)", or_token);
+}
+
+std::optional<denial> control_gate::from_afar(const http_request& request, std::string_view what) {
+  return check_origin(request, what, "", "");
 }
 
 std::optional<denial> control_gate::look(const http_request& request) const {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "json_fields.hpp"
+#include "shared_regions.hpp"
 #include "tensor_values.hpp"
 
 namespace cohort::serve {
@@ -49,8 +50,9 @@ struct described_input {
   std::uint32_t index = 0;  // In the model's inputs.
   std::optional<dom::array> data;
   std::optional<std::uint64_t> binary;  // Bytes.
-  std::size_t values = 0;               // As its shape says.
-  std::size_t bytes = 0;                // For them, if they are JSON.
+  shared_place shared;
+  std::size_t values = 0;  // As its shape says.
+  std::size_t bytes = 0;   // For them, if they are JSON or shared.
 };
 
 /// One request: first all that describes it, then its data.
@@ -58,8 +60,12 @@ class request_reader {
  public:
   /// @param tail What is behind the JSON.
   request_reader(const model_meta& model, std::uint32_t max_rows, std::size_t json_bytes,
-                 std::string_view tail)
-      : model_{model}, max_rows_{max_rows}, most_values_{json_bytes / 2 + 1}, tail_{tail} {}
+                 std::string_view tail, const shared_access& shared)
+      : model_{model},
+        max_rows_{max_rows},
+        most_values_{json_bytes / 2 + 1},
+        tail_{tail},
+        shared_{shared} {}
 
   infer_request read(const dom::object& root) {
     const place body;
@@ -155,16 +161,17 @@ class request_reader {
     wanted_output wanted{*index, all_binary_};
     if (const auto parameters = field(o, "parameters", at)) {
       const dom::object p = object(*parameters, at, "parameters");
-      refuse_unsupported(p, at.parameters());
       if (const auto b = field(p, "binary_data", at.parameters())) {
         wanted.is_binary = boolean(*b, at.parameters(), "binary_data");
       }
+      wanted.shared = read_shared(p, at.parameters());
       if (const auto n = field(p, "classification", at.parameters())) {
         wanted.classes =
             classes(as<std::uint64_t>(*n, at.parameters(), "classification", "a number of classes"),
                     model_.outputs[*index]);
       }
     }
+    if (wanted.shared.region) check_shared(wanted, at.parameters());
     want(wanted);
   }
   [[nodiscard]] std::uint32_t classes(std::uint64_t n, const tensor_info& t) const {
@@ -190,11 +197,51 @@ class request_reader {
     r_.outputs.push_back(o);
   }
 
-  /// Of a tensor.
-  static void refuse_unsupported(const dom::object& p, const place& at) {
-    for (const auto& [key, value] : p) {
-      if (key.starts_with("shared_memory_")) not_supported(at, key);
+  void check_shared(wanted_output& o, const place& at) const {
+    o.is_binary = true;
+    if (o.classes > 0) {
+      reject(fmt::format("{} and {} are both given", at.of("classification"),
+                         at.of("shared_memory_region")));
     }
+    for (const wanted_output& other : r_.outputs) {
+      if (other.shared.region != o.shared.region) continue;
+      if (o.shared.offset < other.shared.offset + other.shared.bytes &&
+          other.shared.offset < o.shared.offset + o.shared.bytes) {
+        reject(fmt::format("outputs '{}' and '{}' overlap in shared memory region '{}'",
+                           model_.outputs[other.index].name, model_.outputs[o.index].name,
+                           o.shared.region->name()));
+      }
+    }
+  }
+  /// Where the parameters of a tensor say that it lies; without a region if that is in a body.
+  [[nodiscard]] shared_place read_shared(const dom::object& p, const place& at) const {
+    shared_place s;
+    for (const auto& [key, value] : p) {
+      if (!key.starts_with("shared_memory_")) continue;
+      if (shared_.regions == nullptr) reject(fmt::format("{} {}", at.of(key), shared_.why_none));
+      const std::string_view name =
+          text(needed(p, "shared_memory_region", at), at, "shared_memory_region");
+      s.region = shared_.regions->find(name);
+      if (!s.region) {
+        reject(
+            fmt::format("{}: shared memory region {} is unknown: expected one that was registered",
+                        at.of("shared_memory_region"), json_string(name.substr(0, 255))));
+      }
+    }
+    if (!s.region) return s;
+    const auto bytes = [&](const dom::element& e, std::string_view name) {
+      return as<std::uint64_t>(e, at, name, "a whole number of bytes from 0");
+    };
+    s.bytes = bytes(needed(p, "shared_memory_byte_size", at), "shared_memory_byte_size");
+    if (const auto offset = field(p, "shared_memory_offset", at)) {
+      s.offset = bytes(*offset, "shared_memory_offset");
+    }
+    if (s.offset > s.region->bytes() || s.bytes > s.region->bytes() - s.offset) {
+      reject(fmt::format("{} is {} and shared_memory_byte_size {}, but region '{}' has {} bytes",
+                         at.of("shared_memory_offset"), s.offset, s.bytes, s.region->name(),
+                         s.region->bytes()));
+    }
+    return s;
   }
 
   void read_inputs(const dom::array& list) {
@@ -217,7 +264,7 @@ class request_reader {
     if (std::ranges::find(inputs_, *index, &described_input::index) != inputs_.end()) {
       reject(fmt::format("input '{}' is given twice", name));
     }
-    described_input in{.index = *index, .data = {}, .binary = {}};
+    described_input in{.index = *index, .data = {}, .binary = {}, .shared = {}};
     const tensor_info& t = model_.inputs[*index];
     const std::string_view datatype = text(needed(o, "datatype", at), at, "datatype");
     if (datatype != name_of(t.type)) {
@@ -227,7 +274,7 @@ class request_reader {
     in.values = model_.is_open ? count_open(*index, at) : r_.rows * t.count(r_.size);
     if (const auto parameters = field(o, "parameters", at)) {
       const dom::object p = object(*parameters, at, "parameters");
-      refuse_unsupported(p, at.parameters());
+      in.shared = read_shared(p, at.parameters());
       if (const auto size = field(p, "binary_data_size", at.parameters())) {
         in.binary =
             as<std::uint64_t>(*size, at.parameters(), "binary_data_size", "a number of bytes");
@@ -238,7 +285,20 @@ class request_reader {
       reject(fmt::format("{} and {} are both given", at.of("data"),
                          at.parameters().of("binary_data_size")));
     }
-    if (!in.binary) {
+    if (in.shared.region && (data || in.binary)) {
+      reject(fmt::format("{} and {} are both given",
+                         data ? at.of("data") : at.parameters().of("binary_data_size"),
+                         at.parameters().of("shared_memory_region")));
+    }
+    if (in.shared.region) {
+      check_bytes(in, in.shared.bytes, "shared_memory_byte_size", i);
+      in.bytes = in.shared.bytes;
+      shared_bytes_ += in.bytes;
+      if (shared_bytes_ > shared_.most) {
+        reject(fmt::format("inputs have {} bytes in shared memory, expected at most {}",
+                           shared_bytes_, shared_.most));
+      }
+    } else if (!in.binary) {
       if (!data) reject(fmt::format("{} is missing", at.of("data")));
       if (!is_json_type(t.type)) {
         reject(fmt::format("{}: {} has no form in JSON, expected it as binary data", at.of("data"),
@@ -330,6 +390,7 @@ class request_reader {
     std::size_t parsed = 0;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       described_input& in = inputs_[i];
+      if (in.shared.region) parsed += in.bytes;
       if (!in.data) continue;
       in.bytes = has_strings(in) ? bytes_of_strings(*in.data, {"inputs", i})
                                  : room(in) * element_bytes(in);
@@ -346,6 +407,14 @@ class request_reader {
       if (in.binary) {
         values = binary(in, i, taken);
         taken += values.size();
+      } else if (in.shared.region) {
+        const std::span<std::byte> to{r_.parsed.get() + used, in.bytes};
+        if (std::string why = in.shared.region->read(in.shared.offset, to); !why.empty()) {
+          reject(fmt::format("{}: {}", at.of(""), why));
+        }
+        if (has_strings(in)) check_strings(to, in.values, model_.inputs[in.index].name, at);
+        values = to;
+        used += values.size();
       } else {
         std::byte* const to = r_.parsed.get() + used;
         const auto type = model_.inputs[in.index].type;
@@ -375,14 +444,20 @@ class request_reader {
   [[nodiscard]] std::size_t element_bytes(const described_input& in) const {
     return bytes_of(model_.inputs[in.index].type);
   }
+  /// @param given As the field says. @returns The same.
+  std::size_t check_bytes(const described_input& in, std::uint64_t given, std::string_view field,
+                          std::size_t i) const {
+    const std::size_t bytes =
+        has_strings(in) ? static_cast<std::size_t>(given) : in.values * element_bytes(in);
+    if (given != bytes) {
+      reject(fmt::format("inputs[{}].parameters.{} is {}, but its shape says {}", i, field, given,
+                         bytes));
+    }
+    return bytes;
+  }
   [[nodiscard]] std::span<const std::byte> binary(const described_input& in, std::size_t i,
                                                   std::size_t taken) const {
-    const std::size_t bytes =
-        has_strings(in) ? static_cast<std::size_t>(*in.binary) : in.values * element_bytes(in);
-    if (*in.binary != bytes) {
-      reject(fmt::format("inputs[{}].parameters.binary_data_size is {}, but its shape says {}", i,
-                         *in.binary, bytes));
-    }
+    const std::size_t bytes = check_bytes(in, *in.binary, "binary_data_size", i);
     if (bytes > tail_.size() - taken) {
       reject(fmt::format("inputs[{}]: {} bytes of binary data are there, expected {}", i,
                          tail_.size() - taken, bytes));
@@ -398,6 +473,8 @@ class request_reader {
   std::int64_t max_rows_;
   std::size_t most_values_;  // That JSON of this length can have: a digit and a comma each.
   std::string_view tail_;
+  const shared_access& shared_;
+  std::size_t shared_bytes_ = 0;
   bool all_binary_ = false;
   bool has_size_ = false;
   infer_request r_;
@@ -452,7 +529,8 @@ infer_parser& infer_parser::operator=(infer_parser&& other) noexcept {
 
 std::variant<infer_request, protocol_error> infer_parser::parse(std::string_view body,
                                                                 const model_meta& model,
-                                                                std::string_view json_length) {
+                                                                std::string_view json_length,
+                                                                const shared_access& shared) {
   try {
     const std::size_t length = read_json_length(json_length, body.size());
     state_->padded.assign(body.substr(0, length));
@@ -462,7 +540,7 @@ std::variant<infer_request, protocol_error> infer_parser::parse(std::string_view
     if (error != simdjson::SUCCESS) {
       reject("the body is not valid JSON");
     }
-    return request_reader{model, state_->max_rows, length, body.substr(length)}.read(
+    return request_reader{model, state_->max_rows, length, body.substr(length), shared}.read(
         object(root, {}, "the body"));
   } catch (rejected& r) {
     return protocol_error{bad_request, std::move(r.message)};

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "shared_regions.hpp"
 #include "tensor_values.hpp"
 
 namespace cohort::serve {
@@ -91,7 +92,7 @@ void infer_writer::count_values() {
   for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
     const std::size_t bytes = bytes_of_output(i);
     value_bytes_ += bytes;
-    if (request_.outputs[i].is_binary) binary_bytes_ += bytes;
+    if (request_.outputs[i].is_behind()) binary_bytes_ += bytes;
   }
 }
 
@@ -126,13 +127,35 @@ bool infer_writer::advance(place& p) const noexcept {
 
 bool infer_writer::check() {
   if (model_.outputs.empty()) return true;
+  if (!is_looked_at_) {
+    is_looked_at_ = look_some();
+    if (!is_looked_at_ || error_) return is_looked_at_;
+  }
+  return share_some();
+}
+
+/// Whether the answer can be written as it was asked for. @returns Whether that is known.
+bool infer_writer::look_some() {
   if (ranked_.output < request_.outputs.size()) {
     if (!rank_some()) return false;
     if (error_) return true;
     value_bytes_ = binary_bytes_ = 0;
     count_values();
   }
-  if (std::ranges::none_of(request_.outputs, &wanted_output::is_binary)) return scan();
+  for (std::size_t i = 0; i < request_.outputs.size(); ++i) {
+    const wanted_output& o = request_.outputs[i];
+    const std::size_t bytes = bytes_of_output(i);
+    if (!o.shared.region) continue;
+    const std::string why =
+        bytes > o.shared.bytes
+            ? fmt::format("its values have {} bytes, but its shared_memory_byte_size is {}", bytes,
+                          o.shared.bytes)
+            : o.shared.region->write(o.shared.offset + bytes, {});  // Whether it is there still.
+    if (why.empty()) continue;
+    error_ = {400, fmt::format("output '{}': {}", model_.outputs[o.index].name, why)};
+    return true;
+  }
+  if (std::ranges::none_of(request_.outputs, &wanted_output::is_behind)) return scan();
   // What is in front of binary data must be counted to the byte.
   std::string some;
   const bool has_more = write_json(some, counted_at_once, looking_);
@@ -165,7 +188,7 @@ bool infer_writer::scan() {
     const runtime::tensor_info& t = model_.outputs[request_.outputs[looking_.output].index];
     const std::span<const std::byte> row = row_of(looking_);
     if (left == 0) return false;
-    if (is_ranked(looking_)) {
+    if (is_ranked(looking_) || request_.outputs[looking_.output].shared.region) {
       advance(looking_);
       continue;
     }
@@ -189,6 +212,29 @@ bool infer_writer::scan() {
     left -= std::min(left, (bytes + 7) / 8 * 8);  // So that no value is cut.
     looking_.at += bytes;
     if (looking_.at == row.size()) advance(looking_);
+  }
+  return true;
+}
+
+/// Writes some more to shared memory. @returns Whether it is done.
+bool infer_writer::share_some() {
+  for (std::size_t left = looked_at_once; sharing_.output < request_.outputs.size();) {
+    const wanted_output& o = request_.outputs[sharing_.output];
+    const std::span<const std::byte> row = row_of(sharing_);
+    if (!o.shared.region || sharing_.at == row.size()) {
+      advance(sharing_);
+      continue;
+    }
+    if (left == 0) return false;
+    const std::size_t some = std::min(left, row.size() - sharing_.at);
+    const std::uint64_t at = o.shared.offset + sharing_.row * row.size() + sharing_.at;
+    if (std::string why = o.shared.region->write(at, row.subspan(sharing_.at, some));
+        !why.empty()) {
+      error_ = {400, fmt::format("output '{}': {}", model_.outputs[o.index].name, why)};
+      return true;
+    }
+    left -= some;
+    sharing_.at += some;
   }
   return true;
 }
@@ -266,8 +312,12 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
         fmt::format_to(to, FMT_COMPILE("{}"), d == runtime::size_dimension ? request_.size : d);
       }
       if (o.is_binary) {
-        fmt::format_to(to, FMT_COMPILE("],\"parameters\":{{\"binary_data_size\":{}}}}}"),
-                       bytes_of_output(p.output));
+        if (o.is_behind()) {
+          fmt::format_to(to, FMT_COMPILE("],\"parameters\":{{\"binary_data_size\":{}}}}}"),
+                         bytes_of_output(p.output));
+        } else {  // Triton's C++ client takes parameters to say the size of what is behind.
+          text.append(std::string_view{"]}"});
+        }
         p.is_open = false;
         ++p.output;
         continue;
@@ -324,7 +374,7 @@ std::string infer_writer::ranked(const place& p) const {
 /// The data behind the JSON. @returns Whether there is more.
 bool infer_writer::write_binary(std::string& out, std::size_t bytes) {
   for (place& p = sending_; p.output < request_.outputs.size();) {
-    if (!request_.outputs[p.output].is_binary) {
+    if (!request_.outputs[p.output].is_behind()) {
       ++p.output;
       continue;
     }

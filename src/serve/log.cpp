@@ -297,6 +297,7 @@ void add_or_count(Add add) noexcept {
 
 void start_log(std::string_view program) noexcept {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   // Else a file or a client's connection would get its number, and the log.
   for (int d = 0; d <= 2; ++d) {
     if (::fcntl(d, F_GETFD) < 0 && errno == EBADF) std::ignore = ::open("/dev/null", O_RDWR);

@@ -103,8 +103,8 @@ class log_queue {
   bool is_broken_ = false;  ///< The last write failed.
 };
 
-/// Prepares the process's log: call it first in `main`. Ignores SIGPIPE for the process, opens
-/// /dev/null in place of a standard stream that is closed, and starts the thread.
+/// Prepares the process's log: call it first in `main`. Ignores SIGPIPE and SIGXFSZ for the
+/// process, opens /dev/null in place of a standard stream that is closed, and starts the thread.
 /// @param program Begins each line.
 void start_log(std::string_view program) noexcept;
 

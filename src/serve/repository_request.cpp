@@ -62,17 +62,7 @@ std::variant<repository_request, protocol_error> parse_repository_request(reposi
     return protocol_error{413, fmt::format("the body has {} bytes: expected at most {}",
                                            body.size(), most_repository_body)};
   }
-  try {
-    dom::parser parser;
-    dom::element root;
-    if (const auto error = parser.parse(simdjson::padded_string{body}).get(root);
-        error != simdjson::SUCCESS) {
-      reject("the body is not valid JSON");
-    }
-    return read(call, object(root, {}, "the body"));
-  } catch (rejected& r) {
-    return protocol_error{400, std::move(r.message)};
-  }
+  return read_body(body, [call](const dom::object& root) { return read(call, root); });
 }
 
 }  // namespace cohort::serve

@@ -6,6 +6,9 @@
 #include <cohort/core/error.hpp>
 #include <cohort/serve/load.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +36,8 @@ using test::infer;
 const std::string load = "/v2/repository/models/ResNet50/load";
 const std::string unload = "/v2/repository/models/ResNet50/unload";
 
+const std::string shared_memory = "/v2/systemsharedmemory/";
+
 struct call {
   std::string method;
   std::string path;
@@ -57,6 +62,12 @@ const std::map<std::string, std::vector<call>> calls{
     {"load and unload, without a token file", {{"POST", load}, {"POST", unload, "{}"}}},
     {"load and unload, with `--control-token-file`", {{"POST", load}, {"POST", unload, "{}"}}},
     {"load and unload, with `--control off`", {{"POST", load}, {"POST", unload, "{}"}}},
+    {"shared memory, with `--shared-memory on`",
+     {{"GET", shared_memory + "status"},
+      {"POST", shared_memory + "unregister"},
+      {"POST", shared_memory + "region/r/unregister"}}},
+    {"shared memory, without it",
+     {{"POST", shared_memory + "region/r/register", R"({"key":"/r","byte_size":1})"}}},
     {"settings, keys and tokens", {{"GET", "/debug/keys"}}},
 };
 
@@ -69,7 +80,7 @@ TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
     all.insert(all.end(), options.begin(), options.end());
     return all;
   };
-  const child with_tokens{more({"--control-token-file", tokens.path})};
+  const child with_tokens{more({"--control-token-file", tokens.path, "--shared-memory", "on"})};
   const child without_tokens{more({})};
   const child switched_off{more({"--control", "off"})};
   const auto rows = test::access_table(test::slurp(SOURCE_DIR "/SECURITY.md"));
@@ -79,9 +90,10 @@ TEST_CASE("each cell of the table in SECURITY.md is what the server does") {
     const auto found = calls.find(row.call);
     REQUIRE(found != calls.end());
     const bool is_control = row.call.starts_with("load");
-    const child& server = !is_control || row.call.ends_with("file`") ? with_tokens
-                          : row.call.ends_with("off`")               ? switched_off
-                                                                     : without_tokens;
+    const bool is_off = row.call.ends_with("off`") || row.call.ends_with("without it");
+    const child& server = is_off                                       ? switched_off
+                          : !is_control || row.call.ends_with("file`") ? with_tokens
+                                                                       : without_tokens;
     for (int column = 0; column < test::askers; ++column) {
       const std::string& cell = row.cells[static_cast<std::size_t>(column)];
       CAPTURE(column);
@@ -136,6 +148,48 @@ TEST_CASE("a request that a proxy has passed on is not of this machine") {
   CHECK(text.find("fixed") != std::string::npos);
   CHECK(m.ask("POST", load, "", "Origin: http://localhost\r\nOrigin: http://evil\r\n").first ==
         400);
+}
+
+TEST_CASE("shared memory is for programs on this machine") {
+  const std::string key = "/cohort_test_" + std::to_string(getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  REQUIRE(fd >= 0);
+  CHECK(ftruncate(fd, 4) == 0);
+  const child server{{"--shared-memory", "on"}};
+  connection c{server.port()};
+  const std::string enter = shared_memory + "region/a%3A%2F1/register";
+  const std::string region = R"({"key":")" + key + R"(","byte_size":4})";
+  const std::string shared =
+      R"({"inputs":[{"name":"input","datatype":"FP32","shape":[1,1],"parameters":)"
+      R"({"shared_memory_region":"a:/1","shared_memory_byte_size":4}}]})";
+  const std::string afar[] = {"X-Forwarded-For: 10.1.2.3\r\n", "Origin: http://evil.example\r\n"};
+  for (const std::string& field : afar) CHECK(c.ask("POST", enter, region, field).first == 403);
+  CHECK(c.ask("GET", shared_memory + "status").second == "[]");
+  CHECK(c.ask("POST", enter, region).first == 200);
+  CHECK(c.ask("GET", shared_memory + "region/a:/1/status").first == 200);
+  CHECK(c.ask("POST", infer, shared).first == 200);
+  for (const std::string& field : afar) {
+    const auto [status, text] = c.ask("POST", infer, shared, field);
+    CHECK(status == 400);
+    CHECK(text.find("shared memory is for programs on this machine") != std::string::npos);
+    CHECK(c.ask("POST", infer, body, field).first == 200);
+  }
+  // Its client takes away what it has promised: a request fails, and the server serves.
+  CHECK(ftruncate(fd, 3) == 0);
+  CHECK(c.ask("POST", infer, shared).first == 400);
+  CHECK(c.ask("POST", shared_memory + "unregister").first == 200);
+  CHECK(c.ask("POST", infer, shared).second.find("is unknown") != std::string::npos);
+  CHECK(c.ask("GET", "/v2/cudasharedmemory/status").second == "[]");
+  CHECK(c.ask("POST", "/v2/cudasharedmemory/unregister").first == 200);
+  CHECK(c.ask("POST", "/v2/cudasharedmemory/region/r/register", region).first == 400);
+  CHECK(c.ask("GET", "/v2").second.find("\"system_shared_memory\"") != std::string::npos);
+  for (const char* unknown : {"", "register", "region/r", "regions/r/status", "region/status"}) {
+    CAPTURE(unknown);
+    CHECK(c.ask("POST", shared_memory + unknown).first != 200);
+  }
+  CHECK(c.ask("GET", enter).first == 405);
+  close(fd);
+  shm_unlink(key.c_str());
 }
 
 TEST_CASE("a request without a key is answered by its header, whatever it announces") {

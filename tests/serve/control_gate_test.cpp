@@ -46,6 +46,23 @@ TEST_CASE("a gate says who may change the server") {
   CHECK(control_gate{true, tokens, true}.who_changes() == "with a token");
 }
 
+TEST_CASE("what is for programs on this machine needs no management port, and no token helps") {
+  http_request call = local_call();
+  call.is_on_management_port = false;
+  CHECK(status(control_gate::from_afar(call, "they")) == 200);
+  call.origin = "http://evil.example";
+  CHECK(status(control_gate::from_afar(call, "they")) == 403);
+  call.origin = {};
+  call.host = "evil.example";
+  CHECK(control_gate::from_afar(call, "they")->why ==
+        "Host: got \"evil.example\", expected localhost or an address of loopback");
+  call = local_call();
+  call.is_local = false;
+  call.authorization = "Bearer secret";
+  CHECK(control_gate::from_afar(call, "they")->why ==
+        "they are taken from this machine and through no proxy");
+}
+
 TEST_CASE("without tokens a change is taken from this machine, on the management port alone") {
   const control_gate gate{true, no_tokens, true};
   CHECK(status(gate.change(local_call())) == 200);

@@ -32,6 +32,10 @@ class control_gate {
   [[nodiscard]] std::string_view who_changes() const noexcept;
   /// Whether a request that changes the server is refused.
   [[nodiscard]] std::optional<denial> change(const http_request& request) const;
+  /// Whether a request is refused that only programs on this machine may make. @param what In
+  /// words.
+  [[nodiscard]] static std::optional<denial> from_afar(const http_request& request,
+                                                       std::string_view what);
   /// Whether a request of the management port that looks into the server is refused.
   [[nodiscard]] std::optional<denial> look(const http_request& request) const;
 

@@ -66,14 +66,37 @@ inline constexpr const char* json_length_field = "Inference-Header-Content-Lengt
 /// @returns The body's where the field is wrong, which the parser refuses.
 [[nodiscard]] std::size_t json_bytes(std::string_view field, std::size_t body) noexcept;
 
+class shared_region;
+class shared_regions;
+
+/// Where a tensor lies in shared memory, instead of a body.
+struct shared_place {
+  std::shared_ptr<const shared_region> region{};  ///< Null: it is in a body.
+  std::uint64_t offset = 0;                       ///< In the region; it ends there, too.
+  std::uint64_t bytes = 0;                        ///< Of an output: at most so many.
+
+  friend bool operator==(const shared_place&, const shared_place&) = default;
+};
+
+/// The shared memory that a request may name.
+struct shared_access {
+  const shared_regions* regions = nullptr;  ///< Null: none.
+  /// Where it is none: behind the name of the field that asks for it.
+  std::string_view why_none = "is not supported";
+  std::size_t most = 0;  ///< Bytes of all inputs in it.
+};
+
 /// An output that a client wants.
 struct wanted_output {
   std::uint32_t index = 0;  ///< In the model's outputs.
-  bool is_binary = false;   ///< Else JSON.
+  bool is_binary = false;   ///< Else JSON. Also where it is `shared`.
   /// So many of the largest values of each row, as strings ("VALUE:PLACE", or with its label,
   /// "VALUE:PLACE:LABEL"), in place of all; 0: all.
   std::uint32_t classes = 0;
+  shared_place shared{};  ///< Nothing of it is in the answer's body if it has a region.
 
+  /// Whether its values come behind the JSON.
+  [[nodiscard]] bool is_behind() const noexcept { return is_binary && !shared.region; }
   friend bool operator==(const wanted_output&, const wanted_output&) = default;
 };
 
@@ -100,7 +123,7 @@ struct infer_request {
   std::vector<wanted_output> outputs;      ///< In the order of the answer.
   std::optional<duration> timeout;         ///< From arrival to deadline, above 0.
   std::optional<sequence_place> sequence;  ///< Of a model that has such.
-  std::unique_ptr<std::byte[]> parsed;     ///< Of inputs that were JSON.
+  std::unique_ptr<std::byte[]> parsed;     ///< Of inputs that were JSON or in shared memory.
 
   /// One row of an input. O(1).
   [[nodiscard]] std::span<const std::byte> row(std::size_t input, std::uint32_t i) const noexcept {
@@ -123,7 +146,8 @@ struct protocol_error {
 /// many strings, each whole; ids within the tensor's range; outputs that exist, each once. What the
 /// protocol knows and is not done here is refused by its name; parameters that it does not know are
 /// ignored, but for those that begin with `triton_`. Memory taken for a request is at most a small
-/// multiple of its body. Keeps buffers between calls. Thread safety: one thread at a time.
+/// multiple of its body, and what its inputs have in shared memory, which are copied. Keeps buffers
+/// between calls. Thread safety: one thread at a time.
 class infer_parser {
  public:
   explicit infer_parser(std::uint32_t max_rows);
@@ -133,8 +157,10 @@ class infer_parser {
 
   /// @param body What it returns may be views of it.
   /// @param json_length The value of `json_length_field`; empty if there was none: all is JSON.
-  [[nodiscard]] std::variant<infer_request, protocol_error> parse(
-      std::string_view body, const model_meta& model, std::string_view json_length = {});
+  [[nodiscard]] std::variant<infer_request, protocol_error> parse(std::string_view body,
+                                                                  const model_meta& model,
+                                                                  std::string_view json_length = {},
+                                                                  const shared_access& shared = {});
 
  private:
   struct state;
@@ -149,8 +175,10 @@ struct infer_answer {
 
 /// Writes an answer in pieces, after a look at all its values: the length of what comes, or the
 /// error in its place, is known before the first byte. That is 500 for a number that is to be JSON
-/// and is not finite, and 400 for a string that is to be JSON and is not UTF-8. Both go in steps,
-/// so that others can be served in between. Thread safety: one thread at a time.
+/// and is not finite, and 400 for a string that is to be JSON and is not UTF-8, or for an output
+/// that does not fit into its shared memory. Both go in steps, so that others can be served in
+/// between. What goes to shared memory is written last of the look, once nothing else can be wrong.
+/// Thread safety: one thread at a time.
 class infer_writer {
  public:
   /// All are referred to. @param model Of tensors without strings.
@@ -186,7 +214,9 @@ class infer_writer {
     bool has_begun = false;
     bool is_open = false;  ///< The output's description is written.
   };
+  bool look_some();
   bool scan();
+  bool share_some();
   bool write_json(std::string& out, std::size_t bytes, place& p);
   bool write_binary(std::string& out, std::size_t bytes);
   bool begin_string(place& p, std::size_t& length);
@@ -222,7 +252,9 @@ class infer_writer {
   std::size_t binary_bytes_ = 0;
   std::optional<protocol_error> error_;
   std::optional<std::size_t> json_length_;
+  bool is_looked_at_ = false;
   place looking_;
+  place sharing_;  ///< Of what goes to shared memory.
   place writing_;
   place sending_;  ///< Of binary data.
   bool is_json_written_ = false;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Triton's extension for system shared memory: the regions that clients have registered.
+#pragma once
+
+#include <cohort/serve/infer_request.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <runtime/regular_file.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace cohort::serve {
+
+/// A part of a POSIX shared memory segment. It is never mapped: where its owner has made the
+/// segment shorter, a read or a write fails, and nothing else does. Stays usable as long as it is
+/// held, though it was unregistered or its segment removed. Thread safety: any thread.
+class shared_region {
+ public:
+  shared_region(runtime::detail::descriptor segment, std::string name, std::string key,
+                std::uint64_t offset, std::uint64_t bytes)
+      : segment_{std::move(segment)},
+        name_{std::move(name)},
+        key_{std::move(key)},
+        offset_{offset},
+        bytes_{bytes} {}
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const std::string& key() const noexcept { return key_; }
+  /// Where it begins in its segment.
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// @param at In the region; `at` plus the length is at most `bytes()`.
+  /// @returns Why it cannot be read, one line; empty: it was.
+  [[nodiscard]] std::string read(std::uint64_t at, std::span<std::byte> to) const;
+  /// The same of writing; of nothing: whether it could be. Never makes the segment longer.
+  [[nodiscard]] std::string write(std::uint64_t at, std::span<const std::byte> from) const;
+
+ private:
+  runtime::detail::descriptor segment_;
+  std::string name_;
+  std::string key_;
+  std::uint64_t offset_;
+  std::uint64_t bytes_;
+};
+
+/// The regions that are registered, by name. Thread safety: one thread at a time.
+class shared_regions {
+ public:
+  /// Each holds a file of the process open.
+  static constexpr std::size_t most = 512;
+
+  /// Registers what the body of a call describes: `key`, `offset` (default 0) and `byte_size`.
+  /// @returns Why not.
+  [[nodiscard]] std::optional<protocol_error> enter(const std::string& name, std::string_view body);
+  /// @returns Null if there is none of that name.
+  [[nodiscard]] std::shared_ptr<const shared_region> find(std::string_view name) const;
+  /// Forgets a region, if there is one of that name, as Triton does.
+  void leave(const std::string& name) { all_.erase(name); }
+  void clear() noexcept { all_.clear(); }
+  /// The body of a status. @param name Of the region; empty: of all.
+  [[nodiscard]] std::variant<std::string, protocol_error> status(std::string_view name = {}) const;
+
+ private:
+  std::map<std::string, std::shared_ptr<const shared_region>, std::less<>> all_;
+};
+
+}  // namespace cohort::serve
