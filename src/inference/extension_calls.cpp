@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Triton's extensions of the protocol that are not about one model: shared memory.
+// Triton's extensions of the protocol for shared memory, logs and traces.
 #include "infer_app.hpp"
 
 #include <cohort/serve/http.hpp>
 #include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/server_settings.hpp>
 
 #include <fmt/format.h>
 
 #include <charconv>
 #include <optional>
+#include <serve/log.hpp>
 #include <serve/shared_regions.hpp>
 #include <string>
 #include <string_view>
@@ -20,6 +22,9 @@
 namespace cohort::inference {
 namespace {
 
+constexpr std::string_view log_path = "/v2/logging";
+constexpr std::string_view trace_path = "/trace/setting";
+constexpr std::string_view models_path = "/v2/models/";
 constexpr std::string_view off =
     "is refused: shared memory is off, which --shared-memory on changes";
 constexpr std::string_view afar =
@@ -42,7 +47,48 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
+/// The log's settings. @returns Why they cannot be what the body asks for.
+std::optional<serve::protocol_error> set_log(std::string_view body) {
+  const auto asked = serve::parse_log_settings(body, serve::logged_levels());
+  if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) return *e;
+  const auto levels = std::get<serve::log_levels>(asked);
+  if (levels == serve::logged_levels()) return std::nullopt;
+  serve::log_only({});  // Who reads the log sees why it ends.
+  serve::log_line(serve::severity::info,
+                  fmt::format("log: a client asked for info {}, warning {}, error {}", levels.info,
+                              levels.warning, levels.error));
+  serve::log_only(levels);
+  return std::nullopt;
+}
+
 }  // namespace
+
+bool infer_app::is_settings(std::string_view path) noexcept {
+  return path == log_path || ((path.starts_with(models_path) || path == "/v2/trace/setting") &&
+                              path.ends_with(trace_path));
+}
+
+void infer_app::ask_settings(const serve::http_request& request, const serve::http_answer& answer) {
+  const bool is_log = request.path == log_path;
+  if (request.path.starts_with(models_path)) {
+    std::string_view rest = request.path.substr(models_path.size());
+    std::string_view name;
+    std::string_view version;
+    if (!take_model(rest, name, version) || rest != trace_path ||
+        catalog_->find(name, version) == nullptr) {
+      return answer(error_reply(404, fmt::format("{} is unknown", request.path)));
+    }
+  }
+  if (request.method == "POST") {
+    const auto why_not = is_log ? set_log(request.body) : serve::check_trace_settings(request.body);
+    if (why_not) return answer(error_reply(why_not->status, why_not->message));
+  } else if (!request.reads()) {
+    return answer(error_reply(405, fmt::format("{} allows only GET and POST", request.path),
+                              {{"Allow", "GET, POST"}}));
+  }
+  answer({.body = is_log ? serve::write_log_settings(serve::logged_levels())
+                         : std::string{serve::trace_settings()}});
+}
 
 serve::shared_access infer_app::shared_by(const unread& asked) const {
   if (!settings_.has_shared_memory) return {.why_none = off};

@@ -143,7 +143,7 @@ std::optional<serve::http_reply> infer_app::early_answer(const serve::http_reque
   // Before there is a body that needs memory. The management port has another thread.
   if (!head.is_on_management_port) forget_sequences();
   std::optional<serve::denial> denied;
-  if (head.path.starts_with(control_path)) {
+  if (head.path.starts_with(control_path) || (is_settings(head.path) && !head.reads())) {
     denied = gate_.change(head);
   } else if (head.is_on_management_port) {
     denied = gate_.look(head);
@@ -160,7 +160,8 @@ std::optional<serve::http_reply> infer_app::early_answer(const serve::http_reque
 
 void infer_app::manage(const serve::http_request& request, serve::http_answer answer) {
   const bool is_workload = request.path == workload_path;
-  if (!is_workload && !request.path.starts_with(repository_path)) {
+  const bool is_of_settings = is_settings(request.path);
+  if (!is_workload && !is_of_settings && !request.path.starts_with(repository_path)) {
     return answer(error_reply(404, fmt::format("{} is unknown", request.path)));
   }
   if (is_workload && !request.reads()) {
@@ -170,11 +171,14 @@ void infer_app::manage(const serve::http_request& request, serve::http_answer an
   if (!is_started_ || http_.is_draining()) {
     return answer(error_reply(503, is_started_ ? "draining" : "starting", {{"Retry-After", "1"}}));
   }
-  http_.post([this, is_workload, answer = std::move(answer), method = std::string{request.method},
-              path = std::string{request.path}, body = std::string{request.body}] {
+  http_.post([this, is_workload, is_of_settings, answer = std::move(answer),
+              method = std::string{request.method}, path = std::string{request.path},
+              body = std::string{request.body}] {
     try {
       if (is_workload) return ask_workload(answer);
-      ask_repository({.method = method, .path = path, .body = body, .authorization = {}}, answer);
+      const serve::http_request asked{
+          .method = method, .path = path, .body = body, .authorization = {}};
+      is_of_settings ? ask_settings(asked, answer) : ask_repository(asked, answer);
     } catch (...) {
       serve::log_fault("inference_server", "a call of the management port failed");
       const serve::fault f = serve::current_fault();
@@ -198,11 +202,8 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     if (gets()) client->answer({.body = metadata()});
   } else if (path.starts_with("/debug/")) {
     say(client, 404, fmt::format("{} is on the management port (--management-port)", path));
-  } else if (path == "/v2/trace/setting" || path == "/v2/logging") {
-    if (gets()) {
-      client->answer({.body = std::string{path == "/v2/logging" ? serve::log_settings()
-                                                                : serve::trace_settings()}});
-    }
+  } else if (is_settings(path)) {
+    ask_settings(request, [&](serve::http_reply r) { client->answer(std::move(r)); });
   } else if (path.starts_with(system_memory_path) || path.starts_with(cuda_memory_path)) {
     ask_shared_memory(request, client);
   } else if (path == "/v2/models/stats") {

@@ -154,6 +154,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void end_ensemble(ensemble_job& e, outcome how);
   [[nodiscard]] std::string missing_of(const served_model& ensemble, unsigned depth = 1) const;
   // extension_calls.cpp
+  [[nodiscard]] static bool is_settings(std::string_view path) noexcept;
+  void ask_settings(const serve::http_request& request, const serve::http_answer& answer);
   void ask_shared_memory(const serve::http_request& request,
                          const std::shared_ptr<serve::http_client>& client);
   [[nodiscard]] serve::shared_access shared_by(const unread& asked) const;

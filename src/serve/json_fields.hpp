@@ -3,7 +3,7 @@
 /// Fields of JSON that must be there and of a type, and what is said of those that are not.
 #pragma once
 
-#include <cohort/serve/infer_request.hpp>
+#include <cohort/serve/repository_request.hpp>
 
 #include <fmt/format.h>
 
@@ -113,11 +113,14 @@ inline dom::array array(const dom::element& e, const place& at, std::string_view
   return as<dom::array>(e, at, name, "an array");
 }
 
-/// What `read` makes of a body that is an object of JSON, or what it rejects, with status 400.
-/// Takes up to 14 times the body's length of memory.
+/// What `read` makes of a body that is an object of JSON; or what it rejects, with status 400.
 template <class Read>
 auto read_body(std::string_view body, Read read)
     -> std::variant<decltype(read(dom::object{})), protocol_error> {
+  if (body.size() > most_repository_body) {
+    return protocol_error{413, fmt::format("the body has {} bytes: expected at most {}",
+                                           body.size(), most_repository_body)};
+  }
   try {
     dom::parser parser;
     dom::element root;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "log.hpp"
 
+#include <cohort/serve/server_settings.hpp>
+
 #include <fmt/format.h>
 
 #include <fcntl.h>
@@ -284,6 +286,12 @@ process_log& the_log() {
   return log;
 }
 
+std::atomic<unsigned> left_out{0};  // A bit for each severity that is not logged.
+
+bool is_logged(severity s) noexcept {
+  return (left_out.load(std::memory_order_relaxed) >> static_cast<unsigned>(s) & 1U) == 0;
+}
+
 template <class Add>
 void add_or_count(Add add) noexcept {
   try {
@@ -309,11 +317,21 @@ void start_log(std::string_view program) noexcept {
   }
 }
 
+log_levels logged_levels() noexcept {
+  return {is_logged(severity::info), is_logged(severity::warning), is_logged(severity::error)};
+}
+void log_only(log_levels now) noexcept {
+  left_out.store((now.info ? 0U : 1U) | (now.warning ? 0U : 2U) | (now.error ? 0U : 4U),
+                 std::memory_order_relaxed);
+}
+
 void log_line(severity s, log_stream to, std::string_view program, std::string_view what) noexcept {
+  if (!is_logged(s)) return;
   add_or_count([&](log_queue& q, log_time at) { q.add(s, to, program, what, at); });
 }
 
 void log_line(severity s, std::string_view what) noexcept {
+  if (!is_logged(s)) return;
   add_or_count(
       [&](log_queue& q, log_time at) { q.add(s, log_stream::err, the_log().program, what, at); });
 }

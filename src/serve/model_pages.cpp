@@ -94,12 +94,4 @@ std::string write_model_config(const model_meta& model, std::uint32_t max_rows) 
       join(model.inputs, config_tensor), join(model.outputs, config_tensor), to_ms(model.slo));
 }
 
-std::string_view trace_settings() noexcept {
-  return R"({"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","log_frequency":"0","trace_file":"","trace_mode":"triton"})";
-}
-
-std::string_view log_settings() noexcept {
-  return R"({"log_file":"","log_info":true,"log_warning":true,"log_error":true,"log_verbose_level":0,"log_format":"default"})";
-}
-
 }  // namespace cohort::serve

@@ -44,6 +44,12 @@ struct call {
   std::string body{};
 };
 
+const std::vector<call> changes{{"POST", load},
+                                {"POST", unload, "{}"},
+                                {"POST", "/v2/logging", "{}"},
+                                {"POST", "/v2/trace/setting", "{}"},
+                                {"POST", "/v2/models/ResNet50/trace/setting", "{}"}};
+
 /// The calls of a row.
 const std::map<std::string, std::vector<call>> calls{
     {"health: live and ready", {{"GET", "/v2/health/live"}, {"GET", "/v2/health/ready"}}},
@@ -59,9 +65,9 @@ const std::map<std::string, std::vector<call>> calls{
     {"metrics", {{"GET", "/metrics"}}},
     {"index of the repository", {{"POST", "/v2/repository/index"}}},
     {"debug: the observed workload", {{"GET", "/debug/workload"}}},
-    {"load and unload, without a token file", {{"POST", load}, {"POST", unload, "{}"}}},
-    {"load and unload, with `--control-token-file`", {{"POST", load}, {"POST", unload, "{}"}}},
-    {"load and unload, with `--control off`", {{"POST", load}, {"POST", unload, "{}"}}},
+    {"load and unload, settings, without a token file", changes},
+    {"load and unload, settings, with `--control-token-file`", changes},
+    {"load and unload, settings, with `--control off`", changes},
     {"shared memory, with `--shared-memory on`",
      {{"GET", shared_memory + "status"},
       {"POST", shared_memory + "unregister"},

@@ -456,7 +456,7 @@ TEST_CASE("a configuration of strings must agree with the model, and may warm it
   CHECK(s.stop() == 0);
 }
 
-TEST_CASE("what Triton's clients read of logs and traces is there, and stays") {
+TEST_CASE("what Triton's clients read of logs and traces is there, and changes where it can") {
   const repository r;
   r.add(test::mlp(), "mlp");
   test::child_server s{INFERENCE_SERVER, r.options()};
@@ -464,10 +464,33 @@ TEST_CASE("what Triton's clients read of logs and traces is there, and stays") {
   test::connection c{s.port()};
   CHECK(has(c.ask("GET", "/v2/logging").second, R"("log_verbose_level":0)"));
   CHECK(has(c.ask("GET", "/v2/trace/setting").second, R"("trace_level":["OFF"])"));
-  for (const std::string path : {"/v2/logging", "/v2/trace/setting"}) {
-    CHECK(c.ask("POST", path, "{}").first == 405);
-  }
+  const auto set = [&](const std::string& path, const std::string& body) {
+    return c.ask("POST", path, body, test::shown_token);
+  };
+  CHECK(c.ask("POST", "/v2/logging", "{}").first == 401);
+  CHECK(c.ask("POST", "/v2/models/mlp/trace/setting", "{}").first == 401);
+  CHECK(set("/v2/trace/setting", R"({"trace_level":["OFF"]})").first == 200);
+  CHECK(set("/v2/models/mlp/trace/setting", R"({"trace_level":null})").first == 200);
+  CHECK(has(c.ask("GET", "/v2/models/mlp/trace/setting").second, R"("trace_level":["OFF"])"));
+  CHECK(set("/v2/models/mlp/trace/setting", R"({"trace_level":["TENSORS"]})").first == 400);
+  CHECK(set("/v2/models/nobody/trace/setting", "{}").first == 404);
+  CHECK(set("/v2/logging", R"({"log_verbose_level":1})").first == 400);
+  // From now on a load is not logged, but errors are.
+  const auto load = [&](const std::string& name) {
+    return c.ask("POST", "/v2/repository/models/" + name + "/load", "", test::shown_token).first;
+  };
+  CHECK(has(set("/v2/logging", R"({"log_info":false})").second, R"("log_info":false)"));
+  CHECK(load("mlp") == 200);
+  test::spill(r.folder + "/mlp/config.pbtxt", "max_batch_size: -1\n");
+  CHECK(load("mlp") == 400);
+  CHECK(has(set("/v2/logging", R"({"log_info":true})").second, R"("log_info":true)"));
   CHECK(s.stop() == 0);
+  const std::string log = s.read_rest();
+  CAPTURE(log);
+  CHECK(has(log, "log: a client asked for info false, warning true, error true\n"));
+  CHECK_FALSE(has(log, "model 'mlp': loaded"));
+  CHECK(has(log, "max_batch_size: got -1"));
+  CHECK(has(log, "SIGTERM: draining"));
 }
 
 /// A request of a sequence. @param flags "s" starts it, "e" ends it.

@@ -22,9 +22,4 @@ namespace cohort::serve {
 /// @param max_rows Of a request.
 [[nodiscard]] std::string write_model_config(const model_meta& model, std::uint32_t max_rows);
 
-/// The body of GET /v2/trace/setting: nothing is traced.
-[[nodiscard]] std::string_view trace_settings() noexcept;
-/// The body of GET /v2/logging.
-[[nodiscard]] std::string_view log_settings() noexcept;
-
 }  // namespace cohort::serve
