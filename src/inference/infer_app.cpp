@@ -2,6 +2,7 @@
 #include "infer_app.hpp"
 
 #include <cohort/core/version.hpp>
+#include <cohort/serve/repository_request.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -242,6 +243,10 @@ bool infer_app::take_model(std::string_view& rest, std::string_view& name,
 }
 
 std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t usual) {
+  if (head.path.starts_with(control_path) && head.path.ends_with("/load") && !gate_.change(head)) {
+    return settings_.has_body_limit ? settings_.body_limit : serve::most_load_body;
+  }
+  if (head.is_on_management_port) return usual;
   if (settings_.has_body_limit || !is_started_ || !head.path.starts_with(model_path)) return usual;
   if (!keys_.is_empty() && !keys_.admits(head.authorization)) return usual;
   std::string_view rest = head.path.substr(model_path.size());

@@ -51,7 +51,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   /// Asks nothing of the service any more, which may go. No request may come any more.
   void end() { watch_.end(); }
 
-  /// Of an infer request as much as its model may need, unless the operator has set a limit.
+  /// Of an infer request as much as its model may need, and of a load what its files may take,
+  /// unless the operator has set a limit.
   [[nodiscard]] std::size_t body_limit(const serve::http_request& head, std::size_t usual) override;
   [[nodiscard]] std::optional<serve::http_reply> early_answer(
       const serve::http_request& head) override;

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace cohort::inference {
+
+struct model_upload;
 
 /// A version of a model in a repository, as it is now.
 struct repository_entry {
@@ -15,6 +18,13 @@ struct repository_entry {
   std::string version;  ///< Empty if there is none.
   std::string state;    ///< "READY", "LOADING", "UNLOADING" or "UNAVAILABLE".
   std::string reason;   ///< Why it is not ready, on one line; may be empty.
+};
+
+/// What a model is loaded from.
+struct load_source {
+  std::string config{};  ///< Stands for its configuration; empty: its file is read.
+  /// Stand for its folder in the repository, which is not looked at then; null: that.
+  std::shared_ptr<const model_upload> files{};
 };
 
 /// A folder of models. Thread safety: any thread.
@@ -27,8 +37,7 @@ class model_repository {
   /// Loads the versions that the model's configuration chooses, as its files are now; they take the
   /// places of those that are served. If it fails, or takes too long (504), what was served still
   /// is. Refused (409) while an earlier load of the model has not ended.
-  /// @param config Stands for the model's configuration; empty: its file is read.
-  virtual void load(const std::string& name, const std::string& config, answer done) = 0;
+  virtual void load(const std::string& name, load_source from, answer done) = 0;
   /// Serves no version of it any more. Told when no request goes there, which is before the last
   /// one has ended. Ends a load of it, too, whose caller is told so (409).
   virtual void unload(const std::string& name, answer done) = 0;

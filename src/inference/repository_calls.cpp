@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 
 #include "answers.hpp"
 #include "model_repository.hpp"
+#include "model_upload.hpp"
 
 namespace cohort::inference {
 namespace {
@@ -60,12 +62,12 @@ void infer_app::ask_repository(const serve::http_request& request,
   };
   // What the body asks; if nothing can be made of it, the client has been told.
   const auto read = [&](serve::repository_call call) -> std::optional<serve::repository_request> {
-    const auto asked = serve::parse_repository_request(call, request.body);
+    auto asked = serve::parse_repository_request(call, request.body);
     if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) {
       answer(error_reply(e->status, e->message));
       return std::nullopt;
     }
-    return std::get<serve::repository_request>(asked);
+    return std::get<serve::repository_request>(std::move(asked));
   };
   if (rest == "index") {
     const auto asked = read(serve::repository_call::index);
@@ -94,8 +96,20 @@ void infer_app::ask_repository(const serve::http_request& request,
           "--pipeline"));
     }
     if (what == "/load") {
-      if (const auto asked = read(serve::repository_call::load)) {
-        models->load(name, asked->config, told);
+      if (auto asked = read(serve::repository_call::load)) {
+        load_source from{.config = std::move(asked->config), .files = {}};
+        if (!asked->files.empty()) {
+          auto sent = std::make_shared<model_upload>(std::move(asked->files),
+                                                     serve::held_bytes{http_.memory()});
+          // As text and decoded.
+          const std::size_t bytes = 2 * request.body.size();
+          if (!sent->memory.resize(bytes)) {
+            const auto [status, why] = http_.why_no_memory(bytes);
+            return answer(error_reply(status, why));
+          }
+          from.files = std::move(sent);
+        }
+        models->load(name, std::move(from), told);
       }
       return;
     }

@@ -14,12 +14,14 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <serve/barrier.hpp>
 #include <serve/log.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model_upload.hpp"
 #include "onnx_loader.hpp"
 #include "profile_run.hpp"
 #include "warm_start.hpp"
@@ -52,14 +54,14 @@ void repository_service::load_all(const std::vector<std::string>& names) {
   }
 }
 
-void repository_service::ask_load(const std::string& name, const std::string& config, answer done) {
+void repository_service::ask_load(const std::string& name, load_source from, answer done) {
   if (is_leaving_) return done(503, "draining");
   const time_point now = steady_clock{}.now();
   if (const auto no = table_.against(name, now)) return done(no->status, no->why);
   table_.ask(name, now);
   load_job& job = loads_[name];
   job.done = std::move(done);
-  job.config = config;
+  job.from = std::move(from);
   begin_loads();
 }
 
@@ -69,8 +71,9 @@ void repository_service::begin_loads() {
     try {
       job.result = std::make_shared<opened_model>();
       const auto stop = std::make_shared<models::run_stop>();
-      job.number = threads_.begin(stop, [this, name = *name, config = job.config, stop,
-                                         into = job.result] { *into = open(name, config, *stop); });
+      job.number =
+          threads_.begin(stop, [this, name = *name, from = std::exchange(job.from, {}), stop,
+                                into = job.result] { *into = open(name, from, *stop); });
     } catch (...) {
       const serve::fault f = serve::current_fault();
       const answer done = std::move(job.done);
@@ -197,12 +200,15 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
 
 /// All versions of a model that are to be served, or why not.
 repository_service::opened_model repository_service::open(const std::string& name,
-                                                          const std::string& config,
+                                                          const load_source& from,
                                                           models::run_stop& stop) {
   opened_model found;
   try {
-    const formats::repository_model m = formats::scan_model(options_.repository, name, config);
-    found.has_folder = !m.config_file.empty();
+    std::optional<upload_folder> sent;  // Nothing reads it once the model is open.
+    if (from.files) sent.emplace(name, *from.files);
+    const formats::repository_model m =
+        formats::scan_model(sent ? sent->path() : options_.repository, name, from.config);
+    found.has_folder = !sent && !m.config_file.empty();
     for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
     found.why = m.problem;
     for (const formats::model_version& v : m.versions) {

@@ -114,11 +114,11 @@ void repository_service::later(const answer& failed, std::function<void()> work)
   });
 }
 
-void repository_service::load(const std::string& name, const std::string& config, answer done) {
-  load(name, config, false, std::move(done));
+void repository_service::load(const std::string& name, load_source from, answer done) {
+  load(name, std::move(from), false, std::move(done));
 }
 /// @param is_known Whether there is a model of that name: clients invent some.
-void repository_service::load(const std::string& name, const std::string& config, bool is_known,
+void repository_service::load(const std::string& name, load_source from, bool is_known,
                               answer done) {
   const answer told = [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
                           int status, const std::string& why) {
@@ -131,7 +131,7 @@ void repository_service::load(const std::string& name, const std::string& config
     }
     done(status, why);
   };
-  later(told, [this, name, config, told] { ask_load(name, config, told); });
+  later(told, [this, name, from = std::move(from), told] { ask_load(name, from, told); });
 }
 void repository_service::unload(const std::string& name, answer done) {
   later(done, [this, name, done, asked = steady_clock{}.now()] {

@@ -96,7 +96,7 @@ class repository_service final : public model_service, public model_repository {
   void await_loads() override;
   void drain() noexcept override;
 
-  void load(const std::string& name, const std::string& config, answer done) override;
+  void load(const std::string& name, load_source from, answer done) override;
   void unload(const std::string& name, answer done) override;
   void index(std::function<void(std::vector<repository_entry>)> done, answer failed) override;
   void submitted_by(std::function<void(std::function<void()>)> post) override;
@@ -137,7 +137,7 @@ class repository_service final : public model_service, public model_repository {
   struct load_job {
     std::uint64_t number = 0;  ///< 0: it waits.
     answer done;               ///< Null once it was called.
-    std::string config{};      ///< Instead of the model's file; empty: that.
+    load_source from{};
     std::shared_ptr<opened_model> result;
   };
   /// A measurement, a batch of which may be on a thread.
@@ -151,7 +151,7 @@ class repository_service final : public model_service, public model_repository {
   };
 
   // On the threads of loads.
-  opened_model open(const std::string& name, const std::string& config, models::run_stop& stop);
+  opened_model open(const std::string& name, const load_source& from, models::run_stop& stop);
   opened_version open(const formats::repository_model& m, const formats::model_version& v,
                       models::run_stop& stop);
   std::vector<formats::kept_point> kept_profile(const loaded_version& v, models::run_stop& stop);
@@ -160,8 +160,8 @@ class repository_service final : public model_service, public model_repository {
   // All of the keeper's.
   void keep();
   void load_all(const std::vector<std::string>& names);
-  void load(const std::string& name, const std::string& config, bool is_known, answer done);
-  void ask_load(const std::string& name, const std::string& config, answer done);
+  void load(const std::string& name, load_source from, bool is_known, answer done);
+  void ask_load(const std::string& name, load_source from, answer done);
   void begin_loads();
   void look_at_time();
   void job_is_over(std::uint64_t number);

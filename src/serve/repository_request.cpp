@@ -5,10 +5,17 @@
 
 #include <simdjson.h>
 
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "json_fields.hpp"
 
@@ -20,14 +27,67 @@ using namespace json;
 /// A field that a client has named, on one line whatever it holds.
 std::string named(const place& at, std::string_view key) { return json_string(at.of(key)); }
 
-void read_parameters(repository_call call, const dom::object& given, repository_request& r) {
+/// A body without the contents of files, so that what is parsed is short.
+struct cut_body {
+  std::string json;                     ///< In the place of each stands "@" and its index.
+  std::vector<std::string_view> files;  ///< As they stand in the body, in its order.
+
+  explicit cut_body(std::string_view body) {
+    std::size_t copied = 0;
+    bool is_file = false;    // What came last is the key of one.
+    std::size_t behind = 0;  // That.
+    for (std::size_t at = body.find('"'); at != body.npos; at = body.find('"', behind)) {
+      std::size_t end = at;
+      do {
+        end = body.find('"', end + 1);
+        if (end == body.npos) break;
+      } while (is_escaped(body, end));
+      if (end == body.npos) break;
+      const std::string_view text = body.substr(at + 1, end - at - 1);
+      if (is_file && is_colon(body.substr(behind, at - behind))) {
+        json += fmt::format("{}@{}", body.substr(copied, at + 1 - copied), files.size());
+        files.push_back(text);
+        copied = end;
+      }
+      is_file = text.starts_with("file:");
+      behind = end + 1;
+    }
+    json += body.substr(copied);
+  }
+
+  /// @param given The value that `json` has.
+  [[nodiscard]] std::string_view content(std::string_view given) const {
+    std::size_t i = 0;
+    if (!given.starts_with('@')) return given;
+    const auto [end, error] = std::from_chars(given.data() + 1, given.data() + given.size(), i);
+    return error == std::errc{} && end == given.data() + given.size() && i < files.size() ? files[i]
+                                                                                          : given;
+  }
+
+ private:
+  static bool is_escaped(std::string_view text, std::size_t at) {
+    std::size_t n = 0;
+    while (n < at && text[at - n - 1] == '\\') ++n;
+    return n % 2 == 1;
+  }
+  static bool is_colon(std::string_view between) {
+    const std::size_t colon = between.find_first_not_of(" \t\r\n");
+    return colon != between.npos && between[colon] == ':' &&
+           between.find_first_not_of(" \t\r\n", colon + 1) == between.npos;
+  }
+};
+
+void read_parameters(repository_call call, const dom::object& given, const cut_body& cut,
+                     repository_request& r) {
   const place at = place{}.parameters();
   for (const auto& [key, value] : given) {
     if (call == repository_call::load && key.starts_with("file:")) {
-      reject(
-          fmt::format("{} is not supported: a model is loaded as its files are", named(at, key)));
-    }
-    if (call == repository_call::load && key == "config") {
+      std::string_view content;
+      if (value.get(content) != simdjson::SUCCESS) {
+        reject(fmt::format("{} must be a string, not {}", named(at, key), kind_of(value)));
+      }
+      r.files.push_back({std::string{key.substr(5)}, std::string{cut.content(content)}});
+    } else if (call == repository_call::load && key == "config") {
       r.config = text(value, at, key);
       if (r.config.empty()) reject("parameters.config is empty, expected a configuration");
     } else if (call == repository_call::unload && key == "unload_dependents") {
@@ -36,16 +96,19 @@ void read_parameters(repository_call call, const dom::object& given, repository_
       reject(fmt::format("{} is unknown", named(at, key)));
     }
   }
+  if (!r.files.empty() && r.config.empty()) {
+    reject("parameters.config is missing: a load with files needs a configuration");
+  }
 }
 
-repository_request read(repository_call call, const dom::object& root) {
+repository_request read(repository_call call, const dom::object& root, const cut_body& cut) {
   repository_request r;
   const place body;
   for (const auto& [key, value] : root) {
     if (call == repository_call::index && key == "ready") {
       r.only_ready = boolean(value, body, key);
     } else if (call != repository_call::index && key == "parameters") {
-      read_parameters(call, object(value, body, key), r);
+      read_parameters(call, object(value, body, key), cut, r);
     } else {
       reject(fmt::format("{} is unknown", named(body, key)));
     }
@@ -58,11 +121,33 @@ repository_request read(repository_call call, const dom::object& root) {
 std::variant<repository_request, protocol_error> parse_repository_request(repository_call call,
                                                                           std::string_view body) {
   if (body.empty()) return repository_request{};
-  if (body.size() > most_repository_body) {
-    return protocol_error{413, fmt::format("the body has {} bytes: expected at most {}",
-                                           body.size(), most_repository_body)};
+  const cut_body cut{body};
+  return read_body(cut.json, [&](const dom::object& root) { return read(call, root, cut); });
+}
+
+std::optional<std::string> decode_base64(std::string_view text) {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<unsigned char, 256> values{};
+  values.fill(64);
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    values[static_cast<unsigned char>(digits[i])] = static_cast<unsigned char>(i);
   }
-  return read_body(body, [call](const dom::object& root) { return read(call, root); });
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  std::string out;
+  out.reserve(text.size() / 4 * 3 + 2);
+  std::uint32_t bits = 0;
+  std::size_t n = 0;  // Digits.
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '/') continue;
+    const unsigned char v = values[static_cast<unsigned char>(text[i])];
+    if (v == 64) return std::nullopt;
+    bits = bits << 6U | v;
+    if (++n % 4 == 1) continue;
+    out += static_cast<char>(bits >> (4 - n % 4) % 4 * 2 & 0xFFU);
+  }
+  if (n % 4 == 1) return std::nullopt;
+  return out;
 }
 
 }  // namespace cohort::serve

@@ -70,6 +70,9 @@ class management_app final : public http_app {
   std::optional<http_reply> early_answer(const http_request& head) override {
     return page_at(head.path) == managed_page::none ? pages_.early_answer(head) : std::nullopt;
   }
+  std::size_t body_limit(const http_request& head, std::size_t usual) override {
+    return pages_.body_limit(head, usual);
+  }
   void asked(const http_request& request, const std::shared_ptr<http_client>& client) override {
     const managed_page page = page_at(request.path);
     if (page == managed_page::none) return manage(request, client);

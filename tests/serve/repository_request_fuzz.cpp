@@ -14,6 +14,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto call = static_cast<repository_call>(data[0] % 3);
   const auto r =
       parse_repository_request(call, {reinterpret_cast<const char*>(data) + 1, size - 1});
+  if (const auto* asked = std::get_if<repository_request>(&r)) {
+    for (const model_file& f : asked->files) {
+      const auto bytes = decode_base64(f.base64);
+      if (bytes && bytes->size() > f.base64.size() / 4 * 3 + 2) std::abort();
+    }
+    if (!asked->files.empty() && asked->config.empty()) std::abort();
+  }
   if (const auto* e = std::get_if<protocol_error>(&r);
       e != nullptr &&
       (e->status != 400 || e->message.empty() || e->message.find('\n') != std::string::npos)) {

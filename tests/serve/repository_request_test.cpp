@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace cohort::serve::repository_request_test {
@@ -40,9 +41,54 @@ TEST_CASE("bodies that ask for nothing more are taken by every call") {
   CHECK(why_not(unload, R"({"parameters": {"unload_dependents": true}})").empty());
 }
 
-TEST_CASE("what a load would have to do otherwise than the files say is refused by its name") {
+TEST_CASE("a load may bring files, with a configuration") {
+  // Far longer than what is parsed, and in any order.
+  const std::string large(3 * most_repository_body, 'A');
+  const auto r = parse_repository_request(
+      load, R"({"parameters": {"file:1/model.onnx" : ")" + large +
+                R"(", "config": "{}", "file:2\/w.bin":"a\/8=", "file:3/e": ""}})");
+  const auto& files = std::get<repository_request>(r).files;
+  REQUIRE(files.size() == 3);
+  CHECK(files[0].name == "1/model.onnx");
+  CHECK(files[0].base64 == large);
+  CHECK(files[1].name == "2/w.bin");
+  CHECK(files[1].base64 == R"(a\/8=)");
+  CHECK(files[2].base64.empty());
+  CHECK(std::get<repository_request>(r).config == "{}");
+  // A name that is spelt otherwise is the same name.
+  const auto spelt = parse_repository_request(
+      load, R"({"parameters": {"fil\u0065:1/m": "@0", "file:1/n": "AAAA", "config": "{}"}})");
+  CHECK(std::get<repository_request>(spelt).files.size() == 2);
   CHECK(why_not(load, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
-        R"("parameters.file:1/model.onnx" is not supported: a model is loaded as its files are)");
+        "parameters.config is missing: a load with files needs a configuration");
+  CHECK(why_not(load, R"({"parameters": {"config": "{}", "file:1/model.onnx": 1}})") ==
+        R"("parameters.file:1/model.onnx" must be a string, not a number)");
+  CHECK(why_not(unload, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
+        R"("parameters.file:1/model.onnx" is unknown)");
+  for (const char* bad : {R"({"parameters": {"file:1/m": "AA)", R"({"parameters": {"file:1/m": ")",
+                          R"({"parameters": {"file:1/m" "AAAA"}})", R"("file:":"\")"}) {
+    CAPTURE(bad);
+    CHECK(why_not(load, bad) == "the body is not valid JSON");
+  }
+}
+
+TEST_CASE("base64 is decoded, or is none") {
+  // The vectors of RFC 4648.
+  const std::pair<const char*, const char*> vectors[] = {{"", ""},
+                                                         {"Zg==", "f"},
+                                                         {"Zm8=", "fo"},
+                                                         {"Zm9v", "foo"},
+                                                         {"Zm9vYg==", "foob"},
+                                                         {"Zm9vYmE=", "fooba"},
+                                                         {"Zm9vYmFy", "foobar"},
+                                                         {"Zm8", "fo"}};
+  for (const auto& [text, bytes] : vectors) CHECK(decode_base64(text) == bytes);
+  CHECK(decode_base64("+/+/") == "\xFB\xFF\xBF");
+  CHECK(decode_base64(R"(+\/+\/)") == "\xFB\xFF\xBF");
+  for (const char* bad : {"Z", "Zm9vY", "Zm9v===", "Zm 9", "Zm-_", "Z=g=", "\\", "@0"}) {
+    CAPTURE(bad);
+    CHECK(!decode_base64(bad));
+  }
 }
 
 TEST_CASE("a load may bring a configuration") {

@@ -44,6 +44,10 @@ class managed {
   [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
     return std::nullopt;
   }
+  /// As `http_app::body_limit`, for the same. One function may override both.
+  [[nodiscard]] virtual std::size_t body_limit(const http_request& /*request*/, std::size_t usual) {
+    return usual;
+  }
   /// Any other path of the management port; by itself there is none. @param request Its views are
   /// valid until this returns.
   virtual void manage(const http_request& request, http_answer answer);
