@@ -79,6 +79,9 @@ options parse_options(int argc, char** argv) {
   std::string control = "on";
   std::string shared_memory = "off";
   std::string policy = o.policy.name;
+  std::string mode = "explicit";
+  double poll_s = 15;
+  std::vector<std::string> load_models;
   registry::policy_options how;
   double lame_duck_ms = -1;
   const auto option = [&app](const char* name, auto& into, const char* type,
@@ -104,6 +107,15 @@ options parse_options(int argc, char** argv) {
       ->check(within(0, 86400.0));
   app.add_flag("--ready-without-models", o.ready_without_models,
                "tell probes that the server is ready though it serves no model of --repository");
+  option("--model-control-mode", mode, "MODE",
+         "changes of the models of --repository: none, explicit by calls of clients, or poll to "
+         "follow the folder")
+      ->check(one_of({"none", "explicit", "poll"}));
+  option("--repository-poll-s", poll_s, "S",
+         "time between two looks at the folder with --model-control-mode poll, in seconds")
+      ->check(within(0.01, 86400.0));
+  option("--load-model", load_models, "NAME",
+         "model of --repository to load at the start; repeatable, * loads all (default: all)");
   option("--weights", weights, "MODEL=FILE.safetensors",
          "read weights of a model; repeatable (default: generated)");
   option("--seed", o.seed, "N", "seed of generated weights")->check(within(0, 9e18));
@@ -218,7 +230,7 @@ options parse_options(int argc, char** argv) {
     fail("--pipeline: got an empty name, expected auto or a file");
   }
   o.refusals.is_on = refuse_early == "on";
-  o.has_control = control == "on";
+  o.has_control = control == "on" && mode == "explicit";
   o.has_shared_memory = shared_memory == "on";
   for (const auto& [name, file] : {std::pair{"--api-key-file", &o.api_key_file},
                                    std::pair{"--control-token-file", &o.control_token_file}}) {
@@ -227,7 +239,30 @@ options parse_options(int argc, char** argv) {
     }
   }
   if (!o.has_control && !o.control_token_file.empty()) {
-    fail("--control-token-file: not with --control off");
+    fail(control == "off" ? "--control-token-file: not with --control off"
+                          : "--control-token-file: only with --model-control-mode explicit");
+  }
+  if (mode != "explicit" && control == "on" && app.count("--control") > 0) {
+    fail(fmt::format("--control: got on, but clients load no models with --model-control-mode {}",
+                     mode));
+  }
+  if (mode == "poll") o.repository_poll_s = poll_s;
+  if (mode != "poll" && app.count("--repository-poll-s") > 0) {
+    fail("--repository-poll-s: only with --model-control-mode poll");
+  }
+  if (mode != "explicit" && !load_models.empty()) {
+    fail("--load-model: only with --model-control-mode explicit");
+  }
+  if (!load_models.empty()) {
+    std::ranges::sort(load_models);
+    load_models.erase(std::ranges::unique(load_models).begin(), load_models.end());
+    if (std::ranges::count(load_models, "*") == 0) o.load_models = load_models;
+  }
+  if (const bool is_fixed = app.count("--plan") > 0 || app.count("--pipeline") > 0; is_fixed) {
+    if (mode == "poll" || !load_models.empty()) {
+      fail(fmt::format("{}: not with --plan or --pipeline, whose models stay",
+                       mode == "poll" ? "--model-control-mode" : "--load-model"));
+    }
   }
   try {
     health.apply();
@@ -256,8 +291,8 @@ options parse_options(int argc, char** argv) {
       }
     }
   }
-  for (const char* onnx :
-       {"--onnx-library", "--model-memory-mb", "--load-timeout-s", "--ready-without-models"}) {
+  for (const char* onnx : {"--onnx-library", "--model-memory-mb", "--load-timeout-s",
+                           "--ready-without-models", "--model-control-mode", "--load-model"}) {
     if (app.count(onnx) > 0 && o.repository.empty()) {
       fail(fmt::format("{}: only with --repository", onnx));
     }

@@ -34,6 +34,8 @@ struct options {
   std::size_t model_memory_mb = 4096;  ///< Of a repository's models and their rows.
   double load_timeout_s = 300;         ///< Of a repository's models; 0: none.
   bool ready_without_models = false;   ///< A server of a repository is ready though it serves none.
+  double repository_poll_s = 0;  ///< Time between two looks at the folder; 0: it is not polled.
+  std::optional<std::vector<std::string>> load_models{};  ///< At the start; none: all.
   std::string plan;  ///< As `cohort pack --json` prints it; empty: every model everywhere.
   double replan_period_s = 0;     ///< 0: the plan stays.
   double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.

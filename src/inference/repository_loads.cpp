@@ -89,10 +89,10 @@ void repository_service::show_loads() {
   const std::size_t running = table_.count(load_table::phase::running);
   const std::size_t wanted = running + table_.count(load_table::phase::waiting);
   counters_.models_loading.set(static_cast<double>(wanted));
-  const std::size_t measuring = measuring_job_ == 0 ? 0 : 1;
+  const std::size_t others = (measuring_job_ == 0 ? 0 : 1) + (polling_job_ == 0 ? 0 : 1);
   {
     const std::lock_guard lock{mutex_};
-    abandoned_ = threads_.size() - running - measuring;
+    abandoned_ = threads_.size() - running - others;
   }
   job_ended_.notify_all();
   counters_.loads_abandoned.set(static_cast<double>(abandoned_));
@@ -159,6 +159,10 @@ void repository_service::job_is_over(std::uint64_t number) {
   if (number == measuring_job_) {
     measuring_job_ = 0;
     return measured_some();
+  }
+  if (number == polling_job_) {
+    polling_job_ = 0;
+    return polled();
   }
   const auto at = std::ranges::find(loads_, number, [](const auto& l) { return l.second.number; });
   if (at != loads_.end()) return load_is_over(at);
@@ -322,6 +326,55 @@ void repository_service::measured_some() {
 void repository_service::not_measured(instance& i, const std::string& why) {
   serve::log_warning(fmt::format("model '{}': cannot be measured: {}", i.how.name, why));
   i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
+}
+
+/// When the folder is to be looked at again; nothing: not for now.
+std::optional<time_point> repository_service::next_poll() const {
+  const bool waits = options_.repository_poll_s > 0 && is_ready_ && !is_leaving_;
+  return waits && polling_job_ == 0 ? std::optional{next_poll_} : std::nullopt;
+}
+
+/// Begins a look at the folder when it is time: a folder of a network may take long, too.
+void repository_service::poll() {
+  const time_point now = steady_clock{}.now();
+  if (const auto at = next_poll(); !at || *at > now) return;
+  next_poll_ = now + from_seconds(options_.repository_poll_s);
+  polling_ = std::make_shared<look>();
+  polling_job_ = threads_.begin(std::make_shared<models::run_stop>(),
+                                [this, into = polling_] { *into = look_at_folder(); });
+}
+
+repository_service::look repository_service::look_at_folder() const {
+  look found;
+  try {
+    for (const formats::repository_model& m : formats::scan_repository(options_.repository)) {
+      if (is_chosen(m.name)) found.seen.emplace(m.name, stamp_of(m));
+    }
+  } catch (const std::exception& e) {
+    found.why = e.what();
+  }
+  return found;
+}
+
+/// The look that `poll` has begun is over.
+void repository_service::polled() {
+  next_poll_ = steady_clock{}.now() + from_seconds(options_.repository_poll_s);
+  const std::shared_ptr<look> found = std::exchange(polling_, nullptr);
+  if (is_leaving_) return;
+  if (!found->why.empty()) {
+    return serve::log_warning(fmt::format("{}; all models stay as they are", found->why));
+  }
+  const repository_changes changed = changes_between(seen_, found->seen);
+  seen_ = std::move(found->seen);
+  for (const std::string& name : changed.to_unload) {
+    unload(name, [](int /*status*/, const std::string& /*why*/) {});
+  }
+  for (const std::string& name : changed.to_load) {
+    load(name, {}, true, [this, name](int status, const std::string& /*why*/) {
+      const bool is_refused = status == 409 || status == 503;  // For now.
+      if (const auto at = seen_.find(name); is_refused && at != seen_.end()) at->second.clear();
+    });
+  }
 }
 
 /// Its versions are not measured any more.

@@ -59,10 +59,12 @@ repository_service::repository_service(const options& o, outcome_listener& liste
       fmt::format("{}, {} device{}", with_.description(), devices, devices == 1 ? "" : "s");
   std::vector<std::string> names;
   for (const formats::repository_model& m : all) {
-    if (o.models.empty() || std::ranges::find(o.models, m.name) != o.models.end()) {
-      names.push_back(m.name);
-    }
+    if (!is_chosen(m.name)) continue;
+    names.push_back(m.name);
+    seen_.emplace(m.name, stamp_of(m));
   }
+  if (o.load_models) names = *o.load_models;
+  next_poll_ = steady_clock{}.now() + from_seconds(o.repository_poll_s);
   keeper_ = std::thread{[this] { keep(); }};
   try {
     load_all(names);
@@ -178,8 +180,10 @@ void repository_service::keep() {
     serve::guarded("inference_server", "the repository", [this] {
       look_at_time();
       measure_some();
+      poll();
     });
     std::optional<time_point> next = table_.next();
+    if (const auto at = next_poll()) next = std::min(next.value_or(*at), *at);
     if (measuring_job_ != 0 && options_.load_timeout_s > 0) {
       const time_point batch = measuring_since_ + from_seconds(options_.load_timeout_s);
       next = std::min(next.value_or(batch), batch);
@@ -197,6 +201,11 @@ void repository_service::keep() {
 /// To the operator, who may know where the folder is.
 void repository_service::report(const std::string& why) const {
   serve::log_line(serve::severity::error, fmt::format("{}: {}", options_.repository, why));
+}
+
+/// Whether --models names it.
+bool repository_service::is_chosen(const std::string& name) const {
+  return options_.models.empty() || std::ranges::count(options_.models, name) > 0;
 }
 
 bool repository_service::is_served(const std::string& name) const {

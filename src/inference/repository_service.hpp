@@ -36,6 +36,7 @@
 #include "model_repository.hpp"
 #include "model_service.hpp"
 #include "onnx_loader.hpp"
+#include "repository_poll.hpp"
 #include "start_cache.hpp"
 
 namespace cohort::inference {
@@ -54,6 +55,10 @@ class profile_run;
 /// * What is loaded again is served as before until the new one is ready. The old one is taken away
 ///   when no request goes there any more and the last one has ended.
 /// * What fails leaves all others, and what was served under that name, as they are.
+/// * With `options::repository_poll_s` it looks at the folder again and again, on such a thread,
+/// and
+///   loads what is new or was changed, and unloads what has gone. What failed is not tried again
+///   before it is changed, unless it was refused for a while.
 class repository_service final : public model_service, public model_repository {
  public:
   /// Models at one time, those that are being replaced among them.
@@ -150,7 +155,14 @@ class repository_service final : public model_service, public model_repository {
     std::string why{};  ///< It failed; else empty.
   };
 
+  /// A look at the folder.
+  struct look {
+    repository_stamps seen;
+    std::string why;  ///< It failed; else empty.
+  };
+
   // On the threads of loads.
+  [[nodiscard]] look look_at_folder() const;
   opened_model open(const std::string& name, const load_source& from, models::run_stop& stop);
   opened_version open(const formats::repository_model& m, const formats::model_version& v,
                       models::run_stop& stop);
@@ -168,8 +180,12 @@ class repository_service final : public model_service, public model_repository {
   void load_is_over(std::map<std::string, load_job>::iterator which);
   void abandon(const std::string& name, int status, const std::string& why);
   void give_up(std::uint64_t job);
+  [[nodiscard]] std::optional<time_point> next_poll() const;
+  void poll();
+  void polled();
   void show_loads();
   std::string serve_opened(const std::string& name, opened_model found);
+  [[nodiscard]] bool is_chosen(const std::string& name) const;
   [[nodiscard]] bool is_served(const std::string& name) const;
   [[nodiscard]] std::string versions_of(const std::string& name) const;
   std::string unload_now(const std::string& name);
@@ -206,8 +222,12 @@ class repository_service final : public model_service, public model_repository {
   load_table table_;
   std::map<std::string, load_job> loads_;  // Those of the table.
   std::shared_ptr<measurement> measuring_;
-  std::uint64_t measuring_job_ = 0;        // The batch of it that runs; 0: none.
-  time_point measuring_since_{};           // From when it does.
+  std::uint64_t measuring_job_ = 0;  // The batch of it that runs; 0: none.
+  time_point measuring_since_{};     // From when it does.
+  repository_stamps seen_;           // At the last look; empty of what is to be tried again.
+  std::shared_ptr<look> polling_;
+  std::uint64_t polling_job_ = 0;  // That look's; 0: none.
+  time_point next_poll_{};
   std::atomic<std::size_t> to_come_{0};    // Models of the start that are still being loaded.
   std::atomic<std::size_t> abandoned_{0};  // Jobs that were given up and have not ended.
   time_point given_up_{};                  // When the last one was.

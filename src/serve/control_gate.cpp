@@ -75,7 +75,10 @@ std::string_view control_gate::who_changes() const noexcept {
 }
 
 std::optional<denial> control_gate::change(const http_request& request) const {
-  if (!is_on_) return denial{404, "calls that change the server are switched off (--control off)"};
+  if (!is_on_)
+    return denial{404,
+                  "calls that change the server are switched off (--control off, or "
+                  "--model-control-mode none or poll)"};
   if (!tokens_.is_empty()) {
     if (tokens_.admits(request.authorization)) return std::nullopt;
     return denial{401, request.authorization.empty()

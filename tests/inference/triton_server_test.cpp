@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server in the stead of tritonserver: its control of models.
+#include <doctest/doctest.h>
+#include <formats/onnx_graph.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <support/child_server.hpp>
+#include <support/onnx_models.hpp>
+#include <support/scratch_file.hpp>
+#include <support/soon.hpp>
+#include "inference/onnx_repository.hpp"
+
+namespace cohort::inference::triton_server_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using repository = test::onnx_repository;
+using texts = std::vector<std::string>;
+
+const std::string slow_slo = test::parameter("slo_ms", "60000");
+
+/// Without a token, which not every mode takes.
+texts options(const repository& r, const texts& more) {
+  texts all{"--repository", r.folder, "--cache", "off", "--devices", "2"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+/// Status and the first values of what a model `plus` makes of 1.
+std::string answer(test::connection& c, const std::string& model,
+                   const std::string& parameters = "") {
+  const auto [status, body] = c.ask(
+      "POST", "/v2/models/" + model + "/infer",
+      "{" + parameters + R"("inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]})");
+  const std::size_t at = body.find("\"data\":[");
+  return std::to_string(status) + (at == std::string::npos ? "" : ' ' + body.substr(at + 8, 5));
+}
+std::string index(test::connection& c) { return c.ask("POST", "/v2/repository/index").second; }
+/// In one step, as whoever is looked at meanwhile should.
+void put(const std::string& file, const std::string& text) {
+  test::spill(file + ".new", text);
+  fs::rename(file + ".new", file);
+}
+
+TEST_CASE("a server that follows its folder serves what lies there, and else what it served") {
+  const repository r;
+  r.add(test::plus(2), "sum", slow_slo);
+  r.add(test::plus(2), "goes", slow_slo);
+  test::child_server s{INFERENCE_SERVER,
+                       options(r, {"--model-control-mode", "poll", "--repository-poll-s", "0.02"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(answer(c, "sum") == "200 3,3,3");
+  const auto [status, why] = c.ask("POST", "/v2/repository/models/sum/load");
+  CHECK(status == 404);
+  CHECK(why.find("--model-control-mode none or poll") != std::string::npos);
+  r.add(test::plus(5), "new", slow_slo);
+  CHECK(test::soon([&] { return answer(c, "new") == "200 6,6,6"; }));
+  r.add(test::plus(5), "sum", "", 2);
+  CHECK(test::soon([&] { return answer(c, "sum") == "200 6,6,6"; }));
+  const std::string config = r.folder + "/sum/config.pbtxt";
+  put(config, slow_slo + "version_policy { specific { versions: 1 } }");
+  CHECK(test::soon([&] { return answer(c, "sum") == "200 3,3,3"; }));
+  put(r.folder + "/sum/1/model.onnx", formats::to_bytes(test::plus(7)));
+  CHECK(test::soon([&] { return answer(c, "sum") == "200 8,8,8"; }));
+  // What is bad is told once, and leaves what is served: the folder was looked at once more at
+  // least when a model that goes after that is gone.
+  put(config, "max_batch_size: -1\n");
+  CHECK(test::soon([&] { return index(c).find("the last load failed") != std::string::npos; }));
+  fs::remove_all(r.folder + "/goes");
+  CHECK(test::soon([&] { return answer(c, "goes") == "404"; }));
+  CHECK(index(c).find("goes") == std::string::npos);
+  CHECK(answer(c, "sum") == "200 8,8,8");
+  put(config, slow_slo);
+  CHECK(test::soon([&] { return answer(c, "sum") == "200 6,6,6"; }));
+  // Without the folder all models stay.
+  std::string said;
+  fs::rename(r.folder, r.folder + "_aside");
+  while (said.find("all models stay as they are\n") == std::string::npos) {
+    const std::string line = s.read_line();
+    REQUIRE_FALSE(line.empty());
+    said += line;
+  }
+  CHECK(answer(c, "sum") == "200 6,6,6");
+  fs::rename(r.folder + "_aside", r.folder);
+  CHECK(s.stop() == 0);
+  said += s.read_rest();
+  CAPTURE(said);
+  const std::string bad = "max_batch_size: got -1, expected 0 to 4096; model 'sum' is served";
+  const std::size_t first = said.find(bad);
+  CHECK(first != std::string::npos);
+  CHECK(said.find(bad, first + 1) == std::string::npos);
+  CHECK(said.find("model 'goes': unloaded, version 1") != std::string::npos);
+}
+
+TEST_CASE("--load-model names the models of the start, and clients load the others") {
+  const repository r;
+  for (const char* name : {"a", "b", "c"}) r.add(test::plus(2), name, slow_slo);
+  {
+    test::child_server s{INFERENCE_SERVER,
+                         r.options({"--load-model", "b", "--load-model=c", "--load-model=b"})};
+    REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+    test::connection c{s.port()};
+    CHECK(answer(c, "a") == "404");
+    CHECK(answer(c, "b") == "200 3,3,3");
+    CHECK(answer(c, "c") == "200 3,3,3");
+    CHECK(c.ask("POST", "/v2/repository/models/a/load", "", test::shown_token).first == 200);
+    CHECK(answer(c, "a") == "200 3,3,3");
+    CHECK(s.stop() == 0);
+  }
+  test::child_server s{INFERENCE_SERVER, r.options({"--load-model", "*"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  for (const char* name : {"a", "b", "c"}) CHECK(answer(c, name) == "200 3,3,3");
+  CHECK(s.stop() == 0);
+}
+
+}  // namespace
+}  // namespace cohort::inference::triton_server_test
